@@ -144,7 +144,9 @@ class Cluster:
         seen: object = None
         while time.monotonic() < deadline:
             try:
-                if all("registered  " in self.said_in_this_life(each) for each in wanted):  # cheaper than to ask
+                if all(
+                    '"event": "registered"' in self.said_in_this_life(each) for each in wanted
+                ):  # cheaper than to ask
                     seen = states = self.states()
                     if {each for each, state in states.items() if state == "running"} >= wanted:
                         return

@@ -9,6 +9,7 @@ them. They are signalled by their process id, never by name.
 from __future__ import annotations
 
 import errno
+import json
 import pathlib
 import signal
 import socket
@@ -17,6 +18,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from minilog import Admin
 from minilog.errors import MinilogError
@@ -26,7 +28,11 @@ from minilog_broker.storage.data_directory import recorded_voters
 from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.files import OsFileSystem
 
+if TYPE_CHECKING:
+    from minilog_broker.local_security import LocalSecurity  # loads cryptography
+
 HOST = "127.0.0.1"
+PEER_PORT_DISTANCE = 100  # of a secured broker's listener for the others from that for clients
 _QUORUM_SIZES = (5, 3, 1)
 # A start replays the metadata log and recovers the topics' logs; an unclean one of large logs takes longest.
 START_WITHIN_S = 120.0
@@ -52,13 +58,20 @@ def free_ports(count: int) -> list[int]:
 def check_ports_are_free(ports: Iterable[int], remedy: str) -> None:
     """CommandFailed naming the first port that somebody else holds."""
     for port in ports:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError as error:
-                reason = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
-                raise CommandFailed(f"port {port} on {HOST} {reason}: {remedy}") from None
+        if (trouble := port_trouble(port)) is not None:
+            raise CommandFailed(f"{trouble}: {remedy}")
+
+
+def port_trouble(port: int) -> str | None:
+    """What is wrong with a port of this host for who wants to listen there; None where it is free."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            reason = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
+            return f"port {port} on {HOST} {reason}"
+    return None
 
 
 def choose_voters(directory: pathlib.Path, broker_ids: Sequence[int]) -> list[int]:
@@ -99,9 +112,19 @@ class DeadBroker:
 class LocalCluster:
     """Brokers 1 to n below one directory. Not thread-safe: one thread starts, watches and stops."""
 
-    def __init__(self, directory: pathlib.Path, ports: Sequence[int], settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        ports: Sequence[int],
+        settings: Mapping[str, str],
+        http_ports: Sequence[int | None] = (),
+        security: LocalSecurity | None = None,
+    ) -> None:
+        """`http_ports`: where each broker tells its health and metrics; none, or None, where it does not."""
+        self._security = security
         self.directory = directory
         self._ports = dict(enumerate(ports, start=1))
+        self._http_ports = {each: port for each, port in enumerate(http_ports, start=1) if port is not None}
         self._settings = dict(settings)
         self._voters = choose_voters(directory, list(self._ports))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -156,7 +179,8 @@ class LocalCluster:
     def running_ids(self) -> set[int]:
         """The brokers that the cluster itself calls running; none while nobody answers."""
         try:
-            settings = {"bootstrap.servers": self.bootstrap_servers, "request.timeout.ms": _ANSWER_WITHIN_MS}
+            settings: dict[str, object] = {} if self._security is None else self._security.client_settings()
+            settings |= {"bootstrap.servers": self.bootstrap_servers, "request.timeout.ms": _ANSWER_WITHIN_MS}
             with Admin(settings) as admin:
                 return {each.id for each in admin.describe_cluster().brokers if each.state == "running"}
         except MinilogError:
@@ -206,14 +230,33 @@ class LocalCluster:
     def _command(self, broker_id: int, data_directory: pathlib.Path) -> list[str]:
         command = [sys.executable, "-m", "minilog_broker.cli.main", "broker", "--id", str(broker_id)]
         command += ["--listen", f"{HOST}:{self._ports[broker_id]}", "--data-dir", str(data_directory)]
-        command += ["--voters", ",".join(f"{each}@{HOST}:{self._ports[each]}" for each in self._voters)]
-        for name, value in self._settings.items():
+        command += ["--voters", ",".join(f"{each}@{self._peer_address(each)}" for each in self._voters)]
+        if (http_port := self._http_ports.get(broker_id)) is not None:
+            command += ["--http", f"{HOST}:{http_port}"]
+        secured = {}
+        if self._security is not None:
+            secured = self._security.settings(broker_id, self._peer_address(broker_id))
+        for name, value in {**secured, **self._settings}.items():
             command += ["--set", f"{name}={value}"]
         return command
+
+    def _peer_address(self, broker_id: int) -> str:
+        """Where the other brokers reach it."""
+        distance = 0 if self._security is None else PEER_PORT_DISTANCE
+        return f"{HOST}:{self._ports[broker_id] + distance}"
 
     def _last_words(self, broker_id: int) -> str:
         with self.log_file(broker_id).open("rb") as log:
             log.seek(self._log_starts[broker_id])
             lines = log.read().decode(errors="replace").split("\n")
         words = [line.strip().removeprefix("minilog: ") for line in lines if line.strip()]
-        return words[-1] if words else ""
+        return _said(words[-1]) if words else ""
+
+
+def _said(line: str) -> str:
+    """A line of a broker's log as people read it: what it logs is JSON where it goes to a file."""
+    try:
+        document = json.loads(line)
+    except ValueError:
+        return line
+    return str(document.get("event", line)) if isinstance(document, dict) else line

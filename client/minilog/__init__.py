@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from minilog.errors import MinilogError as MinilogError
     from minilog.errors import RetriableError as RetriableError
     from minilog.errors import UnknownOutcome as UnknownOutcome
+    from minilog.properties import properties_file as properties_file
     from minilog.sync.admin import Admin as Admin
     from minilog.sync.consumer import Consumer as Consumer
     from minilog.sync.producer import Producer as Producer
@@ -45,6 +46,7 @@ __all__ = [
     "TopicSchema",
     "UnknownOutcome",
     "aio",
+    "properties_file",
     "schema_from_arrow",
     "schema_from_ddl",
     "schema_from_json",
@@ -61,6 +63,7 @@ _HOME = {
     "TopicAlteration": "minilog.types",
     "TopicPartition": "minilog.types",
     "TopicSchema": "minilog.typed.topic_schema",
+    "properties_file": "minilog.properties",
     "schema_from_arrow": "minilog.typed.topic_schema",
     "schema_from_ddl": "minilog.typed.ddl",
     "schema_from_json": "minilog.typed.schema_json",

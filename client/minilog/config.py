@@ -20,6 +20,9 @@ from typing import Any, TypeAlias
 
 from minilog.errors import InvalidConfig
 from minilog.limits import MAX_KEEPALIVE_MS
+from minilog.security.jaas import JAAS_CONFIG, parse_jaas
+from minilog.security.protocols import MECHANISMS, OAUTHBEARER, SCRAM_SHA_512, SecurityProtocol
+from minilog.security.secret import Secret
 from minilog.v1 import common_pb2
 from minilog.versions import PROTOCOL
 
@@ -63,6 +66,16 @@ class ClientConfig:
     client_rack: str
     transactional_id: str
     transaction_timeout_ms: int
+    security_protocol: str
+    ssl_truststore_location: str
+    ssl_keystore_location: str
+    ssl_truststore_type: str
+    ssl_keystore_type: str
+    ssl_endpoint_identification_algorithm: str
+    sasl_mechanism: str
+    sasl_username: str
+    sasl_password: Secret
+    sasl_oauthbearer_token_file: str
 
     def identity(self) -> common_pb2.ClientIdentity:
         """Who we are, for every request."""
@@ -140,6 +153,28 @@ def parse_addresses(name: str, value: object) -> tuple[Address, ...]:
     return tuple(addresses)
 
 
+def _secret(name: str, value: object) -> Secret:
+    if isinstance(value, Secret):
+        return value
+    if not isinstance(value, str):
+        raise InvalidConfig(f"{name} is not possible: it must be text")  # the value is not told
+    return Secret(value)
+
+
+def _word(*words: str) -> _Parser:
+    """One of them, as Kafka writes it; small letters are taken too."""
+    known = {each.lower(): each for each in words}
+
+    def parse(name: str, value: object) -> str:
+        text = str(value).lower()
+        if text not in known:
+            raise _refuse(name, value, " or ".join(words))
+        return known[text]
+
+    return parse
+
+
+_PEM = _word("PEM")
 _ACKS = _choice(**{"all": ACKS_ALL, "-1": ACKS_ALL, "0": 0, "1": 1})
 _RESET = _choice(earliest="earliest", latest="latest", error="error", none="error")
 _MIB = 1024 * 1024
@@ -176,14 +211,24 @@ _TABLE: dict[str, tuple[_Parser, object]] = {
     "client.rack": (_text, ""),
     "transactional.id": (_text, ""),
     "transaction.timeout.ms": (_integer(0), 0),  # since the last sign of life of a writer; 0: the brokers' own
+    "security.protocol": (_word(*(each.value for each in SecurityProtocol)), "PLAINTEXT"),
+    "ssl.truststore.location": (_text, ""),  # PEM: the authorities that brokers' certificates are believed by
+    "ssl.keystore.location": (_text, ""),  # PEM: this client's private key and certificate
+    "ssl.truststore.type": (_PEM, "PEM"),
+    "ssl.keystore.type": (_PEM, "PEM"),
+    "ssl.endpoint.identification.algorithm": (_word("https"), "https"),  # host names are always checked
+    "sasl.mechanism": (_word(*MECHANISMS), SCRAM_SHA_512),
+    "sasl.username": (_text, ""),
+    "sasl.password": (_secret, ""),
+    "sasl.oauthbearer.token.file": (_text, ""),  # read anew for each session
 }
 _FIELD = {name: name.replace(".", "_") for name in _TABLE} | {"max.in.flight.requests.per.connection": "max_in_flight"}
 assert {*_FIELD.values(), "lingers_alone"} == {field.name for field in fields(ClientConfig)}
 
 
 def config_names() -> list[str]:
-    """Every name there is, sorted."""
-    return sorted(_TABLE)
+    """Every name that may be given, sorted: those of the table, and sasl.jaas.config, which says two of them."""
+    return sorted((*_TABLE, JAAS_CONFIG))
 
 
 def parse_config(settings: Mapping[str, object], environment: Mapping[str, str] | None = None) -> ClientConfig:
@@ -192,10 +237,10 @@ def parse_config(settings: Mapping[str, object], environment: Mapping[str, str] 
     Raises InvalidConfig, naming key, value and remedy.
     """
     for name in settings:
-        if name not in _TABLE:
+        if name not in _TABLE and name != JAAS_CONFIG:
             near = difflib.get_close_matches(str(name), _TABLE, n=1, cutoff=0)
             raise InvalidConfig(f"there is no setting {name!r}; the nearest is {near[0]!r}")
-    given = _from_environment(os.environ if environment is None else environment) | dict(settings)
+    given = _from_environment(os.environ if environment is None else environment) | _without_jaas(settings)
     if given.get("bootstrap.servers") is None:
         raise InvalidConfig("bootstrap.servers is missing: give it as HOST:PORT[,HOST:PORT...]")
     values = {_FIELD[name]: parse(name, given.get(name, default)) for name, (parse, default) in _TABLE.items()}
@@ -207,7 +252,26 @@ def parse_config(settings: Mapping[str, object], environment: Mapping[str, str] 
         _check_transactional(given, values)
     if values["delivery_timeout_ms"] < values["linger_ms"]:
         raise _refuse("delivery.timeout.ms", values["delivery_timeout_ms"], "at least linger.ms")
+    _check_security(values)
     return ClientConfig(**values, lingers_alone="linger.ms" in given)
+
+
+def _check_security(values: Mapping[str, Any]) -> None:
+    """A password never travels without TLS, and what would be ignored is refused. Raises InvalidConfig."""
+    protocol, mechanism = SecurityProtocol(values["security_protocol"]), values["sasl_mechanism"]
+    if protocol is not SecurityProtocol.SASL_SSL:
+        for name in ("sasl.username", "sasl.password", "sasl.oauthbearer.token.file"):
+            if values[_FIELD[name]] not in ("", Secret("")):
+                raise InvalidConfig(f"{name} is given, and security.protocol is {protocol.value}: it must be SASL_SSL")
+    elif mechanism == OAUTHBEARER:
+        if not values["sasl_oauthbearer_token_file"]:
+            raise InvalidConfig("sasl.oauthbearer.token.file is missing: sasl.mechanism is OAUTHBEARER")
+    elif not values["sasl_username"] or not values["sasl_password"].reveal():
+        raise InvalidConfig(f"sasl.username and sasl.password are needed: sasl.mechanism is {mechanism}")
+    if protocol is SecurityProtocol.PLAINTEXT:
+        for name in ("ssl.truststore.location", "ssl.keystore.location"):
+            if values[_FIELD[name]]:
+                raise InvalidConfig(f"{name} is given, and security.protocol is PLAINTEXT: it must be SSL or SASL_SSL")
 
 
 def _check_transactional(given: Mapping[str, object], values: Mapping[str, Any]) -> None:
@@ -218,15 +282,37 @@ def _check_transactional(given: Mapping[str, object], values: Mapping[str, Any])
         raise _refuse("enable.idempotence", given["enable.idempotence"], "true where a transactional.id is given")
 
 
+def _without_jaas(settings: Mapping[str, object]) -> dict[str, object]:
+    """sasl.jaas.config as the two settings that it says. Raises InvalidConfig."""
+    found = dict(settings)
+    if JAAS_CONFIG not in found:
+        return found
+    username, password = parse_jaas(_secret(JAAS_CONFIG, found.pop(JAAS_CONFIG)))
+    for name, said in (("sasl.username", username), ("sasl.password", password)):
+        if name in found:
+            raise InvalidConfig(f"{name} and {JAAS_CONFIG}, which says it too, are both given: keep one of them")
+        found[name] = said
+    return found
+
+
+def variable_of(name: str) -> str:
+    """The environment variable that says a setting."""
+    return ENVIRONMENT_PREFIX + name.upper().replace(".", "_")
+
+
 def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
     """The client settings among the variables. Raises InvalidConfig that names the variable."""
     found: dict[str, object] = {}
-    for name, (parse, _) in _TABLE.items():
-        variable = ENVIRONMENT_PREFIX + name.upper().replace(".", "_")
+    for name in config_names():
+        variable = variable_of(name)
         if variable in environment:
             try:
-                parse(name, environment[variable])
+                _parser(name)(name, environment[variable])
             except InvalidConfig as error:
                 raise InvalidConfig(f"environment variable {variable}: {error}") from None
             found[name] = environment[variable]
-    return found
+    return _without_jaas(found)
+
+
+def _parser(name: str) -> _Parser:
+    return _TABLE[name][0] if name in _TABLE else lambda name, value: parse_jaas(_secret(name, value))

@@ -169,7 +169,7 @@ class UnsupportedVersion(MinilogError):
 
 
 class LevelNotReached(RetriableError):
-    """What the cluster's level does not allow, as far as the broker knows: a typed topic, or a form of batches."""
+    """What the cluster's level does not allow, as far as the broker knows: typed topics, users, a form of batches."""
 
     code = "LEVEL_NOT_REACHED"
 
@@ -256,6 +256,30 @@ class IneligibleReplica(MinilogError):
     """An ISR proposal that names a broker which may not join."""
 
     code = "INELIGIBLE_REPLICA"
+
+
+class ResourceNotFound(MinilogError):
+    """A user, or a credential of one, that is not there."""
+
+    code = "RESOURCE_NOT_FOUND"
+
+
+class DuplicateResource(MinilogError):
+    """A user of this name exists; or one request changes the same thing twice."""
+
+    code = "DUPLICATE_RESOURCE"
+
+
+class UnacceptableCredential(InvalidArgument):
+    """A user's name, or the salt, the iterations or a key of a credential, that is not allowed."""
+
+    code = "UNACCEPTABLE_CREDENTIAL"
+
+
+class InvalidPrincipal(InvalidArgument):
+    """Not User:NAME, or a name that is not allowed."""
+
+    code = "INVALID_PRINCIPAL"
 
 
 class PreferredLeaderNotAvailable(MinilogError):
@@ -358,6 +382,18 @@ class BrokerNotAvailable(RetriableError):
     """No broker could be reached."""
 
     code = "BROKER_NOT_AVAILABLE"
+
+
+class AuthenticationFailed(MinilogError):
+    """The broker does not believe who this client says it is, or this client the broker: a password, a certificate."""
+
+    code = "AUTHENTICATION_FAILED"
+
+
+class AuthorizationFailed(MinilogError):
+    """Whoever this client is, it may not do that: no access rule allows it, or one denies it."""
+
+    code = "AUTHORIZATION_FAILED"
 
 
 class Closed(MinilogError):

@@ -128,7 +128,8 @@ class SizesFrom:
 class PartitionDescription:
     """One partition; the four offsets are one snapshot of its leader, None where it could not be asked.
 
-    `sizes` has one answer for each of the sizes that were asked for."""
+    `sizes` has one answer for each of the sizes that were asked for; `replica_ends`, where it was asked for, the end of
+    each replica's durable log as the leader knows it: None of one that has told nothing in this leader epoch."""
 
     partition: int
     leader: int | None
@@ -145,6 +146,7 @@ class PartitionDescription:
     removing_replicas: list[int] = field(default_factory=list)
     throttle_bytes_per_second: int | None = None
     sizes: list[OffsetAtSize] = field(default_factory=list)
+    replica_ends: dict[int, int | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

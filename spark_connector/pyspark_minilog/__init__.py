@@ -5,6 +5,7 @@ disables that for all of them. So this module, and what it imports, stays light:
 """
 
 from pyspark_minilog.helpers import read, read_stream
+from pyspark_minilog.observation import Observation, observe
 from pyspark_minilog.source import DefaultSource
 
-__all__ = ["DefaultSource", "read", "read_stream"]
+__all__ = ["DefaultSource", "Observation", "observe", "read", "read_stream"]

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import StructField, StructType
 
+from pyspark_minilog.client_options import CLIENT_PREFIXES, refuse_stored_secrets
 from pyspark_minilog.errors import InvalidOption
 from pyspark_minilog.options import SUBSCRIPTIONS
 
@@ -23,9 +24,10 @@ _FOLDER = "path"
 
 def created(given: Mapping[str, str]) -> dict[str, str] | None:
     """The OPTIONS of the table that is made; None: none is, these are options of a DataFrame. A folder (LOCATION) is
-    among them, to be refused."""
+    among them, to be refused. Raises InvalidOption for a secret, which the catalog would keep."""
     if _PROVIDER not in given:
         return None
+    refuse_stored_secrets(key.removeprefix(_GIVEN) for key in given if key.startswith((_GIVEN, *CLIENT_PREFIXES)))
     folder = {_FOLDER: given[_FOLDER]} if _FOLDER in given else {}
     return {key.removeprefix(_GIVEN): value for key, value in given.items() if key.startswith(_GIVEN)} | folder
 

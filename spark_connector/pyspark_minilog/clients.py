@@ -14,6 +14,7 @@ from typing import TypeAlias, TypeVar
 
 from minilog import Admin, Consumer, Producer
 from minilog.sync.transaction import Transactions
+from pyspark_minilog.config_file import with_file
 from pyspark_minilog.worker import settle_in
 
 _AnyClient: TypeAlias = Admin | Consumer | Producer | Transactions
@@ -29,7 +30,9 @@ _guard = threading.Lock()
 
 @contextlib.contextmanager
 def lend(kind: type[_Client], settings: Mapping[str, str]) -> Iterator[_Client]:
-    """A client of this kind, an idle one if there is one. Raises what its constructor raises."""
+    """A client of this kind, an idle one if there is one; what its configuration file says is read here. Raises what
+    its constructor raises, InvalidConfig."""
+    settings = with_file(settings)
     key = (kind, tuple(sorted(settings.items())))
     with _guard:
         idle = _idle.pop(key, None)

@@ -35,8 +35,8 @@ def take_snapshot(options: SourceOptions, *, must_exist: bool, sizes_from: Posit
     """The ids and offsets of all that the query reads, asked again as fetchOffset.* says while the cluster cannot tell.
 
     With `must_exist` a topic or partition that is named but not there is refused. `sizes_from` asks for bytes as well,
-    as maxBytesPerTrigger needs them, above these offsets (above the start of the log where there is none). Raises
-    InvalidOption, MinilogError.
+    as maxBytesPerTrigger needs them, and who observes what a limit leaves unread: above these offsets (above the start
+    of the log where there is none). Raises InvalidOption, MinilogError.
     """
     return _retried(options, lambda: _look(options, sizes_from, must_exist=must_exist))
 

@@ -32,6 +32,11 @@ class Limits:
     max_delay_ms: int = DEFAULT_MAX_DELAY_MS
     max_bytes: int | None = None
 
+    @property
+    def leave_unread(self) -> bool:
+        """Whether a batch may end before what is there does."""
+        return self.max_offsets is not None or self.max_bytes is not None
+
 
 @dataclass(frozen=True, slots=True)
 class SizeMarks:

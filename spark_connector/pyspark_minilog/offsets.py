@@ -6,7 +6,7 @@ holds where the batch that ends here began, for the partitions for which the off
 them in the first batch (Spark asks for the initial offset again when it replays that batch, and may then hear of a
 later one), afterwards for partitions that are new or were skipped to another place. An initial offset is its
 own `__from`. `__schema_versions` is there for topics that have a schema: the version that the batch which ends here is
-read by.
+read by. `__unread` is in the latest offset that a query reports, and in no checkpoint: unread.py.
 
 Spark compares offsets as text: keys are sorted, partitions by number, and `SourceOffset.to_json` is deterministic. The
 `__topic_ids` are always there, so that no offset is ever `{}`.
@@ -26,7 +26,8 @@ LATEST = -1
 FROM_KEY = "__from"
 TOPIC_IDS_KEY = "__topic_ids"
 VERSIONS_KEY = "__schema_versions"
-_OURS = (FROM_KEY, TOPIC_IDS_KEY, VERSIONS_KEY)
+UNREAD_KEY = "__unread"
+_OURS = (FROM_KEY, TOPIC_IDS_KEY, VERSIONS_KEY, UNREAD_KEY)
 
 _NAMED = {"earliest": EARLIEST, "latest": LATEST}
 _LARGEST_OFFSET = 2**63 - 1

@@ -7,14 +7,20 @@ in the table, and is refused like a misspelling: a job never runs with an option
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from minilog.config import config_names, parse_config
-from minilog.errors import InvalidConfig
+from pyspark_minilog.client_options import (
+    ALLOW_SECRETS,
+    GROUP,
+    SERVERS,
+    client_settings,
+    client_spelling,
+    refuse_secrets,
+    unknown,
+)
 from pyspark_minilog.durations import duration_ms
 from pyspark_minilog.errors import InvalidOption, refused
 from pyspark_minilog.limits import DEFAULT_MAX_DELAY_MS, Limits
@@ -24,10 +30,7 @@ from pyspark_minilog.subscription import TopicSubscription, exactly_one
 
 logger = logging.getLogger(__name__)
 
-CLIENT_PREFIX = "minilog."
-_GROUP = CLIENT_PREFIX + "group.id"
 _MOST_GROUP_CHARACTERS = 240  # of 255, which a broker takes; a prefix becomes a little longer
-SERVERS = ("bootstrap.servers", "minilog.bootstrap.servers", "kafka.bootstrap.servers")
 
 _CHECKPOINT = "checkpointlocation"
 _ADDED_BY_SPARK = frozenset({_CHECKPOINT, "queryname"})
@@ -49,6 +52,7 @@ _STREAM_ONLY = (
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _SOURCE = (
     *SERVERS,
+    ALLOW_SECRETS,
     *SUBSCRIPTIONS,
     *_STREAM_ONLY,
     *_BATCH_ONLY,
@@ -67,11 +71,12 @@ _SOURCE = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "groupIdPrefix",
-    _GROUP,
+    GROUP,
 )
 # includeHeaders does nothing in a sink, here as in Kafka's connector, whose jobs carry it: the column decides.
 _SINK = (
     *SERVERS,
+    ALLOW_SECRETS,
     "topic",
     "includeHeaders",
     "exactlyOnce",
@@ -90,15 +95,6 @@ _OF_NEW_TOPICS = ("keyColumns", "timestampColumn", "numPartitions", "replication
 _NO_PATH = {
     "source": "a topic is not a path; name it with option('subscribe', ...), and call load() without an argument",
     "sink": "a topic is not a path; name it with option('topic', ...), and call save() or start() without an argument",
-}
-
-_OWNED = {
-    "acks": "a Spark write is always acks=all; leave it out",
-    "enable.idempotence": "a Spark write is always idempotent; leave it out",
-    "transactional.id": "a stream's is its query's; for a batch write use the option transactionalId",
-    "auto.offset.reset": "use the option startingOffsets instead",
-    "enable.auto.commit": "the checkpoint holds the offsets; leave it out",
-    "group.id": "it is the source that reports how far a query has got; leave it out",
 }
 
 
@@ -222,7 +218,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     if not exactly_once and transactional_id is not None:
         raise refused("transactionalId", transactional_id, "it names a transaction, and exactlyOnce is false")
     return SinkOptions(
-        client=_client_settings(named),
+        client=client_settings(named),
         topic=topic and topic.strip(),
         exactly_once=exactly_once,
         transactional_id=transactional_id and transactional_id.strip(),
@@ -239,7 +235,7 @@ def _source_options(named: dict[str, str], default_start: int) -> SourceOptions:
     if isinstance(starting, OfGroup) and group is None:
         raise refused(starting.option, starting.text, "name the group, too, with the option minilog.group.id")
     return SourceOptions(
-        client=_client_settings(named),
+        client=client_settings(named),
         subscription=subscription,
         starting=starting,
         ending=_end(named),
@@ -299,22 +295,22 @@ def _names(named: Mapping[str, str], option: str) -> tuple[str, ...] | None:
 
 def _group(named: Mapping[str, str], chosen: Mapping[str, str]) -> str | None:
     """The id wins over the prefix, which is completed by what is read: the same for every run of a query."""
-    for option in (_GROUP, "groupIdPrefix"):
+    for option in (GROUP, "groupIdPrefix"):
         if option in named:
             given = named[option].strip()
             if not 1 <= len(given) <= _MOST_GROUP_CHARACTERS:
                 raise refused(option, named[option], f"give 1 to {_MOST_GROUP_CHARACTERS} characters")
             digest = hashlib.sha256(repr(sorted(chosen.items())).encode()).hexdigest()[:8]
-            return given if option == _GROUP else f"{given}-{digest}"
+            return given if option == GROUP else f"{given}-{digest}"
     return None
 
 
 def _named(given: Mapping[str, str], known: tuple[str, ...], side: str) -> dict[str, str]:
-    """The options under their documented spelling; client settings stay `minilog.<name>`."""
+    """The options under their documented spelling; client settings are `minilog.<name>`."""
     if all(key.lower() in _ADDED_BY_SPARK for key in given):
         raise InvalidOption(f"no option is given: name at least brokers and a topic; {_NO_OPTIONS[side]}")
     spelling = {name.lower(): name for name in known}
-    named = {}
+    named: dict[str, str] = {}
     for key, value in given.items():
         lower = key.lower()
         if lower in spelling:
@@ -323,56 +319,13 @@ def _named(given: Mapping[str, str], known: tuple[str, ...], side: str) -> dict[
             continue
         elif lower in _PATHS:
             raise refused(key, value, _NO_PATH[side])
-        elif lower.startswith(CLIENT_PREFIX):
-            named[_client_option(lower, value)] = value
-        else:
-            raise _unknown(key, value, known, side)
+        elif (option := client_spelling(key, value)) is None:
+            raise unknown(key, known, side)
+        elif named.setdefault(option, value) != value:
+            raise InvalidOption(f"option '{option}' is given under two names, with different values: keep one of them")
+    if not _boolean(named, ALLOW_SECRETS, False):
+        refuse_secrets(given)
     return named
-
-
-def _client_option(key: str, value: str) -> str:
-    name = key.removeprefix(CLIENT_PREFIX)
-    if name in _OWNED:
-        raise refused(key, value, f"the connector sets it itself: {_OWNED[name]}")
-    if name not in config_names():
-        raise _unknown(key, value, (), "client")
-    return key
-
-
-def _free_settings() -> list[str]:
-    """The client settings that are left to the user, as options."""
-    return [CLIENT_PREFIX + name for name in config_names() if name not in _OWNED]
-
-
-def _unknown(key: str, value: str, known: tuple[str, ...], side: str) -> InvalidOption:
-    spelling = {name.lower(): name for name in (*known, *_free_settings())}
-    nearest = difflib.get_close_matches(key.lower().replace("kafka.", CLIENT_PREFIX), spelling, n=1, cutoff=0.6)
-    advice = f"leave it out, or did you mean '{spelling[nearest[0]]}'?" if nearest else "leave it out"
-    return InvalidOption(f"option '{key}' ('{value}') is not one that the {side} of this minilog version has: {advice}")
-
-
-def _client_settings(named: Mapping[str, str]) -> dict[str, str]:
-    servers = {name: named[name].strip() for name in SERVERS if name in named}
-    if len(set(servers.values())) > 1:
-        both = " and ".join(f"'{name}' ({value})" for name, value in servers.items())
-        raise InvalidOption(f"the options {both} name different servers: keep one of them")
-    if not any(servers.values()):
-        raise InvalidOption("option 'bootstrap.servers' is missing: name the brokers, such as 127.0.0.1:9092")
-    settings = {
-        name.removeprefix(CLIENT_PREFIX): value
-        for name, value in named.items()
-        if name.startswith(CLIENT_PREFIX) and name != _GROUP  # tasks read what they are told, whatever a group says
-    }
-    settings["bootstrap.servers"] = next(iter(servers.values()))
-    try:
-        config = parse_config(settings)
-    except InvalidConfig as error:
-        if str(error).startswith("environment"):
-            raise InvalidOption(f"on the driver: {error}") from None
-        prefix = "" if str(error).startswith("bootstrap.servers") else CLIENT_PREFIX
-        raise InvalidOption(f"option {prefix}{error}") from None
-    # Each host's environment may say client.rack and the like for its own tasks; what may be read is one for all.
-    return settings | {"isolation.level": config.isolation_level}
 
 
 def _start(named: Mapping[str, str], default: int) -> Place:

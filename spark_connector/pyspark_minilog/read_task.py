@@ -153,11 +153,12 @@ def _drained(
     from minilog import Consumer, TopicPartition
     from minilog.config import parse_config
     from pyspark_minilog.clients import lend
+    from pyspark_minilog.config_file import with_file
 
     assigned = [
         TopicPartition(*each.partition, each.start, end_offset=each.end, topic_id=each.topic_id) for each in wanted
     ]
-    patience_s = parse_config(options.client).request_timeout_ms / 1000
+    patience_s = parse_config(with_file(options.client)).request_timeout_ms / 1000
     with lend(Consumer, {**options.client, "auto.offset.reset": "error"}) as consumer:
         poll = _poll_of(consumer, rows, options)
         consumer.assign(assigned)

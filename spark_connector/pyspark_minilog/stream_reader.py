@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark_minilog.errors import DataLoss, InvalidOption
 from pyspark_minilog.limits import Limits, Pace, capped
 from pyspark_minilog.loss import LossReport
-from pyspark_minilog.offsets import Partition, Positions, SourceOffset
+from pyspark_minilog.offsets import UNREAD_KEY, Partition, Positions, SourceOffset
 from pyspark_minilog.options import SourceOptions
 from pyspark_minilog.planning import (
     Continuation,
@@ -44,11 +44,13 @@ from pyspark_minilog.planning import (
 from pyspark_minilog.read_task import ReadTask, planned, read_ranges
 from pyspark_minilog.resolving import Snapshot
 from pyspark_minilog.telling import each_told_first, told_first
+from pyspark_minilog.unread import Unread, left_over, unread_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from minilog.errors import MinilogError
+    from pyspark_minilog.first_unread import FirstUnread
     from pyspark_minilog.group import GroupProgress
     from pyspark_minilog.typed_rows import TypedTopics
 
@@ -106,6 +108,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._watched: Positions = {}
         self._was_idle = self._was_held_back = False
         self._progress: GroupProgress | None = None
+        self._unread: set[str] = set()  # topics of which the batch leaves something
+        self._unread_bytes: dict[str, int] = {}
+        self._first_unread: FirstUnread | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's names, here and below
         """What Spark hands back to `latestOffset`, unless the trigger is Once: it only tells whether limits hold."""
@@ -165,6 +170,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._was_idle or self._was_held_back:
             return start
         end = end_offset(begun, way, capped(way.begin, way.end, limits, now.marks))
+        self._note_unread(left_over(end.positions, way.end), now)
         return replace(end, schema_versions=self._versions(end.topic_ids, begun)).to_json()
 
     def _versions(self, topic_ids: dict[str, str], begun: SourceOffset) -> dict[str, int]:
@@ -176,8 +182,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._rows.versions(topic_ids, before)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The newest offsets heard of, from memory: Spark asks as often as it asks for the next batch."""
-        return None if self._known is None else self._known.to_json()
+        """The newest offsets heard of, from memory: Spark asks as often as it asks for the next batch. With what this
+        batch leaves unread, for those who observe the query."""
+        if self._known is None:
+            return None
+        since_ms = {} if self._first_unread is None else self._first_unread.since_ms()
+        unread = Unread(self._unread_bytes, {topic: since_ms[topic] for topic in self._unread if topic in since_ms})
+        return ({UNREAD_KEY: unread.to_json()} if self._unread else {}) | self._known.to_json()
 
     @told_first
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -239,6 +250,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if is_last:
             self._progress.settle(_STORE_S)
 
+    def _note_unread(self, left: dict[Partition, tuple[int, int]], now: Snapshot) -> None:
+        """What a batch leaves unread: how many bytes the brokers have said, how old it is they are asked beside it."""
+        self._unread = {each.topic for each in left}
+        self._unread_bytes = unread_bytes(left, now.marks)
+        if not left:
+            return
+        if self._first_unread is None:
+            from pyspark_minilog.first_unread import FirstUnread
+
+            self._first_unread = FirstUnread(self._options.client)
+        self._first_unread.ask(left)
+
     def _is_held_back(self, way: Continuation, limits: Limits) -> bool:
         """Whether the batch waits for more. AvailableNow and Once never do: what they are to read will not grow."""
         if self._target is not None or limits is _NO_LIMITS:
@@ -262,7 +285,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return way, now
 
     def _look(self, start: SourceOffset, limits: Limits) -> tuple[Continuation, Snapshot]:
-        measured = limits.max_bytes is not None
+        measured = limits.leave_unread
         now = self._snapshot(must_exist=False, sizes_from=start.positions if measured else None)
         others = recreated_topics(start, now)
         if measured and others:  # bytes were asked for above offsets of the former topic

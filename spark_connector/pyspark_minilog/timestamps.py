@@ -16,6 +16,7 @@ from minilog import Admin, Consumer, TopicPartition
 from minilog.config import parse_config
 from minilog.errors import OffsetNotAvailable, OffsetOutOfRange, TimedOut
 from pyspark_minilog.clients import lend
+from pyspark_minilog.config_file import with_file
 from pyspark_minilog.offsets import Partition, Positions
 
 _SETTINGS = {"fetch.max.bytes": "1", "fetch.min.bytes": "1", "auto.offset.reset": "error"}
@@ -29,7 +30,7 @@ def first_since(client: Mapping[str, str], wanted_ms: Positions, latest: Positio
     """
     with lend(Admin, client) as admin:
         batches = admin.list_offsets({TopicPartition(*each): at_ms for each, at_ms in wanted_ms.items()})
-    deadline_s = time.monotonic() + parse_config(client).request_timeout_ms / 1000
+    deadline_s = time.monotonic() + parse_config(with_file(client)).request_timeout_ms / 1000
     found: dict[Partition, int | None] = {}
     with lend(Consumer, {**client, **_SETTINGS}) as consumer:
         for each, at_ms in wanted_ms.items():

@@ -97,11 +97,12 @@ def wait_until_it_runs(process: subprocess.Popen[str], verb: str, data: pathlib.
 def test_a_signal_at_any_moment_ends_it_cleanly(
     cluster: Cluster, tmp_path: pathlib.Path, verb: str, number: signal.Signals
 ) -> None:
-    (port,) = free_ports(1)
+    port, http = free_ports(2)
     data, servers = tmp_path / "data", cluster.bootstrap_servers
     commands = {
-        "up": f"up --brokers 1 --port {port} --data-dir {data}",
-        "broker": f"broker --id 1 --listen 127.0.0.1:{port} --data-dir {data} --voters 1@127.0.0.1:{port}",
+        "up": f"up --brokers 1 --port {port} --http-port {http} --data-dir {data}",
+        "broker": f"broker --id 1 --listen 127.0.0.1:{port} --data-dir {data} --voters 1@127.0.0.1:{port} "
+        f"--http 127.0.0.1:{http}",
         "produce": f"produce signals --json -b {servers}",
         "consume": f"consume signals -b {servers}",
     }

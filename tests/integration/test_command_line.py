@@ -159,7 +159,7 @@ def test_up_names_a_port_that_is_taken(tmp_path: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def up(directory: pathlib.Path, port: int) -> Iterator[subprocess.Popen[str]]:
-    command = [*MINILOG, "up", "--brokers", "2", "--port", str(port), "--data-dir", str(directory)]
+    command = [*MINILOG, "up", "--brokers", "2", "--port", str(port), "--http-port", "0", "--data-dir", str(directory)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -203,7 +203,8 @@ def test_a_second_up_leaves_the_running_clusters_files_alone(tmp_path: pathlib.P
     with up(tmp_path, two_ports_in_a_row()) as process:
         files = [tmp_path / f"broker-{number}" / "broker.pid" for number in (1, 2)]
         pids = [file.read_text() for file in files]
-        second = minilog(None, "up", "--brokers", "2", "--port", str(two_ports_in_a_row()), "--data-dir", str(tmp_path))
+        arguments = ("--brokers", "2", "--port", str(two_ports_in_a_row()), "--http-port", "0")
+        second = minilog(None, "up", *arguments, "--data-dir", str(tmp_path))
         assert second.returncode == 1
         assert "in use by process" in second.stderr
         assert [file.read_text() for file in files] == pids

@@ -30,9 +30,12 @@ FAULTS = (
     "other_version", "upgrade",
     # of plans with a typed topic: operations.py
     "evolve", "lie",
+    # of plans in which somebody alters users, access rules and quotas: operations.py
+    "secure",
 )  # fmt: skip
 _OF_VERSIONS = ("other_version", "upgrade")
 _OF_TYPED = ("evolve", "lie")
+_OF_SECURED = ("secure",)
 OLDER, LATER = VersionRange(1, 2), VersionRange(1, 3)  # the levels that brokers of two versions support
 _LASTING = ("never_returns", "cut_to_the_end")  # once in a run at most, and not beside each other
 DAMAGES = frozenset(
@@ -47,6 +50,7 @@ MIXED_SHARE = 0.5  # of the plans without a theme
 ANY_LOG = ("t", "s", "x", "__transactions", "__groups")  # of whose copies anything may rot
 TWO_VERSIONS_SHARE = 0.5  # of the plans without a theme
 TYPED_SHARE = 0.2  # of the plans without a theme
+SECURED_SHARE = 0.2  # of the plans without a theme
 FAULT_SHARE = 0.4  # of the seeds without a theme that have it
 LASTING_SHARE = 0.3
 _T = TypeVar("_T")
@@ -127,6 +131,8 @@ class Plan:
         if theme is None and (typed := random.Random(f"typed plan {seed}")).random() < TYPED_SHARE:
             faults = {**plan.faults, "evolve": typed.choice((0.5, 2.0)), "lie": typed.choice((0.0, 0.2))}
             plan = replace(plan, typed=True, filtered=typed.choice((1, 2)), faults=faults)
+        if theme is None and (secured := random.Random(f"secured plan {seed}")).random() < SECURED_SHARE:
+            plan = replace(plan, faults={**plan.faults, "secure": secured.choice((0.5, 2.0))})
         return _sound(plan, random.Random(f"policy {seed}"))
 
     @classmethod
@@ -220,7 +226,7 @@ def _draw_faults(seed: int) -> dict[str, float]:
     faults = {}
     for name in FAULTS:
         chance = _own(seed, name)
-        if name not in (*_LASTING, *_OF_VERSIONS, *_OF_TYPED) and chance.random() < FAULT_SHARE:
+        if name not in (*_LASTING, *_OF_VERSIONS, *_OF_TYPED, *_OF_SECURED) and chance.random() < FAULT_SHARE:
             faults[name] = chance.random() ** 2
     chance = _own(seed, "lasting")
     if chance.random() < LASTING_SHARE:

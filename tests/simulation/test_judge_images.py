@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
+from minilog.security.access_rules import AccessRule, Operation, Pattern, Permission, ResourceKind
 from minilog.typed.ddl import schema_from_ddl
 from minilog.typed.evolution import rename_column
 from minilog.typed.wire import schema_to_wire
-from minilog.v1 import common_pb2, records_pb2
+from minilog.v1 import common_pb2, records_pb2, security_pb2
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.controller.security_records import rule_record
 from minilog_broker.controller.snapshot import encode_snapshot
 from minilog_broker.quorum.records import CommittedBatch
 from tests.simulation.cluster import SimulatedCluster
@@ -44,6 +46,21 @@ def _voter(number: int) -> records_pb2.Voter:
     return records_pb2.Voter(broker_id=number, directory_id=bytes([number]) * 16, host=f"b{number}", port=9092)
 
 
+_VERIFIER = security_pb2.ScramVerifier(salt=bytes(16), iterations=4_096, stored_key=bytes(32), server_key=bytes(32))
+_CREDENTIAL = records_pb2.UserScramCredentialRecord(
+    user="alice", mechanism=security_pb2.SCRAM_MECHANISM_SCRAM_SHA_256, verifier=_VERIFIER
+)
+_OTHER_CREDENTIAL, _REMOVED_CREDENTIAL = (
+    records_pb2.UserScramCredentialRecord(
+        user="bob", mechanism=security_pb2.SCRAM_MECHANISM_SCRAM_SHA_256, verifier=verifier
+    )
+    for verifier in (_VERIFIER, None)
+)
+_READ, _ALTER = (
+    AccessRule("User:alice", "*", operation, ResourceKind.TOPIC, "t", Pattern.LITERAL, Permission.ALLOW)
+    for operation in (Operation.READ, Operation.ALTER)
+)
+
 COMMITTED = [
     Record(cluster=records_pb2.ClusterRecord(cluster_id="c", voters=[_voter(1), _voter(2)])),
     Record(cluster_level=records_pb2.ClusterLevelRecord(level=2)),
@@ -70,6 +87,15 @@ COMMITTED = [
     _partition(OTHER_ID, 0),
     Record(topic_deletion=records_pb2.TopicDeletionRecord(topic_id=OTHER_ID)),
     Record(producer_id_block=records_pb2.ProducerIdBlockRecord(broker_id=1, next_producer_id=1_000)),
+    Record(user_scram_credential=_CREDENTIAL),
+    Record(user_scram_credential=_OTHER_CREDENTIAL),
+    Record(user_scram_credential=_REMOVED_CREDENTIAL),
+    rule_record(_READ),
+    rule_record(_ALTER),
+    rule_record(_ALTER, removed=True),
+    Record(quota=records_pb2.QuotaRecord(entity="default", key="connections", value=0)),
+    Record(quota=records_pb2.QuotaRecord(entity="User:bob", key="connections", value=7)),
+    Record(quota=records_pb2.QuotaRecord(entity="User:bob", key="connections")),
     Record(
         voter_replaced=records_pb2.VoterReplacedRecord(
             broker_id=2, lost_directory_id=bytes([2]) * 16, directory_id=bytes([9]) * 16
@@ -111,7 +137,7 @@ class TestImages:
         self._commit(COMMITTED)
         self.images.look()
 
-    @pytest.mark.parametrize("left_out", [0, 1, 4, 7, 8, 10, 12, 15, 16, 17])
+    @pytest.mark.parametrize("left_out", [0, 1, 4, 7, 8, 10, 12, 15, 16, 17, 19, 20, 22, 23, 25, 26])
     def test_a_record_that_was_not_replayed_is_missed(self, left_out: int) -> None:
         self._commit(COMMITTED)
         self._snapshot(left_out)

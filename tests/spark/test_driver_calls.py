@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from minilog import Admin, NewTopic, Producer
 from minilog.net.network_client import NetworkClient as KnownCluster
+from minilog.types import SizesFrom
 from pyspark_minilog import clients, stream_reader
 from pyspark_minilog.options import parse_stream_options
 from pyspark_minilog.schema import arrow_source_schema
@@ -128,3 +129,32 @@ def test_all_that_is_there_is_read_where_spark_says_so(cluster: Cluster, topic: 
     send(cluster, topic, 30)
     end, _ = latest(reader, reader.initialOffset(), ReadAllAvailable())
     assert end[topic] == {"0": 10, "1": 10, "2": 10}
+
+
+def test_what_a_limit_leaves_unread_is_reported_with_the_latest_offset(
+    cluster: Cluster, admin: Admin, topic: str, asked: Counter[str]
+) -> None:
+    reader = reader_of(cluster, topic, maxOffsetsPerTrigger=15)
+    began_ms = int(time.time() * 1000)
+    send(cluster, topic, 30)
+    ended_ms = int(time.time() * 1000)
+    asked.clear()
+    end, _ = latest(reader, reader.initialOffset())
+    assert asked["refresh_and_ask"] == 2, "the first offset and this one: nobody is asked for bytes alone"
+    assert end[topic] == {"0": 5, "1": 5, "2": 5}
+    assert "__unread" not in end, "nothing of it is in a checkpoint"
+    first_unread = reader._first_unread
+    assert first_unread is not None
+    first_unread.settle(10.0)
+    told = reader.reportLatestOffset()
+    assert told is not None
+    assert told[topic] == {"0": 10, "1": 10, "2": 10}
+    assert began_ms <= told["__unread"]["since_ms"][topic] <= ended_ms
+    (described,) = admin.describe_topics([topic], sizes=lambda each: SizesFrom(0, [2**62]))
+    whole = sum(each.sizes[0].size_bytes for each in described.partitions)
+    assert 0 < told["__unread"]["bytes"][topic] < whole
+    all_of_it, _ = latest(reader, end, ReadAllAvailable())
+    assert all_of_it[topic] == {"0": 10, "1": 10, "2": 10}
+    rest = reader.reportLatestOffset()
+    assert rest is not None
+    assert "__unread" not in rest

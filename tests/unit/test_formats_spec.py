@@ -12,13 +12,13 @@ import typer
 
 from minilog.record_batch import header
 from minilog.stream_messages import PRODUCE, StreamMessage
-from minilog.v1 import admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2, records_pb2
+from minilog.v1 import admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2, records_pb2, security_pb2
 from minilog_broker.cli.app import app
 
 SPEC = pathlib.Path(__file__).parents[2] / "docs" / "spec"
 FORMATS, COMMANDS = (SPEC / "formats.md").read_text(), (SPEC / "commands.md").read_text()
 CODES = {"u32": "I", "i64": "q", "i32": "i", "i16": "h", "u16": "H"}
-OF_ALL_VERBS = {"bootstrap_servers", "as_json", "help"}
+OF_ALL_VERBS = {"bootstrap_servers", "command_config", "as_json", "help"}
 
 
 def test_the_header_of_a_record_batch() -> None:
@@ -65,7 +65,7 @@ def test_the_attributes_of_a_record_batch() -> None:
 
 
 def test_the_services_and_their_calls() -> None:
-    files = (admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2)
+    files = (admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2, security_pb2)
     services = {name: each for file in files for name, each in file.DESCRIPTOR.services_by_name.items()}
     told = dict(re.findall(r"^\| (\w+Service) \| [^|]* \| ([^|]*) \|$", FORMATS, re.MULTILINE))
     assert told.keys() == services.keys()

@@ -9,7 +9,21 @@ import sys
 import typer
 
 from minilog.errors import InvalidConfig, InvalidRequiredAcks, MinilogError
-from minilog_broker.cli import broker, cluster, consume, demo, group, produce, topic, transaction, up
+from minilog_broker.cli import (
+    acl,
+    broker,
+    cert,
+    cluster,
+    consume,
+    demo,
+    group,
+    produce,
+    quota,
+    topic,
+    transaction,
+    up,
+    user,
+)
 from minilog_broker.cli.common import say
 from minilog_broker.failure import CommandFailed
 
@@ -31,10 +45,14 @@ app.command(epilog="Example: minilog broker --id 1 --listen 127.0.0.1:9092 --dat
 app.command(epilog="Example: minilog demo --report report.json")(demo.demo)
 app.command(epilog="Example: printf 'UA:late\\n' | minilog produce flights --key-delimiter :")(produce.produce)
 app.command(epilog="Example: minilog consume flights -o start --exit-at-end --json")(consume.consume)
+app.add_typer(acl.app, name="acl", help="Who may do what.")
+app.add_typer(cert.app, name="cert", help="Keys and certificates, of an authority for tests and trials.")
 app.add_typer(cluster.app, name="cluster", help="The brokers and who controls them.")
 app.add_typer(group.app, name="group", help="How far the groups of consumers have got.")
 app.add_typer(transaction.app, name="transaction", help="List, describe and abort transactions.")
+app.add_typer(quota.app, name="quota", help="How much a user may do.")
 app.add_typer(topic.app, name="topic", help="Create, list, describe, delete and alter topics.")
+app.add_typer(user.app, name="user", help="Who may log in by SCRAM.")
 
 
 def run(arguments: list[str]) -> int:

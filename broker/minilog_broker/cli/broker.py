@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
+from minilog.security.protocols import SecurityProtocol
 from minilog_broker.cli.common import Assignments, current_environment
 from minilog_broker.server.config import (
     BrokerOptions,
     VoterAddress,
     check_advertised,
+    check_plaintext,
     load_config,
     parse_address,
     parse_assignments,
@@ -39,6 +41,12 @@ def broker(
     data_dir: Annotated[pathlib.Path, typer.Option(help="Where its logs live; belongs to this broker alone.")],
     voters: Annotated[str, typer.Option(metavar="1@HOST:PORT,...", help="The voters of the metadata quorum.")],
     rack: Annotated[str | None, typer.Option(metavar="NAME", help="Where it stands.")] = None,
+    http: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where health and metrics are told; nowhere by default.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Plaintext also on other addresses than loopback.")
+    ] = False,
     config_file: Annotated[pathlib.Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings.")] = None,
     assignments: Assignments = None,
 ) -> None:
@@ -51,10 +59,25 @@ def broker(
         addresses = parse_voters(voters)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--voters") from None
+    try:
+        http_address = None if http is None else parse_address(http)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--http") from None
+    if http_address is not None:
+        check_plaintext("--http", *http_address, insecure=insecure)
     config = load_config(config_file, current_environment(), parse_assignments(assignments or [], "--set"))
+    if config.security_protocol == SecurityProtocol.PLAINTEXT.value:
+        check_plaintext("--listen", host, port, insecure=insecure)
     check_advertised(host, config)
     options = BrokerOptions(
-        broker_id=broker_id, host=host, port=port, data_dir=data_dir, voters=addresses, rack=rack, config=config
+        broker_id=broker_id,
+        host=host,
+        port=port,
+        data_dir=data_dir,
+        voters=addresses,
+        rack=rack,
+        http=http_address,
+        config=config,
     )
     with ended_by_interrupt():
         from minilog_broker.server.broker import run_broker

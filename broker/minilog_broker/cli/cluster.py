@@ -10,10 +10,11 @@ from minilog.admin.health import ClusterHealth
 from minilog.types import BrokerDescription
 from minilog.versions import VersionRange
 from minilog_broker.cli.common import (
-    DEFAULT_BOOTSTRAP_SERVERS,
     AsJson,
     BootstrapServers,
+    CommandConfig,
     admin_client,
+    client_settings,
     print_json,
     print_table,
     say,
@@ -28,9 +29,13 @@ def cluster() -> None:
 
 
 @app.command(epilog="Example: minilog cluster describe --json")
-def describe(bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_json: AsJson = False) -> None:
+def describe(
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
     """Show the brokers, their states and the controller."""
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         found = admin.describe_cluster()
     if as_json:
         print_json(
@@ -82,14 +87,15 @@ def upgrade(
     level: Annotated[
         int | None, typer.Option("--level", min=1, help="By default the highest that any broker supports.")
     ] = None,
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Let the brokers write what came with a level; refused while one of them does not support it.
 
     There is no way back: brokers of a version that does not support the level refuse to start from then on.
     """
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         former, reached = admin.upgrade_level(level)
     if as_json:
         print_json({"former_level": former, "level": reached})
@@ -100,9 +106,13 @@ def upgrade(
 
 
 @app.command(epilog="Example: minilog cluster health || echo look at it")
-def health(bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_json: AsJson = False) -> None:
+def health(
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
     """Say what is wrong and what to do about it; ends with 0 where nothing is, else with 1."""
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         found = admin.cluster_health()
     if as_json:
         print_json(health_document(found))
@@ -150,14 +160,15 @@ def replace_voter(
             "--lost-directory", metavar="DIRECTORY_ID", help="Only this one: a command given twice replaces once."
         ),
     ] = None,
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Let the data directory that a voter runs with now vote in the place of the one it lost.
 
     Never do it while the lost one may come back: what was committed may stand on it and on one other alone.
     """
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         lost, found = admin.replace_voter(broker_id, lost_directory_id=lost_directory)
     if as_json:
         print_json({"id": broker_id, "lost_directory_id": lost, "directory_id": found})

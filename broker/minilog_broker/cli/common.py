@@ -16,21 +16,29 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from minilog import Admin, TopicPartition
+from minilog import Admin, TopicPartition, properties_file
+from minilog_broker.printable import printable
 
 DEFAULT_BOOTSTRAP_SERVERS = "127.0.0.1:9092"
 # A person waits at the terminal: half a minute is long enough to say that nobody answers.
 ANSWER_WITHIN_MS = 15_000
 
+_SERVERS = "bootstrap.servers"
+_SERVERS_VARIABLE = "MINILOG_BOOTSTRAP_SERVERS"
+
 BootstrapServers = Annotated[
-    str,
+    str | None,
     typer.Option(
         "-b",
         "--bootstrap-server",
-        envvar="MINILOG_BOOTSTRAP_SERVERS",
         metavar="HOST:PORT[,...]",
-        help="One or more brokers of the cluster.",
+        help="One or more brokers of the cluster. Default: as --command-config says, else "
+        f"{_SERVERS_VARIABLE}, else {DEFAULT_BOOTSTRAP_SERVERS}.",
     ),
+]
+CommandConfig = Annotated[
+    str | None,
+    typer.Option("--command-config", metavar="FILE", help="A client's settings, as in Kafka's client.properties."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Settings = Annotated[
@@ -69,23 +77,28 @@ def read_ranges(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[Topi
     return {each: HeldOffsets(starts[each] or 0, ends[each] or 0) for each in wanted}
 
 
+def client_settings(bootstrap_servers: str | None, command_config: str | None) -> dict[str, str]:
+    """What the command line says of a client: servers that are named win over those of the file, and these over the
+    environment's. Raises InvalidConfig."""
+    settings = {"isolation.level": "read_committed"}
+    if command_config is not None:
+        settings |= properties_file(command_config)
+    if bootstrap_servers is not None:
+        settings[_SERVERS] = bootstrap_servers
+    settings.setdefault(_SERVERS, current_environment().get(_SERVERS_VARIABLE) or DEFAULT_BOOTSTRAP_SERVERS)
+    return settings
+
+
 @contextlib.contextmanager
-def admin_client(bootstrap_servers: str, isolation_level: str = "read_committed") -> Iterator[Admin]:
-    """An Admin for the span of one command; the isolation level decides what "latest" means."""
-    config = {"bootstrap.servers": bootstrap_servers, "isolation.level": isolation_level}
-    with Admin({**config, "request.timeout.ms": ANSWER_WITHIN_MS}) as admin:
+def admin_client(settings: Mapping[str, Any]) -> Iterator[Admin]:
+    """An Admin for the span of one command; its isolation level decides what "latest" means."""
+    with Admin({"request.timeout.ms": ANSWER_WITHIN_MS, **settings}) as admin:
         yield admin
 
 
 def print_json(document: object) -> None:
     """One JSON document on one line of stdout."""
     sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
-
-
-def printable(text: object) -> str:
-    """`text` for a terminal: what would steer it, or break the line, is shown as an escape (\\x1b). Names come from
-    whoever may write, and are not to paint, hide or overwrite anything. All that people are shown goes through here."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in str(text))
 
 
 def say(line: object, *, error: bool = False) -> None:

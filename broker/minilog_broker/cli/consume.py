@@ -15,14 +15,15 @@ from minilog import Admin, Consumer, TopicPartition
 from minilog.config import parse_config
 from minilog.types import TopicDescription
 from minilog_broker.cli.common import (
-    DEFAULT_BOOTSTRAP_SERVERS,
     OFFSET_FORMS,
     AsJson,
     BootstrapServers,
+    CommandConfig,
     HeldOffsets,
     Settings,
     admin_client,
     check_offset,
+    client_settings,
     print_json,
     read_ranges,
 )
@@ -70,20 +71,22 @@ def consume(
     metadata: Annotated[
         bool, typer.Option("--metadata", help="Of a typed topic: also _topic, _partition, _offset, _timestamp, _key.")
     ] = False,
-    isolation: Annotated[Isolation, typer.Option(help="What of transactions is shown.")] = Isolation.READ_COMMITTED,
+    isolation: Annotated[
+        Isolation | None, typer.Option(help="What of transactions is shown. Default: read_committed.")
+    ] = None,
     settings: Settings = None,
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Print records until told to stop; Ctrl-C is a clean end."""
     if offset is not None:
         check_offset(offset)
-    config: dict[str, Any] = {"bootstrap.servers": bootstrap_servers, "isolation.level": isolation.value}
-    if group:
-        config |= {"group.id": group, "auto.offset.reset": "earliest"}
-    elif offset is None:
+    cluster = client_settings(bootstrap_servers, command_config)
+    group = group or cluster.get("group.id", "")
+    config = _config(cluster, group, isolation, settings)
+    if not group and offset is None:
         offset = "start"
-    config |= parse_assignments(settings or [], "-c")
     of_rows = [
         name
         for name, said in (("--format", form), ("--columns", columns), ("--where", where), ("--metadata", metadata))
@@ -91,11 +94,9 @@ def consume(
     ]
     if as_json and of_rows:
         raise typer.BadParameter(f"--json prints whole records, {of_rows[0]} is of rows: leave one of them out")
-    # A mistyped setting is told before anybody is asked.
-    parse_config(config)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with admin_client(bootstrap_servers, isolation.value) as admin:
+        with admin_client(config) as admin:
             (described,) = admin.describe_topics([topic])
             assignment = _assignment(admin, described, partition, offset, exit_at_end)
         is_typed = described.schemas is not None
@@ -110,6 +111,21 @@ def consume(
                 _print_records(consumer, count, exit_at_end, as_json, progress)
     except KeyboardInterrupt:
         return
+
+
+def _config(
+    cluster: dict[str, str], group: str, isolation: Isolation | None, settings: list[str] | None
+) -> dict[str, Any]:
+    """What is said by -c wins over an option of its own, and that over the file. Raises InvalidConfig: a mistyped
+    setting is told before anybody is asked."""
+    config: dict[str, Any] = {**cluster}
+    if isolation is not None:
+        config["isolation.level"] = isolation.value
+    if group:
+        config |= {"group.id": group, "auto.offset.reset": "earliest"}
+    config |= parse_assignments(settings or [], "-c")
+    parse_config(config)
+    return config
 
 
 def _assignment(

@@ -11,12 +11,13 @@ from minilog import Admin, TopicPartition
 from minilog.errors import GroupIdNotFound
 from minilog.types import GroupDescription, GroupPosition
 from minilog_broker.cli.common import (
-    DEFAULT_BOOTSTRAP_SERVERS,
     OFFSET_FORMS,
     AsJson,
     BootstrapServers,
+    CommandConfig,
     admin_client,
     check_offset,
+    client_settings,
     print_json,
     print_table,
     read_ranges,
@@ -35,9 +36,13 @@ def group() -> None:
 
 
 @app.command("list", epilog="Example: minilog group list")
-def list_(bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_json: AsJson = False) -> None:
+def list_(
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
     """List the groups that have committed anything."""
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         found = admin.list_groups()
     if as_json:
         print_json([{"group_id": each.group_id, "partitions": each.partition_count} for each in found])
@@ -47,10 +52,13 @@ def list_(bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_js
 
 @app.command(epilog="Example: minilog group describe report --json")
 def describe(
-    name: Group, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_json: AsJson = False
+    name: Group,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show how far a group has got in each partition, and how far it is behind, in records and in seconds."""
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         found = admin.describe_group(name)
     if as_json:
         print_json(group_document(found))
@@ -94,14 +102,15 @@ def seek(
     partition: Annotated[
         int | None, typer.Option("-p", "--partition", min=0, help="With -t; default: all of them.")
     ] = None,
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a group go on elsewhere, from when its readers begin anew: stop them first, they commit where they are."""
     check_offset(offset)
     if partition is not None and topic is None:
         raise typer.BadParameter("-p needs -t TOPIC")
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         chosen = _chosen(admin, name, topic, partition)
         offsets = admin.seek_group(name, _positions(admin, chosen, offset))
     if as_json:
@@ -113,10 +122,13 @@ def seek(
 
 @app.command(epilog="Example: minilog group delete report")
 def delete(
-    name: Group, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_json: AsJson = False
+    name: Group,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
 ) -> None:
     """Forget all that a group has committed."""
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         admin.delete_group(name)
     if as_json:
         print_json({"group_id": name, "deleted": True})

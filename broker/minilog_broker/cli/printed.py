@@ -9,7 +9,7 @@ from typing import Self
 
 from minilog import Consumer, TopicPartition
 from minilog.types import Record
-from minilog_broker.cli.common import printable
+from minilog_broker.printable import printable
 
 _COMMIT_EVERY_S = 1.0
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pathlib
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +16,7 @@ import typer
 from minilog import Producer, RecordMetadata
 from minilog.errors import InvalidRecord
 from minilog_broker.cli.answers import Answers
-from minilog_broker.cli.common import DEFAULT_BOOTSTRAP_SERVERS, AsJson, BootstrapServers, Settings, admin_client
+from minilog_broker.cli.common import AsJson, BootstrapServers, CommandConfig, Settings, admin_client, client_settings
 from minilog_broker.cli.produce_rows import RowFormat, produce_rows
 from minilog_broker.failure import CommandFailed
 from minilog_broker.server.config import parse_assignments
@@ -31,7 +31,9 @@ def produce(
     key_delimiter: Annotated[
         str | None, typer.Option(metavar="C", help="What stands between key and value in each line.")
     ] = None,
-    acks: Annotated[str, typer.Option(metavar="0|1|all", help="Whose word counts as written.")] = "all",
+    acks: Annotated[
+        str | None, typer.Option(metavar="0|1|all", help="Whose word counts as written. Default: all.")
+    ] = None,
     form: Annotated[
         RowFormat | None, typer.Option("--format", help="Of a typed topic: what its rows are given as.")
     ] = None,
@@ -39,11 +41,12 @@ def produce(
         list[pathlib.Path] | None, typer.Argument(metavar="FILE", help="With --format. Default: stdin.")
     ] = None,
     settings: Settings = None,
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Write one record per line of stdin; to a typed topic the rows of files, or of stdin, with --format."""
-    if acks not in ACKS:
+    if acks is not None and acks not in ACKS:
         raise typer.BadParameter(f"{acks!r} is not valid: expected 0, 1 or all", param_hint="--acks")
     if form is None and files:
         raise typer.BadParameter("files hold rows of a typed topic: say --format json, csv or parquet")
@@ -55,7 +58,9 @@ def produce(
         raise typer.BadParameter("say either --key or --key-delimiter", param_hint="--key")
     if key_delimiter == "":
         raise typer.BadParameter("'' is not valid: expected one or more characters", param_hint="--key-delimiter")
-    config: dict[str, Any] = {"bootstrap.servers": bootstrap_servers, "acks": acks}
+    config: dict[str, Any] = {"acks": "all", **client_settings(bootstrap_servers, command_config)}
+    if acks is not None:
+        config["acks"] = acks
     config |= parse_assignments(settings or [], "-c")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if form is not None:
@@ -68,7 +73,7 @@ def produce(
             for record_key, value in records:
                 answers.expect(producer.send(topic, value=value, key=record_key, partition=partition))
         except InvalidRecord as error:
-            raise _of_rows(bootstrap_servers, topic, error) from None
+            raise _of_rows(config, topic, error) from None
         finally:
             # Also on Ctrl-C and SIGTERM: what was read is written, and its fate is told.
             answers.finish()
@@ -81,8 +86,8 @@ def _documents(found: RecordMetadata) -> list[dict[str, Any]]:
     return [{**where, "offset": found.offset, "timestamp": found.timestamp}]
 
 
-def _of_rows(bootstrap_servers: str, topic: str, error: InvalidRecord) -> Exception:
-    with admin_client(bootstrap_servers) as admin:
+def _of_rows(config: Mapping[str, Any], topic: str, error: InvalidRecord) -> Exception:
+    with admin_client(config) as admin:
         (described,) = admin.describe_topics([topic])
     if described.schemas is None:
         return error

@@ -16,11 +16,12 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeE
 from minilog import Producer, TopicSchema
 from minilog.types import BatchMetadata
 from minilog_broker.cli.answers import Answers
-from minilog_broker.cli.common import admin_client, printable
+from minilog_broker.cli.common import admin_client
 from minilog_broker.cli.json_rows import json_rows
 from minilog_broker.cli.row_sources import BadRows, Counted, Part, Pipe, ReadRows
 from minilog_broker.cli.table_rows import csv_rows, parquet_rows
 from minilog_broker.failure import CommandFailed
+from minilog_broker.printable import printable
 
 STDIN = pathlib.Path("-")
 
@@ -53,7 +54,7 @@ def produce_rows(
     for path in files:
         if path != STDIN:
             path.open("rb").close()  # a mistyped name is told before anything is written
-    schema = _schema(config["bootstrap.servers"], topic)
+    schema = _schema(config, topic)
     with Producer(config) as producer:
         answers = Answers(_documents if as_json else None, "rows")
         bad: BadRows | None = None
@@ -73,8 +74,8 @@ def produce_rows(
         print(f"{answers.acknowledged} rows acknowledged", file=sys.stderr)
 
 
-def _schema(bootstrap_servers: str, topic: str) -> TopicSchema:
-    with admin_client(bootstrap_servers) as admin:
+def _schema(config: dict[str, Any], topic: str) -> TopicSchema:
+    with admin_client(config) as admin:
         (described,) = admin.describe_topics([topic])
     if described.schema is None:
         raise CommandFailed(f"topic {topic} has no schema: leave --format out, each line of stdin is a record")

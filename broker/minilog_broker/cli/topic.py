@@ -13,11 +13,12 @@ from minilog.errors import MinilogError
 from minilog.types import PartitionDescription, TopicDescription
 from minilog_broker.cli import topic_schema
 from minilog_broker.cli.common import (
-    DEFAULT_BOOTSTRAP_SERVERS,
     AsJson,
     BootstrapServers,
+    CommandConfig,
     Settings,
     admin_client,
+    client_settings,
     join,
     print_json,
     print_table,
@@ -65,7 +66,8 @@ def create(
     like: LikeFile = None,
     key_columns: KeyColumns = None,
     timestamp_column: TimestampColumn = None,
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a topic; a typed one where its columns are given."""
@@ -76,7 +78,7 @@ def create(
         configs=parse_assignments(settings or [], "-c"),
         schema=given_schema(ddl, schema, like, key_columns, timestamp_column),
     )
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         admin.create_topics([new])
     _done(as_json, name, "created")
 
@@ -84,11 +86,12 @@ def create(
 @app.command("list", epilog="Example: minilog topic list")
 def list_(
     internal: Annotated[bool, typer.Option("--internal", help="The brokers' own topics too.")] = False,
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """List the topics by name."""
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         names = sorted(admin.list_topics(internal=internal))
     if as_json:
         print_json(names)
@@ -99,11 +102,17 @@ def list_(
 
 @app.command(epilog="Example: minilog topic describe flights --json")
 def describe(
-    name: Name, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_json: AsJson = False
+    name: Name,
+    replicas: Annotated[
+        bool, typer.Option("--replicas", help="Also where each replica's log ends, as far as the leader knows.")
+    ] = False,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show a topic's settings, its schema, and its partitions: leaders, replicas, offsets."""
-    with admin_client(bootstrap_servers) as admin:
-        (found,) = admin.describe_topics([name])
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        (found,) = admin.describe_topics([name], replica_ends=replicas)
     document = topic_document(found)
     if as_json:
         print_json(document)
@@ -121,23 +130,35 @@ def describe(
             _shown(each["high_watermark"]),
             _shown(each["log_end_offset"]),
             *([join(each.get("adding_replicas", ())), join(each.get("removing_replicas", ()))] if moving else ()),
+            *([_shown_ends(each)] if replicas else ()),
         )
         for each in document["partitions"]
     )
-    columns = ("partition", "leader", "leader epoch", "replicas", "in sync", "start", "high watermark", "end")
-    print_table(
-        (*columns, *(("adding", "removing") if moving else ())), rows, title=f"{name} (id {document['id']}; {settings})"
+    columns: tuple[str, ...] = (
+        "partition",
+        "leader",
+        "leader epoch",
+        "replicas",
+        "in sync",
+        "start",
+        "high watermark",
+        "end",
     )
+    columns += (("adding", "removing") if moving else ()) + (("ends of replicas",) if replicas else ())
+    print_table(columns, rows, title=f"{name} (id {document['id']}; {settings})")
     if (schema := found.schema) is not None:
         print_schema(schema, f"version {schema.version} of the schema")
 
 
 @app.command(epilog="Example: minilog topic delete flights")
 def delete(
-    name: Name, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_json: AsJson = False
+    name: Name,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
 ) -> None:
     """Delete a topic and all its records."""
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         admin.delete_topics([name])
     _done(as_json, name, "deleted")
 
@@ -158,7 +179,8 @@ def alter(
             "--delete-config", metavar="KEY", help="A setting that is again what topics are made with; repeatable."
         ),
     ] = None,
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Give a topic more partitions, or other settings."""
@@ -167,7 +189,7 @@ def alter(
         raise typer.BadParameter("nothing to alter: say -p PARTITIONS, -c KEY=VALUE or --delete-config KEY")
     if both := sorted(configs.keys() & set(deleted or ())):
         raise typer.BadParameter(f"{both[0]} is both set and deleted: say one of them")
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         admin.alter_topics([TopicAlteration(name, partitions, configs, deleted or ())])
     _done(as_json, name, "altered")
 
@@ -178,11 +200,12 @@ def elect(
     partitions: Annotated[
         list[int] | None, typer.Option("-p", "--partition", min=0, help="Repeatable; all by default.")
     ] = None,
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Let the preferred leader, the first replica, lead again."""
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         if not partitions:
             (found,) = admin.describe_topics([name])
             partitions = [each.partition for each in found.partitions]
@@ -216,14 +239,15 @@ def reassign(
     cancel: Annotated[
         bool, typer.Option("--cancel", help="Go back to the replicas before, for all that moves.")
     ] = False,
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Give partitions other replicas. Returns at once: `minilog topic describe` shows what is still under way."""
     if cancel == bool(to) or (cancel and throttle):
         raise typer.BadParameter("say what is to move (--to PARTITION:BROKER,...), or --cancel alone")
     targets = dict(_target(name, text) for text in to or ())
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         wanted: dict[TopicPartition, list[int] | None] = dict(targets)
         if cancel:
             (found,) = admin.describe_topics([name])
@@ -254,12 +278,13 @@ def trim(
             help="Where the partition is to start; end: at its end. Repeatable.",
         ),
     ],
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete the records of partitions below an offset, for good. Done when no replica has them any more."""
     before = dict(_place(name, text) for text in to)
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         starts = admin.delete_records(before)
     if as_json:
         print_json(
@@ -316,6 +341,7 @@ def topic_document(found: TopicDescription) -> dict[str, Any]:
             "last_stable_offset": each.last_stable_offset,
             "high_watermark": each.high_watermark,
             "log_end_offset": each.log_end_offset,
+            **_replica_ends_document(each),
             **_reassignment_document(each),
         }
         for each in found.partitions
@@ -328,6 +354,17 @@ def topic_document(found: TopicDescription) -> dict[str, Any]:
         **({} if found.schema is None else {"schema": schema_document(found.schema)}),
         "partitions": partitions,
     }
+
+
+def _replica_ends_document(partition: PartitionDescription) -> dict[str, Any]:
+    """An extra key, only where it was asked for and the leader told: null of a replica that has told it nothing."""
+    ends = [{"broker": each, "log_end_offset": end} for each, end in partition.replica_ends.items()]
+    return {"replica_ends": ends} if ends else {}
+
+
+def _shown_ends(document: dict[str, Any]) -> str:
+    ends = document.get("replica_ends", ())
+    return ", ".join(f"{each['broker']}: {_shown(each['log_end_offset'])}" for each in ends) or "-"
 
 
 def _reassignment_document(partition: PartitionDescription) -> dict[str, Any]:

@@ -22,10 +22,11 @@ from minilog.typed.fields import Field, walk
 from minilog.typed.schema_json import MAX_JSON_CHARACTERS, schema_to_json
 from minilog.typed.wire import first_version_of
 from minilog_broker.cli.common import (
-    DEFAULT_BOOTSTRAP_SERVERS,
     AsJson,
     BootstrapServers,
+    CommandConfig,
     admin_client,
+    client_settings,
     print_json,
     print_table,
     say,
@@ -116,11 +117,12 @@ def _parquet_schema(path: pathlib.Path) -> pa.Schema:
 def show(
     name: Name,
     version: Annotated[int | None, typer.Option("--version", min=1, help="The latest by default.")] = None,
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the columns of a typed topic, and what each version changed."""
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         versions = _versions(admin, name)
     if version is not None and version > len(versions):
         raise InvalidSchema(f"the schema of topic {name} has no version {version}: the latest is {len(versions)}")
@@ -226,7 +228,8 @@ def evolve(
         typer.Option("--schema", metavar="FILE.json", help="New columns and wider types, by name; nothing is dropped."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the next version, and make none.")] = False,
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
     """Make the next version of a topic's schema. First rename, then drop, nullable, widen, add, schema, move."""
@@ -243,7 +246,7 @@ def evolve(
         raise typer.BadParameter(
             "say what is to change: --add, --drop, --rename, --widen, --nullable, --move, --schema"
         )
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         former, new = _evolve(admin, name, change, dry_run=dry_run)
     _print_evolved(name, former, new, dry_run=dry_run, as_json=as_json)
 

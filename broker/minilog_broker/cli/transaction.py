@@ -8,10 +8,11 @@ import typer
 
 from minilog.types import TransactionDescription, TransactionListing
 from minilog_broker.cli.common import (
-    DEFAULT_BOOTSTRAP_SERVERS,
     AsJson,
     BootstrapServers,
+    CommandConfig,
     admin_client,
+    client_settings,
     print_json,
     print_table,
     say,
@@ -27,9 +28,13 @@ def transaction() -> None:
 
 
 @app.command("list", epilog="Example: minilog transaction list")
-def list_(bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_json: AsJson = False) -> None:
+def list_(
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
     """List the transactional ids that are known."""
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         found = admin.list_transactions()
     if as_json:
         print_json([listing_document(each) for each in found])
@@ -51,10 +56,13 @@ def list_(bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_js
 
 @app.command(epilog="Example: minilog transaction describe spark-6f1c --json")
 def describe(
-    name: Id, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_json: AsJson = False
+    name: Id,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show what is open under an id: its producers, where they write, and how long nothing was heard of them."""
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         found = admin.describe_transaction(name)
     if as_json:
         print_json(transaction_document(found))
@@ -79,9 +87,14 @@ def describe(
 
 
 @app.command(epilog="Example: minilog transaction abort spark-6f1c")
-def abort(name: Id, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, as_json: AsJson = False) -> None:
+def abort(
+    name: Id,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
     """Abort what is open under an id, and fence its writers; what was committed stays."""
-    with admin_client(bootstrap_servers) as admin:
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         count = admin.abort_transaction(name)
     if as_json:
         print_json({"transactional_id": name, "aborted_producers": count})

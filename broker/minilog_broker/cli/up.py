@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import pathlib
 import signal
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from minilog_broker.cli.common import Assignments, current_environment, say
 from minilog_broker.failure import CommandFailed
-from minilog_broker.local_cluster import LocalCluster, check_ports_are_free
+from minilog_broker.local_cluster import HOST, PEER_PORT_DISTANCE, LocalCluster, check_ports_are_free, port_trouble
 from minilog_broker.server.config import load_config, parse_assignments
 from minilog_broker.stop_signal import StopSignal
 
+if TYPE_CHECKING:
+    from minilog_broker.local_security import LocalSecurity
+
 _LOOK_EVERY_S = 0.2
+DEFAULT_HTTP_PORT = 8080
 
 
 def up(
@@ -23,6 +28,18 @@ def up(
         pathlib.Path, typer.Option(help="Where their data lives; starting again on it resumes.")
     ] = pathlib.Path("minilog-data"),
     port: Annotated[int, typer.Option(min=1, max=65_436, help="The first broker's port; the others follow.")] = 9092,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="TLS, users and access rules; DIR/client.properties is for clients.")
+    ] = False,
+    http_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65_436,
+            show_default=str(DEFAULT_HTTP_PORT),
+            help="Where the first broker tells health and metrics; the others follow. 0: nowhere.",
+        ),
+    ] = None,
     assignments: Assignments = None,
 ) -> None:
     """Run a local cluster until SIGINT or SIGTERM."""
@@ -30,17 +47,54 @@ def up(
     load_config(None, current_environment(), settings)
     ports = range(port, port + brokers)
     check_ports_are_free(ports, "choose another with --port, or stop what listens there")
+    if not secure and (data_dir / "security").exists():
+        raise CommandFailed(
+            f"{data_dir} is a secured cluster's: say --secure; in the clear it would be open to anybody"
+        )
+    security = _open_security(data_dir, ports, settings) if secure else None
+    http_ports = _http_ports(http_port, ports)
     stop = StopSignal((signal.SIGINT, signal.SIGTERM))
-    cluster = LocalCluster(data_dir, ports, settings)
+    cluster = LocalCluster(data_dir, ports, settings, http_ports, security)
     try:
         cluster.start_all()
         if cluster.wait_running(stop):
             print(f"minilog is ready: bootstrap.servers={cluster.bootstrap_servers}", flush=True)
+            if security is not None:
+                say(f"minilog: clients need --command-config {security.client_properties}", error=True)
             _watch(cluster, stop)
     finally:
         killed = cluster.stop()
     if killed:
         raise CommandFailed(f"brokers {killed} did not stop in time and were killed: they recover at the next start")
+
+
+def _open_security(data_dir: pathlib.Path, ports: range, settings: Mapping[str, str]) -> LocalSecurity:
+    """Raises CommandFailed where a setting would open what is to be closed."""
+    from minilog_broker.local_security import OWNED_SETTINGS, open_security  # loads cryptography: a quarter of a second
+
+    if taken := sorted(OWNED_SETTINGS & settings.keys()):
+        raise CommandFailed(f"{taken[0]} is set by --secure: leave it out, or start brokers by minilog broker")
+    peer_ports = range(ports.start + PEER_PORT_DISTANCE, ports.stop + PEER_PORT_DISTANCE)
+    check_ports_are_free(peer_ports, "brokers listen there for each other: choose another with --port")
+    servers = ",".join(f"{HOST}:{port}" for port in ports)
+    return open_security(data_dir, range(1, len(ports) + 1), servers)
+
+
+def _http_ports(asked: int | None, ports: Sequence[int]) -> list[int | None]:
+    """One for each broker. Where nobody asked for any, one that is taken is done without; else CommandFailed."""
+    if asked == 0:
+        return [None] * len(ports)
+    first = DEFAULT_HTTP_PORT if asked is None else asked
+    found: list[int | None] = []
+    for broker_id, port in enumerate(range(first, first + len(ports)), start=1):
+        own = f"port {port} on {HOST} is a broker's of this cluster" if port in ports else None
+        trouble = own or port_trouble(port)
+        if trouble is not None and asked is not None:
+            raise CommandFailed(f"{trouble}: choose another with --http-port, or stop what listens there")
+        if trouble is not None:
+            say(f"minilog: {trouble}: broker {broker_id} tells no health and metrics; choose --http-port", error=True)
+        found.append(port if trouble is None else None)
+    return found
 
 
 def _watch(cluster: LocalCluster, stop: StopSignal) -> None:

@@ -27,6 +27,7 @@ from minilog.errors import (
     InconsistentClusterId,
     InconsistentVoters,
     InvalidArgument,
+    LevelNotReached,
     StaleBrokerEpoch,
 )
 from minilog.partition_key import PartitionKey
@@ -45,7 +46,7 @@ from minilog_broker.controller.election import (
 from minilog_broker.controller.image import BrokerRegistration
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.liveness import Liveness
-from minilog_broker.levels import check_level
+from minilog_broker.levels import SECURITY_LEVEL, check_level
 from minilog_broker.replication.partition_state import NO_LEADER, PartitionState
 
 DIRECTORY_ID_BYTES = 16
@@ -134,6 +135,12 @@ class BrokerRegistrations:
             raise InvalidArgument(
                 f"broker {broker_id} with a directory id of {len(request.directory_id)} bytes cannot register: "
                 f"ids begin at 0, a directory id has {DIRECTORY_ID_BYTES} bytes"
+            )
+        if request.HasField("peer_host") and image.level < SECURITY_LEVEL:
+            raise LevelNotReached(
+                f"broker {broker_id} has a listener of brokers' own: they came with level {SECURITY_LEVEL}, and the "
+                f"cluster is at level {image.level}. Start all brokers of this version without inter.broker.listen, "
+                "run `minilog cluster upgrade`, and then give it to all of them"
             )
         if request.cluster_id and request.cluster_id != image.cluster_id:
             raise InconsistentClusterId(
@@ -360,4 +367,6 @@ def _registration_record(request: peer_pb2.RegisterRequest, *, clean: bool) -> r
         levels=range_from_wire(request.levels).to_wire(),
         version=request.client.client_version,
         clean_stop_broker_epoch=request.clean_stop_broker_epoch if clean else None,
+        peer_host=request.peer_host if request.HasField("peer_host") else None,
+        peer_port=request.peer_port,
     )

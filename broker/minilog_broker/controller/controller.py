@@ -13,6 +13,8 @@
     create_internal_topic(ticket, request)             CreateInternalTopicResponse
     elect_leaders, alter_reassignments, replace_voter, upgrade_level
                                                        their responses
+    alter_users, describe_users, and the same of access rules and quotas
+                                                       their responses
     allocate_producer_ids(ticket, request)             AllocateProducerIdsResponse
     tick(now_ms), next_tick_ms                         silence fences; preferred leaders lead again
     committed(offset)                                  the answers that waited for this committed end
@@ -31,7 +33,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from minilog.errors import MinilogError, NotController, wire_error
-from minilog.v1 import admin_pb2, peer_pb2, records_pb2
+from minilog.v1 import admin_pb2, peer_pb2, records_pb2, security_pb2
 from minilog.versions import VersionRange
 from minilog_broker.controller.brokers import BrokerRegistrations, require_incarnation
 from minilog_broker.controller.controller_effects import ControllerAnswer, ControllerEffect, ProbeBroker, Response
@@ -42,6 +44,7 @@ from minilog_broker.controller.levels import Levels
 from minilog_broker.controller.liveness import Liveness
 from minilog_broker.controller.preferred import PreferredLeaders
 from minilog_broker.controller.reassignment import alter_reassignments
+from minilog_broker.controller.security import Security
 from minilog_broker.controller.topic_config import topic_config_values
 from minilog_broker.controller.topics import Topics
 from minilog_broker.controller.voters import VoterReplacements
@@ -83,6 +86,7 @@ class _Term:
     preferred: PreferredLeaders
     voters: VoterReplacements
     levels: Levels
+    security: Security
 
 
 class Controller:
@@ -155,8 +159,8 @@ class Controller:
         self._committed = end_offset
         preferred = PreferredLeaders(ledger, settings.leader_imbalance_check_interval_ms, now_ms)
         incarnations, voters = BrokerRegistrations(ledger, liveness), VoterReplacements(ledger)
-        levels = Levels(ledger, settings.levels)
-        self._term = _Term(epoch, ledger, liveness, incarnations, topics, preferred, voters, levels)
+        levels, security = Levels(ledger, settings.levels), Security(ledger)
+        self._term = _Term(epoch, ledger, liveness, incarnations, topics, preferred, voters, levels, security)
         for broker in unfenced:
             if broker.broker_id != settings.broker_id:
                 self._probe(broker, now_ms)
@@ -303,6 +307,32 @@ class Controller:
 
     def upgrade_level(self, ticket: object, request: admin_pb2.UpgradeLevelRequest) -> None:
         self._decide(ticket, lambda term: term.levels.upgrade(request), admin_pb2.UpgradeLevelResponse())
+
+    # -- users, access rules, quotas
+
+    def alter_users(self, ticket: object, request: security_pb2.AlterUsersRequest) -> None:
+        self._decide(ticket, lambda term: term.security.alter_users(request), security_pb2.AlterUsersResponse())
+
+    def describe_users(self, ticket: object, request: security_pb2.DescribeUsersRequest) -> None:
+        self._decide(ticket, lambda term: term.security.describe_users(request), security_pb2.DescribeUsersResponse())
+
+    def create_access_rules(self, ticket: object, request: security_pb2.CreateAccessRulesRequest) -> None:
+        refusal = security_pb2.CreateAccessRulesResponse()
+        self._decide(ticket, lambda term: term.security.create_access_rules(request), refusal)
+
+    def delete_access_rules(self, ticket: object, request: security_pb2.DeleteAccessRulesRequest) -> None:
+        refusal = security_pb2.DeleteAccessRulesResponse()
+        self._decide(ticket, lambda term: term.security.delete_access_rules(request), refusal)
+
+    def describe_access_rules(self, ticket: object, request: security_pb2.DescribeAccessRulesRequest) -> None:
+        refusal = security_pb2.DescribeAccessRulesResponse()
+        self._decide(ticket, lambda term: term.security.describe_access_rules(request), refusal)
+
+    def alter_quotas(self, ticket: object, request: security_pb2.AlterQuotasRequest) -> None:
+        self._decide(ticket, lambda term: term.security.alter_quotas(request), security_pb2.AlterQuotasResponse())
+
+    def describe_quotas(self, ticket: object, request: security_pb2.DescribeQuotasRequest) -> None:
+        self._decide(ticket, lambda term: term.security.describe_quotas(request), security_pb2.DescribeQuotasResponse())
 
     # -- topics
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from minilog.partition_key import PartitionKey
-from minilog.v1 import admin_pb2, peer_pb2
+from minilog.v1 import admin_pb2, peer_pb2, security_pb2
 
 Response: TypeAlias = (
     peer_pb2.RegisterResponse
@@ -28,6 +28,13 @@ Response: TypeAlias = (
     | admin_pb2.AlterPartitionReassignmentsResponse
     | admin_pb2.ReplaceVoterResponse
     | admin_pb2.UpgradeLevelResponse
+    | security_pb2.AlterUsersResponse
+    | security_pb2.DescribeUsersResponse
+    | security_pb2.CreateAccessRulesResponse
+    | security_pb2.DeleteAccessRulesResponse
+    | security_pb2.DescribeAccessRulesResponse
+    | security_pb2.AlterQuotasResponse
+    | security_pb2.DescribeQuotasResponse
 )
 
 

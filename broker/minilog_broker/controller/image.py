@@ -12,6 +12,9 @@
     ProducerIdBlockRecord     the first producer id that nobody was given
     VoterReplacedRecord       a voter goes on with another directory
     ClusterLevelRecord        what may be written to the logs from here on
+    UserScramCredentialRecord what a user proves himself by, under one mechanism; set or removed
+    AccessRuleRecord          a rule is there, or is gone
+    QuotaRecord               one quota of a user or of all others, set or removed
 
 A record of any other kind is of a later version: it never comes so far (quorum/records.py).
 
@@ -21,15 +24,19 @@ A record of any other kind is of a later version: it never comes so far (quorum/
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from minilog.config import Address
 from minilog.errors import CorruptMessage, InvalidSchema
 from minilog.partition_key import PartitionKey
+from minilog.security.access_rules import AccessRule
+from minilog.security.scram import ScramCredential, ScramMechanism
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.typed.wire import schema_from_wire
 from minilog.v1 import records_pb2
 from minilog.versions import FIRST, VersionRange, range_from_wire
+from minilog_broker.controller.security_records import apply_credential, apply_quota, apply_rule
 from minilog_broker.controller.topic_config import effective_topic_config, shown_topic_config
 from minilog_broker.levels import FIRST_LEVEL
 from minilog_broker.quorum.voters import Voter, replaced, voters_of
@@ -53,6 +60,13 @@ class BrokerRegistration:
     fenced: bool = True
     stopping: bool = False
     clean_stop_broker_epoch: int | None = None
+    own_peer_address: Address | None = None
+    """Where other brokers reach it, if they have a listener of their own."""
+
+    @property
+    def peer_address(self) -> Address:
+        """Where other brokers reach it."""
+        return self.own_peer_address or (self.host, self.port)
 
     @property
     def incarnation(self) -> BrokerIncarnation:
@@ -76,13 +90,15 @@ class TopicImage:
 @dataclass(slots=True)
 class ImageChanges:
     """What changed since the last time it was asked. A deleted topic's partitions are in `removed` only; `configs` has
-    the topics whose effective configuration may be another, which the schemas are part of."""
+    the topics whose effective configuration may be another, which the schemas are part of. `security`: users, access
+    rules or quotas may be others."""
 
     brokers: set[int] = field(default_factory=set)
     partitions: set[PartitionKey] = field(default_factory=set)
     removed: set[PartitionKey] = field(default_factory=set)
     topics: set[bytes] = field(default_factory=set)
     configs: set[bytes] = field(default_factory=set)
+    security: bool = False
 
 
 class MetadataImage:
@@ -100,6 +116,10 @@ class MetadataImage:
         self.schemas: dict[bytes, TopicSchemas] = {}
         self.partitions_of_broker: dict[int, set[PartitionKey]] = {}
         self.next_producer_id = 0
+        # A user has a credential, an entity a quota; these inner mappings are replaced, never changed.
+        self.users: dict[str, Mapping[ScramMechanism, ScramCredential]] = {}
+        self.access_rules: set[AccessRule] = set()
+        self.quotas: dict[str, Mapping[str, int]] = {}
         self.end_offset = 0
         self._changes = ImageChanges()
         self._effective: dict[bytes, TopicConfig] = {}  # what was asked for, until it changes
@@ -113,8 +133,11 @@ class MetadataImage:
     def _content(self) -> tuple[object, ...]:
         configs = {topic_id: values for topic_id, values in self.configs.items() if values}
         index = {broker_id: keys for broker_id, keys in self.partitions_of_broker.items() if keys}
-        names = (self.cluster_id, self.level, self.voters, self.next_producer_id)
+        names = (self.cluster_id, self.level, self.voters, self.next_producer_id, *self._security())
         return (*names, self.brokers, self.topics, self.topic_ids, self.partitions, configs, self.schemas, index)
+
+    def _security(self) -> tuple[object, ...]:
+        return self.users, self.access_rules, self.quotas
 
     def copy(self) -> MetadataImage:
         """An independent image of the same content, without changes to hand over."""
@@ -125,6 +148,7 @@ class MetadataImage:
         twin.configs = {topic_id: dict(values) for topic_id, values in self.configs.items()}
         twin.schemas = dict(self.schemas)
         twin.partitions_of_broker = {broker_id: set(keys) for broker_id, keys in self.partitions_of_broker.items()}
+        twin.users, twin.access_rules, twin.quotas = dict(self.users), set(self.access_rules), dict(self.quotas)
         twin.next_producer_id, twin.end_offset = self.next_producer_id, self.end_offset
         return twin
 
@@ -137,10 +161,12 @@ class MetadataImage:
         changes.configs |= configured & other.topics.keys()
         changes.removed |= self.partitions.keys() - other.partitions.keys()
         changes.partitions = set(other.partitions)
+        changes.security |= self._security() != other._security()
         self.cluster_id, self.level, self.voters = other.cluster_id, other.level, other.voters
         self.brokers, self.topics, self.topic_ids = other.brokers, other.topics, other.topic_ids
         self.partitions, self.configs, self.schemas = other.partitions, other.configs, other.schemas
         self.partitions_of_broker = other.partitions_of_broker
+        self.users, self.access_rules, self.quotas = other.users, other.access_rules, other.quotas
         self.next_producer_id, self.end_offset = other.next_producer_id, other.end_offset
         self._effective.clear()
 
@@ -214,6 +240,8 @@ class MetadataImage:
                 self.voters = replaced(self.voters, record.voter_replaced)
             case "cluster_level":
                 self.level = record.cluster_level.level
+            case "user_scram_credential" | "access_rule" | "quota":
+                self._apply_security(record)
             case other:
                 raise AssertionError(f"the image does not know the record {other}")
         self.end_offset = offset + 1
@@ -237,6 +265,7 @@ class MetadataImage:
             clean_stop_broker_epoch=(
                 record.clean_stop_broker_epoch if record.HasField("clean_stop_broker_epoch") else None
             ),
+            own_peer_address=(record.peer_host, record.peer_port) if record.HasField("peer_host") else None,
         )
         self._changes.brokers.add(record.broker_id)
 
@@ -305,6 +334,16 @@ class MetadataImage:
             self._changes.partitions.discard(key)
             self._changes.removed.add(key)
         self._changes.topics.add(topic_id)
+
+    def _apply_security(self, record: records_pb2.MetadataRecord) -> None:
+        match record.WhichOneof("record"):
+            case "user_scram_credential":
+                apply_credential(self.users, record.user_scram_credential)
+            case "access_rule":
+                apply_rule(self.access_rules, record.access_rule)
+            case _:
+                apply_quota(self.quotas, record.quota)
+        self._changes.security = True
 
 
 def state_of(record: records_pb2.PartitionRecord, topic_name: str) -> PartitionState:

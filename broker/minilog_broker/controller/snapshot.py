@@ -24,6 +24,7 @@ from minilog.typed.topic_schemas import schemas_to_wire
 from minilog.v1 import records_pb2
 from minilog.versions import parse_known
 from minilog_broker.controller.image import BrokerRegistration, MetadataImage, record_of
+from minilog_broker.controller.security_records import security_records
 from minilog_broker.quorum.cluster import level_record
 from minilog_broker.quorum.records import METADATA_KEY, decode_run, encode_records, place
 from minilog_broker.storage.snapshot_files import SnapshotId
@@ -64,6 +65,7 @@ def image_records(image: MetadataImage) -> Iterator[records_pb2.MetadataRecord]:
     if image.next_producer_id:
         block = records_pb2.ProducerIdBlockRecord(broker_id=-1, next_producer_id=image.next_producer_id)
         yield records_pb2.MetadataRecord(producer_id_block=block)
+    yield from security_records(image.users, image.access_rules, image.quotas)
 
 
 def _broker_records(broker: BrokerRegistration) -> Iterator[records_pb2.MetadataRecord]:
@@ -80,6 +82,8 @@ def _broker_records(broker: BrokerRegistration) -> Iterator[records_pb2.Metadata
             levels=broker.levels.to_wire(),
             version=broker.version,
             clean_stop_broker_epoch=broker.clean_stop_broker_epoch,
+            peer_host=None if broker.own_peer_address is None else broker.own_peer_address[0],
+            peer_port=0 if broker.own_peer_address is None else broker.own_peer_address[1],
         )
     )
     if not broker.fenced or broker.stopping:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import structlog
+from grpc_health.v1 import health_pb2_grpc
 
 from minilog.errors import MinilogError
 from minilog.limits import MAX_ADMIN_PARTITIONS, parts_of
@@ -25,6 +26,7 @@ from minilog.v1 import (
     data_pb2_grpc,
     metadata_pb2_grpc,
     peer_pb2_grpc,
+    security_pb2_grpc,
 )
 from minilog_broker.controller.image import ImageChanges
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
@@ -32,29 +34,37 @@ from minilog_broker.failure import CommandFailed
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.replica_effects import ProposeInSyncReplicas
 from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.server.access.broker_access import BrokerAccess
 from minilog_broker.server.clients.channels import let_calls_end
 from minilog_broker.server.clients.controller_link import ControllerLink, HeartbeatSources
 from minilog_broker.server.clients.coordinator_calls import CallsHere, CoordinatorCalls
 from minilog_broker.server.clients.internal_topics import InternalTopics
 from minilog_broker.server.clients.leader_links import LeaderLinks
 from minilog_broker.server.clients.partition_registrations import PartitionRegistrations
+from minilog_broker.server.clients.peer_channels import PeerChannels
 from minilog_broker.server.clients.registration import registration_request, unsettled_replicas
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.disk.disk_stall import DiskAnswer, DiskStall
 from minilog_broker.server.disk.log_directory import LogDirectory
 from minilog_broker.server.disk.maintenance import maintain
-from minilog_broker.server.runtime.broker_runtime import SYSTEM_BROKER_RUNTIME, BrokerRuntime
+from minilog_broker.server.health import BrokerCondition
+from minilog_broker.server.listening import Listening, PortParts, Services
+from minilog_broker.server.observing import BrokerParts, observer_of, open_http
+from minilog_broker.server.runtime.broker_runtime import BrokerRuntime, SystemBrokerRuntime
 from minilog_broker.server.runtime.descriptors import OUT_OF_FILES_WORDS
 from minilog_broker.server.runtime.logging import configure_logging
-from minilog_broker.server.runtime.port import Port
+from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
+from minilog_broker.server.runtime.port import Service
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.services.admin_service import AdminService
 from minilog_broker.server.services.data_service import DataService, answer_delete_records, answer_produce
 from minilog_broker.server.services.group_service import GroupService
+from minilog_broker.server.services.health_service import HealthService
 from minilog_broker.server.services.marker_service import MarkerService, answer_markers
 from minilog_broker.server.services.metadata_service import MetadataService, ProducerIds
 from minilog_broker.server.services.peer_service import PeerService
+from minilog_broker.server.services.security_service import SecurityService
 from minilog_broker.server.services.transaction_service import TransactionService
 from minilog_broker.server.shells.controller_shell import ControllerShell
 from minilog_broker.server.shells.coordinator_loading import Loader
@@ -80,8 +90,9 @@ def run_broker(options: BrokerOptions) -> int:
     """Run one broker until SIGINT or SIGTERM; the exit code. Raises CommandFailed where it cannot start or go on."""
     configure_logging(options.config.log_level)
     keep_freed_memory()
+    observer = observer_of(options)
     try:
-        return asyncio.run(Broker(options, SYSTEM_BROKER_RUNTIME).run())
+        return asyncio.run(Broker(options, SystemBrokerRuntime(observer), observer).run())
     except MinilogError as error:
         raise CommandFailed(f"broker {options.broker_id}: {error}") from error
     except OSError as error:
@@ -93,11 +104,13 @@ def run_broker(options: BrokerOptions) -> int:
 class Broker:
     """Made with its options and the runtime it lives on; `run` returns the exit code when it has stopped."""
 
-    def __init__(self, options: BrokerOptions, runtime: BrokerRuntime) -> None:
+    def __init__(self, options: BrokerOptions, runtime: BrokerRuntime, observer: Observer = UNOBSERVED) -> None:
         self._options = options
+        self._observer = observer
         self._runtime = runtime
         self._config: BrokerConfig = options.config
         self._client = common_pb2.ClientIdentity(client_id=f"broker-{options.broker_id}", client_version=CLIENT_VERSION)
+        self._channels = PeerChannels(options.config, runtime)
         self._descriptors = runtime.descriptors()
         self._stop = asyncio.Event()
         self._crash: BaseException | None = None
@@ -105,7 +118,9 @@ class Broker:
         self._proposals: list[ProposeInSyncReplicas] = []  # that go with the next turn of the loop
         self._turns = Turns()
         self._session_pending: asyncio.Task[None] | None = None
-        self._registered = self._stopped = self._closed_cleanly = False
+        self._registered = self._stopped = self._closed_cleanly = self._built = False
+        self._registered_ms = 0.0
+        self._disk_answer = DiskAnswer.IN_TIME
 
     # -- life
 
@@ -127,11 +142,51 @@ class Broker:
     def _steps(self) -> tuple[tuple[_Act, _Act], ...]:
         """What starts, in this order, and how it stops, in reverse; what did not start whole is not stopped."""
         return (
+            (self._open_http, self._close_http),
             (self._open_directory, self._close_directory),
             (self._open_logs, self._close_logs),
             (self._build, self._end),
             (self._listen, self._stop_listening),
             (self._follow_quorum, self._stop_leading),
+        )
+
+    async def _open_http(self) -> None:
+        """First, and to the end: it tells how far the start, or the stop, is."""
+        self._http = open_http(self._options, self._observer, self._condition, self._parts)
+        if self._http is not None:
+            await self._http.start()
+
+    async def _close_http(self) -> None:
+        if self._http is not None:
+            await self._http.stop()
+
+    def _condition(self) -> BrokerCondition:
+        registered = self._registered
+        return BrokerCondition(
+            stopping=self._stop.is_set(),
+            registered=registered,
+            fenced=registered and self._link.fenced,
+            controller_silent_ms=now_ms() - max(self._link.answered_ms, self._registered_ms) if registered else 0.0,
+            session_timeout_ms=self._config.broker_session_timeout_ms,
+            disk=self._disk_answer,
+        )
+
+    def _parts(self) -> BrokerParts | None:
+        """What metrics read; None before it is there."""
+        if not self._built:
+            return None
+        return BrokerParts(
+            broker_id=self._options.broker_id,
+            data_dir=self._directory.path,
+            quorum=self._quorum,
+            replicas=self._replicas,
+            controller=self._controller,
+            coordinators=self._coordinators,
+            calls=self._calls,
+            flow=self._listening.flow,
+            reserve=self._reserve,
+            turns=self._turns,
+            wall_us=self._runtime.wall_us,
         )
 
     async def _open_directory(self) -> None:
@@ -170,7 +225,16 @@ class Broker:
         self._disk_stall = DiskStall(self._disk, self._config.replica_lag_time_max_ms, now_ms)
         settings, listeners = self._metadata_settings(), self._quorum_listeners()
         self._quorum = QuorumShell(
-            self._options, files, directory, reserve, self._client, settings, self._failed, listeners, runtime
+            self._options,
+            files,
+            directory,
+            reserve,
+            self._client,
+            settings,
+            self._failed,
+            listeners,
+            runtime,
+            self._channels,
         )
 
     async def _close_logs(self) -> None:
@@ -199,19 +263,23 @@ class Broker:
         options = self._options
         settings = self._replication_settings()
         manager = ReplicaManager(options.broker_id, settings, self._runtime.chance(), self._quorum.level)
-        self._replicas = replicas = ReplicationShell(manager, self._disk, self._logs, self._reserve, self._outside())
+        self._replicas = replicas = ReplicationShell(
+            manager, self._disk, self._logs, self._reserve, self._outside(), self._observer
+        )
         self._link = self._controller_link()
         self._internal_topics = InternalTopics(self._link.create_internal_topic)
         self._coordinators = self._build_coordinators(replicas)
-        self._links = LeaderLinks(replicas, self._client, self._address_of, self._runtime)
+        self._links = LeaderLinks(replicas, self._client, self._address_of, self._channels)
         self._registrations = PartitionRegistrations(replicas, self._calls.register_partitions, self._spawn)
-        self._controller = ControllerShell(self._quorum, options, self._turns, self._runtime.chance())
+        self._access = BrokerAccess(options, self._quorum.image, self._runtime.wall_us, lambda: self._registered)
+        self._controller = ControllerShell(self._quorum, options, self._turns, self._runtime.chance(), self._observer)
         self._to_replicas = ImageToReplicas(
             self._quorum.image,
             replicas,
             self._coordinators.topics_deleted,
             self._turns,
             self._spawn,
+            self._observer,
         )
 
     async def _end(self) -> None:
@@ -232,9 +300,13 @@ class Broker:
             activated=lambda epoch: self._controller.activated(epoch),
             deposed=lambda controller_id: self._controller.deposed(controller_id),
             committed=lambda end_offset: self._controller.committed(end_offset),
-            leader_changed=lambda: self._link.controller_moved(),
+            leader_changed=self._controller_moved,
             image_changed=self._image_changed,
         )
+
+    def _controller_moved(self) -> None:
+        self._observer.controller_changed()
+        self._link.controller_moved()
 
     def _outside(self) -> Outside:
         """What replicas ask for is done by parts that need the replicas: they are looked up when it is asked for."""
@@ -264,16 +336,16 @@ class Broker:
         return ControllerLink(
             self._client,
             self._options.broker_id,
-            self._quorum.leader_address,
+            self._quorum.leader,
             interval_ms,
             sources,
             self._session_goes_on,
-            self._runtime,
+            self._channels,
         )
 
     def _look_at_disks(self) -> DiskAnswer:
         """That of the metadata log counts, too: who does not replay leads by what it knows no more."""
-        answer = max(self._disk_stall.look(), self._quorum.look_at_disk())
+        answer = self._disk_answer = max(self._disk_stall.look(), self._quorum.look_at_disk())
         self._replicas.disk_looked_at(answers=answer is not DiskAnswer.STALLED, has_space=self._reserve.held)
         return answer
 
@@ -284,7 +356,7 @@ class Broker:
             register_partitions=lambda request: self._coordinators.register(request),
         )
         self._calls = CoordinatorCalls(
-            self._options.broker_id, self._client, image, self._address_of, here, self._runtime
+            self._options.broker_id, self._client, image, self._address_of, here, self._channels
         )
         around = Surroundings(
             replicas,
@@ -297,8 +369,8 @@ class Broker:
         return Coordinators(image, self._internal_topics, settings, around)
 
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:
-        incarnation = self._quorum.image.brokers.get(broker_id)
-        return None if incarnation is None else (incarnation.host, incarnation.port)
+        registration = self._quorum.image.brokers.get(broker_id)
+        return None if registration is None else registration.peer_address
 
     async def _listen(self) -> None:
         replicas, coordinators, producer_ids = (
@@ -318,28 +390,45 @@ class Broker:
             self._controller.reported,
             self._turns,
         )
-        services = (
-            (data_pb2_grpc.add_DataServiceServicer_to_server, DataService(replicas, self._replication_settings())),
-            (metadata_pb2_grpc.add_MetadataServiceServicer_to_server, metadata),
+        transactions = TransactionService(coordinators, producer_ids)
+        clients: tuple[Service, ...] = (
             (
-                coordinator_pb2_grpc.add_TransactionServiceServicer_to_server,
-                TransactionService(coordinators, producer_ids),
+                data_pb2_grpc.add_DataServiceServicer_to_server,
+                DataService(replicas, self._replication_settings(), self._quorum.image, self._observer),
             ),
             (coordinator_pb2_grpc.add_GroupServiceServicer_to_server, GroupService(coordinators)),
-            (coordinator_pb2_grpc.add_MarkerServiceServicer_to_server, markers),
             (admin_pb2_grpc.add_AdminServiceServicer_to_server, AdminService(self._controller)),
+            (security_pb2_grpc.add_SecurityServiceServicer_to_server, SecurityService(self._controller)),
+        )
+        peers: tuple[Service, ...] = (
+            (coordinator_pb2_grpc.add_MarkerServiceServicer_to_server, markers),
             (peer_pb2_grpc.add_PeerServiceServicer_to_server, PeerService(replicas, self._quorum, self._controller)),
         )
-        self._port = Port(
-            self._options, self._descriptors, services, lambda: replicas.backlog_bytes, self._turns, self._runtime
+        shared: tuple[Service, ...] = (
+            (metadata_pb2_grpc.add_MetadataServiceServicer_to_server, metadata),
+            (coordinator_pb2_grpc.add_TransactionServiceServicer_to_server, transactions),
+            (health_pb2_grpc.add_HealthServicer_to_server, HealthService(self._condition)),
         )
-        await self._port.start()
+        parts = PortParts(
+            self._options,
+            self._descriptors,
+            lambda: replicas.backlog_bytes,
+            self._turns,
+            self._runtime,
+            self._observer,
+        )
+        self._listening = Listening(self._access, Services(clients, peers, shared), parts)
+        self._built = True
+        await self._listening.start()
 
     async def _stop_listening(self) -> None:
-        await self._port.stop(SERVER_GRACE_S)
+        await self._listening.stop(SERVER_GRACE_S)
+        self._access.close()
 
     async def _follow_quorum(self) -> None:
-        self._spawn(self._port.guard.watch())
+        self._spawn(self._access.watch())
+        for watch in self._listening.watches():
+            self._spawn(watch)
         self._quorum.start()
 
     async def _stop_leading(self) -> None:
@@ -372,7 +461,7 @@ class Broker:
         await self._quorum.replayed(answer.committed_end_offset)
         directory.set_cluster(answer.cluster_id, [voter.broker_id for voter in self._quorum.image.voters])
         manager.set_broker_epoch(answer.broker_epoch, now_ms())
-        self._registered = True
+        self._registered, self._registered_ms = True, now_ms()
         self._image_changed(self._whole_image())
         self._set_strays_aside()
         self._replicas.run()
@@ -387,7 +476,8 @@ class Broker:
         """All that this broker has to know at once, at the beginning of its life."""
         image = self._quorum.image
         mine = image.partitions_of_broker.get(self._options.broker_id, set())
-        return ImageChanges(set(image.brokers), set(mine), set(), set(image.topics), {key.topic_id for key in mine})
+        topic_ids = {key.topic_id for key in mine}
+        return ImageChanges(set(image.brokers), set(mine), set(), set(image.topics), topic_ids, security=True)
 
     def _set_strays_aside(self) -> None:
         """Logs the image does not know; never when it knows no topic at all."""
@@ -404,6 +494,8 @@ class Broker:
 
     def _image_changed(self, changes: ImageChanges) -> None:
         """Committed batches were applied to the image."""
+        if changes.security:
+            self._access.changed()
         if not self._registered or self._stopped:
             return
         if self._link.fenced and self._options.broker_id in changes.brokers:

@@ -12,6 +12,7 @@ import dataclasses
 import difflib
 import ipaddress
 import pathlib
+import re
 import tomllib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 from minilog.config import config_names
 from minilog.errors import InvalidConfig
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
+from minilog.security.protocols import SecurityProtocol
 from minilog.versions import VersionRange
 from minilog_broker.controller.replay import SNAPSHOT_BYTES
 from minilog_broker.controller.topic_config import BUILT_IN, MAX_INT64, MAX_SEGMENT_BYTES
@@ -77,6 +79,30 @@ def _address() -> _Kind:
     return _Kind("HOST:PORT, such as broker-1.example:9092", lambda text: "{}:{}".format(*parse_address(text)))
 
 
+def _text() -> _Kind:
+    return _Kind("text", lambda text: text)
+
+
+def _cluster_name() -> _Kind:
+    def parse(text: str) -> str:
+        if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text):
+            raise ValueError(text)
+        return text
+
+    return _Kind("a name as of a host: small letters, digits and dashes, at most 63", parse)
+
+
+def _names() -> _Kind:
+    def parse(text: str) -> tuple[str, ...]:
+        names = tuple(filter(None, (each.strip() for each in text.split(";"))))
+        known = all(each.startswith("User:") and each not in ("User:", "User:*", "User:ANONYMOUS") for each in names)
+        if not known:
+            raise ValueError(text)
+        return names
+
+    return _Kind("User:NAME, or several separated by semicolons", parse)
+
+
 def parse_address(text: str) -> tuple[str, int]:
     """`HOST:PORT` (an IPv6 host in brackets) as its two parts; ValueError where it is not one."""
     host, separator, port = text.strip().rpartition(":")
@@ -98,6 +124,20 @@ def check_advertised(host: str, config: BrokerConfig) -> None:
         raise InvalidConfig(
             f"{name} {advertised} cannot be advertised: nobody can connect to it from elsewhere; say --set "
             "advertised.address=HOST:PORT with the address that clients and the other brokers reach this broker by"
+        )
+
+
+def check_plaintext(option: str, host: str, port: int, *, insecure: bool) -> None:
+    """Plaintext is for loopback: elsewhere others read along. Raises InvalidConfig unless that is said to be meant."""
+    name = host.strip("[]")
+    try:
+        is_loopback = ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        is_loopback = name == "localhost"
+    if not is_loopback and not insecure:
+        raise InvalidConfig(
+            f"{option} {host}:{port} would be plaintext on an address that others reach: listen on 127.0.0.1, turn "
+            "security on (docs/security.md), or say --insecure where the network is trusted"
         )
 
 
@@ -163,7 +203,31 @@ class BrokerConfig:
     log_level: str = _setting(_choice("debug", "info", "warning", "error"), "info")
     """What the broker says of itself on stderr."""
     advertised_address: str | None = _setting(_address(), None)
-    """HOST:PORT that clients and other brokers are given; None: the listen address."""
+    """HOST:PORT that clients, and other brokers where they have no listener of their own, are given; None: the listen
+    address."""
+    security_protocol: str = _setting(_choice(*(each.value for each in SecurityProtocol)), "PLAINTEXT")
+    """Of the clients' listener. Other than PLAINTEXT: access rules count, and brokers have a listener of their own."""
+    ssl_keystore_location: str = _setting(_text(), "")
+    """PEM: the private key and certificate that clients are shown."""
+    ssl_truststore_location: str = _setting(_text(), "")
+    """PEM: the authorities that clients' certificates are believed by, where security.protocol is SSL."""
+    cluster_name: str = _setting(_cluster_name(), "minilog")
+    """What certificates of brokers name the cluster by: `broker:<cluster>:<id>`."""
+    inter_broker_listen: str | None = _setting(_address(), None)
+    """HOST:PORT for other brokers alone, mutual TLS; None: they share the clients' listener, in the clear."""
+    inter_broker_advertised_address: str | None = _setting(_address(), None)
+    inter_broker_ssl_keystore_location: str = _setting(_text(), "")
+    inter_broker_ssl_truststore_location: str = _setting(_text(), "")
+    super_users: tuple[str, ...] = _setting(_names(), ())
+    """`User:NAME;User:NAME`: whom no rule is asked for."""
+    sasl_scram_users_file: str = _setting(_text(), "")
+    """Verifiers of users that are known without metadata, one JSON object a line: the first administrators."""
+    sasl_oauthbearer_jwks_file: str = _setting(_text(), "")
+    """The keys of who issues tokens, a JWK set; empty: no token is taken."""
+    sasl_oauthbearer_expected_issuer: str = _setting(_text(), "")
+    sasl_oauthbearer_expected_audience: str = _setting(_text(), "")
+    connections_max_reauth_ms: int = _setting(_integer(1_000, _MOST_TIMEOUT_MS), 3_600_000)
+    """How long a session that began with a password is taken."""
 
     @property
     def flush_on_append(self) -> bool:
@@ -191,6 +255,8 @@ class BrokerOptions:
     voters: tuple[VoterAddress, ...]
     """1, 3 or 5: the brokers whose majority agrees on metadata."""
     rack: str | None = None
+    http: tuple[str, int] | None = None
+    """Where health and metrics are told; None: nowhere."""
     config: BrokerConfig = dataclasses.field(default_factory=BrokerConfig)
     levels: VersionRange = SUPPORTED_LEVELS
     """That this broker can read and write; another range makes it another version, for tests."""
@@ -298,9 +364,48 @@ def _check_together(config: BrokerConfig, given: Container[str]) -> None:
             f"transaction.timeout.ms={config.transaction_timeout_ms} is not valid: expected at most "
             f"transaction.max.timeout.ms, which is {config.transaction_max_timeout_ms}"
         )
+    _check_security(config)
     factor = config.default_replication_factor
     if factor is not None and "min_insync_replicas" in given and config.min_insync_replicas > factor:
         raise InvalidConfig(
             f"min.insync.replicas={config.min_insync_replicas} is not valid: expected at most "
             f"default.replication.factor, which is {factor}"
+        )
+
+
+_SECURED = (SecurityProtocol.SSL.value, SecurityProtocol.SASL_SSL.value)
+_ONLY_WITH: dict[str, tuple[str, ...]] = {
+    "ssl.keystore.location": _SECURED,
+    "super.users": _SECURED,
+    "ssl.truststore.location": (SecurityProtocol.SSL.value,),
+    "sasl.scram.users.file": (SecurityProtocol.SASL_SSL.value,),
+    "sasl.oauthbearer.jwks.file": (SecurityProtocol.SASL_SSL.value,),
+}
+"""What means nothing under another security.protocol: who gives it believes that the broker is closed."""
+
+
+def _check_security(config: BrokerConfig) -> None:
+    """A listener is whole, or in the clear as a whole. Raises InvalidConfig."""
+    if config.inter_broker_listen is None and config.inter_broker_ssl_keystore_location:
+        raise InvalidConfig("inter.broker.ssl.keystore.location is given, and inter.broker.listen is not")
+    if config.inter_broker_listen is not None:
+        for name in ("inter.broker.ssl.keystore.location", "inter.broker.ssl.truststore.location"):
+            if not getattr(config, name.replace(".", "_")):
+                raise InvalidConfig(f"{name} is missing: inter.broker.listen is given (minilog cert create broker)")
+    for name, protocols in _ONLY_WITH.items():
+        if getattr(config, name.replace(".", "_")) and config.security_protocol not in protocols:
+            raise InvalidConfig(
+                f"{name} is given, and security.protocol is {config.security_protocol}: it must be "
+                f"{' or '.join(protocols)}, else it would do nothing"
+            )
+    if config.security_protocol == SecurityProtocol.PLAINTEXT.value:
+        return
+    if not config.ssl_keystore_location:
+        raise InvalidConfig(f"ssl.keystore.location is missing: security.protocol is {config.security_protocol}")
+    if config.security_protocol == SecurityProtocol.SSL.value and not config.ssl_truststore_location:
+        raise InvalidConfig("ssl.truststore.location is missing: security.protocol is SSL")
+    if config.inter_broker_listen is None:
+        raise InvalidConfig(
+            f"inter.broker.listen is missing: security.protocol is {config.security_protocol}, and brokers need a "
+            "listener of their own then"
         )

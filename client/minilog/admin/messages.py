@@ -180,7 +180,16 @@ def _describe_partition(
         removing_replicas=list(partition.removing_replicas),
         throttle_bytes_per_second=partition.throttle_bytes_per_second or None,
         sizes=[] if ends is None else [OffsetAtSize(each.offset, each.size_bytes) for each in ends.sizes],
+        replica_ends={} if ends is None else _replica_ends(partition, ends),
     )
+
+
+def _replica_ends(
+    partition: metadata_pb2.PartitionMetadata, ends: metadata_pb2.ListOffsetsResult
+) -> dict[int, int | None]:
+    """In the order of the replicas; empty where it was not asked for, or the leader is older and does not tell."""
+    told = {each.broker_id: each.log_end_offset for each in ends.replicas if each.HasField("log_end_offset")}
+    return {broker_id: told.get(broker_id) for broker_id in partition.replicas} if ends.replicas else {}
 
 
 def reassignment_messages(

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import grpc
 from google.protobuf.message import Message
 
 from minilog.admin.delete_records import END, delete_records
@@ -28,6 +27,8 @@ from minilog.admin.messages import (
     topic_alteration,
     topic_partitions,
 )
+from minilog.admin.security import Quota, QuotaAlteration, UserAlteration, UserDescription
+from minilog.admin.security_admin import SecurityAdmin
 from minilog.config import parse_config
 from minilog.errors import (
     BrokerNotAvailable,
@@ -45,6 +46,7 @@ from minilog.net.metadata_cache import metadata_request, no_topic
 from minilog.net.network_client import NetworkClient
 from minilog.net.offsets_query import OffsetsQuery, offset_of
 from minilog.net.runtime import SYSTEM_RUNTIME, Runtime, now_s
+from minilog.security.access_rules import AccessRule, AccessRuleFilter
 from minilog.transactions.admin import TransactionAdmin
 from minilog.typed.evolution import as_next_version
 from minilog.typed.topic_schema import TopicSchema
@@ -79,6 +81,7 @@ _Decision = TypeVar(
 _Answer = TypeVar("_Answer")
 _PAUSE_S = 0.05
 _CONTROLLER_S = 5.0  # an election takes less: who has not answered by then is missing
+_LOST_HINT = "; an earlier attempt of this call was lost under way and may have done it"
 _EVOLVE_TIMES = 5  # of that many who evolve one schema at the same time, each gets his turn
 _DESCRIBE_OFFSETS_S = 3.0  # a description without a partition's offsets is better than none
 
@@ -91,6 +94,7 @@ class Admin:
         self._cluster = NetworkClient(self._config, runtime)
         self._groups = GroupAdmin(self._cluster, self.list_offsets)
         self._transactions = TransactionAdmin(self._cluster)
+        self._security = SecurityAdmin(self._cluster, self._config.request_timeout_ms, self._decide)
 
     async def __aenter__(self) -> Self:
         return self
@@ -216,14 +220,14 @@ class Admin:
             broker_id=broker_id,
             lost_directory_id=directory_id_bytes(lost_directory_id),
         )
-        response = await self._decide("replace a voter", lambda stub, s: stub.ReplaceVoter(request, timeout=s))
+        response = await self._decide("replace a voter", _call_of("ReplaceVoter", request))
         return response.lost_directory_id.hex(), response.directory_id.hex()
 
     async def upgrade_level(self, level: int | None = None) -> tuple[int, int]:
         request = admin_pb2.UpgradeLevelRequest(
             client=self._cluster.identity, timeout_ms=self._config.request_timeout_ms, level=level
         )
-        response = await self._decide("raise the level", lambda stub, s: stub.UpgradeLevel(request, timeout=s))
+        response = await self._decide("raise the level", _call_of("UpgradeLevel", request))
         return response.former_level, response.level
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
@@ -260,30 +264,34 @@ class Admin:
         *,
         missing_ok: bool = False,
         sizes: Callable[[TopicPartition], SizesFrom] | None = None,
+        replica_ends: bool = False,
     ) -> list[TopicDescription]:
         chosen: Callable[[str], bool] = names if callable(names) else lambda name: True
         wanted = None if names is None or callable(names) else list(names)
         known = self._cluster.cache.topics
         before = [known[name].described for name in (known if wanted is None else wanted) if name in known]
-        early = self._offsets_query([topic for topic in before if chosen(topic.name)], sizes)
+        early = self._offsets_query([topic for topic in before if chosen(topic.name)], sizes, replica_ends)
         answer = await self._cluster.refresh_and_ask(wanted, early)
         found = {topic.name: topic for topic in answer.topics if not topic.error.code and chosen(topic.name)}
         order = sorted(found) if wanted is None else [name for name in wanted if name in found or not missing_ok]
         for name in order:
             if name not in found:
                 raise no_topic(name)
-        query = self._offsets_query(found.values(), sizes)
+        query = self._offsets_query(found.values(), sizes, replica_ends)
         query.results = {each: result for each, result in early.results.items() if each in query.wanted}
         if query.missing():
             await self._cluster.complete(query, min(self._cluster.deadline(), now_s() + _DESCRIBE_OFFSETS_S))
         return [describe_topic(found[name], query.results) for name in order]
 
     def _offsets_query(
-        self, topics: Iterable[metadata_pb2.TopicMetadata], sizes: Callable[[TopicPartition], SizesFrom] | None
+        self,
+        topics: Iterable[metadata_pb2.TopicMetadata],
+        sizes: Callable[[TopicPartition], SizesFrom] | None,
+        replica_ends: bool,
     ) -> OffsetsQuery:
         partitions = [TopicPartition(topic.name, each.partition) for topic in topics for each in topic.partitions]
         asked = {} if sizes is None else {each: sizes(each) for each in partitions}
-        return OffsetsQuery(self._cluster.cache, dict.fromkeys(partitions, "latest"), asked)
+        return OffsetsQuery(self._cluster.cache, dict.fromkeys(partitions, "latest"), asked, with_replicas=replica_ends)
 
     async def list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, int | None]:
         if not wanted:
@@ -335,12 +343,33 @@ class Admin:
     async def forget_transaction(self, transactional_id: str) -> None:
         await self._transactions.forget(transactional_id)
 
+    async def alter_users(self, alterations: Iterable[UserAlteration]) -> None:
+        await self._security.alter_users(alterations)
+
+    async def describe_users(self, names: Iterable[str] | None = None) -> list[UserDescription]:
+        return await self._security.describe_users(names)
+
+    async def create_access_rules(self, rules: Iterable[AccessRule]) -> int:
+        return await self._security.create_access_rules(rules)
+
+    async def delete_access_rules(self, filters: Iterable[AccessRuleFilter]) -> list[AccessRule]:
+        return await self._security.delete_access_rules(filters)
+
+    async def describe_access_rules(self, wanted: AccessRuleFilter | None = None) -> list[AccessRule]:
+        return await self._security.describe_access_rules(wanted)
+
+    async def alter_quotas(self, alterations: Iterable[QuotaAlteration]) -> list[Quota]:
+        return await self._security.alter_quotas(alterations)
+
+    async def describe_quotas(self, entity: str | None = None) -> list[Quota]:
+        return await self._security.describe_quotas(entity)
+
     async def _change(self, what: str, make: Callable[[Any, float], Awaitable[_Response]]) -> dict[str, str]:
         """Ask the controller until one answers for all topics. Raises the first topic's error."""
         deadline_s = self._cluster.deadline()
         maybe_done = False
         while True:
-            response = await self._ask_controller(lambda channel, s: make(_stub(channel), s), deadline_s)
+            response = await self._ask_controller(make, deadline_s)
             if response is None:
                 maybe_done = True
             else:
@@ -354,18 +383,22 @@ class Admin:
                 maybe_done = True  # one that was deposed while it decided cannot tell what comes of it
             await self._again(what, deadline_s, maybe_done=maybe_done)
 
-    async def _decide(self, what: str, make: Callable[[Any, float], Awaitable[_Decision]]) -> _Decision:
+    async def _decide(
+        self, what: str, make: Callable[[Any, float], Awaitable[_Decision]], *, changes: bool = True
+    ) -> _Decision:
         """Ask the controller until one decides. Raises the error of the request as a whole."""
         deadline_s = self._cluster.deadline()
+        maybe_done = False
         while True:
-            response = await self._ask_controller(lambda channel, s: make(_stub(channel), s), deadline_s)
+            response = await self._ask_controller(make, deadline_s)
             error = None if response is None else error_from_wire(response.error)
             if response is not None and not isinstance(error, NotController):
                 if error is not None:
-                    raise error
+                    raise type(error)(f"{error}{_LOST_HINT}") if maybe_done else error
                 self._cluster.cache.must_show(response.metadata_offset)
                 return response
-            await self._again(what, deadline_s, maybe_done=True)
+            maybe_done = changes
+            await self._again(what, deadline_s, maybe_done=maybe_done)
 
     async def _again(self, what: str, deadline_s: float, *, maybe_done: bool) -> None:
         """Pause before the controller is asked again; raises where it is too late for that."""
@@ -399,16 +432,12 @@ class Admin:
 
 
 def _call_of(method: str, request: Message) -> Callable[[Any, float], Awaitable[Any]]:
-    """How to make one call of AdminService, in so many seconds."""
-    return lambda stub, seconds: getattr(stub, method)(request, timeout=seconds)
-
-
-def _stub(channel: grpc.aio.Channel) -> Any:
-    return admin_pb2_grpc.AdminServiceStub(channel)
+    """How to make one call of AdminService on a channel, in so many seconds."""
+    return lambda channel, seconds: getattr(admin_pb2_grpc.AdminServiceStub(channel), method)(request, timeout=seconds)
 
 
 def _first(failed: Mapping[str, MinilogError], *, maybe_done: bool) -> MinilogError:
     name, error = next(iter(failed.items()))
     others = f" ({len(failed) - 1} more topics failed)" if len(failed) > 1 else ""
-    hint = "; an earlier attempt of this call was lost under way and may have done it" if maybe_done else ""
+    hint = _LOST_HINT if maybe_done else ""
     return type(error)(f"topic {name!r}: {error}{others}{hint}")

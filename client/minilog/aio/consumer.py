@@ -182,7 +182,7 @@ class ConsumerShell:
                 self._wake.set()
 
         stream = DuplexStream(
-            self.cluster.runtime,
+            self.cluster,
             address,
             lambda channel: open_stream(channel, FETCH),
             lambda: self.core.keepalive(broker_id),

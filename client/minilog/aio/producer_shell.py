@@ -247,7 +247,7 @@ class ProducerShell:
                 self.wake()
 
         stream = DuplexStream(
-            self.cluster.runtime,
+            self.cluster,
             address,
             lambda channel: open_stream(channel, PRODUCE),
             lambda: data_pb2.ProduceRequest(acks=self.config.acks),
@@ -280,7 +280,7 @@ class ProducerShell:
             self._sender.producer_id_given(answer.producer_id, answer.producer_epoch)
         except MinilogError as error:
             _log.debug("no producer id yet, asking again: %s", error)
-            self._sender.producer_id_refused(now_ms())
+            self._sender.producer_id_refused(error, now_ms())
         self.wake()
 
     async def _refresh_forever(self) -> None:

@@ -28,6 +28,7 @@ from minilog.limits import MAX_METADATA_TOPICS, parts_of
 from minilog.net.metadata_cache import CachedTopic, MetadataCache, metadata_request
 from minilog.net.offsets_query import OffsetsQuery
 from minilog.net.runtime import Runtime, now_s
+from minilog.security.client_security import ClientSecurity
 from minilog.types import OffsetSpec, TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2, metadata_pb2_grpc
 from minilog.versions import PROTOCOL, check_protocol, range_from_wire
@@ -64,6 +65,7 @@ class NetworkClient:
         self.runtime = runtime
         self.identity = config.identity()
         self.cache = MetadataCache()
+        self._security = ClientSecurity(config, runtime)
         self._channels: dict[Address, grpc.aio.Channel] = {}
         self._turn = itertools.count()
         self._avoided_until_s: dict[Address, float] = {}
@@ -75,11 +77,20 @@ class NetworkClient:
         for channel in channels:
             with contextlib.suppress(Exception):
                 await channel.close(None)
+        await self._security.close()
+
+    def open_channel(self, address: Address) -> grpc.aio.Channel:
+        """A channel of its own to a broker, by this client's settings. Raises InvalidConfig where a file is missing."""
+        return self.runtime.open_channel(address, self._security.channel(address))
+
+    def stream_failed(self, address: Address, error: grpc.aio.AioRpcError) -> None:
+        """A stream to this broker was refused or lost: a session that is not taken any more is asked for anew."""
+        self._security.refusal(address, error)
 
     def channel(self, address: Address) -> grpc.aio.Channel:
         """The channel for unary calls to `address`."""
         if address not in self._channels:
-            self._channels[address] = self.runtime.open_channel(address)
+            self._channels[address] = self.open_channel(address)
         return self._channels[address]
 
     def address(self, broker_id: int) -> Address | None:
@@ -102,12 +113,15 @@ class NetworkClient:
     async def call(self, address: Address, make: Callable[[grpc.aio.Channel], Awaitable[_Answer]]) -> _Answer | None:
         """One unary call; None where it did not get through (the reason is kept for the message at the end).
 
-        Raises InvalidArgument where the broker takes no such request."""
+        Raises InvalidArgument where the broker takes no such request, AuthenticationFailed, AuthorizationFailed."""
         try:
             return await make(self.channel(address))
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
                 raise InvalidArgument(str(error.details())) from error
+            refusal = self._security.refusal(address, error)
+            if refusal is not None and not refusal.retriable:
+                raise refusal from error
             self.avoid(address)
             self._last_error = BrokerNotAvailable(
                 f"the broker at {address[0]}:{address[1]} did not answer: {error.code().name}, {error.details()}"

@@ -34,6 +34,7 @@ class OffsetsQuery:
     cache: MetadataCache
     wanted: Mapping[TopicPartition, OffsetSpec]
     sizes: Mapping[TopicPartition, SizesFrom] = field(default_factory=dict)
+    with_replicas: bool = False  # also where each replica ends, as the leader knows
     results: dict[TopicPartition, metadata_pb2.ListOffsetsResult] = field(default_factory=dict)
     failures: dict[TopicPartition, MinilogError] = field(default_factory=dict)  # will not get better
     last_errors: dict[TopicPartition, MinilogError] = field(default_factory=dict)  # may get better
@@ -72,6 +73,7 @@ class OffsetsQuery:
             timestamp_us=spec * 1000 if isinstance(spec, int) else None,
             from_offset=0 if sizes is None else sizes.offset,
             sizes_bytes=() if sizes is None else sizes.sizes_bytes,
+            with_replicas=self.with_replicas,
         )
 
     def answered(self, response: metadata_pb2.ListOffsetsResponse) -> None:

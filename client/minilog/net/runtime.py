@@ -10,12 +10,14 @@ import asyncio
 import os
 import random
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
 import grpc
 
 from minilog.config import Address
 from minilog.net.http2 import http2_options
+from minilog.security.channel_security import ChannelSecurity
 
 _WINDOW_BYTES = 16 << 20  # of one stream; a consumer's credit and a connection's memory are bounded elsewhere
 _OPTIONS: list[tuple[str, int | str]] = [
@@ -30,6 +32,17 @@ _OPTIONS: list[tuple[str, int | str]] = [
 ]
 
 
+def open_channel(
+    address: Address, security: ChannelSecurity | None, options: Sequence[tuple[str, int | str]]
+) -> grpc.aio.Channel:
+    """A channel of gRPC with these options."""
+    host, port = address
+    target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if security is None:
+        return grpc.aio.insecure_channel(target, options=options)
+    return grpc.aio.secure_channel(target, security.credentials, options=(*options, *security.options()))
+
+
 class Runtime(Protocol):
     """A client is made with one, and takes time, chance and channels from it."""
 
@@ -42,8 +55,8 @@ class Runtime(Protocol):
     def unique_bytes(self, count: int) -> bytes:
         """For names that nobody else has, in any process."""
 
-    def open_channel(self, address: Address) -> grpc.aio.Channel:
-        """A channel to one broker, connecting when it is first used."""
+    def open_channel(self, address: Address, security: ChannelSecurity | None = None) -> grpc.aio.Channel:
+        """A channel to one broker, connecting when it is first used; without security in the clear."""
 
 
 class SystemRuntime:
@@ -58,9 +71,8 @@ class SystemRuntime:
     def unique_bytes(self, count: int) -> bytes:
         return os.urandom(count)
 
-    def open_channel(self, address: Address) -> grpc.aio.Channel:
-        host, port = address
-        return grpc.aio.insecure_channel(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", options=_OPTIONS)
+    def open_channel(self, address: Address, security: ChannelSecurity | None = None) -> grpc.aio.Channel:
+        return open_channel(address, security, _OPTIONS)
 
 
 SYSTEM_RUNTIME = SystemRuntime()

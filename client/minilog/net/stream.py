@@ -12,7 +12,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 from google.protobuf.message import Message
@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 from minilog.aio.payload_stream import OpenedStream
 from minilog.config import Address
 from minilog.errors import CorruptMessage
-from minilog.net.runtime import Runtime, now_ms
+from minilog.net.runtime import now_ms
 from minilog.stream_messages import StreamMessage
 
 _SILENT_KEEPALIVES, _DOUBTED_KEEPALIVES = 5, 2
@@ -53,6 +53,16 @@ class Silence:
         return now - self._heard_ms > _DOUBTED_KEEPALIVES * self._period_ms
 
 
+class Channels(Protocol):
+    """Who opens a channel of its own to a broker."""
+
+    def open_channel(self, address: Address) -> grpc.aio.Channel:
+        """Raises InvalidConfig where it cannot be secured."""
+
+    def stream_failed(self, address: Address, error: grpc.aio.AioRpcError) -> None:
+        """A stream on such a channel was refused or lost."""
+
+
 class DuplexStream:
     """Runs until lost or closed. `received` is called for each message that comes, `written` for each message of `send`
     that gRPC has taken over (its flow control lets it go), `lost` once at the end unless closed first; `doubted` while
@@ -60,7 +70,7 @@ class DuplexStream:
 
     def __init__(
         self,
-        runtime: Runtime,
+        channels: Channels,
         address: Address,
         method: Callable[[grpc.aio.Channel], OpenedStream],
         keepalive: Callable[[], Message],
@@ -72,7 +82,7 @@ class DuplexStream:
         written: Callable[[StreamMessage[Any]], None] = lambda message: None,
         doubted: Callable[[], None] = lambda: None,
     ) -> None:
-        self._runtime = runtime
+        self._channels = channels
         self._address, self._method, self._keepalive = address, method, keepalive
         self._keepalive_ms = keepalive_ms
         self._opened, self._received, self._lost, self._written = opened, received, lost, written
@@ -104,14 +114,17 @@ class DuplexStream:
             await self._task
 
     async def _run(self) -> None:
-        channel = self._runtime.open_channel(self._address)
+        channel = self._channels.open_channel(self._address)
         try:
             async with asyncio.timeout(_OPENING_MS / 1000.0):  # wait_for may drop a cancellation (Python 3.11)
                 await channel.channel_ready()
             await self._talk(self._method(channel))
         except CorruptMessage as error:
             _log.warning("what came from the broker at %s:%s is not understood: %s", *self._address, error)
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as error:
+        except grpc.aio.AioRpcError as error:
+            self._channels.stream_failed(self._address, error)
+            _log.debug("the stream to %s:%s is lost and will be opened anew: %r", *self._address, error)
+        except (asyncio.InvalidStateError, TimeoutError) as error:
             _log.debug("the stream to %s:%s is lost and will be opened anew: %r", *self._address, error)
         except Exception:  # a bug of ours: say so, and open it anew
             _log.exception("the stream to %s:%s met an error it has no name for", *self._address)

@@ -19,6 +19,7 @@ from collections import deque
 
 from minilog.config import ClientConfig
 from minilog.errors import (
+    AuthorizationFailed,
     DuplicateSequenceNumber,
     FencedLeaderEpoch,
     InvalidProducerEpoch,
@@ -133,8 +134,11 @@ class Sender:
             lane.restart()
             self._fillable[lane.key] = None
 
-    def producer_id_refused(self, now_ms: float) -> None:
+    def producer_id_refused(self, error: MinilogError, now_ms: float) -> None:
+        """It is asked for again. Who may not have one is told: nothing that waits for it was ever sent."""
         self.identity.refused(now_ms)
+        if isinstance(error, AuthorizationFailed):
+            self._effects += [Failed(batch, error) for batch in self._take_everything()]
 
     def written(self, request: data_pb2.ProduceRequest) -> None:
         """The message has left this process: under acks=0 that is all there is to know of what it carries."""

@@ -7,8 +7,10 @@ from types import TracebackType
 from typing import Self
 
 from minilog.admin.health import ClusterHealth
+from minilog.admin.security import Quota, QuotaAlteration, UserAlteration, UserDescription
 from minilog.aio.admin import Admin as AsyncAdmin
 from minilog.errors import MinilogError
+from minilog.security.access_rules import AccessRule, AccessRuleFilter
 from minilog.sync.loop import shared_loop
 from minilog.typed.topic_schema import TopicSchema
 from minilog.types import (
@@ -142,13 +144,17 @@ class Admin:
         *,
         missing_ok: bool = False,
         sizes: Callable[[TopicPartition], SizesFrom] | None = None,
+        replica_ends: bool = False,
     ) -> list[TopicDescription]:
         """Topics in the order given (None: all, sorted; a function: those whose names it chooses, sorted) with the
         offsets of their partitions, None where the leader does not answer within three seconds. `sizes` asks of each
-        partition at which offsets there are so many bytes, too. Topics that were described before take one round trip.
+        partition at which offsets there are so many bytes, too; `replica_ends` of each leader where its replicas end.
+        Topics that were described before take one round trip.
         Raises UnknownTopicOrPartition; with `missing_ok` a topic that is not there is left out instead."""
         wanted = names if names is None or callable(names) else list(names)
-        return self._loop.run(self._admin.describe_topics(wanted, missing_ok=missing_ok, sizes=sizes))
+        return self._loop.run(
+            self._admin.describe_topics(wanted, missing_ok=missing_ok, sizes=sizes, replica_ends=replica_ends)
+        )
 
     def list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, int | None]:
         """The offset per partition: "earliest", "latest" (as of isolation.level) or, for milliseconds since 1970, that
@@ -201,3 +207,36 @@ class Admin:
         """Forget which generations were committed: a query that replays one then writes it again. For ids that will not
         be used any more. Raises TransactionalIdNotFound, InvalidTxnState while it is open or ending."""
         self._loop.run(self._admin.forget_transaction(transactional_id))
+
+    def alter_users(self, alterations: Iterable[UserAlteration]) -> None:
+        """Give users passwords for SCRAM (UserUpsertion), or take them away (UserDeletion): up to a thousand at a time
+        all of them or none. What is made of a password is sent, never the password. Raises ResourceNotFound,
+        DuplicateResource, UnacceptableCredential; LevelNotReached where the cluster was not upgraded yet."""
+        self._loop.run(self._admin.alter_users(list(alterations)))
+
+    def describe_users(self, names: Iterable[str] | None = None) -> list[UserDescription]:
+        """Users (None: all) by name, with their mechanisms. Raises ResourceNotFound for one that does not exist."""
+        return self._loop.run(self._admin.describe_users(None if names is None else list(names)))
+
+    def create_access_rules(self, rules: Iterable[AccessRule]) -> int:
+        """Create rules (Kafka's ACLs), up to a thousand at a time all of them or none; how many were not there before.
+        Raises InvalidArgument and InvalidPrincipal for a rule that could never match, LevelNotReached."""
+        return self._loop.run(self._admin.create_access_rules(list(rules)))
+
+    def delete_access_rules(self, filters: Iterable[AccessRuleFilter]) -> list[AccessRule]:
+        """Delete the rules that any of the filters matches; which those were. `AccessRuleFilter()` matches all. Those
+        that an attempt deleted whose answer was lost are not among them."""
+        return self._loop.run(self._admin.delete_access_rules(list(filters)))
+
+    def describe_access_rules(self, wanted: AccessRuleFilter | None = None) -> list[AccessRule]:
+        """The rules that match (None: all), by resource and principal."""
+        return self._loop.run(self._admin.describe_access_rules(wanted))
+
+    def alter_quotas(self, alterations: Iterable[QuotaAlteration]) -> list[Quota]:
+        """Set and remove quotas, up to a thousand at a time all of them or none; what was in their places before.
+        Raises InvalidArgument for a key or value that is none, InvalidPrincipal, LevelNotReached."""
+        return self._loop.run(self._admin.alter_quotas(list(alterations)))
+
+    def describe_quotas(self, entity: str | None = None) -> list[Quota]:
+        """The quotas of `User:alice`, of `default`, or of all (None), by entity and key."""
+        return self._loop.run(self._admin.describe_quotas(entity))

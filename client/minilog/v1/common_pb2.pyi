@@ -83,6 +83,12 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_LEVEL_NOT_REACHED: _ErrorCode.ValueType  # 57
     ERROR_CODE_INVALID_SCHEMA: _ErrorCode.ValueType  # 58
     ERROR_CODE_UNKNOWN_SCHEMA_VERSION: _ErrorCode.ValueType  # 59
+    ERROR_CODE_RESOURCE_NOT_FOUND: _ErrorCode.ValueType  # 60
+    ERROR_CODE_DUPLICATE_RESOURCE: _ErrorCode.ValueType  # 61
+    ERROR_CODE_UNACCEPTABLE_CREDENTIAL: _ErrorCode.ValueType  # 62
+    ERROR_CODE_INVALID_PRINCIPAL: _ErrorCode.ValueType  # 63
+    ERROR_CODE_AUTHENTICATION_FAILED: _ErrorCode.ValueType  # 70
+    ERROR_CODE_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 71
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """The names are Kafka's where Kafka has one. minilog.errors holds the table of meanings and of what may be retried."""
@@ -147,6 +153,12 @@ ERROR_CODE_RESOURCE_EXHAUSTED: ErrorCode.ValueType  # 56
 ERROR_CODE_LEVEL_NOT_REACHED: ErrorCode.ValueType  # 57
 ERROR_CODE_INVALID_SCHEMA: ErrorCode.ValueType  # 58
 ERROR_CODE_UNKNOWN_SCHEMA_VERSION: ErrorCode.ValueType  # 59
+ERROR_CODE_RESOURCE_NOT_FOUND: ErrorCode.ValueType  # 60
+ERROR_CODE_DUPLICATE_RESOURCE: ErrorCode.ValueType  # 61
+ERROR_CODE_UNACCEPTABLE_CREDENTIAL: ErrorCode.ValueType  # 62
+ERROR_CODE_INVALID_PRINCIPAL: ErrorCode.ValueType  # 63
+ERROR_CODE_AUTHENTICATION_FAILED: ErrorCode.ValueType  # 70
+ERROR_CODE_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 71
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

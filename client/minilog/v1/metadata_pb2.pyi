@@ -383,12 +383,15 @@ class ListOffsetsEntry(_message.Message):
     TIMESTAMP_US_FIELD_NUMBER: _builtins.int
     FROM_OFFSET_FIELD_NUMBER: _builtins.int
     SIZES_BYTES_FIELD_NUMBER: _builtins.int
+    WITH_REPLICAS_FIELD_NUMBER: _builtins.int
     leader_epoch: _builtins.int
     """The epoch the client knows; -1: none."""
     timestamp_us: _builtins.int
     """Absent: only the four ends. Present: also the first offset whose record is at least this young (microseconds)."""
     from_offset: _builtins.int
     """Where sizes_bytes is not empty: also, for each, an offset with about so many bytes of batches between here and it."""
+    with_replicas: _builtins.bool
+    """Also: what the leader knows of its replicas, and the size of its log."""
     @_builtins.property
     def partition_id(self) -> _common_pb2.PartitionId: ...
     @_builtins.property
@@ -403,10 +406,11 @@ class ListOffsetsEntry(_message.Message):
         timestamp_us: _builtins.int | None = ...,
         from_offset: _builtins.int = ...,
         sizes_bytes: _abc.Iterable[_builtins.int] | None = ...,
+        with_replicas: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_timestamp_us", b"_timestamp_us", "partition_id", b"partition_id", "timestamp_us", b"timestamp_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_timestamp_us", b"_timestamp_us", "from_offset", b"from_offset", "leader_epoch", b"leader_epoch", "partition_id", b"partition_id", "sizes_bytes", b"sizes_bytes", "timestamp_us", b"timestamp_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_timestamp_us", b"_timestamp_us", "from_offset", b"from_offset", "leader_epoch", b"leader_epoch", "partition_id", b"partition_id", "sizes_bytes", b"sizes_bytes", "timestamp_us", b"timestamp_us", "with_replicas", b"with_replicas"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__timestamp_us: _TypeAlias = _typing.Literal["timestamp_us"]  # noqa: Y015
     _WhichOneofArgType__timestamp_us: _TypeAlias = _typing.Literal["_timestamp_us", b"_timestamp_us"]  # noqa: Y015
@@ -450,6 +454,8 @@ class ListOffsetsResult(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     TIMESTAMP_US_FIELD_NUMBER: _builtins.int
     SIZES_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
     leader_epoch: _builtins.int
     log_start_offset: _builtins.int
     last_stable_offset: _builtins.int
@@ -458,6 +464,8 @@ class ListOffsetsResult(_message.Message):
     offset: _builtins.int
     """For an asked timestamp; absent where no record is that young."""
     timestamp_us: _builtins.int
+    size_bytes: _builtins.int
+    """For with_replicas: of the leader's log."""
     @_builtins.property
     def partition_id(self) -> _common_pb2.PartitionId: ...
     @_builtins.property
@@ -467,6 +475,10 @@ class ListOffsetsResult(_message.Message):
     @_builtins.property
     def sizes(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetAtSize]:
         """One for each of sizes_bytes, in their order."""
+
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaEnd]:
+        """For with_replicas: the leader first."""
 
     def __init__(
         self,
@@ -481,10 +493,12 @@ class ListOffsetsResult(_message.Message):
         offset: _builtins.int | None = ...,
         timestamp_us: _builtins.int | None = ...,
         sizes: _abc.Iterable[Global___OffsetAtSize] | None = ...,
+        replicas: _abc.Iterable[Global___ReplicaEnd] | None = ...,
+        size_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "_timestamp_us", b"_timestamp_us", "error", b"error", "offset", b"offset", "partition_id", b"partition_id", "timestamp_us", b"timestamp_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "_timestamp_us", b"_timestamp_us", "error", b"error", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "offset", b"offset", "partition_id", b"partition_id", "sizes", b"sizes", "timestamp_us", b"timestamp_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "_timestamp_us", b"_timestamp_us", "error", b"error", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "offset", b"offset", "partition_id", b"partition_id", "replicas", b"replicas", "size_bytes", b"size_bytes", "sizes", b"sizes", "timestamp_us", b"timestamp_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__offset: _TypeAlias = _typing.Literal["offset"]  # noqa: Y015
     _WhichOneofArgType__offset: _TypeAlias = _typing.Literal["_offset", b"_offset"]  # noqa: Y015
@@ -496,6 +510,31 @@ class ListOffsetsResult(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__timestamp_us) -> _WhichOneofReturnType__timestamp_us | None: ...
 
 Global___ListOffsetsResult: _TypeAlias = ListOffsetsResult  # noqa: Y015
+
+@_typing.final
+class ReplicaEnd(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    log_end_offset: _builtins.int
+    """Of its durable log; absent where it has told nothing in this leader epoch."""
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int = ...,
+        log_end_offset: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_log_end_offset", b"_log_end_offset", "log_end_offset", b"log_end_offset"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_log_end_offset", b"_log_end_offset", "broker_id", b"broker_id", "log_end_offset", b"log_end_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__log_end_offset: _TypeAlias = _typing.Literal["log_end_offset"]  # noqa: Y015
+    _WhichOneofArgType__log_end_offset: _TypeAlias = _typing.Literal["_log_end_offset", b"_log_end_offset"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__log_end_offset) -> _WhichOneofReturnType__log_end_offset | None: ...
+
+Global___ReplicaEnd: _TypeAlias = ReplicaEnd  # noqa: Y015
 
 @_typing.final
 class OffsetAtSize(_message.Message):

@@ -72,6 +72,8 @@ class RegisterRequest(_message.Message):
     VOTERS_FIELD_NUMBER: _builtins.int
     RECOVERED_REPLICAS_FIELD_NUMBER: _builtins.int
     LEVELS_FIELD_NUMBER: _builtins.int
+    PEER_HOST_FIELD_NUMBER: _builtins.int
+    PEER_PORT_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Empty: a new data directory, which joins whatever cluster the voters are."""
     broker_id: _builtins.int
@@ -86,6 +88,9 @@ class RegisterRequest(_message.Message):
     """The kernel's boot id: where it is the same, what was written under flush.policy=os is still there."""
     host_label: _builtins.str
     """Where the host label replicas are spread over comes from; empty: the host of the address."""
+    peer_host: _builtins.str
+    """Where other brokers reach it, if they have a listener of their own; absent: by host and port."""
+    peer_port: _builtins.int
     @_builtins.property
     def client(self) -> _common_pb2.ClientIdentity: ...
     @_builtins.property
@@ -121,17 +126,23 @@ class RegisterRequest(_message.Message):
         voters: _abc.Iterable[Global___VoterAddress] | None = ...,
         recovered_replicas: _abc.Iterable[Global___RecoveredReplica] | None = ...,
         levels: _common_pb2.VersionRange | None = ...,
+        peer_host: _builtins.str | None = ...,
+        peer_port: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_rack", b"_rack", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "client", b"client", "levels", b"levels", "rack", b"rack"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_peer_host", b"_peer_host", "_rack", b"_rack", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "client", b"client", "levels", b"levels", "peer_host", b"peer_host", "rack", b"rack"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_rack", b"_rack", "broker_id", b"broker_id", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "client", b"client", "cluster_id", b"cluster_id", "damaged_replicas", b"damaged_replicas", "directory_id", b"directory_id", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "levels", b"levels", "port", b"port", "rack", b"rack", "recovered_replicas", b"recovered_replicas", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_peer_host", b"_peer_host", "_rack", b"_rack", "broker_id", b"broker_id", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "client", b"client", "cluster_id", b"cluster_id", "damaged_replicas", b"damaged_replicas", "directory_id", b"directory_id", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "levels", b"levels", "peer_host", b"peer_host", "peer_port", b"peer_port", "port", b"port", "rack", b"rack", "recovered_replicas", b"recovered_replicas", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clean_stop_broker_epoch: _TypeAlias = _typing.Literal["clean_stop_broker_epoch"]  # noqa: Y015
     _WhichOneofArgType__clean_stop_broker_epoch: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__peer_host: _TypeAlias = _typing.Literal["peer_host"]  # noqa: Y015
+    _WhichOneofArgType__peer_host: _TypeAlias = _typing.Literal["_peer_host", b"_peer_host"]  # noqa: Y015
     _WhichOneofReturnType__rack: _TypeAlias = _typing.Literal["rack"]  # noqa: Y015
     _WhichOneofArgType__rack: _TypeAlias = _typing.Literal["_rack", b"_rack"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__clean_stop_broker_epoch) -> _WhichOneofReturnType__clean_stop_broker_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__peer_host) -> _WhichOneofReturnType__peer_host | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__rack) -> _WhichOneofReturnType__rack | None: ...
 

@@ -10,6 +10,7 @@ from google.protobuf.internal import containers as _containers
 from minilog.v1 import common_pb2 as _common_pb2
 from minilog.v1 import coordinator_pb2 as _coordinator_pb2
 from minilog.v1 import peer_pb2 as _peer_pb2
+from minilog.v1 import security_pb2 as _security_pb2
 from minilog.v1 import typed_pb2 as _typed_pb2
 import builtins as _builtins
 import sys
@@ -39,6 +40,9 @@ class MetadataRecord(_message.Message):
     VOTER_REPLACED_FIELD_NUMBER: _builtins.int
     CLUSTER_LEVEL_FIELD_NUMBER: _builtins.int
     TOPIC_SCHEMA_FIELD_NUMBER: _builtins.int
+    USER_SCRAM_CREDENTIAL_FIELD_NUMBER: _builtins.int
+    ACCESS_RULE_FIELD_NUMBER: _builtins.int
+    QUOTA_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cluster(self) -> Global___ClusterRecord: ...
     @_builtins.property
@@ -61,6 +65,12 @@ class MetadataRecord(_message.Message):
     def cluster_level(self) -> Global___ClusterLevelRecord: ...
     @_builtins.property
     def topic_schema(self) -> Global___TopicSchemaRecord: ...
+    @_builtins.property
+    def user_scram_credential(self) -> Global___UserScramCredentialRecord: ...
+    @_builtins.property
+    def access_rule(self) -> Global___AccessRuleRecord: ...
+    @_builtins.property
+    def quota(self) -> Global___QuotaRecord: ...
     def __init__(
         self,
         *,
@@ -75,12 +85,15 @@ class MetadataRecord(_message.Message):
         voter_replaced: Global___VoterReplacedRecord | None = ...,
         cluster_level: Global___ClusterLevelRecord | None = ...,
         topic_schema: Global___TopicSchemaRecord | None = ...,
+        user_scram_credential: Global___UserScramCredentialRecord | None = ...,
+        access_rule: Global___AccessRuleRecord | None = ...,
+        quota: Global___QuotaRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "partition", b"partition", "producer_id_block", b"producer_id_block", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "voter_replaced", b"voter_replaced"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "partition", b"partition", "producer_id_block", b"producer_id_block", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "voter_replaced", b"voter_replaced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["cluster", "broker_registration", "broker_state", "topic", "partition", "topic_config", "topic_deletion", "producer_id_block", "voter_replaced", "cluster_level", "topic_schema"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["cluster", "broker_registration", "broker_state", "topic", "partition", "topic_config", "topic_deletion", "producer_id_block", "voter_replaced", "cluster_level", "topic_schema", "user_scram_credential", "access_rule", "quota"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 
@@ -207,6 +220,8 @@ class BrokerRegistrationRecord(_message.Message):
     LEVELS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     CLEAN_STOP_BROKER_EPOCH_FIELD_NUMBER: _builtins.int
+    PEER_HOST_FIELD_NUMBER: _builtins.int
+    PEER_PORT_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     directory_id: _builtins.bytes
     host: _builtins.str
@@ -221,6 +236,9 @@ class BrokerRegistrationRecord(_message.Message):
     """The mark of a clean stop that this life came with, where it was that of the life recorded before. Until it is unfenced
     this life has written nothing that counts: one that registers again with the mark, its answer lost, is as clean.
     """
+    peer_host: _builtins.str
+    """Where other brokers reach it, if they have a listener of their own. From level 3 on."""
+    peer_port: _builtins.int
     @_builtins.property
     def levels(self) -> _common_pb2.VersionRange:
         """The levels that this life can read and write, and its version, for people."""
@@ -239,21 +257,27 @@ class BrokerRegistrationRecord(_message.Message):
         levels: _common_pb2.VersionRange | None = ...,
         version: _builtins.str = ...,
         clean_stop_broker_epoch: _builtins.int | None = ...,
+        peer_host: _builtins.str | None = ...,
+        peer_port: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "levels", b"levels", "rack", b"rack"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_peer_host", b"_peer_host", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "levels", b"levels", "peer_host", b"peer_host", "rack", b"rack"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "directory_id", b"directory_id", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "levels", b"levels", "port", b"port", "rack", b"rack", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_peer_host", b"_peer_host", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "directory_id", b"directory_id", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "levels", b"levels", "peer_host", b"peer_host", "peer_port", b"peer_port", "port", b"port", "rack", b"rack", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__broker_epoch: _TypeAlias = _typing.Literal["broker_epoch"]  # noqa: Y015
     _WhichOneofArgType__broker_epoch: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch"]  # noqa: Y015
     _WhichOneofReturnType__clean_stop_broker_epoch: _TypeAlias = _typing.Literal["clean_stop_broker_epoch"]  # noqa: Y015
     _WhichOneofArgType__clean_stop_broker_epoch: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__peer_host: _TypeAlias = _typing.Literal["peer_host"]  # noqa: Y015
+    _WhichOneofArgType__peer_host: _TypeAlias = _typing.Literal["_peer_host", b"_peer_host"]  # noqa: Y015
     _WhichOneofReturnType__rack: _TypeAlias = _typing.Literal["rack"]  # noqa: Y015
     _WhichOneofArgType__rack: _TypeAlias = _typing.Literal["_rack", b"_rack"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_epoch) -> _WhichOneofReturnType__broker_epoch | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__clean_stop_broker_epoch) -> _WhichOneofReturnType__clean_stop_broker_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__peer_host) -> _WhichOneofReturnType__peer_host | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__rack) -> _WhichOneofReturnType__rack | None: ...
 
@@ -512,6 +536,92 @@ class ProducerIdBlockRecord(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ProducerIdBlockRecord: _TypeAlias = ProducerIdBlockRecord  # noqa: Y015
+
+@_typing.final
+class UserScramCredentialRecord(_message.Message):
+    """What a user proves himself by, under one mechanism. From level 3 on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    MECHANISM_FIELD_NUMBER: _builtins.int
+    VERIFIER_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    mechanism: _security_pb2.ScramMechanism.ValueType
+    @_builtins.property
+    def verifier(self) -> _security_pb2.ScramVerifier:
+        """Absent: it is removed."""
+
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        mechanism: _security_pb2.ScramMechanism.ValueType = ...,
+        verifier: _security_pb2.ScramVerifier | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["verifier", b"verifier"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mechanism", b"mechanism", "user", b"user", "verifier", b"verifier"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UserScramCredentialRecord: _TypeAlias = UserScramCredentialRecord  # noqa: Y015
+
+@_typing.final
+class AccessRuleRecord(_message.Message):
+    """A rule is all of its fields: written twice it is one. From level 3 on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RULE_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    removed: _builtins.bool
+    @_builtins.property
+    def rule(self) -> _security_pb2.AccessRule: ...
+    def __init__(
+        self,
+        *,
+        rule: _security_pb2.AccessRule | None = ...,
+        removed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rule", b"rule"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["removed", b"removed", "rule", b"rule"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AccessRuleRecord: _TypeAlias = AccessRuleRecord  # noqa: Y015
+
+@_typing.final
+class QuotaRecord(_message.Message):
+    """From level 3 on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTITY_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    entity: _builtins.str
+    """User:alice, or default."""
+    key: _builtins.str
+    value: _builtins.int
+    """Absent: it is removed."""
+    def __init__(
+        self,
+        *,
+        entity: _builtins.str = ...,
+        key: _builtins.str = ...,
+        value: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "entity", b"entity", "key", b"key", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
+    _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
+
+Global___QuotaRecord: _TypeAlias = QuotaRecord  # noqa: Y015
 
 @_typing.final
 class ControlRecord(_message.Message):

@@ -1,5 +1,5 @@
-"""Wheels: of this tree, of a later version that knows level 3, and of an earlier one that knows level 1 alone; both are
-made from a copy of it.
+"""Wheels: of this tree, of a later version that knows level 4, and of earlier ones that know fewer; both are made
+from a copy of it.
 
 The later version brings what HACKING.md says a level brings: a metadata record, which its controller writes with each
 topic, and a batch attribute, which its producers set; each asks the cluster's level first. An edit whose place is gone
@@ -23,7 +23,7 @@ EARLIER_VERSION = "0.0.9"
 
 _BUILDER = """
 
-def of_level_three(batch: Buffer, topic_id: bytes, partition: int) -> bytes:
+def of_level_four(batch: Buffer, topic_id: bytes, partition: int) -> bytes:
     header = decode_header(batch)
     marked = replace(header, attributes=header.attributes | 1 << 30)
     rest = memoryview(batch)[HEADER_BYTES:]
@@ -35,16 +35,16 @@ _ENCODE = "batch.encode(compression, identity.producer, sequence, timestamp_us, 
 EDITS: dict[str, tuple[tuple[str, str], ...]] = {
     "pyproject.toml": (('version = "0.1.0"', f'version = "{LATER_VERSION}"'),),
     "broker/minilog_broker/levels.py": (
-        ("SUPPORTED_LEVELS = VersionRange(1, 2)", "SUPPORTED_LEVELS = VersionRange(1, 3)"),
+        ("SUPPORTED_LEVELS = VersionRange(1, 3)", "SUPPORTED_LEVELS = VersionRange(1, 4)"),
     ),
     "proto/minilog/v1/records.proto": (
         (
             "    ClusterLevelRecord cluster_level = 10;\n",
-            "    ClusterLevelRecord cluster_level = 10;\n    LevelThreeRecord level_three = 31;\n",
+            "    ClusterLevelRecord cluster_level = 10;\n    LevelFourRecord level_four = 31;\n",
         ),
         (
             "message ClusterLevelRecord {",
-            "message LevelThreeRecord {\n  string said = 1;\n}\n\nmessage ClusterLevelRecord {",
+            "message LevelFourRecord {\n  string said = 1;\n}\n\nmessage ClusterLevelRecord {",
         ),
     ),
     "broker/minilog_broker/controller/image.py": (
@@ -59,8 +59,8 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
         ),
         (
             '            case "cluster_level":\n',
-            '            case "level_three":\n'
-            "                self.said = record.level_three.said\n"
+            '            case "level_four":\n'
+            "                self.said = record.level_four.said\n"
             '            case "cluster_level":\n',
         ),
     ),
@@ -68,41 +68,41 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
         (
             "    if image.next_producer_id:\n",
             "    if image.said:\n"
-            "        yield records_pb2.MetadataRecord(level_three=records_pb2.LevelThreeRecord(said=image.said))\n"
+            "        yield records_pb2.MetadataRecord(level_four=records_pb2.LevelFourRecord(said=image.said))\n"
             "    if image.next_producer_id:\n",
         ),
     ),
     "broker/minilog_broker/controller/topics.py": (
         (
             "        self._write_configs(plan.topic_id, plan.configs)\n",
-            "        if self._ledger.image.level >= 3:\n"
-            "            said = records_pb2.LevelThreeRecord(said=request.name)\n"
-            "            self._ledger.write(records_pb2.MetadataRecord(level_three=said))\n"
+            "        if self._ledger.image.level >= 4:\n"
+            "            said = records_pb2.LevelFourRecord(said=request.name)\n"
+            "            self._ledger.write(records_pb2.MetadataRecord(level_four=said))\n"
             "        self._write_configs(plan.topic_id, plan.configs)\n",
         ),
     ),
     "client/minilog/record_batch/header.py": (
-        ("_KNOWN_ATTRIBUTES = sum(", "_BROUGHT_BY_LEVEL[3] = 1 << 30\n_KNOWN_ATTRIBUTES = sum("),
+        ("_KNOWN_ATTRIBUTES = sum(", "_BROUGHT_BY_LEVEL[4] = 1 << 30\n_KNOWN_ATTRIBUTES = sum("),
     ),
     "client/minilog/producer/sender.py": (
         (
             _ENCODE,
-            _ENCODE + "                if self._cache.level >= 3:\n"
-            "                    batch.encoded = of_level_three(batch.encoded, *batch.key)\n",
+            _ENCODE + "                if self._cache.level >= 4:\n"
+            "                    batch.encoded = of_level_four(batch.encoded, *batch.key)\n",
         ),
-        ("\n\nclass ", "\nfrom minilog.record_batch.builder import of_level_three\n\n\nclass "),
+        ("\n\nclass ", "\nfrom minilog.record_batch.builder import of_level_four\n\n\nclass "),
     ),
 }
 """By file: (what stands there once, or the first of several, and what stands there instead)."""
 
 
-EARLIER: dict[str, tuple[tuple[str, str], ...]] = {
-    "pyproject.toml": (('version = "0.1.0"', f'version = "{EARLIER_VERSION}"'),),
-    "broker/minilog_broker/levels.py": (
-        ("SUPPORTED_LEVELS = VersionRange(1, 2)", "SUPPORTED_LEVELS = VersionRange(1, 1)"),
-    ),
-}
-"""The same, of the earlier one."""
+def _earlier(highest_level: int) -> dict[str, tuple[tuple[str, str], ...]]:
+    """The same, of an earlier one."""
+    supported = f"SUPPORTED_LEVELS = VersionRange(1, {highest_level})"
+    return {
+        "pyproject.toml": (('version = "0.1.0"', f'version = "{EARLIER_VERSION}"'),),
+        "broker/minilog_broker/levels.py": (("SUPPORTED_LEVELS = VersionRange(1, 3)", supported),),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +123,13 @@ def this_version(into: pathlib.Path) -> Wheel:
     return _installed(_copy(into), into)
 
 
-def earlier_version(into: pathlib.Path) -> Wheel:
-    """The wheel of one that knows level 1 alone."""
-    return _installed(_edited(into, EARLIER), into)
+def earlier_version(into: pathlib.Path, highest_level: int = 1) -> Wheel:
+    """The wheel of one that knows no level above."""
+    return _installed(_edited(into, _earlier(highest_level)), into)
 
 
 def later_version(into: pathlib.Path) -> Wheel:
-    """The wheel of one that knows level 3."""
+    """The wheel of one that knows level 4."""
     source = _edited(into, EDITS)
     builder = source / "client/minilog/record_batch/builder.py"
     builder.write_text(builder.read_text() + _BUILDER)

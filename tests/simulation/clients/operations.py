@@ -2,6 +2,7 @@
 and groups keep their offsets.
 
 V8     "latest" never goes back for one client; what each epoch may answer is judged on wires (judge/partition.py)
+rules  what was created and answered is told by whoever is the controller then
 level  it never goes down, and no broker is registered that does not support it
 V15    a group has the offset whose commit was answered last; or one whose commit may come to pass later, or came after
 """
@@ -14,8 +15,17 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from minilog.admin.security import Quota, QuotaAlteration
 from minilog.aio import Admin, Consumer
 from minilog.errors import MinilogError, UnsupportedVersion
+from minilog.security.access_rules import (
+    AccessRule,
+    AccessRuleFilter,
+    Operation,
+    Pattern,
+    Permission,
+    ResourceKind,
+)
 from minilog.types import NewTopic, TopicPartition
 from tests.simulation.violation import Violation
 
@@ -93,6 +103,25 @@ class Operations:
             for each in found.brokers:
                 if not each.lowest_level <= found.level <= each.highest_level:
                     raise Violation("level", f"{each} is registered, and the cluster is at level {found.level}")
+
+        self._workload.command(ask)
+
+    def secure(self) -> None:
+        """An access rule and a quota come, and mostly go."""
+        self._number += 1
+        user, stays = f"User:u{self._number}", self._random.random() < 0.3
+        rule = AccessRule(user, "*", Operation.READ, ResourceKind.TOPIC, "t", Pattern.PREFIXED, Permission.ALLOW)
+
+        async def ask(admin: Admin) -> None:
+            await admin.create_access_rules([rule])
+            await admin.alter_quotas([QuotaAlteration(user, "connections", 3)])
+            rules = await admin.describe_access_rules(AccessRuleFilter(principal=user))
+            quotas = await admin.describe_quotas(user)
+            if (rules, quotas) != ([rule], [Quota(user, "connections", 3)]):
+                raise Violation("rules", f"{rule} and a quota were created, and the controller tells {rules}, {quotas}")
+            if not stays:
+                await admin.delete_access_rules([AccessRuleFilter(principal=user)])
+                await admin.alter_quotas([QuotaAlteration(user, "connections", None)])
 
         self._workload.command(ask)
 

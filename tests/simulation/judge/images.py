@@ -54,6 +54,8 @@ class Replayed:
                 self.said[name] = value.value
         elif which == "topic_schema":
             self.said["schema", value.topic_id, value.schema.version] = value.schema
+        elif which in ("user_scram_credential", "access_rule", "quota"):
+            self._secure(which, value)
         elif which == "topic_deletion":
             self.said = {name: each for name, each in self.said.items() if value.topic_id not in name[1:2]}
         elif which == "producer_id_block":
@@ -68,6 +70,20 @@ class Replayed:
             self.said["voter", value.broker_id] = records_pb2.Voter(
                 broker_id=former.broker_id, directory_id=value.directory_id, host=former.host, port=former.port
             )
+
+    def _secure(self, which: str, value: Any) -> None:
+        """A rule is named by all of it."""
+        name: _Name
+        said: Any
+        if which == "user_scram_credential":
+            name, said = (value.user, value.mechanism), value.verifier if value.HasField("verifier") else None
+        elif which == "access_rule":
+            name, said = (value.rule.SerializeToString(deterministic=True),), None if value.removed else True
+        else:
+            name, said = (value.entity, value.key), value.value if value.HasField("value") else None
+        self.said.pop((which, *name), None)
+        if said is not None:
+            self.said[(which, *name)] = said
 
     def _state(self, value: records_pb2.BrokerStateRecord) -> None:
         self.said["state", value.broker_id] = value.broker_epoch, value.fenced, value.stopping

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from minilog.config import Address
+from minilog.security.channel_security import ChannelSecurity
 from minilog_broker.server.disk.disk_thread import Disk
 from minilog_broker.server.runtime.broker_runtime import Guard
 from minilog_broker.server.runtime.connections import ConnectionLimits
@@ -47,7 +48,8 @@ class ClientMachine:
     def unique_bytes(self, count: int) -> bytes:
         return self._chance.randbytes(count)
 
-    def open_channel(self, address: Address) -> grpc.aio.Channel:
+    def open_channel(self, address: Address, security: ChannelSecurity | None = None) -> grpc.aio.Channel:
+        assert security is None, "simulated links are in the clear"
         channel: Any = Channel(self.network, *address)
         return channel  # type: ignore[no-any-return]
 

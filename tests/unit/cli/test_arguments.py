@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 
 import pytest
 
@@ -13,7 +14,7 @@ from minilog.types import GroupDescription, GroupOffset, PartitionDescription, P
 from minilog.v1 import common_pb2, coordinator_pb2
 from minilog_broker.cli import app
 from minilog_broker.cli.broker import parse_voters
-from minilog_broker.cli.common import HeldOffsets
+from minilog_broker.cli.common import HeldOffsets, client_settings
 from minilog_broker.cli.consume import begin_offsets, record_document
 from minilog_broker.cli.group import group_document
 from minilog_broker.cli.produce import split_lines
@@ -34,6 +35,16 @@ VERBS = (
     ["group", "describe"],
     ["group", "seek"],
     ["group", "delete"],
+    ["user", "create"],
+    ["user", "alter"],
+    ["user", "delete"],
+    ["user", "list"],
+    ["acl", "add"],
+    ["acl", "remove"],
+    ["acl", "list"],
+    ["quota", "set"],
+    ["quota", "list"],
+    ["quota", "remove"],
     ["topic", "create"],
     ["topic", "list"],
     ["topic", "describe"],
@@ -42,6 +53,12 @@ VERBS = (
     ["topic", "elect"],
     ["topic", "reassign"],
     ["topic", "trim"],
+    ["topic", "schema", "show"],
+    ["topic", "schema", "evolve"],
+    ["transaction", "list"],
+    ["transaction", "describe"],
+    ["transaction", "abort"],
+    ["cluster", "upgrade"],
     ["produce"],
     ["consume"],
 )
@@ -68,8 +85,12 @@ def test_every_verb_has_help_with_an_example(verb: list[str], capsys: pytest.Cap
         (["group", "seek", "g", "-o", "start", "-p", "0"], "-p needs -t TOPIC"),
         (["topic", "alter", "t"], "nothing to alter"),
         (["topic", "alter", "t", "-c", "a=1", "--delete-config", "a"], "both set and deleted"),
-        ([*EVERYWHERE], "0.0.0.0 cannot be advertised"),
-        ([*EVERYWHERE, "--set", "advertised.address=0.0.0.0:9092"], "advertised.address 0.0.0.0 cannot be advertised"),
+        ([*EVERYWHERE], "say --insecure where the network is trusted"),
+        ([*EVERYWHERE, "--insecure"], "0.0.0.0 cannot be advertised"),
+        (
+            [*EVERYWHERE, "--insecure", "--set", "advertised.address=0.0.0.0:9092"],
+            "advertised.address 0.0.0.0 cannot be advertised",
+        ),
         (["topic", "create", "t", "-p", "0"], "greater than or equal"),
         (["topic", "create", "t", "-c", "novalue"], "-c novalue: expected key=value"),
         (["up", "--set", "min.insync.replica=2"], "did you mean min.insync.replicas?"),
@@ -260,3 +281,53 @@ def test_a_described_transaction_tells_who_writes_where() -> None:
             "partitions": [{"topic": "flights", "partition": 2}],
         }
     ]
+
+
+def test_servers_that_are_named_win_over_the_file_and_that_over_the_environment(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=file:1\nclient.id=c\nisolation.level=read_uncommitted\n")
+    monkeypatch.setenv("MINILOG_BOOTSTRAP_SERVERS", "environment:1")
+    assert client_settings("named:1", str(file))["bootstrap.servers"] == "named:1"
+    assert client_settings(None, str(file)) == {
+        "bootstrap.servers": "file:1",
+        "client.id": "c",
+        "isolation.level": "read_uncommitted",
+    }
+    assert client_settings(None, None)["bootstrap.servers"] == "environment:1"
+    monkeypatch.delenv("MINILOG_BOOTSTRAP_SERVERS")
+    assert client_settings(None, None)["bootstrap.servers"] == "127.0.0.1:9092"
+
+
+OPERANDS = {
+    "cluster describe": [],
+    "cluster health": [],
+    "cluster upgrade": [],
+    "cluster replace-voter": ["1"],
+    "group list": [],
+    "group seek": ["g", "-o", "end"],
+    "acl add": ["--allow-principal", "User:a", "--operation", "read", "--topic", "t"],
+    "acl list": [],
+    "acl remove": ["--topic", "t"],
+    "quota list": [],
+    "quota remove": ["default", "request_rate"],
+    "quota set": ["default", "request_rate=1"],
+    "topic list": [],
+    "topic alter": ["t", "-p", "2"],
+    "topic reassign": ["t", "--to", "0:1"],
+    "topic trim": ["t", "--to", "0:end"],
+    "topic schema evolve": ["t", "--drop", "c"],
+    "transaction list": [],
+}
+
+
+@pytest.mark.parametrize("verb", [each for each in VERBS if each[0] not in ("up", "broker", "demo")], ids=" ".join)
+def test_every_verb_that_asks_a_cluster_takes_a_file_of_settings(
+    verb: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run([*verb, "--help"]) == 0
+    assert "--command-config" in capsys.readouterr().out
+    given = OPERANDS.get(" ".join(verb), ["t"])
+    assert app.run([*verb, *given, "--command-config", str(tmp_path / "none")]) == 2
+    assert "none cannot be read (No such file or directory)" in capsys.readouterr().err

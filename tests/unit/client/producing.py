@@ -57,6 +57,7 @@ class Producing:
         self.lost: list[MinilogError] = []
         self.sent: list[Out] = []
         self.ids_given = 0
+        self.refuses_ids: MinilogError | None = None
 
     def send(
         self, value: bytes = b"v", *, key: bytes | None = None, partition: int | None = 0
@@ -85,6 +86,8 @@ class Producing:
                 case RefreshMetadata():
                     self.cache.apply(self.brokers.metadata())
                     self.sender.metadata_changed(self.now)
+                case NeedProducerId() if self.refuses_ids is not None:
+                    self.sender.producer_id_refused(self.refuses_ids, self.now)
                 case NeedProducerId():
                     self.ids_given += 1
                     self.brokers.next_producer_id += 1

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 from minilog.errors import (
+    AuthorizationFailed,
+    BrokerNotAvailable,
     Closed,
     InvalidRecord,
     MessageTooLarge,
@@ -60,6 +62,31 @@ def test_nothing_is_sent_before_there_is_a_producer_id() -> None:
     cluster.run()
     header = decode_header(cluster.sent[0][2])
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (101, 0, 0)
+
+
+def test_who_may_have_no_producer_id_is_told_at_once() -> None:
+    producing = Producing(Brokers())
+    producing.refuses_ids = AuthorizationFailed("User:poor is not allowed to idempotent write cluster")
+    first, other = producing.send(), producing.send(partition=1)
+    producing.run()
+    for each in (first, other):
+        assert each.done()
+        assert each.exception() is producing.refuses_ids
+    producing.refuses_ids = None
+    allowed = producing.send()
+    producing.run(for_ms=1_000)
+    assert allowed.result().offset == 0
+
+
+def test_an_id_that_cannot_be_had_now_is_asked_for_again() -> None:
+    producing = Producing(Brokers())
+    producing.refuses_ids = BrokerNotAvailable("nobody answers")
+    future = producing.send()
+    producing.run(for_ms=2_000)
+    assert not future.done()
+    producing.refuses_ids = None
+    producing.run(for_ms=1_000)
+    assert future.result().offset == 0
 
 
 def test_without_idempotence_no_id_is_asked_for() -> None:

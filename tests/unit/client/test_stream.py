@@ -10,7 +10,6 @@ import pytest
 
 from minilog.aio.payload_stream import OpenedStream
 from minilog.config import Address
-from minilog.net.runtime import SystemRuntime
 from minilog.net.stream import DuplexStream
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2
@@ -42,7 +41,7 @@ class Line:
         self.cancelled = True
 
 
-class Wired(SystemRuntime):
+class Wired:
     """Every channel is this line."""
 
     def __init__(self, line: Any) -> None:
@@ -51,6 +50,9 @@ class Wired(SystemRuntime):
     def open_channel(self, address: Address) -> grpc.aio.Channel:
         channel: grpc.aio.Channel = self._line
         return channel
+
+    def stream_failed(self, address: Address, error: grpc.aio.AioRpcError) -> None:
+        raise AssertionError(error)
 
 
 @pytest.mark.parametrize("steps", range(STEPS))

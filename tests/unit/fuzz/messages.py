@@ -106,7 +106,7 @@ def _value(field: AnyField, plausible: Plausible, depth: int) -> st.SearchStrate
     if field.message_type:
         return _fields(field.message_type, plausible, depth - 1)
     wrong = _wrong(field)
-    right = list(plausible.get(field.name, ()))
+    right = [each for each in plausible.get(field.name, ()) if type(each) in {type(one) for one in wrong}]
     return st.sampled_from(right * (4 * len(wrong) // len(right)) + wrong if right else wrong)
 
 

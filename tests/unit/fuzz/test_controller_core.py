@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minilog.v1 import admin_pb2, peer_pb2
+from minilog.v1 import admin_pb2, peer_pb2, security_pb2
 from minilog_broker.controller.controller import Controller
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
@@ -42,12 +42,26 @@ ASK: dict[type[Message], Ask] = {
     ),
     admin_pb2.ReplaceVoterRequest: lambda controller, ticket, what, _: controller.replace_voter(ticket, what),
     admin_pb2.UpgradeLevelRequest: lambda controller, ticket, what, _: controller.upgrade_level(ticket, what),
+    security_pb2.AlterUsersRequest: lambda controller, ticket, what, _: controller.alter_users(ticket, what),
+    security_pb2.DescribeUsersRequest: lambda controller, ticket, what, _: controller.describe_users(ticket, what),
+    security_pb2.CreateAccessRulesRequest: lambda controller, ticket, what, _: controller.create_access_rules(
+        ticket, what
+    ),
+    security_pb2.DeleteAccessRulesRequest: lambda controller, ticket, what, _: controller.delete_access_rules(
+        ticket, what
+    ),
+    security_pb2.DescribeAccessRulesRequest: lambda controller, ticket, what, _: controller.describe_access_rules(
+        ticket, what
+    ),
+    security_pb2.AlterQuotasRequest: lambda controller, ticket, what, _: controller.alter_quotas(ticket, what),
+    security_pb2.DescribeQuotasRequest: lambda controller, ticket, what, _: controller.describe_quotas(ticket, what),
 }
 
 
 def founded() -> ControllerCluster:
     cluster = ControllerCluster()
     cluster.start_all()
+    cluster.controller.upgrade_level(cluster.ticket(), admin_pb2.UpgradeLevelRequest())
     cluster.created("flights", partitions=2)
     return cluster
 
@@ -67,20 +81,33 @@ def plausible(cluster: ControllerCluster) -> Plausible:
         "partitions": (0, 1),
         "leader_epoch": (0,),
         "partition_epoch": (0,),
-        "name": ("flights", "planes", "__groups"),
+        "name": ("flights", "planes", "__groups", "alice"),
+        "names": ("alice",),
+        "mechanism": (1, 2),
+        "iterations": (4_096,),
+        "salt": (bytes(16),),
+        "stored_key": (bytes(32), bytes(64)),
+        "server_key": (bytes(32), bytes(64)),
+        "principal": ("User:alice", "User:*"),
+        "entity": ("User:alice", "default"),
         "num_partitions": (1, 3),
         "replication_factor": (1, 3, -1),
         "replicas": brokers,
         "key": (
+            "connections",
             "retention.ms",
             "min.insync.replicas",
             "segment.bytes",
             "flush.policy",
             "unclean.leader.election.enable",
         ),
-        "value": ("1", "-1", "fsync", "true", "9" * 30, "1e9"),
+        "value": (5, -1, "1", "-1", "fsync", "true", "9" * 30, "1e9"),
         "unset_configs": ("retention.ms", "no.such"),
-        "host": ("host",),
+        "host": ("host", "*", "127.0.0.1"),
+        "operation": (1, 2, 7),
+        "resource_kind": (1, 2),
+        "pattern": (1, 2),
+        "permission": (1, 2),
         "port": (9092,),
     }
 

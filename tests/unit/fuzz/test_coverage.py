@@ -8,7 +8,7 @@ import re
 from google.protobuf.message import Message
 
 import tests.unit.fuzz
-from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
+from minilog.v1 import authentication_pb2, data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.server.services.admission import methods
 from tests.unit.fuzz import test_controller_core, test_coordinator_cores
 
@@ -27,6 +27,7 @@ BY_HAND: dict[type[Message], str] = {
 """Fuzzed by tests that are not a table."""
 
 NO_CORE: dict[type[Message], str] = {
+    authentication_pb2.AuthenticateRequest: "its content is: unit/security/test_scram, test_bearer",
     metadata_pb2.GetMetadataRequest: "names and ids are looked up in the image; integration: test_bad_peers",
     metadata_pb2.InitProducerIdRequest: "nothing is read from it",
 }

@@ -23,6 +23,8 @@ from minilog_broker.replication.partition_state import BrokerIncarnation, Partit
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.clients.coordinator_calls import CoordinatorCalls
 from minilog_broker.server.clients.internal_topics import InternalTopics
+from minilog_broker.server.clients.peer_channels import PeerChannels
+from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.disk.disk_thread import DiskThread
 from minilog_broker.server.disk.log_directory import LogDirectory
 from minilog_broker.server.runtime.broker_runtime import SYSTEM_BROKER_RUNTIME
@@ -66,7 +68,12 @@ class CoordinatingBroker:
         self.image = MetadataImage()
         client = common_pb2.ClientIdentity()
         calls = CoordinatorCalls(
-            BROKER, client, self.image, lambda broker_id: None, calls_here(), SYSTEM_BROKER_RUNTIME
+            BROKER,
+            client,
+            self.image,
+            lambda broker_id: None,
+            calls_here(),
+            PeerChannels(BrokerConfig(), SYSTEM_BROKER_RUNTIME),
         )
         self.internal_topics = InternalTopics(self._create)
         around = Surroundings(

@@ -12,7 +12,9 @@ from minilog.errors import BrokerNotAvailable
 from minilog.v1 import peer_pb2, peer_pb2_grpc
 from minilog_broker.controller.controller_effects import ProbeBroker
 from minilog_broker.server.clients import quorum_peers
+from minilog_broker.server.clients.peer_channels import PeerChannels
 from minilog_broker.server.clients.quorum_peers import QuorumPeers
+from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.runtime.broker_runtime import SYSTEM_BROKER_RUNTIME
 from minilog_broker.server.shells import controller_shell
 from minilog_broker.server.shells.controller_shell import ControllerShell
@@ -49,7 +51,7 @@ def test_a_leader_that_stands_still_is_not_waited_for_until_a_whole_snapshot_wou
         peer_pb2_grpc.add_PeerServiceServicer_to_server(StandsStill(), server)  # type: ignore[abstract]
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
-        peers = QuorumPeers({2: ("127.0.0.1", port)}, 1_000, SYSTEM_BROKER_RUNTIME)
+        peers = QuorumPeers({2: ("127.0.0.1", port)}, 1_000, PeerChannels(BrokerConfig(), SYSTEM_BROKER_RUNTIME))
         pieces = peers.fetch_snapshot(2, peer_pb2.FetchSnapshotRequest())
         came = [(await anext(pieces)).content]
         try:

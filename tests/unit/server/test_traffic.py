@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+from minilog_broker.server.access.caller import EVERYBODY
 from minilog_broker.server.runtime.budget import Budget
 from minilog_broker.server.runtime.traffic import LARGE_BYTES, ClientStream, Flow
 from minilog_broker.server.runtime.turns import Turns
@@ -34,7 +35,7 @@ def test_readers_that_ask_for_large_messages_at_one_time_go_no_further_than_the_
             raise AssertionError("nobody sends")
 
         context = cast("Any", Unread())
-        streams = [ClientStream(context, flow.of("reader"), flow, parse, bytes) for _ in range(READERS)]
+        streams = [ClientStream(context, flow.of("reader"), flow, parse, bytes, EVERYBODY) for _ in range(READERS)]
         tasks = [asyncio.ensure_future(read(stream)) for stream in streams]
         await asyncio.wait(tasks, timeout=0.2)
         assert flow.responses.held_bytes == 2 * ALLOWED * LARGE_BYTES

@@ -36,6 +36,24 @@ def test_a_table_has_no_folder() -> None:
         parse_source_options(of_table)
 
 
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("option.minilog.sasl.password", "minilog.sasl.password"),
+        ("option.kafka.sasl.jaas.config", "kafka.sasl.jaas.config"),
+        ("option.sasl.password", "sasl.password"),
+        ("minilog.sasl.password", "minilog.sasl.password"),
+    ],
+)
+@pytest.mark.parametrize("allowed", [{}, {"option.allowsecretsinoptions": "true"}])
+def test_a_table_never_keeps_a_secret(key: str, told: str, allowed: dict[str, str]) -> None:
+    with pytest.raises(InvalidOption, match=f"option '{told}' holds a secret, and the catalog keeps") as refused:
+        created({**AT_CREATION, **allowed, key: "planted"})
+    assert "minilog.config.file" in str(refused.value)
+    assert "planted" not in str(refused.value)
+    assert created({**AT_CREATION, "credential.team": "a"}) == GIVEN
+
+
 def test_columns_keep_them_whichever_is_dropped() -> None:
     first, second = StructField("a", StringType(), False, {"x": "y"}), StructField("b", StringType())
     table = with_options(StructType([first, second]), GIVEN)

@@ -217,7 +217,7 @@ def test_what_cannot_be_meant_is_refused(given: dict[str, str], message: str) ->
 def test_unknown_options_are_refused_with_the_nearest_name(option: str, advice: str) -> None:
     with pytest.raises(InvalidOption) as refusal:
         parse_source_options({**BASE, option: "5"})
-    assert f"option '{option}' ('5') is not one that the " in str(refusal.value)
+    assert f"option '{option}' is not one that the " in str(refusal.value)
     assert "of this minilog version has" in str(refusal.value)
     assert advice in str(refusal.value)
 
@@ -313,9 +313,7 @@ def test_sink_options() -> None:
 
 @pytest.mark.parametrize("option", ["subscribe", "exactlytwice", "startingoffsets"])
 def test_the_sink_refuses_what_it_does_not_have(option: str) -> None:
-    with pytest.raises(
-        InvalidOption, match=f"option '{option}' \\('x'\\) is not one that the sink of this minilog version has"
-    ):
+    with pytest.raises(InvalidOption, match=f"option '{option}' is not one that the sink of this minilog version has"):
         parse_sink_options({"bootstrap.servers": "h:1", "topic": "t", option: "x"})
 
 

@@ -198,6 +198,15 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
             if not self._try_write([Change(GroupKey(group, partition=key), None) for key in gone]):
                 return
 
+    def committed_offsets(self) -> dict[str, dict[PartitionKey, int]]:
+        """For people, without a decision: the offsets of each group as far as is known here, nothing while loading."""
+        if self._state is not CoordinatorState.ACTIVE:
+            return {}
+        found = {group: self._offsets(group) for group in self._table.owners()}
+        return {
+            group: {key: each.offset for key, each in offsets.items()} for group, offsets in found.items() if offsets
+        }
+
     def _require_known(self, group: str) -> None:
         if not self._offsets(group) and not self._pending(group):
             raise GroupIdNotFound(f"group '{group}' has committed nothing: see `minilog group list`")

@@ -90,8 +90,15 @@ def _pending_of(table: GroupTable, producer_id: int, groups: Iterable[str]) -> d
 def commit_in_transaction(
     table: GroupTable, request: coordinator_pb2.CommitOffsetsRequest, groups: Iterable[str], wall_us: int
 ) -> list[GroupChange]:
-    """`groups`: in which the producer may have something pending. Raises OutOfOrderSequenceNumber."""
+    """`groups`: in which the producer may have something pending. Raises OutOfOrderSequenceNumber; InvalidTxnState
+    where another transactional id has it pending: an id of a producer is a small number, and proves nothing."""
     transaction = request.transaction
+    for group, each in _pending_of(table, transaction.producer_id, groups).items():
+        if each.transactional_id != transaction.transactional_id:
+            raise InvalidTxnState(
+                f"group '{group}': producer {transaction.producer_id} is not of transactional id "
+                f"'{transaction.transactional_id}': its pending commit is another's"
+            )
     last = last_sequence(table, transaction.producer_id, groups)
     if transaction.sequence <= last:
         return []

@@ -211,6 +211,13 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
 
     # -- markers
 
+    def open_since_us(self) -> tuple[int, ...]:
+        """For people, without a decision: when the generations of what is open here began, by the wall clock."""
+        if self._state is not CoordinatorState.ACTIVE:
+            return ()
+        found = {each: self._view.transaction(each) for each in self._view.ids() if self._view.open_producers(each)}
+        return tuple(transaction.updated_us for transaction in found.values() if transaction is not None)
+
     def markers_written(self, effect: WriteMarkers, now: Moment) -> None:
         """They are below the high watermark of the partition."""
         self._markers.written(effect)

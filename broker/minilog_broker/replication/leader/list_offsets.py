@@ -36,4 +36,6 @@ def list_offsets(
             )
         marks = log.log.offsets_at_sizes(entry.from_offset, entry.sizes_bytes, ends.high_watermark)
         result.sizes.extend(metadata_pb2.OffsetAtSize(offset=at, size_bytes=size) for at, size in marks)
+    if entry.with_replicas:
+        result.size_bytes = log.log.size_bytes
     return result

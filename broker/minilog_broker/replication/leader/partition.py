@@ -430,4 +430,13 @@ class LeaderPartition:
         if not self.knows_its_end:
             raise OffsetNotAvailable(f"{self}: the leader of epoch {self.leader_epoch} does not know its end: retry")
         check_session(self._name, self._context, self.config, now_ms)
-        return list_offsets(self.log, entry, self.leader_epoch)
+        result = list_offsets(self.log, entry, self.leader_epoch)
+        if entry.with_replicas:
+            result.replicas.extend(self.replica_ends())
+        return result
+
+    def replica_ends(self) -> list[metadata_pb2.ReplicaEnd]:
+        """Where each replica's durable log ends, ours first; of followers what they told in this leader epoch."""
+        own = metadata_pb2.ReplicaEnd(broker_id=self._context.broker_id, log_end_offset=self.log.durable_end)
+        views = self.in_sync.views.values() if self.leading else ()
+        return [own, *(metadata_pb2.ReplicaEnd(broker_id=v.broker_id, log_end_offset=v.durable_end) for v in views)]

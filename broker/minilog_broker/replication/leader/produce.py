@@ -21,6 +21,7 @@ from dataclasses import replace
 
 from minilog.errors import (
     InvalidArgument,
+    InvalidTxnState,
     MinilogError,
     NoSpace,
     NotEnoughReplicas,
@@ -76,6 +77,9 @@ class ProduceHandler:
         self._registrations = PendingRegistrations(context, name, state.key)
         self._markers = TransactionMarkers(context, name, state.key, log, self._append_control)
         self._no_space_until_ms = float("-inf")
+        self._transactional_ids: dict[
+            int, str
+        ] = {}  # of producers with an open transaction, as far as they have written
 
     @property
     def producers(self) -> ProducerState:
@@ -99,6 +103,7 @@ class ProduceHandler:
                 # A copy: what came with it in one message is not to stay in memory for as long as this one waits.
                 self._registrations.wait(header.producer_id, replace(entry, batch=bytes(entry.batch)))
                 return
+            self._require_own(header.producer_id, entry)
         self._accept(header, entry, too_few)
 
     def _transactional(self, header: BatchHeader, entry: ProduceEntry) -> ProduceEntry:
@@ -108,6 +113,16 @@ class ProduceHandler:
                 f"attributes {header.attributes:#x}, the entry {'no' if entry.transaction is None else 'a'} transaction"
             )
         return replace(entry, acks=ACKS_ALL)
+
+    def _require_own(self, producer_id: int, entry: ProduceEntry) -> None:
+        """Raises InvalidTxnState where the producer is another transaction's: its id is a small number, and proves
+        nothing. After a change of leader the first who writes is believed, until the transaction ends."""
+        assert entry.transaction is not None
+        name = entry.transaction.transactional_id
+        if self._transactional_ids.setdefault(producer_id, name) != name:
+            raise InvalidTxnState(
+                f"{self._name}: producer {producer_id} is not of transactional id '{name}': it writes in another's"
+            )
 
     def _is_to_be_registered(self, header: BatchHeader) -> bool:
         """Raises what its producer is refused for whatever the coordinator says."""
@@ -186,7 +201,9 @@ class ProduceHandler:
                     raise error
                 if now_ms < self._no_space_until_ms:
                     raise self._no_space()
-                self._accept(decode_header(entry.batch), entry, too_few)
+                header = decode_header(entry.batch)
+                self._require_own(header.producer_id, entry)
+                self._accept(header, entry, too_few)
             except MinilogError as refusal:
                 self.refuse(entry.ticket, refusal)
 
@@ -200,6 +217,7 @@ class ProduceHandler:
             self._markers.answer(request.ticket, error)
             return
         for producer_id in ended:
+            self._transactional_ids.pop(producer_id, None)
             for entry in self._registrations.take(producer_id):
                 self.refuse(entry.ticket, fenced(producer_id))
 

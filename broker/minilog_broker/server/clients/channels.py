@@ -11,9 +11,12 @@ import asyncio
 
 import grpc
 
+from minilog.config import Address
 from minilog.errors import CorruptMessage
+from minilog.net import runtime
 from minilog.net.http2 import http2_options
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
+from minilog.security.channel_security import ChannelSecurity
 from minilog_broker.version import CLIENT_VERSION
 
 FRAME_OVERHEAD_BYTES = 2 << 20  # what a message may hold besides its largest batch
@@ -26,7 +29,7 @@ MAX_STREAMS = 100  # of one connection: what RFC 9113 advises as the least; clie
 HANDSHAKE_TIMEOUT_MS = 10_000  # a connection that says nothing of HTTP/2 for so long is closed
 KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 30_000, 10_000  # who does not answer a ping is gone: a machine that lost power
 
-_CHANNEL_OPTIONS = (
+_CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     *http2_options(PEER_WINDOW_BYTES),
     ("grpc.initial_reconnect_backoff_ms", 50),
     # Despite its name the time that one attempt to connect is given. On a machine under load a handshake takes long:
@@ -41,9 +44,9 @@ _CHANNEL_OPTIONS = (
 )
 
 
-def open_channel(host: str, port: int) -> grpc.aio.Channel:
+def open_channel(address: Address, security: ChannelSecurity | None) -> grpc.aio.Channel:
     """A channel with a connection of its own to a broker."""
-    return grpc.aio.insecure_channel(f"{host}:{port}", options=_CHANNEL_OPTIONS)
+    return runtime.open_channel(address, security, _CHANNEL_OPTIONS)
 
 
 def create_server(*, most_connections: int, connection_idle_ms: int) -> grpc.aio.Server:

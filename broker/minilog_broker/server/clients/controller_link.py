@@ -20,8 +20,8 @@ from minilog.errors import BrokerNotAvailable, MinilogError, RetriableError, Sta
 from minilog.v1 import common_pb2, peer_pb2, peer_pb2_grpc
 from minilog_broker.replication.replica_effects import PartitionOffline, ProposalAnswer, ProposeInSyncReplicas
 from minilog_broker.server.clients.channels import STREAM_ERRORS, reason
+from minilog_broker.server.clients.peer_channels import Peer, PeerChannels
 from minilog_broker.server.disk.disk_stall import DiskAnswer
-from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
 from minilog_broker.server.runtime.timer import now_ms
 
 logger = structlog.get_logger()
@@ -44,7 +44,7 @@ class HeartbeatSources:
 
 
 class ControllerLink:
-    """See the module's text. `find_controller` gives the address of the controller as far as it is known.
+    """See the module's text. `find_controller` gives the controller as far as it is known.
 
     `session_goes_on` is told with each answer when the question was sent, when the session ends, and which end of the
     metadata log must be replayed before that counts.
@@ -54,13 +54,13 @@ class ControllerLink:
         self,
         client: common_pb2.ClientIdentity,
         broker_id: int,
-        find_controller: Callable[[], tuple[str, int] | None],
+        find_controller: Callable[[], Peer | None],
         heartbeat_interval_ms: int,
         sources: HeartbeatSources,
         session_goes_on: Callable[[float, float, int], None],
-        runtime: BrokerRuntime,
+        channels: PeerChannels,
     ) -> None:
-        self._runtime = runtime
+        self._channels = channels
         self.broker_epoch = -1
         self.fenced = True
         self.should_stop = asyncio.Event()
@@ -75,7 +75,7 @@ class ControllerLink:
         self._beat_now = asyncio.Event()
         self._moved = asyncio.Event()
         self._channel: grpc.aio.Channel | None = None
-        self._channel_address: tuple[str, int] | None = None
+        self._channel_peer: Peer | None = None
 
     def controller_moved(self) -> None:
         """Another leads the quorum by now, or nobody: no answer of the former one is waited for any more."""
@@ -103,7 +103,7 @@ class ControllerLink:
             return await self._unless_moved(getattr(stub, method)(request, timeout=CALL_TIMEOUT_S))
         except STREAM_ERRORS as error:
             raise BrokerNotAvailable(
-                f"the controller at {self._channel_address} did not answer {method}: {reason(error)}"
+                f"the controller, {self._channel_peer}, did not answer {method}: {reason(error)}"
             ) from error
         except asyncio.CancelledError:  # also what a call says whose channel another call has closed
             task = asyncio.current_task()
@@ -112,12 +112,12 @@ class ControllerLink:
             raise BrokerNotAvailable(f"the controller moved before it answered {method}") from None
 
     async def _controller_channel(self) -> grpc.aio.Channel:
-        address = self._find_controller()
-        if address is None:
+        peer = self._find_controller()
+        if peer is None:
             raise BrokerNotAvailable("no controller is known yet")
-        if self._channel is None or address != self._channel_address:
+        if self._channel is None or peer != self._channel_peer:
             former = self._channel
-            self._channel, self._channel_address = self._runtime.open_channel(address), address
+            self._channel, self._channel_peer = self._channels.open(*peer), peer
             if former is not None:
                 await former.close()
         return self._channel
@@ -165,10 +165,10 @@ class ControllerLink:
             await asyncio.sleep(RETRY_PAUSE_S)
 
     async def _beat(self) -> None:
-        address = self._find_controller()
-        if address is None:
+        peer = self._find_controller()
+        if peer is None:
             raise BrokerNotAvailable("no controller is known yet")
-        async with self._runtime.open_channel(address) as channel:
+        async with self._channels.open(*peer) as channel:
             call = peer_pb2_grpc.PeerServiceStub(channel).Heartbeat()
             while True:
                 self._beat_now.clear()

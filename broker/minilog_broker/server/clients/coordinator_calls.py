@@ -1,4 +1,5 @@
-"""What coordinators ask of other brokers: markers of the leaders of partitions, registrations of transactions.
+"""What coordinators ask of other brokers: markers of the leaders of partitions, registrations of transactions; and, for
+the lag of groups, where logs end.
 
 A call goes to the leader that this broker's image names; to this broker itself without a connection. Whoever is asked
 may be wrong, slow or gone: every failure is a MinilogError, and the coordinator asks again.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -25,12 +26,12 @@ from minilog.errors import (
 )
 from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.partition_key import PartitionKey
-from minilog.v1 import common_pb2, coordinator_pb2, coordinator_pb2_grpc
+from minilog.v1 import common_pb2, coordinator_pb2, coordinator_pb2_grpc, metadata_pb2, metadata_pb2_grpc
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.coordinators.coordinator_effects import RegisterProducer, WriteMarkers
 from minilog_broker.coordinators.transactions.coordinator import PRODUCER_EPOCH
 from minilog_broker.server.clients.channels import STREAM_ERRORS, reason
-from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
+from minilog_broker.server.clients.peer_channels import PeerChannels
 from minilog_broker.server.runtime.timer import now_ms
 
 CALL_TIMEOUT_S = 10.0  # markers wait for the high watermark of their partition
@@ -38,7 +39,12 @@ REGISTER_WITHIN_MS = 5_000.0  # an election or two; then the client asks again
 REGISTER_PAUSE_S = 0.05
 CALLS_PER_BROKER = 32  # under way: one that hangs holds up only what is meant for it
 
-_Response = TypeVar("_Response", coordinator_pb2.WriteMarkersResponse, coordinator_pb2.RegisterPartitionsResponse)
+_Response = TypeVar(
+    "_Response",
+    coordinator_pb2.WriteMarkersResponse,
+    coordinator_pb2.RegisterPartitionsResponse,
+    metadata_pb2.ListOffsetsResponse,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +67,9 @@ class CoordinatorCalls:
         image: MetadataImage,
         address_of: Callable[[int], tuple[str, int] | None],
         here: CallsHere,
-        runtime: BrokerRuntime,
+        channels: PeerChannels,
     ) -> None:
-        self._runtime = runtime
+        self._peers = channels
         self._broker_id = broker_id
         self._here = here
         self._client = client
@@ -145,6 +151,16 @@ class CoordinatorCalls:
             ),
         )
 
+    async def list_offsets(
+        self, leader_id: int, entries: Iterable[metadata_pb2.ListOffsetsEntry]
+    ) -> metadata_pb2.ListOffsetsResponse:
+        """What another broker says of the ends of logs that it leads. Raises MinilogError where it does not answer."""
+        request = metadata_pb2.ListOffsetsRequest(client=self._client, entries=entries)
+        return await self._call(
+            leader_id,
+            lambda channel: metadata_pb2_grpc.MetadataServiceStub(channel).ListOffsets(request, timeout=CALL_TIMEOUT_S),
+        )
+
     # -- other brokers
 
     def _leader_of(self, key: PartitionKey) -> tuple[int, int]:
@@ -170,7 +186,7 @@ class CoordinatorCalls:
         known = self._channels.get(broker_id)
         if known is not None and known[0] == address:
             return known[1]
-        channel = self._runtime.open_channel(address)
+        channel = self._peers.open(broker_id, address)
         self._channels[broker_id] = (address, channel)
         if known is not None:
             await known[1].close()

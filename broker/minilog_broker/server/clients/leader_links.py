@@ -17,8 +17,8 @@ from minilog.stream_messages import REPLICATE, StreamMessage
 from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.replication.replica_effects import OpenFetcherStream
 from minilog_broker.server.clients.channels import STREAM_ERRORS, reason
+from minilog_broker.server.clients.peer_channels import PeerChannels
 from minilog_broker.server.clients.streams import pump
-from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.shells.replication_shell import ReplicationShell
 
@@ -36,9 +36,9 @@ class LeaderLinks:
         replicas: ReplicationShell,
         client: common_pb2.ClientIdentity,
         address: Callable[[int], tuple[str, int] | None],
-        runtime: BrokerRuntime,
+        channels: PeerChannels,
     ) -> None:
-        self._runtime = runtime
+        self._channels = channels
         self._replicas = replicas
         self._client = client
         self._address = address
@@ -97,7 +97,7 @@ class LeaderLinks:
             replicas.run()
             return message
 
-        channel = self._runtime.open_channel(address)
+        channel = self._channels.open(leader_id, address)
         await converse(channel, self._client, opened, receive, next_request, ready)
 
 

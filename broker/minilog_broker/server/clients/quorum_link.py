@@ -11,7 +11,7 @@ from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.server.clients.channels import STREAM_ERRORS, reason
 from minilog_broker.server.clients.leader_links import converse
-from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
+from minilog_broker.server.clients.peer_channels import Peer, PeerChannels
 
 logger = structlog.get_logger()
 
@@ -26,20 +26,20 @@ class QuorumLink:
         closed: Callable[[], None],
         receive: Callable[[StreamMessage[peer_pb2.ReplicateResponse]], None],
         next_request: Callable[[], peer_pb2.ReplicateRequest | None],
-        runtime: BrokerRuntime,
+        channels: PeerChannels,
     ) -> None:
-        self._runtime = runtime
+        self._channels = channels
         self._client = client
         self._opened, self._closed = opened, closed
         self._receive, self._next_request = receive, next_request
         self._task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
 
-    def open(self, address: tuple[str, int] | None) -> None:
-        """A stream to `address` in place of the one there is; where none is known it counts as broken."""
+    def open(self, peer: Peer | None) -> None:
+        """A stream to `peer` in place of the one there is; where none is known it counts as broken."""
         self.close()
         self._ready = ready = asyncio.Event()
-        self._task = asyncio.get_running_loop().create_task(self._follow(address, ready))
+        self._task = asyncio.get_running_loop().create_task(self._follow(peer, ready))
 
     def close(self) -> None:
         """`closed` is not called."""
@@ -52,11 +52,11 @@ class QuorumLink:
         """There is something to say."""
         self._ready.set()
 
-    async def _follow(self, address: tuple[str, int] | None, ready: asyncio.Event) -> None:
+    async def _follow(self, peer: Peer | None, ready: asyncio.Event) -> None:
         try:
-            if address is not None:
+            if peer is not None:
                 await converse(
-                    self._runtime.open_channel(address),
+                    self._channels.open(*peer),
                     self._client,
                     lambda: self._opened() if self._ready is ready else None,
                     lambda message: self._receive(message) if self._ready is ready else None,

@@ -16,7 +16,7 @@ import structlog
 from minilog.errors import BrokerNotAvailable, MinilogError, error_from_wire
 from minilog.v1 import peer_pb2, peer_pb2_grpc
 from minilog_broker.server.clients.channels import STREAM_ERRORS, reason
-from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
+from minilog_broker.server.clients.peer_channels import Peer, PeerChannels
 
 logger = structlog.get_logger()
 
@@ -57,9 +57,9 @@ class QuorumPeers:
     """See the module's text. `addresses`: where each voter listens, as this broker was told."""
 
     def __init__(
-        self, addresses: Mapping[int, tuple[str, int]], answer_timeout_ms: float, runtime: BrokerRuntime
+        self, addresses: Mapping[int, tuple[str, int]], answer_timeout_ms: float, channels: PeerChannels
     ) -> None:
-        self._runtime = runtime
+        self._open = channels.open
         self._addresses = dict(addresses)
         self._answer_timeout_s = answer_timeout_ms / 1000.0
         self._channels: dict[int, grpc.aio.Channel] = {}
@@ -69,12 +69,17 @@ class QuorumPeers:
         """Where a voter listens; None where it is none."""
         return self._addresses.get(voter_id)
 
+    def peer(self, voter_id: int) -> Peer | None:
+        """The same with its id."""
+        address = self._addresses.get(voter_id)
+        return None if address is None else (voter_id, address)
+
     def _stub(self, voter_id: int) -> Any:
         address = self._addresses.get(voter_id)
         if address is None:
             raise BrokerNotAvailable(f"broker {voter_id} is not among the voters that this broker was started with")
         if voter_id not in self._channels:
-            self._channels[voter_id] = self._runtime.open_channel(address)
+            self._channels[voter_id] = self._open(voter_id, address)
         return peer_pb2_grpc.PeerServiceStub(self._channels[voter_id])
 
     async def vote(self, voter_id: int, request: peer_pb2.VoteRequest) -> peer_pb2.VoteResponse | None:

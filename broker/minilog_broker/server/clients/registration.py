@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from minilog.config import Address
 from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2, peer_pb2
 from minilog.v1.peer_pb2 import RecoveryFinding
-from minilog_broker.server.config import BrokerOptions, parse_address
+from minilog_broker.server.config import BrokerConfig, BrokerOptions, parse_address
 from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.log import Log
@@ -50,6 +51,13 @@ def _unreadable(logs: LogDirectory) -> list[peer_pb2.RecoveredReplica]:
     return [peer_pb2.RecoveredReplica(partition_id=key.to_wire(), finding=finding) for key in list(logs.unreadable)]
 
 
+def peer_address(config: BrokerConfig) -> Address | None:
+    """Where other brokers reach this one, if they have a listener of their own."""
+    if config.inter_broker_listen is None:
+        return None
+    return parse_address(config.inter_broker_advertised_address or config.inter_broker_listen)
+
+
 def registration_request(
     options: BrokerOptions,
     client: common_pb2.ClientIdentity,
@@ -61,6 +69,7 @@ def registration_request(
     host, port = options.host, options.port
     if options.config.advertised_address is not None:
         host, port = parse_address(options.config.advertised_address)
+    peer = peer_address(options.config)
     return peer_pb2.RegisterRequest(
         client=client,
         cluster_id=directory.cluster_id or "",
@@ -76,4 +85,6 @@ def registration_request(
         host_label=options.rack or host,
         voters=[peer_pb2.VoterAddress(broker_id=each.id, host=each.host, port=each.port) for each in options.voters],
         levels=options.levels.to_wire(),
+        peer_host=None if peer is None else peer[0],
+        peer_port=0 if peer is None else peer[1],
     )

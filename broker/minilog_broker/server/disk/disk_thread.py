@@ -22,6 +22,7 @@ import asyncio
 import errno
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -179,10 +180,18 @@ class CommandGroups:
 
 
 class DiskThread:
-    """Runs DiskCommands in order; see the module's text. `on_crash` is told of an error that is not the disk's."""
+    """Runs DiskCommands in order; see the module's text. `on_crash` is told of an error that is not the disk's,
+    `synced`, on the thread itself, how long the syncs of a group took."""
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, on_crash: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        on_crash: Callable[[BaseException], None],
+        synced: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
         self._loop = loop
+        self._synced = synced
         self._on_crash = on_crash
         self._groups = CommandGroups()
         self._queue: queue.SimpleQueue[GivenCommand | None] = queue.SimpleQueue()
@@ -233,7 +242,11 @@ class DiskThread:
         commands = [given for given in group if given is not None]
         told, written = self._groups.run(commands)
         self._tell(told)
-        self._tell(self._groups.flush(written))
+        if written:
+            began_s = time.monotonic()
+            flushed = self._groups.flush(written)
+            self._synced(time.monotonic() - began_s)
+            self._tell(flushed)
         self._done_bytes += sum(given.command.size_bytes for given in commands)
         self._done += len(commands)
         return group[-1] is not None

@@ -20,11 +20,13 @@ import grpc
 
 from minilog.config import Address
 from minilog.net.runtime import Runtime, SystemRuntime
+from minilog.security.channel_security import ChannelSecurity
 from minilog_broker.server.clients.channels import create_server, open_channel
 from minilog_broker.server.disk.disk_thread import Disk, DiskThread
 from minilog_broker.server.runtime.connection_guard import ConnectionGuard
 from minilog_broker.server.runtime.connections import ConnectionLimits, Connections
 from minilog_broker.server.runtime.descriptors import Descriptors, raise_limit
+from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
 from minilog_broker.server.runtime.traffic import Flow
 from minilog_broker.storage.files import FileSystem, OsFileSystem
 
@@ -70,7 +72,10 @@ class BrokerRuntime(Runtime, Protocol):
 
 
 class SystemBrokerRuntime(SystemRuntime):
-    """The real one."""
+    """The real one. `observer` is told of the syncs of its disks."""
+
+    def __init__(self, observer: Observer = UNOBSERVED) -> None:
+        self._observer = observer
 
     def monotonic_s(self) -> float:
         return time.monotonic()
@@ -88,19 +93,19 @@ class SystemBrokerRuntime(SystemRuntime):
         return OsFileSystem()
 
     def disk(self, name: str, failed: Callable[[BaseException], None]) -> Disk:
-        return DiskThread(name, asyncio.get_running_loop(), failed)
+        return DiskThread(name, asyncio.get_running_loop(), failed, self._observer.synced)
 
     def descriptors(self) -> Descriptors:
         return raise_limit()
 
-    def open_channel(self, address: Address) -> grpc.aio.Channel:
-        return open_channel(*address)
+    def open_channel(self, address: Address, security: ChannelSecurity | None = None) -> grpc.aio.Channel:
+        return open_channel(address, security)
 
     def open_server(self, *, most_connections: int, connection_idle_ms: int) -> grpc.aio.Server:
         return create_server(most_connections=most_connections, connection_idle_ms=connection_idle_ms)
 
     def guard(self, port: int, flow: Flow, limits: ConnectionLimits) -> Guard:
-        return ConnectionGuard(Connections(port, flow), flow, limits)
+        return ConnectionGuard(Connections(port, flow, is_encrypted=limits.is_encrypted), flow, limits)
 
     def on_stop_signal(self, stop: Callable[[], None]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -12,7 +12,8 @@ What is cut, and in which order:
     more unsent bytes than the budget; or a client    the one with most of them: who does not read has its
     waits for room in it                              connection's windows full
 
-Connections on which another broker's streams are open come last in each row. Nothing below a quarter of a MiB is cut
+Connections on which another broker's streams are open come last in each row, and before them those of which it is
+known whose they are. Nothing below a quarter of a MiB is cut
 for its bytes: a message of common size is always on its way.
 """
 
@@ -34,15 +35,28 @@ _COUNTS = struct.Struct("=QQ")
 _DESCRIPTORS = "/dev/fd"
 _IP = (socket.AF_INET, socket.AF_INET6)
 
-# What HTTP/2 sends besides messages, from above: a shorter look would take a long-lived connection's for a message.
-_FRAMES_SHARE = 1024  # a frame's head on at least so many times its bytes: frames have 16 KiB or more, heads 9 bytes
-_MESSAGE_BYTES = 64  # heads and pings, by message
-_WINDOWS_SHARE = 1024  # window updates, by what was sent to the other side
-_CONNECTION_BYTES = 8192
 
 LITTLE_BYTES = 256 << 10
 STALLED_MS = 2_000.0  # nothing came for so long in the middle of a message
 LONG_MESSAGE_S = 30.0  # request.timeout.ms of clients: who takes longer for one message has given it up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overhead:
+    """What is sent besides messages, from above: a shorter look would take a long-lived connection's for a message."""
+
+    frames_share: int
+    """A frame's head on at least so many times its bytes: frames have 16 KiB or more, heads 9 bytes."""
+    message_bytes: int
+    """Heads and pings, by message."""
+    windows_share: int
+    """Window updates, by what was sent to the other side."""
+    connection_bytes: int
+
+
+IN_THE_CLEAR = Overhead(frames_share=1024, message_bytes=64, windows_share=1024, connection_bytes=8192)
+# A record of TLS has 22 bytes more and at most 16 KiB of content; a handshake has certificates.
+TLS = Overhead(frames_share=256, message_bytes=128, windows_share=512, connection_bytes=65_536)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +71,8 @@ class Connection:
     unsent_bytes: int
     receiving_s: float
     is_brokers: bool
+    is_known: bool = False
+    """Somebody has shown on it who he is; nobody does where all is in the clear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +90,7 @@ class ConnectionLimits:
     connections: int
     request_bytes: int
     response_bytes: int
+    is_encrypted: bool = False
 
 
 def to_cut(found: Sequence[Connection], limits: ConnectionLimits, *, room_is_waited_for: bool) -> list[Cut]:
@@ -90,7 +107,7 @@ def to_cut(found: Sequence[Connection], limits: ConnectionLimits, *, room_is_wai
 
 
 def _too_many(found: Sequence[Connection], most: int) -> list[Connection]:
-    ranked = sorted(found, key=lambda one: (one.is_brokers, -one.silent_ms))
+    ranked = sorted(found, key=lambda one: (one.is_brokers, one.is_known, -one.silent_ms))
     return ranked[: max(0, len(found) - most)]
 
 
@@ -102,7 +119,7 @@ def _above(
 ) -> Iterator[Connection]:
     """Those to cut, in order of `rank`, until at most `allowed_bytes` are held."""
     held = sum(map(size, found))
-    for each in sorted(found, key=lambda one: (one.is_brokers, rank(one))):
+    for each in sorted(found, key=lambda one: (one.is_brokers, one.is_known, rank(one))):
         if held <= allowed_bytes:
             return
         if size(each) >= LITTLE_BYTES:
@@ -118,7 +135,8 @@ def _stalled_then_youngest(one: Connection) -> float:
 class Connections:
     """Looks at the sockets of `port`. On the event loop; a look costs some microseconds per descriptor."""
 
-    def __init__(self, port: int, flow: Flow) -> None:
+    def __init__(self, port: int, flow: Flow, *, is_encrypted: bool = False) -> None:
+        self._overhead = TLS if is_encrypted else IN_THE_CLEAR
         self._port = port
         self._flow = flow
         self._known: dict[int, tuple[int, str | None]] = {}  # descriptor: inode, and the peer where it is of our port
@@ -166,7 +184,7 @@ class Connections:
             if len(info) == _INFO_BYTES:
                 (silent_ms,) = _MS.unpack_from(info, _SILENT_AT)
                 acknowledged_bytes, received_bytes = _COUNTS.unpack_from(info, _COUNTS_AT)
-        half = half_received(traffic, received_bytes, acknowledged_bytes)
+        half = half_received(traffic, received_bytes, acknowledged_bytes, self._overhead)
         if half < LITTLE_BYTES:
             traffic.receiving_since_s = None
         elif traffic.receiving_since_s is None:
@@ -180,13 +198,18 @@ class Connections:
             unsent_bytes=max(0, traffic.given_bytes - acknowledged_bytes),
             receiving_s=0.0 if traffic.receiving_since_s is None else now_s - traffic.receiving_since_s,
             is_brokers=traffic.broker_calls > 0,
+            is_known=traffic.principal is not None,
         )
 
 
-def half_received(traffic: Traffic, received_bytes: int, acknowledged_bytes: int) -> int:
-    """What came beside whole messages, less what HTTP/2 may have sent besides."""
-    messages = traffic.taken_bytes + traffic.taken_bytes // _FRAMES_SHARE + traffic.taken_messages * _MESSAGE_BYTES
-    return max(0, received_bytes - messages - acknowledged_bytes // _WINDOWS_SHARE - _CONNECTION_BYTES)
+def half_received(
+    traffic: Traffic, received_bytes: int, acknowledged_bytes: int, overhead: Overhead = IN_THE_CLEAR
+) -> int:
+    """What came beside whole messages, less what HTTP/2 and TLS may have sent besides."""
+    frames = traffic.taken_bytes // overhead.frames_share
+    messages = traffic.taken_bytes + frames + traffic.taken_messages * overhead.message_bytes
+    windows = acknowledged_bytes // overhead.windows_share
+    return max(0, received_bytes - messages - windows - overhead.connection_bytes)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,11 @@
-"""What a broker says of itself: lines on stderr, with milliseconds, for an election is a matter of some of them."""
+"""What a broker says of itself on stderr, with milliseconds, for an election is a matter of some of them.
+
+    stderr is a terminal    a line for people
+    else                    one JSON document a line, for machines: timestamp (UTC), level, event, what belongs to it,
+                            and exception with the traceback of one
+
+Names come from whoever may write: in neither form do they begin another line, or steer a terminal.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +13,9 @@ import logging
 import sys
 
 import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from minilog_broker.printable import printable
 
 
 def configure_logging(level_name: str) -> None:
@@ -15,9 +25,26 @@ def configure_logging(level_name: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.StackInfoRenderer(),
             structlog.dev.set_exc_info,
-            structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S.%f", utc=False),
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+            *(_for_people() if sys.stderr.isatty() else _for_machines()),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level_name.upper()]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+
+
+def _for_people() -> tuple[Processor, ...]:
+    stamp = structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S.%f", utc=False)
+    return stamp, escaped, structlog.dev.ConsoleRenderer(colors=True)
+
+
+def _for_machines() -> tuple[Processor, ...]:
+    return (
+        structlog.processors.format_exc_info,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.JSONRenderer(),
+    )
+
+
+def escaped(logger: WrappedLogger, method_name: str, event: EventDict) -> EventDict:
+    """A processor: all text on one line, and without orders to a terminal."""
+    return {name: printable(value) if isinstance(value, str) else value for name, value in event.items()}

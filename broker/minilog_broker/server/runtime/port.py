@@ -1,4 +1,5 @@
-"""The broker's port: all its services on one gRPC server, and what guards it against asking for too much.
+"""A port of the broker: services on a gRPC server, the gate in front of them, and what guards it against asking for too
+much. In the clear there is one for all; else brokers have one of their own (server/access/listeners.py).
 
 What a request may name is bounded, and large ones take turns (services/admission.py). Clients' messages count against
 two budgets (traffic.py), connections against the process's file descriptors
@@ -8,14 +9,20 @@ two budgets (traffic.py), connections against the process's file descriptors
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
+import grpc
+
+from minilog.config import Address
 from minilog_broker.failure import CommandFailed
+from minilog_broker.server.access.gate import Gate
 from minilog_broker.server.config import BrokerOptions
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
 from minilog_broker.server.runtime.budget import Budget
 from minilog_broker.server.runtime.connections import ConnectionLimits
 from minilog_broker.server.runtime.descriptors import Descriptors
+from minilog_broker.server.runtime.observer import Observer
 from minilog_broker.server.runtime.traffic import CountedServer, Flow
 from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.services.admission import Admission
@@ -26,17 +33,28 @@ Service = tuple[Callable[[Any, Any], None], object]
 """A generated `add_..._to_server`, and what it adds."""
 
 
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Where a port listens, who may come in, and by which certificates; `credentials` None: in the clear."""
+
+    address: Address
+    gate: Gate
+    credentials: grpc.ServerCredentials | None = None
+
+
 class Port:
     """See the module's text. `backlog_bytes`: what waits for the disk now. CommandFailed where it cannot listen."""
 
     def __init__(
         self,
         options: BrokerOptions,
+        listener: Listener,
         descriptors: Descriptors,
         services: Iterable[Service],
         backlog_bytes: Callable[[], int],
         turns: Turns,
         runtime: BrokerRuntime,
+        observer: Observer,
     ) -> None:
         config = options.config
         connections = descriptors.connections(config.max_connections)
@@ -44,15 +62,15 @@ class Port:
             most_connections=connections + min(_BURST_CONNECTIONS, connections),
             connection_idle_ms=config.connections_max_idle_ms,
         )
-        flow = Flow(
+        self.flow = flow = Flow(
             Budget(config.queued_max_request_bytes // 2, backlog_bytes),
             Budget(config.queued_max_response_bytes),
             turns,
         )
-        counted = CountedServer(self._server, flow, Admission(turns).parser)
+        counted = CountedServer(self._server, flow, Admission(turns).parser, listener.gate, observer)
         for add, service in services:
             add(service, counted)
-        bound = self._bind(options)
+        bound = self._bind(options.broker_id, listener)
         self.guard = runtime.guard(
             bound,
             flow,
@@ -60,19 +78,21 @@ class Port:
                 connections=connections,
                 request_bytes=config.queued_max_request_bytes,
                 response_bytes=config.queued_max_response_bytes,
+                is_encrypted=listener.credentials is not None,
             ),
         )
 
-    def _bind(self, options: BrokerOptions) -> int:
-        address = f"{options.host}:{options.port}"
+    def _bind(self, broker_id: int, listener: Listener) -> int:
+        address = "{}:{}".format(*listener.address)
         try:
-            bound = self._server.add_insecure_port(address)
+            if listener.credentials is None:
+                bound = self._server.add_insecure_port(address)
+            else:
+                bound = self._server.add_secure_port(address, listener.credentials)
         except RuntimeError:
             bound = 0
         if bound == 0:
-            raise CommandFailed(
-                f"broker {options.broker_id} cannot listen on {address}: the port is taken, or not this host's"
-            )
+            raise CommandFailed(f"broker {broker_id} cannot listen on {address}: the port is taken, or not this host's")
         return bound
 
     async def start(self) -> None:

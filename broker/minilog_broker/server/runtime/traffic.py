@@ -9,6 +9,7 @@ what the kernel counts on the socket less what is counted here (connections.py):
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -17,11 +18,24 @@ import grpc
 from google.protobuf.message import Message
 
 from minilog.aio.payload_stream import messages
-from minilog.stream_messages import STREAM_METHODS
+from minilog.errors import AuthenticationFailed, AuthorizationFailed, MinilogError, ResourceExhausted
+from minilog.security.quota_keys import (
+    CONNECTIONS,
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_RATE,
+)
+from minilog.stream_messages import FETCH, PRODUCE, STREAM_METHODS, StreamMessage
+from minilog_broker.security.principal import ANONYMOUS, Principal
+from minilog_broker.server.access.caller import EVERYBODY, Caller
+from minilog_broker.server.access.gate import Gate, status_of
 from minilog_broker.server.runtime.budget import Budget
+from minilog_broker.server.runtime.observer import UNOBSERVED_CALL, CallObserver, Observer
 from minilog_broker.server.runtime.turns import Turns
 
 _COPIES = 2  # of a message while it is written: serialized, and gRPC's own
+MAX_STRANGERS_BYTES = 64 << 10  # of one message before it is known whose it is
 LARGE_BYTES = 2 << 20  # to compose or parse so much holds the loop for some milliseconds: a message is up to 4 MiB
 Parse: TypeAlias = Callable[[bytes, "grpc.aio.ServicerContext[Any, Any]"], Awaitable[Any]]
 """What makes a request of its bytes (services/admission.py); what it refuses ends the call."""
@@ -36,6 +50,8 @@ class Traffic:
     taken_messages: int = 0
     given_bytes: int = 0
     broker_calls: int = 0
+    principal: Principal | None = None
+    """Whose calls come on it, where clients are known."""
     receiving_since_s: float | None = None
     """Since when more than a little of a message has come, and not all of it."""
 
@@ -60,6 +76,17 @@ class Flow:
             traffic = self.by_peer[peer] = Traffic()
         return traffic
 
+    def belongs_to(self, peer: str, caller: Caller) -> None:
+        """A call of this caller has come on it. Raises ResourceExhausted where he has too many connections: those that
+        were closed a moment ago count, until the kernel is looked at again."""
+        traffic = self.of(peer)
+        if traffic.principal == caller.principal:
+            return
+        most = caller.most(CONNECTIONS)
+        if most is not None and sum(each.principal == caller.principal for each in self.by_peer.values()) >= most:
+            raise ResourceExhausted(f"{caller.principal} has {most} connections to this broker, its quota: close some")
+        traffic.principal = caller.principal
+
     def keep_only(self, peers: Iterable[str]) -> None:
         """All other connections are gone."""
         for peer in self.by_peer.keys() - set(peers):
@@ -81,8 +108,12 @@ class ClientStream:
         flow: Flow,
         parse: Parse,
         compose: Callable[[Any], bytes],
+        caller: Caller,
+        observer: CallObserver = UNOBSERVED_CALL,
     ) -> None:
+        self.caller = caller
         self._context = context
+        self._observer = observer
         self._traffic = traffic
         self._flow = flow
         self._parse = parse
@@ -96,10 +127,14 @@ class ClientStream:
         async for content in messages(self._context):
             size_bytes = len(content)
             self._traffic.took(size_bytes)
+            self._observer.received(size_bytes)
             with budget.holding(size_bytes):
                 message = [await self._parse(content, self._context)]
                 del content
                 yield message.pop()  # handed on: while it is dealt with, nothing here holds it
+            await self._slow_down(REQUEST_RATE, 1)
+            if self.caller.path == PRODUCE.path:
+                await self._slow_down(PRODUCER_BYTE_RATE, size_bytes)
             await budget.room()
 
     async def room(self) -> None:
@@ -118,9 +153,18 @@ class ClientStream:
         content = self._compose(message)
         del message
         self._traffic.given_bytes += len(content)
+        self._observer.sent(len(content))
         self._composed_bytes = len(content)
-        with self._flow.responses.holding(_COPIES * len(content)):
+        size_bytes = len(content)
+        with self._flow.responses.holding(_COPIES * size_bytes):
             await self._context.write(content)
+        if self.caller.path == FETCH.path:
+            await self._slow_down(CONSUMER_BYTE_RATE, size_bytes)
+
+    async def _slow_down(self, key: str, amount: int) -> None:
+        """Count it against the caller's quota; above that the next message waits."""
+        if self.caller is not EVERYBODY and (delay_s := self.caller.charge_s(key, amount)) > 0:
+            await asyncio.sleep(delay_s)
 
 
 class BrokerStream(ClientStream):
@@ -131,6 +175,7 @@ class BrokerStream(ClientStream):
         try:
             async for content in messages(self._context):
                 self._traffic.took(len(content))
+                self._observer.received(len(content))
                 yield await self._parse(content, self._context)
         finally:
             self._traffic.broker_calls -= 1
@@ -141,8 +186,17 @@ class CountedServer:
 
     `parser` gives what makes requests of bytes, by the path of the call."""
 
-    def __init__(self, server: grpc.aio.Server, flow: Flow, parser: Callable[[str], Parse]) -> None:
+    def __init__(
+        self,
+        server: grpc.aio.Server,
+        flow: Flow,
+        parser: Callable[[str], Parse],
+        gate: Gate,
+        observer: Observer,
+    ) -> None:
+        self._gate = gate
         self._server = server
+        self._observer = observer
         self._flow = flow
         self._parser = parser
 
@@ -161,25 +215,45 @@ class CountedServer:
         self._server.add_registered_method_handlers(service, counted)
 
     def _counted(self, handler: Any, stream: type[ClientStream], path: str) -> Any:
-        flow, parse, method = self._flow, self._parser(path), STREAM_METHODS.get(path)
+        flow, gate, parse, method = self._flow, self._gate, self._parser(path), STREAM_METHODS.get(path)
         compose = _serialized if method is None else method.response.encode
+        observer = self._observer.call(path.rpartition("/")[2])
 
         async def streaming(_: object, context: Any) -> None:
-            counted = stream(context, flow.of(context.peer()), flow, parse, compose)
-            await handler.stream_stream(counted.received(), counted)
+            caller = await _admitted(gate, flow, path, context)
+            checked = _checked(gate, path, caller, parse)
+            counted = stream(context, flow.of(context.peer()), flow, checked, compose, caller, observer)
+            try:
+                with gate.stream(caller):
+                    await handler.stream_stream(counted.received(), counted)
+            except (AuthenticationFailed, AuthorizationFailed) as error:
+                await context.abort(status_of(error), str(error))
 
         async def pieces(content: bytes, context: Any) -> None:
             traffic = flow.of(context.peer())
             traffic.took(len(content))
-            await handler.unary_stream(await parse(content, context), stream(context, traffic, flow, parse, compose))
+            observer.received(len(content))
+            caller = await _admitted(gate, flow, path, context)
+            request = await _checked(gate, path, caller, parse)(content, context)
+            counted = stream(context, traffic, flow, parse, compose, caller, observer)
+            await handler.unary_stream(request, counted)
 
         async def unary(content: bytes, context: Any) -> bytes:
-            traffic = flow.of(context.peer())
+            traffic, clock = flow.of(context.peer()), asyncio.get_running_loop().time
+            came_s = clock()
             traffic.took(len(content))
+            observer.received(len(content))
+            caller = await _admitted(gate, flow, path, context)
             with flow.requests.holding(len(content)):
-                answer: Message = await handler.unary_unary(await parse(content, context), context)
+                request = await _checked(gate, path, caller, parse)(content, context)
+                answer: Message = await handler.unary_unary(request, caller)
+            gate.shown(path, caller, answer)
+            if caller is not EVERYBODY and (delay_s := _unary_delay_s(caller, request)) > 0:
+                await asyncio.sleep(delay_s)
             serialized = answer.SerializeToString()
             traffic.given_bytes += len(serialized)
+            observer.sent(len(serialized))
+            observer.took(clock() - came_s)
             return serialized
 
         if handler.stream_stream is not None:
@@ -187,6 +261,50 @@ class CountedServer:
         if handler.unary_stream is not None:
             return handler._replace(unary_stream=pieces)
         return handler._replace(unary_unary=unary)
+
+
+def _unary_delay_s(caller: Caller, request: Message) -> float:
+    """A call counts as one; where it creates, extends or deletes topics, their partitions count, too."""
+    topics = getattr(request, "topics", ())
+    changed = sum(max(1, getattr(each, "num_partitions", 1)) for each in topics) if topics else 0
+    delay_s = caller.charge_s(REQUEST_RATE, 1)
+    return max(delay_s, caller.charge_s(CONTROLLER_MUTATION_RATE, changed)) if changed else delay_s
+
+
+async def _admitted(gate: Gate, flow: Flow, path: str, context: Any) -> Caller:
+    """Who calls. A refusal ends the call."""
+    try:
+        caller = gate.admit(path, context)
+        if caller is not EVERYBODY and caller.principal != ANONYMOUS:
+            flow.belongs_to(context.peer(), caller)
+        return caller
+    except MinilogError as error:
+        await context.abort(status_of(error), str(error))
+        raise AssertionError("abort raises") from error
+
+
+def _checked(gate: Gate, path: str, caller: Caller, parse: Parse) -> Parse:
+    """`parse`, and then what is asked for is looked at. A refusal ends the call."""
+    if caller is EVERYBODY:
+        return parse
+    is_first = True
+
+    async def checked(content: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        nonlocal is_first
+        if caller.principal == ANONYMOUS and len(content) > MAX_STRANGERS_BYTES:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, f"a message of {len(content)} bytes came of a stranger"
+            )
+        request = await parse(content, context)
+        try:
+            asked = request.message if isinstance(request, StreamMessage) else request
+            gate.check(path, caller, asked, is_first=is_first)
+        except MinilogError as error:
+            await context.abort(status_of(error), str(error))
+        is_first = False
+        return request
+
+    return checked
 
 
 def _serialized(message: Message) -> bytes:

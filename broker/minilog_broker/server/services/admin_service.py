@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from minilog.v1 import admin_pb2, admin_pb2_grpc
 from minilog_broker.controller.controller import Controller
-from minilog_broker.server.services.calls import HasController, Request, UnaryCall, unary
-from minilog_broker.server.shells.controller_shell import ControllerShell, Decision, OfTopics, TopicsRequest
+from minilog_broker.server.services.calls import HasController, UnaryCall, decision, unary
+from minilog_broker.server.shells.controller_shell import ControllerShell, OfTopics, TopicsRequest
 
 
 def _each_topic(
@@ -15,13 +15,6 @@ def _each_topic(
 ) -> UnaryCall[TopicsRequest, OfTopics]:
     async def answer(service: HasController, request: TopicsRequest) -> OfTopics:
         return await service.controller.decide_each_topic(kind, request, ask)
-
-    return unary(answer)
-
-
-def _decision(kind: type[Decision], ask: Callable[[Controller, object, Request], None]) -> UnaryCall[Request, Decision]:
-    async def answer(service: HasController, request: Request) -> Decision:
-        return await service.controller.decide(kind, lambda core, ticket: ask(core, ticket, request))
 
     return unary(answer)
 
@@ -35,9 +28,9 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     CreateTopics = _each_topic(admin_pb2.CreateTopicsResponse, Controller.create_topics)
     DeleteTopics = _each_topic(admin_pb2.DeleteTopicsResponse, Controller.delete_topics)
     AlterTopics = _each_topic(admin_pb2.AlterTopicsResponse, Controller.alter_topics)
-    ElectLeaders = _decision(admin_pb2.ElectLeadersResponse, Controller.elect_leaders)
-    AlterPartitionReassignments = _decision(
+    ElectLeaders = decision(admin_pb2.ElectLeadersResponse, Controller.elect_leaders)
+    AlterPartitionReassignments = decision(
         admin_pb2.AlterPartitionReassignmentsResponse, Controller.alter_reassignments
     )
-    ReplaceVoter = _decision(admin_pb2.ReplaceVoterResponse, Controller.replace_voter)
-    UpgradeLevel = _decision(admin_pb2.UpgradeLevelResponse, Controller.upgrade_level)
+    ReplaceVoter = decision(admin_pb2.ReplaceVoterResponse, Controller.replace_voter)
+    UpgradeLevel = decision(admin_pb2.UpgradeLevelResponse, Controller.upgrade_level)

@@ -11,21 +11,27 @@ from typing import Any
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
+from grpc_health.v1 import health_pb2
 
 from minilog.errors import CorruptMessage, InvalidArgument
 from minilog.stream_messages import STREAM_METHODS, StreamMessage, split
-from minilog.v1 import admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2
+from minilog.v1 import admin_pb2, authentication_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2, security_pb2
 from minilog_broker.server.runtime.traffic import LARGE_BYTES, PEER_SERVICES, Parse
 from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.services.request_limits import all_limits
 
-_FILES = (admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2)
+_FILES = (admin_pb2, authentication_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2, security_pb2)
 
 
 def methods() -> list[MethodDescriptor]:
-    """Every call that a broker answers."""
+    """Every call of minilog's own that a broker answers."""
     services = [service for file in _FILES for service in file.DESCRIPTOR.services_by_name.values()]
     return [method for service in services for method in service.methods]
+
+
+def health_methods() -> list[MethodDescriptor]:
+    """The calls of grpc.health.v1, which pass here as all others do."""
+    return list(health_pb2.DESCRIPTOR.services_by_name["Health"].methods)
 
 
 class Admission:
@@ -34,7 +40,7 @@ class Admission:
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         self._turns_of_brokers = Turns()
-        self._limits = all_limits(methods())
+        self._limits = all_limits([*methods(), *health_methods()])
 
     def parser(self, path: str) -> Parse:
         """What makes requests of the bytes that come for this call: a path such as /minilog.v1.DataService/Fetch."""

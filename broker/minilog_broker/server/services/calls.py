@@ -17,7 +17,7 @@ from minilog.v1 import coordinator_pb2
 from minilog_broker.controller.controller import Controller
 from minilog_broker.coordinators.coordinator import Coordinator
 from minilog_broker.coordinators.coordinator_effects import Moment
-from minilog_broker.server.shells.controller_shell import ControllerShell
+from minilog_broker.server.shells.controller_shell import ControllerShell, Decision
 from minilog_broker.server.shells.coordinator_shell import CoordinatorShell
 from minilog_broker.server.shells.coordinators import Coordinators
 
@@ -59,6 +59,15 @@ def controller_call(
 
     async def answer(service: HasController, request: Request) -> Response:
         return await service.controller.ask(kind, lambda core, ticket: ask(core, ticket, request))
+
+    return unary(answer)
+
+
+def decision(kind: type[Decision], ask: Callable[[Controller, object, Request], None]) -> UnaryCall[Request, Decision]:
+    """The same for a client, who is told where the metadata log ends behind it."""
+
+    async def answer(service: HasController, request: Request) -> Decision:
+        return await service.controller.decide(kind, lambda core, ticket: ask(core, ticket, request))
 
     return unary(answer)
 

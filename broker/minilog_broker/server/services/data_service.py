@@ -8,25 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from minilog.errors import InvalidRequiredAcks, wire_error
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, data_pb2, data_pb2_grpc
+from minilog_broker.controller.image import MetadataImage
 from minilog_broker.replication.leader.delete_records import DeleteRecordsRequest
 from minilog_broker.replication.leader.pending import TransactionalWrite
 from minilog_broker.replication.replica_effects import AnswerDeleteRecords, AnswerProduce
 from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.clients.streams import pump
+from minilog_broker.server.runtime.observer import CallObserver, Observer
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.traffic import ClientStream
+from minilog_broker.server.services.access_checks import DataAccess
 from minilog_broker.server.services.batch_validation import BatchValidation, Validated
 from minilog_broker.server.shells.replication_shell import ReplicationShell
 
+_Message = TypeVar("_Message")
 ACKS = (0, 1, -1)
 MAX_BACKLOG_BYTES = 64 << 20  # some tenths of a second of a disk: more only makes every answer later
 MAX_UNTAKEN_RESULTS = 10_000
@@ -38,6 +43,8 @@ class ProduceStream:
     """One client's produce stream: what is answered and not yet sent."""
 
     keepalive_ms: float
+    caller: Caller
+    observer: CallObserver
     results: list[data_pb2.ProduceResult] = field(default_factory=list)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     paced: asyncio.Event = field(default_factory=asyncio.Event)  # the client has said how often it expects something
@@ -71,6 +78,7 @@ class ProduceTicket:
     stream: ProduceStream
     correlation_id: int
     key: PartitionKey
+    came_ms: float
     """Not a part of the request: that would keep all of it, batches too, for as long as the answer is waited for."""
 
 
@@ -78,6 +86,7 @@ def answer_produce(effect: AnswerProduce) -> None:
     """Carry out AnswerProduce: put the result on its stream."""
     ticket = effect.ticket
     assert isinstance(ticket, ProduceTicket)
+    ticket.stream.observer.took((now_ms() - ticket.came_ms) / 1000.0)
     ticket.stream.answer(
         data_pb2.ProduceResult(
             correlation_id=ticket.correlation_id,
@@ -136,7 +145,11 @@ class _Produced:
 class DataService(data_pb2_grpc.DataServiceServicer):
     """One per broker; each call of Produce and Fetch has a stream of its own."""
 
-    def __init__(self, replicas: ReplicationShell, settings: ReplicationSettings) -> None:
+    def __init__(
+        self, replicas: ReplicationShell, settings: ReplicationSettings, image: MetadataImage, observer: Observer
+    ) -> None:
+        self._access = DataAccess(image)
+        self._produced, self._fetched = observer.call("Produce"), observer.call("Fetch")
         self._replicas = replicas
         self._validation = BatchValidation(replicas.manager.led_config)
         self._settings = settings
@@ -144,7 +157,7 @@ class DataService(data_pb2_grpc.DataServiceServicer):
     async def Produce(  # type: ignore[override]  # noqa: N802
         self, request_iterator: AsyncIterator[StreamMessage[data_pb2.ProduceRequest]], context: ClientStream
     ) -> None:
-        stream = ProduceStream(self._settings.session_keepalive_ms)
+        stream = ProduceStream(self._settings.session_keepalive_ms, context.caller, self._produced)
         keepalive = asyncio.ensure_future(_wake_for_keepalives(stream))
         try:
             await pump(
@@ -182,8 +195,11 @@ class DataService(data_pb2_grpc.DataServiceServicer):
             self._refuse_acks(stream, produced)
             return
         for entry, batch, outcome in zip(produced.entries, produced.batches, produced.validated, strict=True):
-            ticket = ProduceTicket(stream, entry.correlation_id, entry.key)
-            said = (entry.leader_epoch, produced.acks, produced.timeout_ms, batch, now_ms(), entry.transaction, outcome)
+            ticket = ProduceTicket(stream, entry.correlation_id, entry.key, came_ms := now_ms())
+            if (refusal := self._access.refuses_write(stream.caller, entry.key, entry.transaction)) is not None:
+                answer_produce(AnswerProduce(ticket, refusal, -1, -1, -1, -1))
+                continue
+            said = (entry.leader_epoch, produced.acks, produced.timeout_ms, batch, came_ms, entry.transaction, outcome)
             manager.produce(ticket, entry.key, *said)
         replicas.run()
 
@@ -191,7 +207,8 @@ class DataService(data_pb2_grpc.DataServiceServicer):
     def _refuse_acks(stream: ProduceStream, produced: _Produced) -> None:
         error = InvalidRequiredAcks(f"acks={produced.acks} is not one of 0, 1 and all (-1 on the wire)")
         for entry in produced.entries:
-            answer_produce(AnswerProduce(ProduceTicket(stream, entry.correlation_id, entry.key), error, -1, -1, -1, -1))
+            ticket = ProduceTicket(stream, entry.correlation_id, entry.key, now_ms())
+            answer_produce(AnswerProduce(ticket, error, -1, -1, -1, -1))
 
     async def Fetch(  # type: ignore[override]  # noqa: N802
         self, request_iterator: AsyncIterator[StreamMessage[data_pb2.FetchRequest]], context: ClientStream
@@ -199,10 +216,15 @@ class DataService(data_pb2_grpc.DataServiceServicer):
         replicas = self._replicas
         session_id = replicas.sessions.open()
         opened = False
+        refusals: list[data_pb2.FetchResponse] = []
 
         def receive(received: StreamMessage[data_pb2.FetchRequest]) -> None:
             nonlocal opened
             request = received.message
+            refused = self._access.take_out_refused(context.caller, request)
+            if refused.runs:
+                refusals.append(refused)
+                replicas.sessions.ready(session_id).set()
             if not opened:
                 replicas.manager.open_consumer_session(session_id, request, now_ms())
                 opened = True
@@ -211,7 +233,10 @@ class DataService(data_pb2_grpc.DataServiceServicer):
         def next_message() -> StreamMessage[Any] | None:
             if error := replicas.sessions.refusal(session_id):
                 raise error  # ends the stream; the client opens another
-            return replicas.next_message(session_id) if opened else None
+            if refusals:
+                answer = refusals.pop(0)
+                return StreamMessage(answer, [b""] * len(answer.runs))
+            return _timed(self._fetched, lambda: replicas.next_message(session_id)) if opened else None
 
         try:
             ready = replicas.sessions.ready(session_id)
@@ -252,6 +277,15 @@ def _transaction(entry: data_pb2.ProduceEntry) -> TransactionalWrite | None:
     if not entry.HasField("transaction"):
         return None
     return TransactionalWrite(entry.transaction.transactional_id, entry.transaction.coordinator_epoch)
+
+
+def _timed(observer: CallObserver, next_message: Callable[[], _Message | None]) -> _Message | None:
+    """How long it takes to make up a message, where there is one."""
+    began_ms = now_ms()
+    message = next_message()
+    if message is not None:
+        observer.took((now_ms() - began_ms) / 1000.0)
+    return message
 
 
 async def _wake_for_keepalives(stream: ProduceStream) -> None:

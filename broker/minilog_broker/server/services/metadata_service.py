@@ -14,6 +14,8 @@ from minilog.errors import (
     wire_error,
 )
 from minilog.limits import parts_of
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
+from minilog.security.access_rules import CLUSTER_NAME
 from minilog.typed.wire import schema_to_wire
 from minilog.v1 import common_pb2, metadata_pb2, metadata_pb2_grpc
 from minilog.versions import PROTOCOL, check_protocol, range_from_wire
@@ -21,6 +23,8 @@ from minilog_broker.controller.image import BrokerRegistration, TopicImage
 from minilog_broker.controller.ledger import NOTHING_REPORTED, Reported
 from minilog_broker.quorum.voters import Voter
 from minilog_broker.replication.partition_state import PartitionState
+from minilog_broker.security.access import Operation, ResourceKind
+from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.clients.internal_topics import InternalTopics
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.turns import Piece, Turns
@@ -28,6 +32,7 @@ from minilog_broker.server.shells.quorum_shell import QuorumShell
 from minilog_broker.server.shells.replication_shell import ReplicationShell
 from minilog_broker.version import CLIENT_VERSION
 
+INTERNAL = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)
 PARTITIONS_AT_ONCE = 250  # described before a look at the clock: some milliseconds
 
 
@@ -81,20 +86,24 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
             return _identified(
                 metadata_pb2.GetMetadataResponse(error=wire_error(refusal), controller_id=-1, metadata_offset=-1)
             )
+        assert isinstance(context, Caller)
         reported = self._reported()
+        sees_all = context.may(Operation.DESCRIBE, ResourceKind.CLUSTER, CLUSTER_NAME)
         answer = metadata_pb2.GetMetadataResponse(
             cluster_id=self._image.cluster_id or "",
             controller_id=self._quorum.leader_id,
             controller_epoch=self._quorum.epoch,
             # Of the beginning: what is described later may know more, never less.
             metadata_offset=self._image.end_offset,
-            brokers=[_broker(each, reported) for each in self._image.brokers.values()],
-            voters=[_voter(each, self._image.brokers.get(each.broker_id)) for each in self._image.voters],
+            brokers=[_broker(each, reported, sees_all=sees_all) for each in self._image.brokers.values()],
+            voters=[
+                _voter(each, self._image.brokers.get(each.broker_id), sees_all=sees_all) for each in self._image.voters
+            ],
             level=self._image.level,
         )
         _identified(answer)
         piece = await self._begin(request)
-        for topic in self._topics(request):
+        for topic in self._topics(request, context):
             told = answer.topics.add()
             if isinstance(topic, metadata_pb2.TopicMetadata):
                 told.CopyFrom(topic)
@@ -110,14 +119,23 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
             return await self._turns.take()
         return self._turns.piece()
 
-    def _topics(self, request: metadata_pb2.GetMetadataRequest) -> Iterable[TopicImage | metadata_pb2.TopicMetadata]:
-        """Those that are asked for, and the answer for what is not there. The image may change between two."""
+    def _topics(
+        self, request: metadata_pb2.GetMetadataRequest, caller: Caller
+    ) -> Iterable[TopicImage | metadata_pb2.TopicMetadata]:
+        """Those that are asked for, and the answer for what is not there, or what the caller may not know to be there.
+        The image may change between two."""
         if request.all_topics:
-            yield from list(self._image.topics.values())
+            yield from (each for each in list(self._image.topics.values()) if _may_describe(caller, each))
             return
         for name in request.topic_names:
             topic_id = self._image.topic_ids.get(name)
-            if topic_id is None:
+            refused = not caller.may(Operation.DESCRIBE, ResourceKind.TOPIC, name)
+            if refused and (topic_id is None or not self._image.topics[topic_id].internal) and name not in INTERNAL:
+                hidden = UnknownTopicOrPartition(
+                    f"topic {name} does not exist, or {caller.principal} may not describe it (minilog acl add)"
+                )
+                yield metadata_pb2.TopicMetadata(error=wire_error(hidden), name=name)
+            elif topic_id is None:
                 error = self._internal_topics.first_use(name) or UnknownTopicOrPartition(
                     f"topic {name} does not exist: create it, or see `minilog topic list`"
                 )
@@ -125,7 +143,7 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
             else:
                 yield self._image.topics[topic_id]
         for topic_id in request.topic_ids:
-            if topic_id in self._image.topics:
+            if topic_id in self._image.topics and _may_describe(caller, self._image.topics[topic_id]):
                 yield self._image.topics[topic_id]
             else:
                 error_of_id = UnknownTopicId(
@@ -166,9 +184,23 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         self, request: metadata_pb2.InitProducerIdRequest, context: object
     ) -> metadata_pb2.InitProducerIdResponse:
         try:
+            _check_may_write(context)
             return metadata_pb2.InitProducerIdResponse(producer_id=await self._producer_ids.next(), producer_epoch=0)
         except MinilogError as error:
             return metadata_pb2.InitProducerIdResponse(error=wire_error(error), producer_id=-1, producer_epoch=-1)
+
+
+def _may_describe(caller: Caller, topic: TopicImage) -> bool:
+    """Internal topics are found by whoever looks for a coordinator."""
+    return topic.internal or caller.may(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name)
+
+
+def _check_may_write(caller: object) -> None:
+    """A producer id is for who may write anything at all (Kafka's rule since 3.0). Raises AuthorizationFailed."""
+    assert isinstance(caller, Caller)
+    refusal = caller.refusal(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER, CLUSTER_NAME)
+    if refusal is not None and not caller.may_any(Operation.WRITE, ResourceKind.TOPIC):
+        raise refusal
 
 
 def _refusal(client: common_pb2.ClientIdentity, own_name: str) -> UnsupportedVersion | None:
@@ -188,7 +220,10 @@ def _identified(answer: metadata_pb2.GetMetadataResponse) -> metadata_pb2.GetMet
     return answer
 
 
-def _broker(broker: BrokerRegistration, reported: Reported = NOTHING_REPORTED) -> metadata_pb2.BrokerMetadata:
+def _broker(
+    broker: BrokerRegistration, reported: Reported = NOTHING_REPORTED, *, sees_all: bool = True
+) -> metadata_pb2.BrokerMetadata:
+    """With the broker's epoch for those alone who may see all of the cluster."""
     if broker.stopping:
         state = metadata_pb2.BROKER_STATE_STOPPING
     elif broker.fenced:
@@ -201,7 +236,7 @@ def _broker(broker: BrokerRegistration, reported: Reported = NOTHING_REPORTED) -
         port=broker.port,
         rack=broker.rack,
         state=state,
-        broker_epoch=broker.broker_epoch,
+        broker_epoch=broker.broker_epoch if sees_all else -1,
         no_space=broker.broker_id in reported.full,
         disk_stalled=broker.broker_id in reported.stalled,
         levels=broker.levels.to_wire(),
@@ -209,9 +244,11 @@ def _broker(broker: BrokerRegistration, reported: Reported = NOTHING_REPORTED) -
     )
 
 
-def _voter(voter: Voter, broker: BrokerRegistration | None) -> metadata_pb2.VoterMetadata:
+def _voter(voter: Voter, broker: BrokerRegistration | None, *, sees_all: bool) -> metadata_pb2.VoterMetadata:
     lost = broker is not None and broker.directory_id != voter.directory_id
-    return metadata_pb2.VoterMetadata(broker_id=voter.broker_id, directory_id=voter.directory_id, lost=lost)
+    return metadata_pb2.VoterMetadata(
+        broker_id=voter.broker_id, directory_id=voter.directory_id if sees_all else b"", lost=lost
+    )
 
 
 def _partition(state: PartitionState, reported: Reported = NOTHING_REPORTED) -> metadata_pb2.PartitionMetadata:

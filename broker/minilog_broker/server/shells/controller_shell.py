@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from minilog.v1 import admin_pb2, peer_pb2
+from minilog.v1 import admin_pb2, peer_pb2, security_pb2
 from minilog_broker.controller.controller import Controller, ControllerSettings
 from minilog_broker.controller.controller_effects import (
     ControllerAnswer,
@@ -26,6 +26,7 @@ from minilog_broker.controller.controller_effects import (
 from minilog_broker.controller.ledger import Reported
 from minilog_broker.replication.partition_state import TopicConfig
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
+from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
 from minilog_broker.server.runtime.timer import CoreTimer, now_ms
 from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.shells.quorum_shell import QuorumShell
@@ -42,6 +43,13 @@ Decision = TypeVar(
     admin_pb2.AlterPartitionReassignmentsResponse,
     admin_pb2.ReplaceVoterResponse,
     admin_pb2.UpgradeLevelResponse,
+    security_pb2.AlterUsersResponse,
+    security_pb2.DescribeUsersResponse,
+    security_pb2.CreateAccessRulesResponse,
+    security_pb2.DeleteAccessRulesResponse,
+    security_pb2.DescribeAccessRulesResponse,
+    security_pb2.AlterQuotasResponse,
+    security_pb2.DescribeQuotasResponse,
 )
 TopicsRequest = TypeVar(
     "TopicsRequest", admin_pb2.CreateTopicsRequest, admin_pb2.DeleteTopicsRequest, admin_pb2.AlterTopicsRequest
@@ -68,8 +76,16 @@ def default_topic_config(config: BrokerConfig) -> TopicConfig:
 class ControllerShell:
     """One per broker: each call is put to the controller, and waits until that has answered it."""
 
-    def __init__(self, quorum: QuorumShell, options: BrokerOptions, turns: Turns, chance: random.Random) -> None:
+    def __init__(
+        self,
+        quorum: QuorumShell,
+        options: BrokerOptions,
+        turns: Turns,
+        chance: random.Random,
+        observer: Observer = UNOBSERVED,
+    ) -> None:
         config = options.config
+        self._observer = observer
         self._quorum = quorum
         self._turns = turns
         settings = ControllerSettings(
@@ -86,6 +102,11 @@ class ControllerShell:
         self._controller = Controller(settings, quorum.append_records, chance)
         self._probes: set[asyncio.Task[None]] = set()
         self._timer = CoreTimer(lambda: self._controller.next_tick_ms, self._tick)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker is the active controller."""
+        return self._controller.is_active
 
     def reported(self) -> Reported:
         """What the brokers say of their disks; nothing where this is not the active controller."""
@@ -179,6 +200,7 @@ class ControllerShell:
                 self._probes.add(probe)
                 probe.add_done_callback(self._probes.discard)
             case UncleanElection(topic_name=topic, key=key, leader_id=leader):
+                self._observer.unclean_election()
                 logger.error(
                     "unclean election: acknowledged records may be lost",
                     topic=topic,

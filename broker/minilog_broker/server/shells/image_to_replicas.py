@@ -19,6 +19,7 @@ from typing import Any
 
 from minilog.partition_key import PartitionKey
 from minilog_broker.controller.image import ImageChanges, MetadataImage
+from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.shells.replication_shell import ReplicationShell
@@ -36,7 +37,9 @@ class ImageToReplicas:
         topics_deleted: Callable[[], None],
         turns: Turns,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
+        observer: Observer = UNOBSERVED,
     ) -> None:
+        self._observer = observer
         self._image = image
         self._replicas = replicas
         self._topics_deleted = topics_deleted
@@ -93,5 +96,7 @@ class ImageToReplicas:
         configs = {topic_id: image.effective_config(topic_id) for topic_id in topic_ids}
         names = {topic_id: image.topics[topic_id].name for topic_id in topic_ids}
         states = [image.partitions[key] for key in present]
+        self._observer.partitions_changed(states)
+        self._observer.partitions_removed(removed)
         self._replicas.manager.apply_image(states, removed, configs, names, image.incarnations(), now_ms())
         self._replicas.run()

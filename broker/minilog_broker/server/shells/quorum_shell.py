@@ -30,6 +30,7 @@ from minilog_broker.quorum.settings import QuorumSettings
 from minilog_broker.replication import replica_effects
 from minilog_broker.replication.rules.own_delay import own_delay_ms
 from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.server.clients.peer_channels import Peer, PeerChannels
 from minilog_broker.server.clients.quorum_link import QuorumLink
 from minilog_broker.server.clients.quorum_peers import QuorumPeers
 from minilog_broker.server.clients.snapshot_transfer import pieces, receive_snapshot
@@ -73,6 +74,7 @@ class QuorumShell:
         failed: Callable[[BaseException], None],
         listeners: QuorumListeners,
         runtime: BrokerRuntime,
+        channels: PeerChannels,
     ) -> None:
         self._now_us = runtime.wall_us  # for the record batches only
         self.image = MetadataImage()
@@ -108,7 +110,7 @@ class QuorumShell:
             snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
         )
         self._peers = QuorumPeers(
-            {each.id: (each.host, each.port) for each in options.voters}, config.quorum_fetch_timeout_ms, runtime
+            {each.id: (each.host, each.port) for each in options.voters}, config.quorum_fetch_timeout_ms, channels
         )
         self._link = QuorumLink(
             client,
@@ -116,7 +118,7 @@ class QuorumShell:
             lambda: self._event(lambda: self._node.fetcher_stream_closed(now_ms())),
             lambda message: self._event(lambda: self._node.leader_message(message, now_ms())),
             self._next_request,
-            runtime,
+            channels,
         )
         self._sessions = Sessions()
         self._timer = CoreTimer(self._node.next_tick_ms, self._tick)
@@ -137,9 +139,9 @@ class QuorumShell:
     def epoch(self) -> int:
         return self._node.epoch
 
-    def leader_address(self) -> tuple[str, int] | None:
-        """Where the controller listens; None where it is not known."""
-        return self._peers.address(self._node.leader_id)
+    def leader(self) -> Peer | None:
+        """The controller, and where it listens; None where it is not known."""
+        return self._peers.peer(self._node.leader_id)
 
     def lost_leader(self) -> tuple[int, float] | None:
         """The leader before this one, and for how many milliseconds the voters had not heard it when they elected."""
@@ -250,7 +252,7 @@ class QuorumShell:
             case replica_effects.FetcherStreamReady():
                 self._link.wake()
             case replica_effects.OpenFetcherStream(leader_id=leader_id):
-                self._link.open(self._peers.address(leader_id))
+                self._link.open(self._peers.peer(leader_id))
             case replica_effects.CloseFetcherStream():
                 self._link.close()
             case quorum.MetadataSessionRefused(session_id=session_id, error=error):

@@ -28,6 +28,7 @@ from minilog_broker.replication.replica_effects import (
 )
 from minilog_broker.server.disk.disk_thread import LOGS_AT_ONCE, BoundedLane, Disk, DiskCommand
 from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory, log_settings
+from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
 from minilog_broker.server.runtime.timer import CoreTimer, now_ms
 from minilog_broker.server.services.session_streams import Sessions
 from minilog_broker.storage.copy_check import check_copy
@@ -65,9 +66,16 @@ class ReplicationShell:
     """All replicas of one broker: the core, its disk thread and its sessions."""
 
     def __init__(
-        self, manager: ReplicaManager, disk: Disk, directory: LogDirectory, reserve: Reserve, outside: Outside
+        self,
+        manager: ReplicaManager,
+        disk: Disk,
+        directory: LogDirectory,
+        reserve: Reserve,
+        outside: Outside,
+        observer: Observer = UNOBSERVED,
     ) -> None:
         self.manager = manager
+        self._observer = observer
         self.offline: dict[PartitionKey, replica_effects.PartitionOffline] = {}
         self.sessions = Sessions()
         self._outside = outside
@@ -208,7 +216,9 @@ class ReplicationShell:
 
     def _append(self, effect: replica_effects.AppendToLog) -> None:
         key, batches = effect.key, effect.batches
-        log = self._directory.logs[key]
+        log, headers = self._directory.logs[key], batches.headers
+        size_bytes = sum(header.length for header in headers)
+        self._observer.appended(size_bytes, batches.end_offset - headers[0].base_offset)
         self._disk.submit(
             DiskCommand(
                 work=lambda: self._reserve.write_data(lambda: log.append(batches)),
@@ -216,7 +226,7 @@ class ReplicationShell:
                 on_failed=self._of(key, lambda error: self._failed(key, error)),
                 log=log,
                 flush=log,
-                size_bytes=sum(header.length for header in batches.headers),
+                size_bytes=size_bytes,
                 on_flushed=self._of(key, lambda end: self.manager.log_flushed(key, end, now_ms())),
             )
         )

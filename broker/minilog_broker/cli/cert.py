@@ -1,0 +1,200 @@
+"""`minilog cert create`: keys and certificates of a test authority, as PEM files.
+
+Keys are written for their owner alone (0600, in directories of 0700), never through a link, and nothing is overwritten:
+a key that is lost cannot be had again. The library for certificates is imported by these commands only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from minilog_broker.cli.common import AsJson, print_json, say
+from minilog_broker.failure import CommandFailed
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    from minilog_broker.security.certificates import Authority, Identity, Signing
+
+app = typer.Typer(no_args_is_help=True)
+create = typer.Typer(no_args_is_help=True, help="Create an authority, or a certificate that it signs.")
+app.add_typer(create, name="create")
+
+AUTHORITY_CERTIFICATE, AUTHORITY_KEY = "authority.pem", "authority.key"
+CERTIFICATE, KEY = "certificate.pem", "key.pem"
+_MAX_FILE_BYTES = 64 << 10  # a certificate has one or two KiB
+
+Out = Annotated[pathlib.Path, typer.Option("--out", metavar="DIR", help="Where to write; made if it is not there.")]
+AuthorityDirectory = Annotated[
+    pathlib.Path, typer.Option("--authority", metavar="DIR", help="What `create authority` has written.")
+]
+Days = Annotated[int, typer.Option("--days", min=1, max=3_650, help="For how many days it is valid.")]
+Hosts = Annotated[
+    list[str], typer.Option("--host", metavar="NAME", help="A DNS name or an address to connect to; repeatable.")
+]
+
+
+@app.callback()
+def cert() -> None:
+    """Make keys and certificates for tests and trials; for more, use the authority of your house."""
+
+
+@create.command(epilog="Example: minilog cert create authority --out certs/brokers")
+def authority(out: Out, days: Days = 365, as_json: AsJson = False) -> None:
+    """Create an authority: one for brokers among themselves, and another one for the clients' listener."""
+    from minilog_broker.security import certificates
+
+    with _invalid_is_usage():
+        key = _new_key()
+        certificate = certificates.authority_certificate(key, _signing(days))
+        written = {AUTHORITY_KEY: certificates.key_pem(key)}
+        written[AUTHORITY_CERTIFICATE] = certificates.certificate_pem(certificate)
+    _write(out, written, as_json, certificates.AUTHORITY_NAME)
+
+
+@create.command(
+    epilog="Example: minilog cert create broker --authority certs/brokers --cluster prod --id 1 --host 127.0.0.1 "
+    "--out certs/broker-1"
+)
+def broker(
+    authority: AuthorityDirectory,
+    cluster: Annotated[str, typer.Option("--cluster", metavar="NAME", help="The cluster's name.")],
+    broker_id: Annotated[int, typer.Option("--id", min=0, help="The broker's id.")],
+    hosts: Hosts,
+    out: Out,
+    days: Days = 365,
+    as_json: AsJson = False,
+) -> None:
+    """Create what a broker shows other brokers, whether it calls or is called."""
+    from minilog_broker.security.certificates import broker_identity
+
+    _create(lambda: broker_identity(cluster, broker_id, hosts), authority, out, days, as_json)
+
+
+@create.command(
+    epilog="Example: minilog cert create server --authority certs/clients --host 127.0.0.1 --out certs/server-1"
+)
+def server(authority: AuthorityDirectory, hosts: Hosts, out: Out, days: Days = 365, as_json: AsJson = False) -> None:
+    """Create what a broker shows clients."""
+    from minilog_broker.security.certificates import server_identity
+
+    _create(lambda: server_identity(hosts), authority, out, days, as_json)
+
+
+@create.command(epilog="Example: minilog cert create client --authority certs/clients --name alice --out certs/alice")
+def client(
+    authority: AuthorityDirectory,
+    name: Annotated[str, typer.Option("--name", metavar="USER", help="Who the client is: User:NAME in rules.")],
+    out: Out,
+    days: Days = 365,
+    as_json: AsJson = False,
+) -> None:
+    """Create what a client shows brokers."""
+    from minilog_broker.security.certificates import client_identity
+
+    _create(lambda: client_identity(name), authority, out, days, as_json)
+
+
+def _create(
+    identity: Callable[[], Identity], authority: pathlib.Path, out: pathlib.Path, days: int, as_json: bool
+) -> None:
+    from minilog_broker.security import certificates
+
+    with _invalid_is_usage():
+        wanted = identity()
+    signer = _read_authority(authority)
+    with _invalid_is_usage():
+        key = _new_key()
+        certificate = certificates.issue(wanted, key.public_key(), signer, _signing(days))
+    written = {KEY: certificates.key_pem(key), CERTIFICATE: certificates.certificate_pem(certificate)}
+    written[AUTHORITY_CERTIFICATE] = certificates.certificate_pem(signer.certificate)
+    _write(out, written, as_json, wanted.common_name)
+
+
+@contextlib.contextmanager
+def _invalid_is_usage() -> Iterator[None]:
+    from minilog_broker.security.certificates import InvalidCertificate
+
+    try:
+        yield
+    except InvalidCertificate as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _new_key() -> ec.EllipticCurvePrivateKey:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    from minilog_broker.security.certificates import CURVE
+
+    return ec.generate_private_key(CURVE())
+
+
+def _signing(days: int) -> Signing:
+    from cryptography import x509
+
+    from minilog_broker.security.certificates import Signing
+
+    return Signing(x509.random_serial_number(), datetime.now(UTC), timedelta(days=days))
+
+
+def _read_authority(directory: pathlib.Path) -> Authority:
+    from minilog_broker.security.certificates import InvalidCertificate, read_authority
+
+    try:
+        return read_authority(_read(directory / AUTHORITY_CERTIFICATE), _read(directory / AUTHORITY_KEY))
+    except FileNotFoundError as missing:
+        raise CommandFailed(
+            f"{missing.filename} is not there: make an authority first, with `minilog cert create authority --out "
+            f"{directory}`"
+        ) from None
+    except InvalidCertificate as error:
+        raise CommandFailed(f"{directory}: {error}") from None
+
+
+def _read(path: pathlib.Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_MAX_FILE_BYTES)
+
+
+def _write(out: pathlib.Path, files: Mapping[str, bytes], as_json: bool, name: str) -> None:
+    """All of `files` into the directory `out`, or none: what was written before a failure is taken back."""
+    existing = [out / each for each in files if os.path.lexists(out / each)]
+    if existing:
+        raise CommandFailed(f"{existing[0]} is there already, and nothing is overwritten: give another --out")
+    for level in (*reversed(out.parents), out):  # mkdir's `parents` makes those for everybody
+        level.mkdir(mode=0o700, exist_ok=True)
+    directory = os.open(out, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    written: list[str] = []
+    try:
+        for each, content in files.items():
+            _write_new(directory, each, content, written)
+        os.fsync(directory)
+    except BaseException:
+        for each in written:
+            os.unlink(each, dir_fd=directory)
+        raise
+    finally:
+        os.close(directory)
+    paths = {each: str(out / each) for each in files}
+    if as_json:
+        print_json({"name": name, "files": list(paths.values())})
+    else:
+        for path in paths.values():
+            say(f"{name}: {path}")
+
+
+def _write_new(directory: int, name: str, content: bytes, written: list[str]) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    mode = 0o600 if name in (KEY, AUTHORITY_KEY) else 0o644
+    with os.fdopen(os.open(name, flags, mode, dir_fd=directory), "wb") as file:
+        written.append(name)
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

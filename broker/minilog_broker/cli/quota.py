@@ -1,0 +1,123 @@
+"""`minilog quota`: how much a user may do on one broker."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from minilog.admin.security import Quota, QuotaAlteration
+from minilog.security.quota_keys import DEFAULT_ENTITY, QUOTA_KEYS
+from minilog_broker.cli.common import (
+    AsJson,
+    BootstrapServers,
+    CommandConfig,
+    admin_client,
+    client_settings,
+    print_json,
+    print_table,
+    say,
+)
+from minilog_broker.failure import CommandFailed
+from minilog_broker.server.config import parse_assignments
+
+app = typer.Typer(no_args_is_help=True)
+Entity = Annotated[
+    str,
+    typer.Argument(
+        metavar="ENTITY", help=f"User:NAME, or {DEFAULT_ENTITY}: all who have no quota of that key of their own."
+    ),
+]
+_KEYS = ", ".join(QUOTA_KEYS)
+
+
+@app.callback()
+def quota() -> None:
+    """Set, list and remove quotas of users. Each counts on every broker by itself."""
+
+
+@app.command("set", epilog="Example: minilog quota set User:alice producer_byte_rate=10000000 connections=20")
+def set_(
+    entity: Entity,
+    assignments: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help=f"The keys are {_KEYS}.")],
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set quotas: bytes a second, a number a second, or a number at a time, of one broker."""
+    wanted = [QuotaAlteration(entity, key, whole_number(key, value)) for key, value in _parsed(assignments).items()]
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        former = {each.key: each.value for each in admin.alter_quotas(wanted)}
+    if as_json:
+        values = {each.key: each.value for each in wanted}
+        print_json({"entity": entity, "quotas": values, "former": former})
+        return
+    for each in wanted:
+        say(f"{each.key} of {entity} is {each.value}; it was {former.get(each.key, 'without limit')}")
+
+
+@app.command("list", epilog="Example: minilog quota list User:alice")
+def list_(
+    entity: Annotated[str | None, typer.Argument(metavar="[ENTITY]", help="Default: all.")] = None,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the quotas that are set."""
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        found = admin.describe_quotas(entity)
+    if as_json:
+        print_json(quota_documents(found))
+        return
+    rows = ((each.entity, each.key, each.value, _unit(each.key)) for each in found)
+    print_table(("entity", "key", "value", "unit"), rows)
+
+
+@app.command(epilog="Example: minilog quota remove User:alice connections")
+def remove(
+    entity: Entity,
+    keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY...]", help="Default: all that are set.")] = None,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove quotas."""
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        wanted = list(dict.fromkeys(keys)) if keys else [each.key for each in admin.describe_quotas(entity)]
+        former = {each.key: each.value for each in admin.alter_quotas(QuotaAlteration(entity, k, None) for k in wanted)}
+    if missing := [key for key in wanted if key not in former] or ([] if wanted else ["quota"]):
+        removed = f"; removed {', '.join(former)}" if former else ""
+        raise CommandFailed(f"{entity} had no {', no '.join(missing)}: see `minilog quota list`{removed}")
+    if as_json:
+        print_json({"entity": entity, "former": former})
+        return
+    for key, value in former.items():
+        say(f"{key} of {entity} is without limit; it was {value}")
+
+
+def quota_documents(found: list[Quota]) -> list[dict[str, Any]]:
+    """What machines get to read: one document for each entity."""
+    entities = dict.fromkeys(each.entity for each in found)
+    return [{"entity": name, "quotas": {e.key: e.value for e in found if e.entity == name}} for name in entities]
+
+
+def whole_number(key: str, text: str) -> int:
+    """Wrong usage where it is none."""
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise typer.BadParameter(
+            f"{key}={text} is not valid: expected a whole number; `minilog quota remove` removes one"
+        )
+    return int(text)
+
+
+def _parsed(assignments: list[str]) -> dict[str, str]:
+    parsed = parse_assignments(assignments, "KEY=VALUE")
+    for key in parsed:
+        if key not in QUOTA_KEYS:
+            raise typer.BadParameter(f"{key} is no key of quotas: they are {_KEYS}")
+    return dict(parsed)
+
+
+def _unit(key: str) -> str:
+    known = QUOTA_KEYS.get(key)
+    return known.unit if known else ""

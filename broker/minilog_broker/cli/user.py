@@ -1,0 +1,178 @@
+"""`minilog user`: who may log in by SCRAM.
+
+A password is typed, or read of a file or of stdin, and is never an argument: whoever may see the processes of this
+machine would read it there. What is made of it is sent, not the password.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from minilog.admin.security import UserDeletion, UserDescription, UserExpectation, UserUpsertion
+from minilog.security.scram import DEFAULT_ITERATIONS, MAX_ITERATIONS, MIN_ITERATIONS, ScramMechanism
+from minilog_broker.cli.common import (
+    AsJson,
+    BootstrapServers,
+    CommandConfig,
+    admin_client,
+    client_settings,
+    print_json,
+    print_table,
+    say,
+)
+
+MAX_PASSWORD_BYTES = 4_096  # a file of more is another file than was meant
+app = typer.Typer(no_args_is_help=True)
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The user; User:NAME in rules and quotas.")]
+Mechanisms = Annotated[
+    list[ScramMechanism] | None,
+    typer.Option("--mechanism", help=f"Repeatable; default: {ScramMechanism.SCRAM_SHA_512}."),
+]
+PasswordFile = Annotated[
+    pathlib.Path | None, typer.Option("--password-file", metavar="FILE", help="Its one line is the password.")
+]
+PasswordStdin = Annotated[bool, typer.Option("--password-stdin", help="The password is the one line of stdin.")]
+Iterations = Annotated[
+    int,
+    typer.Option(
+        "--iterations", min=MIN_ITERATIONS, max=MAX_ITERATIONS, help="What each guess, and each log in, costs."
+    ),
+]
+
+
+@app.callback()
+def user() -> None:
+    """Create, alter, delete and list users, who log in by SCRAM."""
+
+
+@app.command(
+    epilog="Example: minilog user create alice, or in a script: minilog user create alice --password-file FILE"
+)
+def create(
+    name: Name,
+    mechanisms: Mechanisms = None,
+    password_file: PasswordFile = None,
+    password_stdin: PasswordStdin = False,
+    iterations: Iterations = DEFAULT_ITERATIONS,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a user. Asks for the password where neither a file nor stdin has it."""
+    settings = client_settings(bootstrap_servers, command_config)
+    password = _password(name, password_file, from_stdin=password_stdin)
+    _upsert(settings, name, mechanisms, password, iterations, UserExpectation.NEW)
+    _done(name, "created", as_json=as_json)
+
+
+@app.command(epilog="Example: minilog user alter alice --mechanism SCRAM-SHA-256 --mechanism SCRAM-SHA-512")
+def alter(
+    name: Name,
+    mechanisms: Mechanisms = None,
+    password_file: PasswordFile = None,
+    password_stdin: PasswordStdin = False,
+    iterations: Iterations = DEFAULT_ITERATIONS,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give a user another password, or one more mechanism. What it has under other mechanisms stays."""
+    settings = client_settings(bootstrap_servers, command_config)
+    password = _password(name, password_file, from_stdin=password_stdin)
+    _upsert(settings, name, mechanisms, password, iterations, UserExpectation.EXISTING)
+    _done(name, "altered", as_json=as_json)
+
+
+@app.command(epilog="Example: minilog user delete alice")
+def delete(
+    name: Name,
+    mechanisms: Annotated[
+        list[ScramMechanism] | None, typer.Option("--mechanism", help="This one only; repeatable.")
+    ] = None,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a user, or what it has under a mechanism. Its rules and quotas stay: see `minilog acl list`."""
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        admin.alter_users([UserDeletion(name, each) for each in dict.fromkeys(mechanisms or (None,))])
+    if as_json or not mechanisms:
+        _done(name, "deleted", as_json=as_json)
+    else:
+        say(f"user {name} has no {' and no '.join(mechanisms)} any more")
+
+
+@app.command("list", epilog="Example: minilog user list --json")
+def list_(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Default: all.")] = None,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the users with their mechanisms."""
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        found = admin.describe_users(None if name is None else [name])
+    if as_json:
+        print_json([user_document(each) for each in found])
+        return
+    rows = ((each.name, mechanism, count) for each in found for mechanism, count in each.iterations.items())
+    print_table(("user", "mechanism", "iterations"), rows)
+
+
+def user_document(found: UserDescription) -> dict[str, Any]:
+    """What machines get to read of one user."""
+    credentials = [{"mechanism": str(each), "iterations": count} for each, count in found.iterations.items()]
+    return {"name": found.name, "credentials": credentials}
+
+
+def _upsert(
+    settings: Mapping[str, Any],
+    name: str,
+    mechanisms: list[ScramMechanism] | None,
+    password: str,
+    iterations: int,
+    expectation: UserExpectation,
+) -> None:
+    wanted = dict.fromkeys(mechanisms or (ScramMechanism.SCRAM_SHA_512,))
+    with admin_client(settings) as admin:
+        admin.alter_users([UserUpsertion(name, password, each, iterations, expectation) for each in wanted])
+
+
+def _password(name: str, file: pathlib.Path | None, *, from_stdin: bool) -> str:
+    """Of where it is said to be; else whoever sits at the terminal is asked, twice and without an echo."""
+    if file is not None and from_stdin:
+        raise typer.BadParameter("say either --password-file or --password-stdin")
+    if file is not None:
+        with file.open("rb") as opened:
+            return one_line(opened.read(MAX_PASSWORD_BYTES + 1), str(file))
+    if from_stdin:
+        return one_line(sys.stdin.buffer.read(MAX_PASSWORD_BYTES + 1), "stdin")
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("nobody can be asked for the password: say --password-file FILE or --password-stdin")
+    asked: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    return asked
+
+
+def one_line(content: bytes, where: str) -> str:
+    """The one line that is there, without its end. Wrong usage where there is none, or more."""
+    if len(content) > MAX_PASSWORD_BYTES:
+        raise typer.BadParameter(f"{where} has more than {MAX_PASSWORD_BYTES} bytes: it holds no password")
+    try:
+        line = content.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise typer.BadParameter(f"{where} is not UTF-8: write the password so") from None
+    if not line or "\n" in line:
+        raise typer.BadParameter(f"{where} must have the password in one line, and nothing else")
+    return line
+
+
+def _done(name: str, what: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"name": name, what: True})
+    else:
+        say(f"user {name} {what}")

@@ -1,0 +1,110 @@
+"""Users, access rules and quotas as metadata records (level 3), and back.
+
+    user_scram_credential   the credential of a user under one mechanism; without a verifier it is removed
+    access_rule             a rule, or a removed one: it is all of its fields, so that written twice it is one
+    quota                   one quota of an entity; without a value it is removed
+
+What a record removes and is not there changes nothing. Each says all that it is about: in any order but its own, the
+last one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from minilog.errors import InvalidArgument
+from minilog.security.access_rules import AccessRule, rule_from_wire, rule_to_wire
+from minilog.security.scram import ScramCredential, ScramMechanism
+from minilog.security.scram_wire import credential_from_wire, mechanism_from_wire, mechanism_to_wire, verifier_of
+from minilog.v1 import records_pb2
+from minilog.versions import written_later
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+Users = Mapping[str, Mapping[ScramMechanism, ScramCredential]]
+Quotas = Mapping[str, Mapping[str, int]]
+
+
+# -- what is written
+
+
+def credential_record(user: str, credential: ScramCredential) -> records_pb2.MetadataRecord:
+    record = records_pb2.UserScramCredentialRecord(
+        user=user, mechanism=mechanism_to_wire(credential.mechanism), verifier=verifier_of(credential)
+    )
+    return records_pb2.MetadataRecord(user_scram_credential=record)
+
+
+def credential_removal(user: str, mechanism: ScramMechanism) -> records_pb2.MetadataRecord:
+    record = records_pb2.UserScramCredentialRecord(user=user, mechanism=mechanism_to_wire(mechanism))
+    return records_pb2.MetadataRecord(user_scram_credential=record)
+
+
+def rule_record(rule: AccessRule, *, removed: bool = False) -> records_pb2.MetadataRecord:
+    return records_pb2.MetadataRecord(
+        access_rule=records_pb2.AccessRuleRecord(rule=rule_to_wire(rule), removed=removed)
+    )
+
+
+def quota_record(entity: str, key: str, value: int | None) -> records_pb2.MetadataRecord:
+    """`value`: None removes it."""
+    return records_pb2.MetadataRecord(quota=records_pb2.QuotaRecord(entity=entity, key=key, value=value))
+
+
+def security_records(users: Users, rules: Iterable[AccessRule], quotas: Quotas) -> Iterator[records_pb2.MetadataRecord]:
+    """Records that say all of it, always in the same order."""
+    for user, credentials in sorted(users.items()):
+        for _, credential in sorted(credentials.items()):
+            yield credential_record(user, credential)
+    for rule in sorted(rules, key=lambda each: each.order):
+        yield rule_record(rule)
+    for entity, values in sorted(quotas.items()):
+        for key, value in sorted(values.items()):
+            yield quota_record(entity, key, value)
+
+
+# -- what is replayed. A choice that is not known raises UnsupportedVersion: a later version wrote it.
+
+
+def apply_credential(
+    users: dict[str, Mapping[ScramMechanism, ScramCredential]], record: records_pb2.UserScramCredentialRecord
+) -> None:
+    what = f"a credential of user {record.user!r} in the metadata log"
+    try:
+        mechanism = mechanism_from_wire(record.mechanism)
+    except InvalidArgument:
+        raise written_later(what) from None
+    credentials = dict(users.get(record.user, {}))
+    if record.HasField("verifier"):
+        credentials[mechanism] = credential_from_wire(mechanism, record.verifier)
+    else:
+        credentials.pop(mechanism, None)
+    _replace(users, record.user, credentials)
+
+
+def apply_rule(rules: set[AccessRule], record: records_pb2.AccessRuleRecord) -> None:
+    try:
+        rule = rule_from_wire(record.rule)
+    except InvalidArgument:
+        raise written_later(f"an access rule of {record.rule.principal!r} in the metadata log") from None
+    if record.removed:
+        rules.discard(rule)
+    else:
+        rules.add(rule)
+
+
+def apply_quota(quotas: dict[str, Mapping[str, int]], record: records_pb2.QuotaRecord) -> None:
+    values = dict(quotas.get(record.entity, {}))
+    if record.HasField("value"):
+        values[record.key] = record.value
+    else:
+        values.pop(record.key, None)
+    _replace(quotas, record.entity, values)
+
+
+def _replace(of: dict[str, Mapping[_Key, _Value]], name: str, values: Mapping[_Key, _Value]) -> None:
+    if values:
+        of[name] = values
+    else:
+        of.pop(name, None)

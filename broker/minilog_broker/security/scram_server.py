@@ -1,0 +1,205 @@
+"""The server's side of SCRAM (RFC 5802): a proof is checked against what is kept of a password.
+
+It does not tell which names exist. A name that is not known is asked for a proof as others are: with a salt that is
+always the same for that name, after the same work, and is refused at the end with the words of a wrong password.
+That holds where
+
+- `unknown_user_secret` is one for the whole cluster, and stays: else two brokers tell two salts of an unknown user;
+- credentials have DEFAULT_ITERATIONS and SALT_BYTES, as unknown users seem to have.
+
+The states: NEW, then CHALLENGED by `first`, then ENDED by `final`; an error ends it as well.
+"""
+
+from __future__ import annotations
+
+import enum
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from minilog.security.saslprep import UnpreparedText, saslprep
+from minilog.security.scram import DEFAULT_ITERATIONS, SALT_BYTES, ScramCredential, ScramMechanism, xor
+from minilog.security.scram_messages import (
+    MAX_NONCE_CHARACTERS,
+    MIN_NONCE_CHARACTERS,
+    ScramError,
+    attributes_of,
+    check_nonce,
+    check_own_nonce,
+    decoded,
+    encoded,
+    text_of,
+    unescaped_name,
+)
+
+_MIN_SECRET_BYTES = 32
+_CLIENT = "the client"
+_WRONG: Final = "the user is not known or the password is wrong"
+
+# Of a name as SASLprep gives it; None where there is no such user, or none for this mechanism.
+FindCredential = Callable[[ScramMechanism, str], ScramCredential | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The client knows the password of `name`; `answer` goes to it, and proves that this side knows the verifier."""
+
+    name: str
+    answer: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The client is not who it says; `answer` goes to it. `reason` is for the log, and tells no more than the client
+    knows: what is typed as a name may be a password."""
+
+    reason: str
+    answer: bytes
+
+
+class ServerState(enum.Enum):
+    """Where the server's side stands; what leads from one to the next is in WAYS."""
+
+    NEW = enum.auto()
+    CHALLENGED = enum.auto()
+    ENDED = enum.auto()
+
+
+WAYS = {
+    (ServerState.NEW, ServerState.CHALLENGED): "first",
+    (ServerState.NEW, ServerState.ENDED): "first",
+    (ServerState.CHALLENGED, ServerState.ENDED): "final",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Challenge:
+    """What the last message is checked against."""
+
+    name: str
+    gs2_header: str
+    first_bare: str
+    server_first: str
+    nonce: str
+    credential: ScramCredential
+    is_known: bool
+
+
+class ScramServer:
+    """The server's side of one exchange: `first(...)`, then `final(...)`, each once.
+
+    `nonce` is random, drawn for this exchange alone. Both methods raise ScramError where a message is malformed or out
+    of order; the exchange has ended then, and so has the client's right to another try in it.
+    """
+
+    def __init__(
+        self, mechanism: ScramMechanism, find_credential: FindCredential, nonce: str, unknown_user_secret: bytes
+    ) -> None:
+        check_own_nonce(nonce)
+        if len(unknown_user_secret) < _MIN_SECRET_BYTES:
+            raise ValueError(f"the secret for unknown users has at least {_MIN_SECRET_BYTES} random bytes")
+        self.mechanism = mechanism
+        self._find_credential = find_credential
+        self._nonce = nonce
+        self._unknown_user_secret = unknown_user_secret
+        self._challenge: _Challenge | None = None
+        self._state = ServerState.NEW
+
+    def first(self, message: bytes) -> bytes:
+        """The salt and the iterations, in answer to the client's first message."""
+        self._expect(ServerState.NEW)
+        try:
+            challenge = self._challenged(message)
+        except BaseException:
+            self._state = ServerState.ENDED
+            raise
+        self._challenge, self._state = challenge, ServerState.CHALLENGED
+        return challenge.server_first.encode("utf-8")
+
+    def final(self, message: bytes) -> Accepted | Refused:
+        """Whether the client has proven who it is."""
+        self._expect(ServerState.CHALLENGED)
+        challenge, self._challenge = self._challenge, None
+        self._state = ServerState.ENDED
+        assert challenge is not None  # CHALLENGED says so
+        return self._judged(challenge, message)
+
+    def _expect(self, state: ServerState) -> None:
+        if self._state is not state:
+            raise ScramError(f"the exchange stands at {self._state.name}, not {state.name}: begin a new one")
+
+    def _challenged(self, message: bytes) -> _Challenge:
+        gs2_header, authorized, first_bare = _parts_of_first(text_of(message, _CLIENT))
+        values = attributes_of(first_bare, "nr", _CLIENT)
+        check_nonce(values["r"], MAX_NONCE_CHARACTERS, _CLIENT)
+        if len(values["r"]) < MIN_NONCE_CHARACTERS:
+            raise ScramError(f"the client's nonce has fewer than {MIN_NONCE_CHARACTERS} characters")
+        sent = unescaped_name(values["n"], _CLIENT)
+        if authorized and unescaped_name(authorized, _CLIENT) != sent:
+            raise ScramError("the client wants to act as somebody else: there is no authorization identity here")
+        name = _prepared(sent)
+        found = self._find_credential(self.mechanism, name)
+        fake = self._unknown_user(name)  # always, so that it takes as long
+        is_known = found is not None and found.mechanism is self.mechanism
+        credential = found if found is not None and is_known else fake
+        nonce = values["r"] + self._nonce
+        server_first = f"r={nonce},s={encoded(credential.salt)},i={credential.iterations}"
+        return _Challenge(name, gs2_header, first_bare, server_first, nonce, credential, is_known)
+
+    def _unknown_user(self, name: str) -> ScramCredential:
+        """What a user of this name would have, were there one: no password leads to it."""
+
+        def drawn(what: str) -> bytes:
+            content = f"{what}\0{self.mechanism}\0{name}".encode()
+            return hmac.digest(self._unknown_user_secret, content, self.mechanism.hash_name)
+
+        return ScramCredential(
+            self.mechanism, drawn("salt")[:SALT_BYTES], DEFAULT_ITERATIONS, drawn("stored key"), drawn("server key")
+        )
+
+    def _judged(self, challenge: _Challenge, message: bytes) -> Accepted | Refused:
+        without_proof, comma, proof_text = text_of(message, _CLIENT).rpartition(",p=")
+        if not comma:
+            raise ScramError("the client sent a message without a proof")
+        values = attributes_of(without_proof, "cr", _CLIENT)
+        header_is_ours = _equal(values["c"], encoded(challenge.gs2_header.encode("utf-8")))
+        nonce_is_ours = _equal(values["r"], challenge.nonce)
+        proof = decoded(proof_text, _CLIENT)
+        if len(proof) != self.mechanism.digest_bytes:
+            raise ScramError(f"the client sent a proof of {len(proof)} bytes: {self.mechanism} has another length")
+        exchange = ",".join((challenge.first_bare, challenge.server_first, without_proof)).encode("utf-8")
+        credential = challenge.credential
+        client_key = xor(proof, self.mechanism.signature(credential.stored_key, exchange))
+        proof_is_right = hmac.compare_digest(self.mechanism.digest(client_key), credential.stored_key)
+        signature = self.mechanism.signature(credential.server_key, exchange)
+        if not header_is_ours:
+            return Refused("the channel binding was changed on the way", b"e=channel-bindings-dont-match")
+        if not nonce_is_ours:
+            return Refused("the nonce belongs to another exchange", b"e=other-error")
+        if not (proof_is_right & challenge.is_known):
+            return Refused(_WRONG, b"e=invalid-proof")
+        return Accepted(challenge.name, f"v={encoded(signature)}".encode())
+
+
+def _parts_of_first(text: str) -> tuple[str, str, str]:
+    """The GS2 header, the authorization identity as it is escaped, and what is left of the client's first message."""
+    binding, *rest = text.split(",", 2)
+    if len(rest) != 2 or (rest[0] and not rest[0].startswith("a=")):
+        raise ScramError("the client sent a first message that is none: it begins with n,,")
+    if binding.startswith("p="):
+        raise ScramError("the client demands channel binding, which gRPC has none of: use the mechanism without -PLUS")
+    if binding not in ("n", "y"):  # y: it could bind, and sees that we do not offer it
+        raise ScramError("the client sent a first message that is none: it begins with n,,")
+    return f"{binding},{rest[0]},", rest[0].removeprefix("a="), rest[1]
+
+
+def _prepared(name: str) -> str:
+    try:
+        return saslprep(name, what="the user name", stored=False)
+    except UnpreparedText as error:
+        raise ScramError(f"the client sent a user name that is none: {error}") from None
+
+
+def _equal(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode("utf-8"), other.encode("utf-8"))

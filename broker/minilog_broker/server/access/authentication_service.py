@@ -1,0 +1,116 @@
+"""AuthenticationService: a SASL exchange in, a session out.
+
+What it refuses it refuses with one sentence for all reasons, and after a pause that grows with the failures of that
+host (attempts.py): who guesses learns nothing and waits. The reason goes to the audit log. A broker that has not
+replayed the metadata yet knows few users: it says that it is starting, and another one is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol
+
+from minilog.errors import AuthenticationFailed, BrokerNotAvailable, MinilogError, wire_error
+from minilog.security.protocols import MAX_CONTENT_BYTES
+from minilog.v1 import authentication_pb2, authentication_pb2_grpc
+from minilog_broker.security.audit import AuditEvent, Decision
+from minilog_broker.security.principal import ANONYMOUS, Principal
+from minilog_broker.server.access.attempts import Attempts
+from minilog_broker.server.access.gate import Audit
+from minilog_broker.server.access.sessions import Sessions
+from minilog_broker.server.runtime.timer import now_ms
+from minilog_broker.server.runtime.traffic import ClientStream
+
+EXCHANGE_S = 5.0  # from its place to its answer; and so long for a place
+_REFUSED = "authentication failed: see the user's name and password, or the token"
+_STARTING = "this broker is starting, and does not know all users yet: ask another one, or again"
+
+
+class ServerMechanism(Protocol):
+    """The broker's side of one exchange."""
+
+    def respond(self, content: bytes) -> bytes:
+        """The answer to a client's message. Raises AuthenticationFailed."""
+
+    @property
+    def principal(self) -> Principal | None:
+        """Who it is, once that is known for certain."""
+
+    @property
+    def lifetime_ms(self) -> float | None:
+        """For how long that is known; None: as the broker is configured."""
+
+
+Begin = Callable[[str], ServerMechanism]
+"""An exchange of a mechanism by its name. Raises AuthenticationFailed where it is none that is taken here."""
+
+
+class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceServicer):
+    """See the module's text."""
+
+    def __init__(
+        self,
+        begin: Begin,
+        sessions: Sessions,
+        lifetime_ms: float,
+        audit: Audit,
+        knows_all: Callable[[], bool],
+    ) -> None:
+        self._begin = begin
+        self._sessions = sessions
+        self._lifetime_ms = lifetime_ms
+        self._audit = audit
+        self._knows_all = knows_all
+        self._attempts = Attempts()
+
+    async def Authenticate(  # type: ignore[override]  # noqa: N802
+        self, request_iterator: AsyncIterator[authentication_pb2.AuthenticateRequest], context: ClientStream
+    ) -> None:
+        host = context.caller.host
+        knew_all = self._knows_all()
+        async with asyncio.timeout(EXCHANGE_S):
+            await self._attempts.begin(host)
+        try:
+            async with asyncio.timeout(EXCHANGE_S):
+                await self._converse(request_iterator, context, host)
+        except BaseException as error:
+            pause_s = self._attempts.failed(host)
+            if not isinstance(error, AuthenticationFailed | TimeoutError):
+                raise  # the client is gone
+            self._tell(host, ANONYMOUS, Decision.DENIED, str(error) or "the exchange was not ended in time")
+            await asyncio.sleep(pause_s)
+            refusal = AuthenticationFailed(_REFUSED) if knew_all else BrokerNotAvailable(_STARTING)
+            async with asyncio.timeout(EXCHANGE_S):  # who takes no answer is cut
+                await context.write(_refusal(refusal))
+        else:
+            self._attempts.succeeded(host)
+
+    async def _converse(
+        self,
+        incoming: AsyncIterator[authentication_pb2.AuthenticateRequest],
+        context: ClientStream,
+        host: str,
+    ) -> None:
+        mechanism: ServerMechanism | None = None
+        async for request in incoming:
+            if len(request.content) > MAX_CONTENT_BYTES:
+                raise AuthenticationFailed(f"a message of {len(request.content)} bytes came")
+            if mechanism is None:
+                mechanism = self._begin(request.mechanism)
+            answer = authentication_pb2.AuthenticateResponse(content=mechanism.respond(request.content))
+            if (principal := mechanism.principal) is not None:
+                lifetime_ms = min(self._lifetime_ms, mechanism.lifetime_ms or self._lifetime_ms)
+                answer.session = self._sessions.begin(principal, host, now_ms(), lifetime_ms)
+                answer.lifetime_ms = int(lifetime_ms)
+                self._tell(host, principal, Decision.ALLOWED, f"{request.mechanism or 'the mechanism'} proves it")
+            await context.write(answer)
+            if principal is not None:
+                return
+
+    def _tell(self, host: str, principal: Principal, decision: Decision, reason: str) -> None:
+        self._audit(AuditEvent(str(principal), host, "Authenticate", "", "", decision, reason))
+
+
+def _refusal(error: MinilogError) -> authentication_pb2.AuthenticateResponse:
+    return authentication_pb2.AuthenticateResponse(error=wire_error(error))

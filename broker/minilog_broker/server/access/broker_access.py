@@ -1,0 +1,146 @@
+"""Security of one broker: its listeners with their gates, sessions, and the rules as the metadata says them now.
+
+    security.protocol=PLAINTEXT      one listener, in the clear: everybody may do everything
+    SSL, SASL_SSL                    clients' listener, where rules count (what no rule allows is refused), and another
+                                     one for brokers: mutual TLS
+
+Brokers may have a listener of their own also where that of clients is in the clear. Until the metadata is replayed
+there are no rules and no users but those of the configuration: nobody else comes in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from minilog.security.channel_security import read_pem
+from minilog.security.protocols import OAUTHBEARER, SecurityProtocol
+from minilog.v1 import authentication_pb2_grpc
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.security.audit import WINDOW_MS, AuditEvent, AuditLog, to_structlog
+from minilog_broker.security.authorizer import Authorizer
+from minilog_broker.security.principal import USER
+from minilog_broker.server.access.authentication_service import AuthenticationService, ServerMechanism
+from minilog_broker.server.access.client_gate import ClientGate
+from minilog_broker.server.access.gate import OpenGate, PeerGate
+from minilog_broker.server.access.scram_exchange import ScramUsers
+from minilog_broker.server.access.server_credentials import ServerFiles
+from minilog_broker.server.access.sessions import Sessions
+from minilog_broker.server.config import BrokerConfig, BrokerOptions, parse_address
+from minilog_broker.server.runtime.port import Listener, Service
+
+if TYPE_CHECKING:
+    from minilog_broker.server.access.bearer_exchange import BearerTokens
+
+_LOOK_S = 1.0
+_LOOKS_A_FLUSH = WINDOW_MS // 1000
+
+
+class BrokerAccess:
+    """See the module's text. `knows_all`: whether the metadata is replayed. Raises InvalidConfig where a file is
+    missing."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        image: MetadataImage,
+        wall_us: Callable[[], int],
+        knows_all: Callable[[], bool],
+    ) -> None:
+        config = options.config
+        self._knows_all = knows_all
+        self._wall_us = wall_us
+        self._audit_log = AuditLog(to_structlog())
+        self._changed = asyncio.Event()
+        self._options = options
+        self._image = image
+        self._super_users = frozenset(config.super_users)
+        self._protocol = SecurityProtocol(config.security_protocol)
+        self._users = ScramUsers(image, config.sasl_scram_users_file, _common_secret(config))
+        self._tokens = _tokens(config, wall_us)
+        is_sasl = self._protocol is SecurityProtocol.SASL_SSL
+        self._sessions = Sessions(secrets.token_bytes) if is_sasl else None
+        self._rules = Authorizer(image.access_rules, self._super_users)
+        is_open = self._protocol is SecurityProtocol.PLAINTEXT
+        self._gate = None if is_open else ClientGate(image, lambda: self._rules, self._sessions, self._audit)
+
+    def client_listener(self) -> Listener:
+        """That of clients; of brokers too, where they have none of their own."""
+        options, config = self._options, self._options.config
+        address = (options.host, options.port)
+        if self._gate is None:
+            return Listener(address, OpenGate())
+        truststore = config.ssl_truststore_location if self._protocol is SecurityProtocol.SSL else ""
+        files = ServerFiles(config.ssl_keystore_location, truststore)
+        return Listener(address, self._gate, files.credentials())
+
+    def peer_listener(self) -> Listener | None:
+        """That of brokers alone, if there is one."""
+        config = self._options.config
+        if config.inter_broker_listen is None:
+            return None
+        files = ServerFiles(config.inter_broker_ssl_keystore_location, config.inter_broker_ssl_truststore_location)
+        gate = PeerGate(config.cluster_name, self._image, self._audit)
+        return Listener(parse_address(config.inter_broker_listen), gate, files.credentials())
+
+    def services(self) -> tuple[Service, ...]:
+        """What clients ask before they ask for anything else."""
+        if self._sessions is None:
+            return ()
+        lifetime_ms = float(self._options.config.connections_max_reauth_ms)
+        service = AuthenticationService(self._begin, self._sessions, lifetime_ms, self._audit, self._knows_all)
+        return ((authentication_pb2_grpc.add_AuthenticationServiceServicer_to_server, service),)
+
+    def _begin(self, mechanism: str) -> ServerMechanism:
+        if mechanism == OAUTHBEARER and self._tokens is not None:
+            return self._tokens.begin()
+        return self._users.begin(mechanism)
+
+    def changed(self) -> None:
+        """Users or rules of the image are others."""
+        if self._gate is None:
+            return
+        self._rules = Authorizer(self._image.access_rules, self._super_users)
+        self._changed.set()
+        if gone := self._users.take_changed():
+            self._gate.users_changed(lambda principal: principal.kind == USER and principal.name in gone)
+
+    async def watch(self) -> None:
+        """Until cancelled: streams end with their sessions, and what the audit log left out is told."""
+        looks = 0
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await self._changed.wait()
+            looks += 1
+            if self._gate is not None:
+                if self._changed.is_set():
+                    self._changed.clear()
+                    await self._gate.rules_changed()
+                self._gate.end_streams_of_ended_sessions()
+            if looks % _LOOKS_A_FLUSH == 0:
+                self._audit_log.flush(self._wall_us() // 1000)
+
+    def close(self) -> None:
+        """Tell what the audit log left out."""
+        self._audit_log.close(self._wall_us() // 1000)
+
+    def _audit(self, event: AuditEvent) -> None:
+        self._audit_log.record(event, self._wall_us() // 1000)
+
+
+def _common_secret(config: BrokerConfig) -> bytes:
+    """What all brokers of a cluster have, and no client: the authority that they know each other by."""
+    file = config.inter_broker_ssl_truststore_location
+    return config.cluster_name.encode() + (read_pem(file, "inter.broker.ssl.truststore.location") if file else b"")
+
+
+def _tokens(config: BrokerConfig, wall_us: Callable[[], int]) -> BearerTokens | None:
+    if not config.sasl_oauthbearer_jwks_file:
+        return None
+    from minilog_broker.server.access.bearer_exchange import BearerTokens  # loads cryptography: where it is wanted
+
+    return BearerTokens(config, wall_us)

@@ -1,0 +1,116 @@
+"""Who makes a call, as services are handed it: in the place of gRPC's context by unary calls, as `caller` by streams.
+
+A caller remembers what it was allowed. When rules change, it is asked for again for all of that: a stream whose caller
+may not do any more what it was allowed is ended (gate.py).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from minilog.errors import AuthorizationFailed, MinilogError
+from minilog_broker.security.access import Operation, ResourceKind
+from minilog_broker.security.principal import ANONYMOUS, Principal
+
+# A stream has no more positions. What is not remembered is asked for each time, and a change of rules ends the stream.
+_MOST_REMEMBERED, _LONGEST_NAME = 10_000, 255
+Question = tuple[Operation, ResourceKind, str]
+
+
+class Rules(Protocol):
+    """The rules as they are when they are asked."""
+
+    def is_allowed(
+        self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, name: str
+    ) -> bool: ...
+
+    def is_allowed_any(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind) -> bool: ...
+
+    def denied(self, caller: Caller, operation: Operation, kind: ResourceKind, name: str, reason: str) -> None:
+        """It was asked for, and is not allowed."""
+
+    def charge_ms(self, principal: Principal, key: str, amount: float) -> float:
+        """Count it against a quota; how long the next answer waits."""
+
+    def quota(self, principal: Principal, key: str) -> int | None:
+        """None: there is none."""
+
+
+class Caller:
+    """One who calls; `rules` are those of now, whenever they are asked."""
+
+    def __init__(self, principal: Principal, host: str, path: str, rules: Rules) -> None:
+        self.principal = principal
+        self.path = path
+        self.host = host
+        self._rules = rules
+        self._allowed: set[Question] = set()
+        self._has_more = False  # it was allowed what is not remembered
+
+    def may(self, operation: Operation, kind: ResourceKind, name: str) -> bool:
+        """Whether it is allowed."""
+        question = (operation, kind, name)
+        if question in self._allowed:
+            return True
+        if not self._rules.is_allowed(self.principal, self.host, *question):
+            return False
+        if len(self._allowed) >= _MOST_REMEMBERED or len(name) > _LONGEST_NAME:
+            self._has_more = True
+        else:
+            self._allowed.add(question)
+        return True
+
+    def may_any(self, operation: Operation, kind: ResourceKind) -> bool:
+        """Whether there is any name of which it is allowed."""
+        return self._rules.is_allowed_any(self.principal, self.host, operation, kind)
+
+    def refusal(self, operation: Operation, kind: ResourceKind, name: str) -> MinilogError | None:
+        """None where it is allowed."""
+        if self.may(operation, kind, name):
+            return None
+        kind_name = kind.name.lower().replace("_", " ")
+        error = AuthorizationFailed(
+            f"{self.principal} is not allowed to {operation.name.lower()} {kind_name} {name!r}: an administrator may "
+            "allow it (minilog acl add)"
+        )
+        self._rules.denied(self, operation, kind, name, str(error))
+        return error
+
+    def charge_s(self, key: str, amount: float) -> float:
+        """Count so much against a quota (minilog.security.quota_keys); for how many seconds this caller waits."""
+        return self._rules.charge_ms(self.principal, key, amount) / 1000.0
+
+    def most(self, key: str) -> int | None:
+        """How much it may have at a time; None: as much as it wants."""
+        return self._rules.quota(self.principal, key)
+
+    def rules_changed(self) -> bool:
+        """The rules are others: is all that was allowed allowed still, for certain? What is not is forgotten."""
+        lost = {each for each in self._allowed if not self._rules.is_allowed(self.principal, self.host, *each)}
+        self._allowed -= lost
+        return not lost and not self._has_more
+
+
+class _NoRules:
+    """All is allowed."""
+
+    def is_allowed(self, *question: object) -> bool:
+        return True
+
+    def is_allowed_any(self, *question: object) -> bool:
+        return True
+
+    def denied(self, *told: object) -> None:
+        """Nothing is."""
+
+    def charge_ms(self, *told: object) -> float:
+        return 0.0
+
+    def quota(self, *told: object) -> int | None:
+        return None
+
+
+NO_RULES = _NoRules()
+"""Of a listener in the clear, and of brokers, for whom the table alone decides."""
+EVERYBODY = Caller(ANONYMOUS, "", "", NO_RULES)
+"""Where there are no identities: a listener in the clear."""

@@ -1,0 +1,140 @@
+"""The gate in front of all services of a listener: who calls, and whether the call may be made.
+
+    OpenGate     a listener in the clear: everybody may do everything (on loopback, or where --insecure was said)
+    PeerGate     brokers' own listener: mutual TLS, the certificate names the broker (`broker:<cluster>:<id>`)
+    ClientGate   clients' listener with TLS: a session (SASL_SSL) or the client's certificate (SSL); client_gate.py
+
+`admit` is asked when a call begins, before anything of it is read; `check` for each message, before a service sees it
+(table.py). Long streams are looked at again when rules change, and ended with their session. What is refused is told to
+the audit log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import urllib.parse
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import grpc
+
+from minilog.errors import AuthenticationFailed, AuthorizationFailed, MinilogError, ResourceExhausted, RetriableError
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.security.audit import AuditEvent, Decision
+from minilog_broker.security.principal import ANONYMOUS, Principal
+from minilog_broker.server.access.caller import EVERYBODY, NO_RULES, Caller
+from minilog_broker.server.access.table import ALSO_OF_BROKERS, ROWS, OfPeers, OpenToAll
+
+Context = Any
+"""A grpc.aio.ServicerContext."""
+
+
+Audit = Callable[[AuditEvent], None]
+
+
+class Gate(Protocol):
+    """Of one listener."""
+
+    def admit(self, path: str, context: Context) -> Caller:
+        """Who calls. Raises AuthenticationFailed, AuthorizationFailed."""
+
+    def check(self, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
+        """Whether it may ask for this; `is_first`: of a stream. Raises AuthorizationFailed."""
+
+    def shown(self, path: str, caller: Caller, answer: Any) -> None:
+        """Take out of an answer what the caller may not see."""
+
+    def stream(self, caller: Caller) -> contextlib.AbstractContextManager[None]:
+        """While a stream of this caller is open; on its task. Raises AuthenticationFailed or AuthorizationFailed in the
+        place of the cancellation by which the gate has ended it."""
+
+
+class OpenGate:
+    """Everybody may do everything."""
+
+    def admit(self, path: str, context: Context) -> Caller:
+        return EVERYBODY
+
+    def check(self, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
+        """Nothing is refused."""
+
+    def shown(self, path: str, caller: Caller, answer: Any) -> None:
+        """All of it."""
+
+    def stream(self, caller: Caller) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+class PeerGate:
+    """Only brokers of this cluster, and each in its own name."""
+
+    def __init__(self, cluster_name: str, image: MetadataImage, audit: Audit) -> None:
+        self._cluster_name = cluster_name
+        self._image = image
+        self._audit = audit
+
+    def admit(self, path: str, context: Context) -> Caller:
+        try:
+            return self._admitted(path, context)
+        except MinilogError as error:
+            self._audit(refused_call(path, host_of(context), str(ANONYMOUS), error))
+            raise
+
+    def _admitted(self, path: str, context: Context) -> Caller:
+        name = common_name(context)
+        principal = Principal.of_broker_name(name) if name is not None else None
+        if principal is None or principal.cluster != self._cluster_name:
+            raise AuthenticationFailed(
+                f"this listener is for brokers of {self._cluster_name!r}, and the certificate is that of "
+                f"{name or 'nobody'!r}"
+            )
+        if not isinstance(ROWS.get(path), OfPeers | OpenToAll) and path not in ALSO_OF_BROKERS:
+            raise AuthorizationFailed(f"{path} is not for brokers: clients have a listener of their own")
+        return Caller(principal, host_of(context), path, NO_RULES)
+
+    def check(self, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
+        row = ROWS[path]
+        if not isinstance(row, OfPeers):
+            return
+        sender = row.sender(request, self._image)
+        if sender is None or sender == caller.principal.broker_id or (row.first_only and not is_first and sender == 0):
+            return
+        error = AuthorizationFailed(f"{caller.principal} speaks in the name of broker {sender} ({path})")
+        self._audit(refused_call(path, caller.host, str(caller.principal), error))
+        raise error
+
+    def shown(self, path: str, caller: Caller, answer: Any) -> None:
+        """All of it."""
+
+    def stream(self, caller: Caller) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+def common_name(context: Context) -> str | None:
+    """Of the certificate that the other side has shown, where it was asked for one and it is believed."""
+    names = context.auth_context().get("x509_common_name")
+    return None if not names else str(names[0].decode(errors="replace"))
+
+
+def host_of(context: Context) -> str:
+    """The address that a call comes from, as rules have it: of `ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`."""
+    _, _, address = str(context.peer()).partition(":")
+    host = urllib.parse.unquote(address.rpartition(":")[0]).strip("[]")
+    return host.removeprefix("::ffff:")
+
+
+def refused_call(path: str, host: str, principal: str, error: MinilogError) -> AuditEvent:
+    """For the audit log: a call that is not answered at all."""
+    return AuditEvent(principal, host, path, "", "", Decision.DENIED, str(error))
+
+
+def status_of(error: MinilogError) -> grpc.StatusCode:
+    """How gRPC tells a refusal."""
+    match error:
+        case AuthenticationFailed():
+            return grpc.StatusCode.UNAUTHENTICATED
+        case ResourceExhausted():
+            return grpc.StatusCode.RESOURCE_EXHAUSTED
+        case RetriableError():
+            return grpc.StatusCode.UNAVAILABLE
+    return grpc.StatusCode.PERMISSION_DENIED

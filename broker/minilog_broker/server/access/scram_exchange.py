@@ -1,0 +1,122 @@
+"""SCRAM on a broker: users of the metadata, and those of a file that are known without it (the first administrators).
+
+The file has one JSON object a line: name, mechanism, iterations, and salt, stored_key, server_key in base64
+(`minilog user verifier` makes one). It counts before the metadata: whoever may write it owns the broker anyway.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import pathlib
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+
+from minilog.errors import AuthenticationFailed, InvalidConfig
+from minilog.security.scram import ScramCredential, ScramMechanism
+from minilog.security.scram_messages import ScramError
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.security.principal import USER, Principal
+from minilog_broker.security.scram_server import Accepted, FindCredential, ScramServer
+from minilog_broker.server.access.authentication_service import ServerMechanism
+
+Credentials = Mapping[tuple[str, ScramMechanism], ScramCredential]
+
+
+class ScramUsers:
+    """Whom this broker believes a password. `common_secret`: what all brokers have and no client. Raises InvalidConfig
+    where the file is not right."""
+
+    def __init__(self, image: MetadataImage, file: str, common_secret: bytes = b"") -> None:
+        self._image = image
+        content = _read(file) if file else b""
+        self._of_file: Credentials = dict(_parsed(content, file))
+        # The same on all brokers, and after a restart: else two of them tell two salts of an unknown user.
+        self._unknown_user_secret = hashlib.sha256(b"users that are not known" + common_secret + content).digest()
+        self._known = dict(image.users)
+
+    def begin(self, mechanism: str) -> ServerMechanism:
+        """An exchange. Raises AuthenticationFailed."""
+        if mechanism not in tuple(ScramMechanism):
+            raise AuthenticationFailed(f"the mechanism {mechanism[:40]!a} is not taken here")
+        return _Exchange(ScramMechanism(mechanism), self._find, self._unknown_user_secret)
+
+    def _find(self, mechanism: ScramMechanism, name: str) -> ScramCredential | None:
+        return self._of_file.get((name, mechanism)) or self._image.users.get(name, {}).get(mechanism)
+
+    def take_changed(self) -> frozenset[str]:
+        """Users whose credentials are others than at the last call, or are no more."""
+        former, self._known = self._known, dict(self._image.users)
+        return frozenset(name for name, each in former.items() if self._known.get(name) != each)
+
+
+class _Exchange:
+    """One exchange of SCRAM as AuthenticationService drives it."""
+
+    lifetime_ms = None
+
+    def __init__(self, mechanism: ScramMechanism, find: FindCredential, unknown_user_secret: bytes) -> None:
+        self._mechanism = mechanism
+        self._find = find
+        self._server = ScramServer(mechanism, self._found, secrets.token_urlsafe(24), unknown_user_secret)
+        self._credential: ScramCredential | None = None
+        self._challenged = False
+        self.principal: Principal | None = None
+
+    def _found(self, mechanism: ScramMechanism, name: str) -> ScramCredential | None:
+        self._credential = self._find(mechanism, name)
+        return self._credential
+
+    def respond(self, content: bytes) -> bytes:
+        try:
+            if not self._challenged:
+                self._challenged = True
+                return self._server.first(content)
+            judged = self._server.final(content)
+        except ScramError as error:
+            raise AuthenticationFailed(str(error)) from None
+        if not isinstance(judged, Accepted):
+            raise AuthenticationFailed(judged.reason)
+        if self._find(self._mechanism, judged.name) != self._credential:
+            raise AuthenticationFailed("the user was deleted, or got another password, meanwhile")
+        self.principal = Principal(USER, judged.name)
+        return judged.answer
+
+
+def _read(file: str) -> bytes:
+    path = pathlib.Path(file)
+    try:
+        mode = path.stat().st_mode
+        content = path.read_bytes()
+    except OSError as error:
+        raise InvalidConfig(f"sasl.scram.users.file={file} cannot be read: {error.strerror}") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InvalidConfig(f"sasl.scram.users.file={file} is not its owner's alone: chmod 600 {file}")
+    return content
+
+
+def _parsed(content: bytes, file: str) -> Iterator[tuple[tuple[str, ScramMechanism], ScramCredential]]:
+    for number, line in enumerate(content.splitlines(), start=1):
+        if line.strip():
+            try:
+                told = json.loads(line)
+                mechanism = ScramMechanism(told["mechanism"])
+                keys = {each: base64.b64decode(told[each], validate=True) for each in _KEYS}
+                credential = ScramCredential(mechanism, iterations=int(told["iterations"]), **keys)
+                if {len(keys["stored_key"]), len(keys["server_key"])} != {mechanism.digest_bytes}:
+                    raise ValueError("a key has another length")
+                yield (str(told["name"]), mechanism), credential
+            except (ValueError, KeyError, TypeError) as error:
+                raise InvalidConfig(f"sasl.scram.users.file={file}: line {number} is no verifier ({error!r})") from None
+
+
+_KEYS = ("salt", "stored_key", "server_key")
+
+
+def verifier_line(name: str, credential: ScramCredential) -> str:
+    """A line of such a file."""
+    keys = {each: base64.b64encode(getattr(credential, each)).decode() for each in _KEYS}
+    told = {"name": name, "mechanism": str(credential.mechanism), "iterations": credential.iterations, **keys}
+    return json.dumps(told) + "\n"

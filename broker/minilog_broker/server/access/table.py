@@ -1,0 +1,231 @@
+"""Every call that a broker answers, and what it takes to make it: the one table of authorization.
+
+    OfPeers      brokers alone, on their own listener; the broker that the message names as its sender is the one of the
+                 certificate
+    Asked        the operation on each of the names in the request; on the cluster where it names none
+    AllOf        several of those
+    InService    the service asks, for each entry of a message (Caller.refusal)
+    OpenToAll    what comes before anybody is known
+
+A call without a row is refused, and a test fails for it. The operations are Kafka's for the same calls. Where a request
+is refused, all of it is: nothing is half done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from minilog.errors import UnknownTopicId
+from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME
+from minilog.partition_key import PartitionKey
+from minilog.security.access_rules import CLUSTER_NAME
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.security.access import Operation, ResourceKind
+
+_PACKAGE = "minilog.v1"
+Names = Callable[[Any, MetadataImage], Iterable[str]]
+Sender = Callable[[Any, MetadataImage], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class OfPeers:
+    """`sender`: the broker that a message names as its own, None where it names none. `first_only`: of a stream the
+    first message names it, and later ones may leave it out."""
+
+    sender: Sender
+    first_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One operation on resources of one kind. `by_id`: the request names them by ids, which tell nobody their names."""
+
+    operation: Operation
+    kind: ResourceKind
+    names: Names
+    by_id: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """Several of them, each."""
+
+    parts: tuple[Asked, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InService:
+    """The service asks for each name."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenToAll:
+    """Nobody is asked who he is."""
+
+
+Row = OfPeers | Asked | AllOf | InService | OpenToAll
+
+
+def _names(*fields: str) -> Names:
+    """A text field, or those of a repeated message: `topics.name`."""
+
+    def of(request: Any, image: MetadataImage) -> Iterable[str]:
+        for path in fields:
+            field, _, inner = path.partition(".")
+            found = getattr(request, field)
+            if inner:
+                yield from (getattr(each, inner) for each in found)
+            else:
+                yield found
+
+    return of
+
+
+def _the_cluster(request: Any, image: MetadataImage) -> Iterable[str]:
+    return (CLUSTER_NAME,)
+
+
+def topic_name(image: MetadataImage, topic_id: bytes) -> str | None:
+    """None for a topic that is not there: the service says so."""
+    topic = image.topics.get(topic_id)
+    return None if topic is None else topic.name
+
+
+def _topics_of(field: str) -> Names:
+    """By the partition ids of the entries in `field`, or the partition ids themselves. Raises UnknownTopicId for a
+    topic that is not known here: whose it is cannot be asked."""
+
+    def of(request: Any, image: MetadataImage) -> Iterable[str]:
+        for topic_id in {getattr(each, "partition_id", each).topic_id for each in getattr(request, field)}:
+            name = topic_name(image, topic_id)
+            if name is None:
+                raise unknown_topic(topic_id)
+            yield name
+
+    return of
+
+
+def unknown_topic(topic_id: bytes) -> UnknownTopicId:
+    """Of one that is not there, or that the caller may not know to be there."""
+    return UnknownTopicId(f"no topic has the id {topic_id.hex()}: it was deleted, or is not known here yet")
+
+
+def _field(name: str) -> Sender:
+    return lambda request, image: int(getattr(request, name))
+
+
+def _nobody(request: Any, image: MetadataImage) -> int | None:
+    return None
+
+
+def _coordinator(request: Any, image: MetadataImage) -> int | None:
+    """Markers come from who leads the partition of `__transactions`; where this image knows none, the epochs that
+    marker_checks compares decide."""
+    topic_id = image.topic_ids.get(TRANSACTIONS_TOPIC_NAME)
+    state = None if topic_id is None else image.partitions.get(PartitionKey(topic_id, request.coordinator_partition))
+    return None if state is None or state.leader_epoch != request.coordinator_epoch else state.leader_id
+
+
+def _transaction_of_commit(request: Any, image: MetadataImage) -> Iterable[str]:
+    return (request.transaction.transactional_id,) if request.HasField("transaction") else ()
+
+
+def _peers(field: str) -> OfPeers:
+    return OfPeers(_field(field))
+
+
+def _asked(operation: Operation, kind: ResourceKind, names: Names = _the_cluster) -> Asked:
+    return Asked(operation, kind, names)
+
+
+def _asked_by_id(operation: Operation, field: str) -> Asked:
+    return Asked(operation, ResourceKind.TOPIC, _topics_of(field), by_id=True)
+
+
+_O, _K = Operation, ResourceKind
+_OF_CLUSTER = _K.CLUSTER
+_WRITES_TRANSACTION = _asked(_O.WRITE, _K.TRANSACTIONAL_ID, _names("transactional_id"))
+_READS_CLUSTER = _asked(_O.DESCRIBE, _OF_CLUSTER)
+_ALTERS_CLUSTER = _asked(_O.ALTER, _OF_CLUSTER)
+
+_SERVICES: Mapping[str, Mapping[str, Row]] = {
+    "AuthenticationService": {"Authenticate": OpenToAll()},
+    "DataService": {
+        "Produce": InService(),
+        "Fetch": InService(),
+        "DeleteRecords": _asked_by_id(_O.DELETE, "entries"),
+    },
+    "MetadataService": {
+        "GetMetadata": InService(),
+        "ListOffsets": _asked_by_id(_O.DESCRIBE, "entries"),
+        "InitProducerId": InService(),
+    },
+    "TransactionService": {
+        "Enlist": _WRITES_TRANSACTION,
+        "RegisterPartitions": OfPeers(_nobody),
+        "KeepAlive": _WRITES_TRANSACTION,
+        "EndTransaction": _WRITES_TRANSACTION,
+        "AbortAttempt": _WRITES_TRANSACTION,
+        "ListTransactions": _READS_CLUSTER,
+        "DescribeTransaction": _asked(_O.DESCRIBE, _K.TRANSACTIONAL_ID, _names("transactional_id")),
+        "AbortTransaction": _WRITES_TRANSACTION,
+        "ForgetTransaction": _asked(_O.DELETE, _K.TRANSACTIONAL_ID, _names("transactional_id")),
+    },
+    "MarkerService": {"WriteMarkers": OfPeers(_coordinator)},
+    "GroupService": {
+        "CommitOffsets": AllOf(
+            (
+                _asked(_O.READ, _K.GROUP, _names("group_id")),
+                _asked_by_id(_O.READ, "offsets"),
+                _asked(_O.WRITE, _K.TRANSACTIONAL_ID, _transaction_of_commit),
+            )
+        ),
+        "FetchOffsets": _asked(_O.DESCRIBE, _K.GROUP, _names("group_id")),
+        "ListGroups": _READS_CLUSTER,
+        "DescribeGroup": _asked(_O.DESCRIBE, _K.GROUP, _names("group_id")),
+        "DeleteGroup": _asked(_O.DELETE, _K.GROUP, _names("group_id")),
+    },
+    "AdminService": {
+        "CreateTopics": _asked(_O.CREATE, _K.TOPIC, _names("topics.name")),
+        "DeleteTopics": _asked(_O.DELETE, _K.TOPIC, _names("topics.name")),
+        "AlterTopics": _asked(_O.ALTER, _K.TOPIC, _names("topics.name")),
+        "ElectLeaders": _ALTERS_CLUSTER,
+        "AlterPartitionReassignments": _ALTERS_CLUSTER,
+        "ReplaceVoter": _ALTERS_CLUSTER,
+        "UpgradeLevel": _ALTERS_CLUSTER,
+    },
+    "SecurityService": {
+        "AlterUsers": _ALTERS_CLUSTER,
+        "DescribeUsers": _READS_CLUSTER,
+        "CreateAccessRules": _ALTERS_CLUSTER,
+        "DeleteAccessRules": _ALTERS_CLUSTER,
+        "DescribeAccessRules": _READS_CLUSTER,
+        "AlterQuotas": _asked(_O.ALTER_CONFIGS, _OF_CLUSTER),
+        "DescribeQuotas": _asked(_O.DESCRIBE_CONFIGS, _OF_CLUSTER),
+    },
+    "PeerService": {
+        "Register": _peers("broker_id"),
+        "Heartbeat": _peers("broker_id"),
+        "Replicate": OfPeers(_field("broker_id"), first_only=True),
+        "ProposeInSyncReplicas": _peers("broker_id"),
+        "AllocateProducerIds": _peers("broker_id"),
+        "CreateInternalTopic": _peers("broker_id"),
+        "Vote": _peers("candidate_id"),
+        "BeginQuorumEpoch": _peers("leader_id"),
+        "FetchSnapshot": _peers("broker_id"),
+    },
+}
+
+ROWS: Mapping[str, Row] = {
+    **{f"/{_PACKAGE}.{service}/{method}": row for service, rows in _SERVICES.items() for method, row in rows.items()},
+    **{f"/grpc.health.v1.Health/{method}": OpenToAll() for method in ("Check", "List", "Watch")},
+}
+SHOWN: Mapping[str, str] = {
+    f"/{_PACKAGE}.GroupService/FetchOffsets": "offsets",
+    f"/{_PACKAGE}.GroupService/DescribeGroup": "offsets",
+}
+"""Of which answers the caller sees those entries alone whose topics he may describe, and in which field they are."""
+ALSO_OF_BROKERS = frozenset((f"/{_PACKAGE}.MetadataService/ListOffsets",))
+"""What brokers ask of each other, too: the coordinator of a group asks leaders for the ends of their logs."""

@@ -1,0 +1,146 @@
+"""The HTTP listener of one broker, on its own event loop: uvicorn's protocol, bounded from outside.
+
+    connections                at most MAX_CONNECTIONS; one more is closed at once
+    a connection               one request, and LIFE_S from its first to its last byte: who sends or reads slowly is cut
+    a request's line, headers  at most MAX_HEAD_BYTES, else 400; bodies are not read
+
+uvicorn's Server is not used: it takes the signals of the process, polls ten times a second, and waits for a request
+that never comes for as long as its sender likes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+
+import structlog
+from starlette.types import ASGIApp
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from minilog_broker.failure import CommandFailed
+
+MAX_CONNECTIONS = 32  # some scrapers, and probes that look every second
+MAX_HEAD_BYTES = 8 << 10
+LIFE_S = 10.0  # Prometheus gives a scrape 10 s
+BACKLOG = 64
+
+logger = structlog.get_logger()
+
+
+class _ToStructlog(logging.Handler):
+    """What uvicorn says: a request that is none is its sender's matter, an exception of ours is not."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        said, of = record.getMessage(), record.exc_info
+        if record.levelno >= logging.ERROR:
+            logger.error("an HTTP request failed", message=said, exc_info=of)
+        else:
+            logger.debug("http", message=said)
+
+
+def _route_logs() -> None:
+    for name in ("uvicorn.error", "uvicorn.access"):
+        log = logging.getLogger(name)
+        log.propagate, log.handlers = False, [_ToStructlog()] if name == "uvicorn.error" else []
+
+
+class HttpListener:
+    """See the module's text. Bound when it is made: CommandFailed where it cannot be."""
+
+    def __init__(self, host: str, port: int, app: ASGIApp) -> None:
+        self._socket = _bound(host, port)
+        self._state = ServerState()
+        self._state.tasks = _Tasks()
+        self._state.default_headers = [(b"connection", b"close"), (b"x-content-type-options", b"nosniff")]
+        _route_logs()
+        self._config = Config(
+            app, lifespan="off", ws="none", http="h11", log_config=None, h11_max_incomplete_event_size=MAX_HEAD_BYTES
+        )
+        self._config.load()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Accept connections."""
+        loop = asyncio.get_running_loop()
+        config, state = self._config, self._state
+        make = lambda: _BoundedProtocol(config, state, {}, _loop=loop)  # noqa: E731
+        self._server = await loop.create_server(make, sock=self._socket, backlog=BACKLOG)
+
+    async def stop(self) -> None:
+        """Cut what is open: whoever asked is told nothing more."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        tasks = list(self._state.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._socket.close()
+
+
+class _Tasks(set["asyncio.Task[None]"]):
+    """Of requests. An error in one is told here: left to the loop, it would end the broker."""
+
+    def add(self, task: asyncio.Task[None]) -> None:
+        super().add(task)
+        task.add_done_callback(_tell_failure)
+
+
+def _tell_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("an HTTP request failed", exc_info=error)
+
+
+class _BoundedProtocol(H11Protocol):
+    """One connection."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        if len(self.connections) >= MAX_CONNECTIONS:
+            transport.abort()
+            return
+        super().connection_made(transport)
+        self._deadline = self.loop.call_later(LIFE_S, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if self._deadline is None:  # it was refused
+            return
+        try:
+            super().data_received(data)
+        except Exception as error:  # left to the loop, what somebody sent to HTTP would end the broker
+            logger.error("an HTTP request failed", exc_info=error)
+            self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            super().connection_lost(exc)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket of the address alone: a port that is taken is an error, not shared."""
+    name = host.strip("[]")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound: socket.socket = socket.socket(family, kind, protocol)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            bound.bind(address)
+            bound.setblocking(False)
+        except OSError:
+            bound.close()
+            raise
+    except OSError as error:
+        raise CommandFailed(
+            f"--http cannot listen on {host}:{port} ({error.strerror}): stop what listens there, or choose another port"
+        ) from None
+    return bound

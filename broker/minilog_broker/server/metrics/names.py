@@ -1,0 +1,151 @@
+"""All metrics of a broker: name, type, meaning, labels. Code takes them from here, and so do the dashboard's tests.
+
+Names are Prometheus' (units last, counters end in _total), words Kafka's where it has one. Every label is bounded:
+kinds of calls are ours, groups are at most MAX_GROUPS, topics are those that a scrape asks for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+MAX_GROUPS = 100  # of which the lag is told; the first by name
+MAX_TOPICS = 20  # of one scrape, with `?topics=`
+MAX_TOPIC_PARTITIONS = 1_000  # of one scrape, led here
+
+
+class MetricType(Enum):
+    """As Prometheus has them."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One name. `buckets`: the upper bounds of a histogram."""
+
+    name: str
+    type: MetricType
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+def _gauge(name: str, help_: str, *labels: str) -> Metric:
+    return Metric(f"minilog_{name}", MetricType.GAUGE, help_, labels)
+
+
+def _counter(name: str, help_: str, *labels: str) -> Metric:
+    assert name.endswith("_total")
+    return Metric(f"minilog_{name}", MetricType.COUNTER, help_, labels)
+
+
+def _histogram(name: str, help_: str, buckets: tuple[float, ...], *labels: str) -> Metric:
+    return Metric(f"minilog_{name}", MetricType.HISTOGRAM, help_, labels, buckets)
+
+
+_LATENCIES_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_DELAYS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+# This broker, and its place in the cluster
+BROKER_INFO = _gauge("broker_info", "1; who this is", "broker_id", "cluster_id", "version")
+BROKER_READY = _gauge("broker_ready", "1 while /readyz says 200")
+BROKER_FENCED = _gauge("broker_fenced", "1 while the controller does not count on this broker, or none answers it")
+CONTROLLER_SILENCE_SECONDS = _gauge("controller_silence_seconds", "Since a controller answered a heartbeat last")
+ACTIVE_CONTROLLER = _gauge("active_controller", "1 where this broker is the active controller")
+CONTROLLER_EPOCH = _gauge("controller_epoch", "The newest epoch of the metadata quorum that this broker knows")
+CONTROLLER_CHANGES = _counter("controller_changes_total", "How often this broker saw the quorum's leader come or go")
+METADATA_OFFSET = _gauge("metadata_offset", "The end of the metadata log that this broker has replayed")
+
+# The cluster: told by the active controller alone, 0 elsewhere; so sums are right
+FENCED_BROKERS = _gauge("fenced_brokers", "Registered brokers that are fenced; by the active controller")
+REGISTERED_BROKERS = _gauge("registered_brokers", "Brokers that ever registered; by the active controller")
+TOPICS = _gauge("topics", "Topics, internal ones too; by the active controller")
+PARTITIONS = _gauge("partitions", "Partitions of all topics; by the active controller")
+OFFLINE_PARTITIONS = _gauge("offline_partitions", "Partitions without a leader; by the active controller")
+UNCLEAN_ELECTIONS = _counter(
+    "unclean_elections_total", "Leaders that may lack acknowledged records, made by this broker as the controller"
+)
+
+# Partitions of this broker
+LEADER_PARTITIONS = _gauge("leader_partitions", "Partitions that this broker leads")
+REPLICA_PARTITIONS = _gauge("replica_partitions", "Partitions that have a replica on this broker")
+OFFLINE_REPLICAS = _gauge("offline_replicas", "Replicas here whose log failed or is damaged")
+UNDER_REPLICATED_PARTITIONS = _gauge("under_replicated_partitions", "Led here, with fewer in sync than replicas")
+UNDER_MIN_ISR_PARTITIONS = _gauge(
+    "under_min_isr_partitions", "Led here, with fewer in sync than min.insync.replicas: they take no acks=all"
+)
+REPLICA_MAX_LAG_RECORDS = _gauge(
+    "replica_max_lag_records", "The most records that a follower's durable end is behind the end of a log led here"
+)
+LEADER_ELECTIONS = _counter("leader_elections_total", "Leader epochs of another leader that began on this broker")
+ISR_SHRINKS = _counter("isr_shrinks_total", "Committed ISRs of partitions led here that lost a replica")
+ISR_EXPANDS = _counter("isr_expands_total", "Committed ISRs of partitions led here that gained a replica")
+LOG_SIZE_BYTES = _gauge("log_size_bytes", "Bytes of all logs led here")
+APPENDED_BYTES = _counter("appended_bytes_total", "Bytes of batches given to logs here, of producers and of leaders")
+APPENDED_RECORDS = _counter("appended_records_total", "The offsets of those batches")
+
+# Calls
+REQUEST_DURATION_SECONDS = _histogram(
+    "request_duration_seconds",
+    "Unary calls: from the request to its answer. Produce: from a validated batch to its answer, as acks says. Fetch: "
+    "to read and make up one message; waiting for records is no part of it",
+    _LATENCIES_S,
+    "kind",
+)
+RECEIVED_BYTES = _counter("received_bytes_total", "Bytes of messages that came, by kind of call", "kind")
+SENT_BYTES = _counter("sent_bytes_total", "Bytes of messages that were sent, by kind of call", "kind")
+CONNECTIONS = _gauge("connections", "Connections to the port of this broker at the last look, at most 5 s ago")
+QUEUED_REQUEST_BYTES = _gauge("queued_request_bytes", "Of clients, received and not yet on disk or answered")
+QUEUED_RESPONSE_BYTES = _gauge("queued_response_bytes", "Read for clients, and not yet taken by them")
+CLIENTS_WAITING = _gauge("clients_waiting", "Streams that wait for room in a budget", "budget")
+
+# Disks and the process
+DISK_QUEUE_BYTES = _gauge("disk_queue_bytes", "Bytes that wait for the data disk, or are being written")
+DISK_ANSWER = _gauge("disk_answer", "How the disks answer: 0 in time, 1 slow, 2 stalled")
+SYNC_DURATION_SECONDS = _histogram(
+    "sync_duration_seconds",
+    "One group of appends: to sync all logs that it wrote (fsync policy: fdatasync)",
+    _LATENCIES_S,
+)
+DISK_FREE_BYTES = _gauge("disk_free_bytes", "Free to this process where the data directory is")
+DISK_SIZE_BYTES = _gauge("disk_size_bytes", "The size of that file system")
+DISK_RESERVE_HELD = _gauge("disk_reserve_held", "0 while the disk counts as full: data is refused")
+LOOP_DELAY_SECONDS = _histogram(
+    "event_loop_delay_seconds", "How late the event loop was, looked at ten times a second", _DELAYS_S
+)
+
+# Transactions and groups: by their coordinator
+OPEN_TRANSACTIONS = _gauge("open_transactions", "Transactions coordinated here whose fate is not decided")
+OLDEST_OPEN_TRANSACTION_SECONDS = _gauge(
+    "oldest_open_transaction_seconds", "Since the generation of the oldest of them began; 0 where there is none"
+)
+GROUPS = _gauge("groups", "Groups coordinated here that have committed offsets")
+GROUP_LAG_RECORDS = _gauge("group_lag_records", "High watermark less committed offset, over all partitions", "group")
+GROUP_LAG_BYTES = _gauge(
+    "group_lag_bytes", "The same in bytes, estimated: by the average record of each partition's log", "group"
+)
+GROUP_LAG_SECONDS = _gauge(
+    "group_lag_seconds",
+    "Of the partition furthest behind: since the first record that is not committed came, estimated from how ends "
+    "moved; never more than this broker has watched the group",
+    "group",
+)
+GROUPS_NOT_SHOWN = _gauge("groups_not_shown", "Groups coordinated here whose lag is not told: there are too many")
+
+# Only for topics that a scrape names (`/metrics?topics=a,b`), of partitions led here
+PARTITION_LOG_START_OFFSET = _gauge("partition_log_start_offset", "The first offset there is", "topic", "partition")
+PARTITION_HIGH_WATERMARK = _gauge("partition_high_watermark", "What is below is committed", "topic", "partition")
+PARTITION_LOG_SIZE_BYTES = _gauge("partition_log_size_bytes", "Bytes of the leader's log", "topic", "partition")
+PARTITION_IN_SYNC_REPLICAS = _gauge("partition_in_sync_replicas", "Replicas in the ISR", "topic", "partition")
+REPLICA_LOG_END_OFFSET = _gauge(
+    "replica_log_end_offset",
+    "Where each replica's durable log ends, as the leader knows",
+    "topic",
+    "partition",
+    "replica",
+)
+
+ALL: tuple[Metric, ...] = tuple(each for each in list(globals().values()) if isinstance(each, Metric))

@@ -1,0 +1,58 @@
+"""grpc.health.v1 on the broker's port: "" (the whole server) and "minilog" are SERVING while the broker is ready.
+
+The library's own servicer is told each change by somebody who watches all the time. This one looks when it is asked,
+and watches only while a caller does: an idle broker does nothing for it. A Watch is a stream as any other, bounded by
+what bounds those; a name that is none is answered as the protocol says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from minilog_broker.server.health import Look, not_ready
+
+SERVICES = frozenset({"", "minilog"})
+LOOK_EVERY_S = 0.5
+MAX_WATCHES = 100  # each wakes twice a second, and holds its request
+MAX_NAME_CHARACTERS = 255
+
+
+class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
+    """See the module's text."""
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        self._watches = 0
+
+    async def Check(  # noqa: N802
+        self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> health_pb2.HealthCheckResponse:
+        if request.service not in SERVICES:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "the services here are '' and 'minilog'")
+        return health_pb2.HealthCheckResponse(status=self._status(request.service))
+
+    async def Watch(self, request: health_pb2.HealthCheckRequest, context: Any) -> None:  # noqa: N802
+        """Each change, until the caller goes away."""
+        if self._watches >= MAX_WATCHES or len(request.service) > MAX_NAME_CHARACTERS:
+            return  # the end of the stream: the protocol has its caller try again later
+        self._watches += 1
+        told = None
+        try:
+            while True:
+                if (status := self._status(request.service)) != told:
+                    await context.write(health_pb2.HealthCheckResponse(status=status))
+                    told = status
+                await asyncio.sleep(LOOK_EVERY_S)
+        finally:
+            self._watches -= 1
+
+    def _status(self, service: str) -> health_pb2.HealthCheckResponse.ServingStatus:
+        if service not in SERVICES:
+            return health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        if not_ready(self._look()):
+            return health_pb2.HealthCheckResponse.NOT_SERVING
+        return health_pb2.HealthCheckResponse.SERVING

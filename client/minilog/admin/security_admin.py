@@ -1,0 +1,139 @@
+"""The calls of SecurityService: each is asked of the controller until one decides, in parts that a request may have."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Iterable
+from typing import Any, Protocol, TypeVar
+
+from minilog.admin.security import (
+    Quota,
+    QuotaAlteration,
+    UserAlteration,
+    UserDeletion,
+    UserDescription,
+    UserUpsertion,
+    deletion_message,
+    described_user,
+    quota_message,
+    told_quotas,
+    upsertion_message,
+)
+from minilog.errors import InvalidArgument
+from minilog.limits import MAX_ACCESS_FILTERS, MAX_SECURITY_CHANGES, parts_of
+from minilog.net.network_client import NetworkClient
+from minilog.security.access_rules import AccessRule, AccessRuleFilter, filter_to_wire, rule_from_wire, rule_to_wire
+from minilog.security.scram import SALT_BYTES
+from minilog.v1 import security_pb2, security_pb2_grpc
+
+_Answer = TypeVar(
+    "_Answer",
+    security_pb2.AlterUsersResponse,
+    security_pb2.DescribeUsersResponse,
+    security_pb2.CreateAccessRulesResponse,
+    security_pb2.DeleteAccessRulesResponse,
+    security_pb2.DescribeAccessRulesResponse,
+    security_pb2.AlterQuotasResponse,
+    security_pb2.DescribeQuotasResponse,
+)
+
+
+class Decide(Protocol):
+    """Ask the controller, by `make(channel, seconds)`, until one answers; the answer, or its error is raised."""
+
+    def __call__(self, what: str, make: Any, *, changes: bool = True) -> Awaitable[Any]: ...
+
+
+class SecurityAdmin:
+    """See minilog.Admin for the meaning of everything."""
+
+    def __init__(self, cluster: NetworkClient, request_timeout_ms: int, decide: Decide) -> None:
+        self._cluster = cluster
+        self._timeout_ms = request_timeout_ms
+        self._decide = decide
+
+    async def alter_users(self, alterations: Iterable[UserAlteration]) -> None:
+        for part in parts_of([await _user_message(each) for each in alterations], MAX_SECURITY_CHANGES):
+            request = security_pb2.AlterUsersRequest(
+                client=self._cluster.identity, timeout_ms=self._timeout_ms, alterations=part
+            )
+            await self._ask("alter users", security_pb2.AlterUsersResponse, request)
+
+    async def describe_users(self, names: Iterable[str] | None = None) -> list[UserDescription]:
+        wanted = [[]] if names is None else parts_of(sorted(set(names)), MAX_SECURITY_CHANGES)
+        found: list[UserDescription] = []
+        for part in wanted:
+            request = security_pb2.DescribeUsersRequest(
+                client=self._cluster.identity, timeout_ms=self._timeout_ms, names=part
+            )
+            response = await self._ask("describe users", security_pb2.DescribeUsersResponse, request, changes=False)
+            found += map(described_user, response.users)
+        return found
+
+    async def create_access_rules(self, rules: Iterable[AccessRule]) -> int:
+        created = 0
+        for part in parts_of([rule_to_wire(rule) for rule in rules], MAX_SECURITY_CHANGES):
+            request = security_pb2.CreateAccessRulesRequest(
+                client=self._cluster.identity, timeout_ms=self._timeout_ms, rules=part
+            )
+            response = await self._ask("create access rules", security_pb2.CreateAccessRulesResponse, request)
+            created += response.created_count
+        return created
+
+    async def delete_access_rules(self, filters: Iterable[AccessRuleFilter]) -> list[AccessRule]:
+        deleted: list[AccessRule] = []
+        for part in parts_of([filter_to_wire(each) for each in filters], MAX_ACCESS_FILTERS):
+            request = security_pb2.DeleteAccessRulesRequest(
+                client=self._cluster.identity, timeout_ms=self._timeout_ms, filters=part
+            )
+            response = await self._ask("delete access rules", security_pb2.DeleteAccessRulesResponse, request)
+            deleted += map(rule_from_wire, response.deleted)
+        return deleted
+
+    async def describe_access_rules(self, wanted: AccessRuleFilter | None = None) -> list[AccessRule]:
+        request = security_pb2.DescribeAccessRulesRequest(
+            client=self._cluster.identity,
+            timeout_ms=self._timeout_ms,
+            filter=filter_to_wire(wanted or AccessRuleFilter()),
+        )
+        kind = security_pb2.DescribeAccessRulesResponse
+        response = await self._ask("describe access rules", kind, request, changes=False)
+        return [rule_from_wire(each) for each in response.rules]
+
+    async def alter_quotas(self, alterations: Iterable[QuotaAlteration]) -> list[Quota]:
+        former: list[Quota] = []
+        for part in parts_of([quota_message(each) for each in alterations], MAX_SECURITY_CHANGES):
+            request = security_pb2.AlterQuotasRequest(
+                client=self._cluster.identity, timeout_ms=self._timeout_ms, alterations=part
+            )
+            response = await self._ask("alter quotas", security_pb2.AlterQuotasResponse, request)
+            former += told_quotas(response.former)
+        return former
+
+    async def describe_quotas(self, entity: str | None = None) -> list[Quota]:
+        request = security_pb2.DescribeQuotasRequest(
+            client=self._cluster.identity, timeout_ms=self._timeout_ms, entity=entity
+        )
+        response = await self._ask("describe quotas", security_pb2.DescribeQuotasResponse, request, changes=False)
+        return told_quotas(response.quotas)
+
+    async def _ask(self, what: str, kind: type[_Answer], request: Any, *, changes: bool = True) -> _Answer:
+        method = kind.__name__.removesuffix("Response")
+
+        def make(channel: Any, seconds: float) -> Any:
+            return getattr(security_pb2_grpc.SecurityServiceStub(channel), method)(request, timeout=seconds)
+
+        answer = await self._decide(what, make, changes=changes)
+        assert isinstance(answer, kind)
+        return answer
+
+
+async def _user_message(wanted: UserAlteration) -> security_pb2.UserAlteration:
+    match wanted:
+        case UserUpsertion():  # on a thread: a million iterations take half a second
+            return await asyncio.to_thread(upsertion_message, wanted, os.urandom(SALT_BYTES))
+        case UserDeletion():
+            return deletion_message(wanted)
+        case _:
+            raise InvalidArgument(f"alter_users was given {wanted!r}: give UserUpsertion or UserDeletion")

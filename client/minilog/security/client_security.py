@@ -1,0 +1,125 @@
+"""A client's side of security: what its channels are opened with, and what a broker's refusal means."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import pathlib
+from typing import Any
+
+import grpc
+
+from minilog.config import Address, ClientConfig
+from minilog.errors import (
+    AuthenticationFailed,
+    AuthorizationFailed,
+    BrokerNotAvailable,
+    InvalidConfig,
+    MinilogError,
+    error_from_wire,
+)
+from minilog.net.runtime import Runtime
+from minilog.security.channel_security import ChannelSecurity, PemFiles
+from minilog.security.mechanisms import Mechanism, OAuthBearer, Scram
+from minilog.security.protocols import OAUTHBEARER, SecurityProtocol
+from minilog.security.scram import salted_password
+from minilog.security.secret import Secret
+from minilog.security.sessions import Sessions
+from minilog.v1 import authentication_pb2, authentication_pb2_grpc
+
+_EXCHANGE_S = 5.0
+_CERTIFICATE_WORDS = ("CERTIFICATE_VERIFY_FAILED", "certificate verify failed", "Hostname Verification Check failed")
+
+
+class ClientSecurity:
+    """Of one client, on one event loop. Where security.protocol is PLAINTEXT it does nothing."""
+
+    def __init__(self, config: ClientConfig, runtime: Runtime) -> None:
+        self._config = config
+        self._runtime = runtime
+        self._files = PemFiles(config.ssl_keystore_location, config.ssl_truststore_location)
+        self._protocol = SecurityProtocol(config.security_protocol)
+        is_sasl = self._protocol is SecurityProtocol.SASL_SSL
+        self._sessions = Sessions(self._exchange) if is_sasl else None
+        self._salted = functools.lru_cache(maxsize=8)(salted_password)  # brokers of one cluster have the same salt
+
+    def channel(self, address: Address) -> ChannelSecurity | None:
+        """For a new channel to a broker; None: in the clear. Raises InvalidConfig."""
+        if self._protocol is SecurityProtocol.PLAINTEXT:
+            return None
+        credentials = self._files.channel_credentials()
+        if self._sessions is not None:
+            calls = self._sessions.call_credentials(address)
+            credentials = grpc.composite_channel_credentials(credentials, calls)
+        return ChannelSecurity(credentials)
+
+    def refusal(self, address: Address, error: grpc.aio.AioRpcError) -> MinilogError | None:
+        """What a call failed by, where that has to do with who the client is; None: it has not."""
+        details = str(error.details())
+        if self._sessions is not None and (failure := self._sessions.failures.get(address)) is not None:
+            return failure
+        match error.code():
+            case grpc.StatusCode.PERMISSION_DENIED:
+                return AuthorizationFailed(details)
+            case grpc.StatusCode.UNAUTHENTICATED if self._sessions is None:
+                return AuthenticationFailed(details)
+            case grpc.StatusCode.UNAUTHENTICATED if self._sessions is not None:
+                self._sessions.forget(address)
+                return BrokerNotAvailable(details)
+        if any(words in details for words in _CERTIFICATE_WORDS):
+            return AuthenticationFailed(
+                f"the certificate of the broker at {address[0]}:{address[1]} is not believed: see "
+                f"ssl.truststore.location, and the names in the certificate ({details})"
+            )
+        return None
+
+    async def close(self) -> None:
+        if self._sessions is not None:
+            await self._sessions.close()
+
+    def _mechanism(self) -> Mechanism:
+        config = self._config
+        if config.sasl_mechanism != OAUTHBEARER:
+            nonce = self._runtime.unique_bytes(24).hex()
+            return Scram(config.sasl_mechanism, config.sasl_username, config.sasl_password, nonce, self._salted)
+        file = config.sasl_oauthbearer_token_file
+        try:
+            return OAuthBearer(Secret(pathlib.Path(file).read_text().strip()))
+        except OSError as error:
+            raise InvalidConfig(f"sasl.oauthbearer.token.file={file} cannot be read: {error.strerror}") from None
+
+    async def _exchange(self, address: Address) -> tuple[bytes, float]:
+        """See sessions.Exchange."""
+        channel = self._runtime.open_channel(address, ChannelSecurity(self._files.channel_credentials()))
+        try:
+            async with asyncio.timeout(_EXCHANGE_S):
+                return await self._converse(channel)
+        except TimeoutError:
+            raise BrokerNotAvailable(f"the broker at {address[0]}:{address[1]} did not answer in time") from None
+        except grpc.aio.AioRpcError as error:
+            told = f"the broker at {address[0]}:{address[1]} does not authenticate: {error.details()}"
+            if any(words in str(error.details()) for words in _CERTIFICATE_WORDS):
+                raise AuthenticationFailed(f"{told}; see ssl.truststore.location") from error
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise AuthenticationFailed(f"{told}; is its security.protocol SASL_SSL?") from error
+            raise BrokerNotAvailable(told) from error
+        finally:
+            await channel.close(None)
+
+    async def _converse(self, channel: grpc.aio.Channel) -> tuple[bytes, float]:
+        mechanism = self._mechanism()
+        call: Any = authentication_pb2_grpc.AuthenticationServiceStub(channel).Authenticate()
+        content: bytes | None = mechanism.first()
+        name = self._config.sasl_mechanism
+        while content is not None:
+            await call.write(authentication_pb2.AuthenticateRequest(mechanism=name, content=content))
+            answer = await call.read()
+            if not isinstance(answer, authentication_pb2.AuthenticateResponse):
+                raise AuthenticationFailed("the broker has ended the exchange")
+            if (error := error_from_wire(answer.error)) is not None:
+                raise error
+            content = await mechanism.respond(answer.content)
+            name = ""
+            if answer.session:
+                return answer.session, answer.lifetime_ms / 1000.0
+        raise AuthenticationFailed("the broker has given no session")

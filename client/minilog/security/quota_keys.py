@@ -1,0 +1,44 @@
+"""The keys of quotas, and whom one is of. Pure.
+
+    producer_byte_rate        bytes a second   that it produces
+    consumer_byte_rate        bytes a second   that it fetches
+    request_rate              a second         calls, and messages of its streams
+    controller_mutation_rate  a second         partitions that it creates, adds or deletes
+    connections               at a time        that it has open
+
+Each is of one broker, as Kafka's are; what the controller or a coordinator counts is of that one. `request_rate` stands
+in the place of Kafka's request_percentage: a broker is one event loop, where a call waits for disks and for other
+brokers. Whose the time of the loop was nobody can say; how many calls there were is counted where they come in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DEFAULT_ENTITY = "default"  # all who have no quota of that key of their own
+NO_QUOTA = -1
+MAX_QUOTA = 2**53  # exact as a JSON number, and more than any machine does
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaKey:
+    """`least`: the smallest value. A rate of nothing would never end; nothing at a time is a ban."""
+
+    name: str
+    unit: str
+    least: int
+
+
+PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_rate"
+REQUEST_RATE, CONTROLLER_MUTATION_RATE = "request_rate", "controller_mutation_rate"
+CONNECTIONS = "connections"
+QUOTA_KEYS = {
+    each.name: each
+    for each in (
+        QuotaKey(PRODUCER_BYTE_RATE, "bytes/s", 1),
+        QuotaKey(CONSUMER_BYTE_RATE, "bytes/s", 1),
+        QuotaKey(REQUEST_RATE, "/s", 1),
+        QuotaKey(CONTROLLER_MUTATION_RATE, "/s", 1),
+        QuotaKey(CONNECTIONS, "", 0),
+    )
+}

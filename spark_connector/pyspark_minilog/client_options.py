@@ -1,0 +1,122 @@
+"""Options that are settings of the minilog client: `minilog.<name>`, and Kafka's names of those for security.
+
+Options travel with Spark's plans: to every task, over Spark Connect, and into the catalog with a table. So a secret is
+refused among them, unless it is allowed by name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+from minilog.config import config_names, parse_config, variable_of
+from minilog.errors import InvalidConfig
+from minilog.properties import is_secret
+from pyspark_minilog.config_file import CONFIG_FILE, OPTION, OWNED, with_file
+from pyspark_minilog.errors import InvalidOption, refused
+
+CLIENT_PREFIX, _KAFKA_PREFIX = CLIENT_PREFIXES = "minilog.", "kafka."
+ALLOW_SECRETS = "allowSecretsInOptions"
+GROUP = CLIENT_PREFIX + "group.id"
+SERVERS = ("bootstrap.servers", "minilog.bootstrap.servers", "kafka.bootstrap.servers")
+# Kafka's, which mean the same here; of its other settings the defaults are others.
+_SECURITY = ("security.", "ssl.", "sasl.")
+
+
+def client_spelling(key: str, value: str) -> str | None:
+    """The option as `minilog.<name>`; None where it is no setting of the client. Raises InvalidOption."""
+    name = _setting(key)
+    if name is None:
+        return None
+    if name == CONFIG_FILE:
+        return OPTION
+    if name in OWNED:
+        raise refused(key.lower(), value, f"the connector sets it itself: {OWNED[name]}")
+    if name not in config_names():
+        raise unknown(key.lower(), (), "client")
+    return CLIENT_PREFIX + name
+
+
+def refuse_secrets(keys: Iterable[str]) -> None:
+    """Raises InvalidOption where one of these options holds a secret; its value is not shown."""
+    for key in _secrets(keys):
+        raise InvalidOption(f"option '{key}' holds a secret, and options travel with Spark's plans: {_remedy(key)}")
+
+
+def refuse_stored_secrets(keys: Iterable[str]) -> None:
+    """As `refuse_secrets`, for what a table of the catalog keeps: there it cannot be allowed. Raises InvalidOption."""
+    for key in _secrets(keys):
+        raise InvalidOption(
+            f"option '{key}' holds a secret, and the catalog keeps the options of a table: give the table {OPTION}, "
+            f"and say {_name(key)} in that file (mode 600), or in the environment variable {variable_of(_name(key))}"
+        )
+
+
+def _secrets(keys: Iterable[str]) -> list[str]:
+    return [key for key in keys if is_secret(key) and key.lower() != ALLOW_SECRETS.lower()]
+
+
+def unknown(key: str, known: tuple[str, ...], side: str) -> InvalidOption:
+    """Its value is not shown: it may be a secret under a misspelt name."""
+    settings = (OPTION, *(CLIENT_PREFIX + name for name in config_names() if name not in OWNED))
+    spelling = {name.lower(): name for name in (*known, *settings)}
+    nearest = difflib.get_close_matches(key.lower().replace(_KAFKA_PREFIX, CLIENT_PREFIX), spelling, n=1, cutoff=0.6)
+    advice = "leave it out"
+    if nearest:
+        meant = spelling[nearest[0]]
+        advice += (
+            f"; if it is {_name(meant)}, {_remedy(meant)}" if is_secret(meant) else f", or did you mean '{meant}'?"
+        )
+    return InvalidOption(f"option '{key}' is not one that the {side} of this minilog version has: {advice}")
+
+
+def client_settings(named: Mapping[str, str]) -> dict[str, str]:
+    """What clients are made with, of all options. Raises InvalidOption."""
+    servers = {name: named[name].strip() for name in SERVERS if name in named}
+    if len(set(servers.values())) > 1:
+        both = " and ".join(f"'{name}' ({value})" for name, value in servers.items())
+        raise InvalidOption(f"the options {both} name different servers: keep one of them")
+    if not any(servers.values()) and OPTION not in named:
+        raise InvalidOption("option 'bootstrap.servers' is missing: name the brokers, such as 127.0.0.1:9092")
+    settings = {
+        name.removeprefix(CLIENT_PREFIX): value
+        for name, value in named.items()
+        if name.startswith(CLIENT_PREFIX) and name != GROUP  # tasks read what they are told, whatever a group says
+    }
+    if any(servers.values()):
+        settings["bootstrap.servers"] = next(iter(servers.values()))
+    try:
+        config = parse_config(with_file(settings))
+    except InvalidConfig as error:
+        raise InvalidOption(_told_of_option(str(error))) from None
+    # Each host's environment may say client.rack and the like for its own tasks; what may be read is one for all.
+    return settings | {"isolation.level": config.isolation_level}
+
+
+def _setting(key: str) -> str | None:
+    """The client's name of what an option says, where it is one for the client."""
+    lower = key.lower()
+    if lower.startswith(CLIENT_PREFIX):
+        return lower.removeprefix(CLIENT_PREFIX)
+    kafka = lower.removeprefix(_KAFKA_PREFIX)
+    return kafka if kafka != lower and kafka.startswith(_SECURITY) else None
+
+
+def _name(key: str) -> str:
+    return _setting(key) or key.lower()
+
+
+def _remedy(key: str) -> str:
+    name = _name(key)
+    return (
+        f"say {name} in the file that {OPTION} names (mode 600), or in the environment variable {variable_of(name)}; "
+        f"{ALLOW_SECRETS}=true allows it here"
+    )
+
+
+def _told_of_option(refusal: str) -> str:
+    if refusal.startswith("option "):
+        return refusal
+    if refusal.startswith("environment"):
+        return f"on the driver: {refusal}"
+    return f"option {'' if refusal.startswith('bootstrap.servers') else CLIENT_PREFIX}{refusal}"

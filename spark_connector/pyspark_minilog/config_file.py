@@ -1,0 +1,61 @@
+"""The option minilog.config.file: client settings in a file of each host, below those that are given as options.
+
+Options travel with the plan; what the file says never does. The driver and each task read it where a client is made.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from minilog.config import config_names, parse_config
+from minilog.errors import InvalidConfig
+from minilog.properties import properties_file
+
+CONFIG_FILE = "config.file"
+OPTION = f"minilog.{CONFIG_FILE}"
+
+# What the connector sets itself, as an option and in a file.
+OWNED = {
+    "acks": "a Spark write is always acks=all; leave it out",
+    "enable.idempotence": "a Spark write is always idempotent; leave it out",
+    "transactional.id": "a stream's is its query's; for a batch write use the option transactionalId",
+    "auto.offset.reset": "use the option startingOffsets instead",
+    "enable.auto.commit": "the checkpoint holds the offsets; leave it out",
+    "group.id": "it is the source that reports how far a query has got; leave it out",
+}
+
+
+def with_file(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a client, completed by those of its file, where it names one. Raises InvalidConfig, which shows
+    no value of the file."""
+    given = {name: value for name, value in settings.items() if name != CONFIG_FILE}
+    path = settings.get(CONFIG_FILE)
+    if path is None:
+        return given
+    whole = {**_read(path), **given}
+    try:
+        parse_config(whole)
+    except InvalidConfig as error:
+        name, _, rest = str(error).partition("=")
+        if name in given or name not in whole:
+            raise
+        remedy = rest.rpartition(" is not possible: ")[2]
+        raise InvalidConfig(f"option {OPTION}: what {path} says of {name} is not possible: {remedy}") from None
+    return whole
+
+
+def _read(path: str) -> dict[str, str]:
+    try:
+        found = properties_file(path)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"option {OPTION}: {error}; the driver and each executor need it") from None
+    for name in found:
+        if name in OWNED:
+            raise InvalidConfig(f"option {OPTION}: {path} says {name}, which the connector sets itself: {OWNED[name]}")
+        if name not in config_names():
+            near = difflib.get_close_matches(name, config_names(), n=1, cutoff=0)
+            raise InvalidConfig(
+                f"option {OPTION}: {path} says {name!r}, which no setting is called: is it {near[0]!r}?"
+            )
+    return found

@@ -1,0 +1,65 @@
+"""What is observed of queries, as metrics for Prometheus: their names, in one place.
+
+They are made when somebody asks, of the latest numbers: nothing is counted twice, and what is forgotten is gone. Labels
+are the query's name (its id where it has none) and the topic; both are few (observation.py, behind.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from pyspark_minilog.behind import QueryBehind, TopicBehind
+
+_BEHIND: dict[str, tuple[str, Callable[[TopicBehind], float | None]]] = {
+    "minilog_spark_records_behind": ("Records that the query had before it in the topic.", lambda each: each.records),
+    "minilog_spark_bytes_behind": ("Stored bytes that the query had before it in the topic.", lambda each: each.bytes),
+    "minilog_spark_seconds_behind": (
+        "The age of the first record that the query had not read.",
+        lambda each: each.seconds,
+    ),
+}
+_SUMS: dict[str, tuple[str, Callable[[QueryBehind], float | None]]] = {
+    "minilog_spark_records_read": ("Records that the query has read from minilog.", lambda each: each.records_read),
+    "minilog_spark_records_written": ("Rows that the query's sink has written.", lambda each: each.records_written),
+    "minilog_spark_batches": ("Micro-batches that the query has finished.", lambda each: each.batches),
+}
+_STATES: dict[str, tuple[str, Callable[[QueryBehind], float | None]]] = {
+    "minilog_spark_batch_duration_seconds": ("How long the last batch took.", lambda each: each.batch_seconds),
+    "minilog_spark_query_active": ("1 while the query runs, 0 when it has ended.", lambda each: each.is_active),
+    "minilog_spark_told_timestamp_seconds": ("When Spark told of the query last.", lambda each: each.at_ms / 1000),
+}
+
+
+class QueryMetrics(Collector):
+    """Of all queries that are observed. `queries`: the latest numbers."""
+
+    def __init__(self, queries: Callable[[], Sequence[QueryBehind]]) -> None:
+        self._queries = queries
+
+    def describe(self) -> list[Metric]:
+        """Without asking: names, so that a registry notices a second observer."""
+        return list(_families([]))
+
+    def collect(self) -> Iterator[Metric]:
+        """As a registry asks for them."""
+        return _families(self._queries())
+
+
+def _families(queries: Sequence[QueryBehind]) -> Iterator[Metric]:
+    for name, (meaning, number) in _BEHIND.items():
+        behind = GaugeMetricFamily(name, meaning, labels=["query", "topic"])
+        for query in queries:
+            for topic in query.topics:
+                if (value := number(topic)) is not None:
+                    behind.add_metric([query.label, topic.topic], value)
+        yield behind
+    for table, kind in ((_SUMS, CounterMetricFamily), (_STATES, GaugeMetricFamily)):
+        for name, (meaning, of_query) in table.items():
+            family = kind(name, meaning, labels=["query"])
+            for query in queries:
+                if (value := of_query(query)) is not None:
+                    family.add_metric([query.label], float(value))
+            yield family

@@ -1,0 +1,260 @@
+"""Access rules where they count: what a user may do, what it is told when it may not, and rules that change."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
+from minilog.admin.security import UserDeletion, UserUpsertion
+from minilog.errors import (
+    AuthenticationFailed,
+    AuthorizationFailed,
+    MinilogError,
+    UnknownOutcome,
+    UnknownTopicOrPartition,
+)
+from minilog.security.access_rules import (
+    AccessRule,
+    AccessRuleFilter,
+    Operation,
+    Pattern,
+    Permission,
+    ResourceKind,
+)
+from tests.secured import SecuredCluster, running_secured_cluster
+
+PASSWORD = "correct horse battery staple"
+OPEN, HIDDEN = "open", "hidden"
+WITHIN_S = 15.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
+    with running_secured_cluster(tmp_path_factory.mktemp("rules")) as running:
+        with Admin(running.client) as admin:
+            admin.create_topics([NewTopic(each, num_partitions=1) for each in (OPEN, HIDDEN)])
+        yield running
+
+
+@pytest.fixture
+def admin(cluster: SecuredCluster) -> Iterator[Admin]:
+    with Admin(cluster.client) as client:
+        yield client
+        client.delete_access_rules([AccessRuleFilter()])
+
+
+def rule(
+    name: str,
+    operation: Operation,
+    topic: str = OPEN,
+    *,
+    kind: ResourceKind = ResourceKind.TOPIC,
+    permission: Permission = Permission.ALLOW,
+) -> AccessRule:
+    return AccessRule(f"User:{name}", "*", operation, kind, topic, Pattern.LITERAL, permission)
+
+
+def user(cluster: SecuredCluster, admin: Admin, name: str, *rules: AccessRule) -> dict[str, Any]:
+    """A user with these rules; the settings of its clients, once all brokers know of it."""
+    admin.alter_users([UserUpsertion(name, PASSWORD)])
+    if rules:
+        admin.create_access_rules(rules)
+    settings = {**cluster.client, "sasl.username": name, "sasl.password": PASSWORD, "request.timeout.ms": 5000}
+    for port in cluster.ports.values():
+        eventually(lambda port=port: logs_in({**settings, "bootstrap.servers": f"127.0.0.1:{port}"}))  # type: ignore[misc]
+    return settings
+
+
+def logs_in(settings: dict[str, Any]) -> bool:
+    try:
+        with Admin(settings) as client:
+            client.list_topics()
+    except AuthenticationFailed:
+        return False
+    return True
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not holds():
+        assert time.monotonic() < deadline, f"not so within {WITHIN_S} s"
+        time.sleep(0.1)
+
+
+def refused(work: Callable[[], object]) -> bool:
+    try:
+        work()
+    except (AuthorizationFailed, UnknownTopicOrPartition):
+        return True
+    except UnknownOutcome:  # it was on its way when the stream ended: written perhaps, and not to be sent again
+        return False
+    return False
+
+
+class TestWriting:
+    def test_who_may_writes(self, cluster: SecuredCluster, admin: Admin) -> None:
+        with Producer(user(cluster, admin, "writer", rule("writer", Operation.WRITE))) as producer:
+            assert producer.send(OPEN, b"x").result(timeout=WITHIN_S).topic == OPEN
+
+    def test_who_may_only_look_is_told_so(self, cluster: SecuredCluster, admin: Admin) -> None:
+        settings = user(cluster, admin, "looker", rule("looker", Operation.DESCRIBE))
+        with Producer({**settings, "enable.idempotence": "false", "acks": "1"}) as producer:
+            sent = producer.send(OPEN, b"x")
+            with pytest.raises(AuthorizationFailed, match=r"User:looker is not allowed to write topic 'open'"):
+                sent.result(timeout=WITHIN_S)
+
+    def test_who_may_write_nothing_gets_no_producer_id_and_is_told_so(
+        self, cluster: SecuredCluster, admin: Admin
+    ) -> None:
+        settings = user(cluster, admin, "viewer", rule("viewer", Operation.DESCRIBE))
+        told = r"User:viewer is not allowed to idempotent_write cluster"
+        with Producer(settings) as producer, pytest.raises(AuthorizationFailed, match=told):
+            producer.send(OPEN, b"x").result(timeout=WITHIN_S)
+
+    def test_one_topic_that_is_refused_harms_no_other(self, cluster: SecuredCluster, admin: Admin) -> None:
+        rules = (rule("half", Operation.WRITE), rule("half", Operation.DESCRIBE, HIDDEN))
+        with Producer(user(cluster, admin, "half", *rules)) as producer:
+            good, bad = producer.send(OPEN, b"x"), producer.send(HIDDEN, b"x")
+            assert good.result(timeout=WITHIN_S).topic == OPEN
+            with pytest.raises(AuthorizationFailed):
+                bad.result(timeout=WITHIN_S)
+
+    def test_a_topic_that_may_not_be_seen_is_none(self, cluster: SecuredCluster, admin: Admin) -> None:
+        settings = {**user(cluster, admin, "blind"), "max.block.ms": 4000}
+        with Producer(settings) as producer, pytest.raises(UnknownTopicOrPartition):
+            producer.send(HIDDEN, b"x").result(timeout=WITHIN_S)
+
+    def test_a_rule_that_is_taken_away_ends_a_stream(self, cluster: SecuredCluster, admin: Admin) -> None:
+        with Producer(user(cluster, admin, "former", rule("former", Operation.WRITE))) as producer:
+            producer.send(OPEN, b"x").result(timeout=WITHIN_S)
+            admin.create_access_rules([rule("former", Operation.DESCRIBE)])
+            admin.delete_access_rules([AccessRuleFilter(principal="User:former", operation=Operation.WRITE)])
+            eventually(lambda: refused(lambda: producer.send(OPEN, b"x").result(timeout=WITHIN_S)))
+
+    def test_a_transaction_needs_its_name(self, cluster: SecuredCluster, admin: Admin) -> None:
+        settings = user(cluster, admin, "nameless", rule("nameless", Operation.WRITE))
+        with pytest.raises(AuthorizationFailed, match="transactional id 'report'"):
+            commit_one({**settings, "transactional.id": "report"})
+        admin.create_access_rules([rule("nameless", Operation.WRITE, "report", kind=ResourceKind.TRANSACTIONAL_ID)])
+        eventually(lambda: commits({**settings, "transactional.id": "report"}))
+
+
+def commit_one(settings: dict[str, Any]) -> None:
+    with Producer(settings) as producer, producer.transaction():
+        producer.send(OPEN, b"x")
+
+
+def poll_for_long(consumer: Consumer) -> None:
+    for _ in range(int(WITHIN_S)):
+        consumer.poll(1.0)
+
+
+def commits(settings: dict[str, Any]) -> bool:
+    try:
+        commit_one(settings)
+    except AuthorizationFailed:
+        return False
+    return True
+
+
+class TestReading:
+    def test_who_may_reads(self, cluster: SecuredCluster, admin: Admin) -> None:
+        with Producer(cluster.client) as producer:
+            producer.send(OPEN, b"for the reader").result(timeout=WITHIN_S)
+        settings = user(cluster, admin, "reader", rule("reader", Operation.READ))
+        with Consumer({**settings, "auto.offset.reset": "earliest"}) as consumer:
+            consumer.subscribe([OPEN])
+            eventually(lambda: any(each.value == b"for the reader" for each in consumer.poll(1.0)))
+
+    def test_who_may_only_look_is_told_so(self, cluster: SecuredCluster, admin: Admin) -> None:
+        settings = user(cluster, admin, "viewer", rule("viewer", Operation.DESCRIBE))
+        with Consumer({**settings, "auto.offset.reset": "earliest"}) as consumer:
+            consumer.assign([TopicPartition(OPEN, 0)])
+            with pytest.raises(AuthorizationFailed, match=r"User:viewer is not allowed to read topic 'open'"):
+                poll_for_long(consumer)
+
+    def test_a_denial_counts_more_than_all_that_allows(self, cluster: SecuredCluster, admin: Admin) -> None:
+        denied = rule("denied", Operation.READ, permission=Permission.DENY)
+        settings = user(cluster, admin, "denied", rule("denied", Operation.ALL), denied)
+        with Consumer({**settings, "auto.offset.reset": "earliest"}) as consumer:
+            consumer.assign([TopicPartition(OPEN, 0)])
+            with pytest.raises(AuthorizationFailed):
+                poll_for_long(consumer)
+
+    def test_a_reader_whose_rule_is_taken_away_is_told(self, cluster: SecuredCluster, admin: Admin) -> None:
+        settings = user(cluster, admin, "ousted", rule("ousted", Operation.READ))
+        with Consumer({**settings, "auto.offset.reset": "earliest"}) as consumer:
+            consumer.assign([TopicPartition(OPEN, 0)])
+            consumer.poll(1.0)
+            admin.create_access_rules([rule("ousted", Operation.DESCRIBE)])
+            admin.delete_access_rules([AccessRuleFilter(principal="User:ousted", operation=Operation.READ)])
+            eventually(lambda: refused(lambda: consumer.poll(1.0)))
+
+    def test_offsets_of_a_group_need_the_group(self, cluster: SecuredCluster, admin: Admin) -> None:
+        settings = user(cluster, admin, "groupless", rule("groupless", Operation.READ))
+        with Consumer({**settings, "group.id": "report", "auto.offset.reset": "earliest"}) as consumer:
+            consumer.assign([TopicPartition(OPEN, 0, 0)])
+            consumer.poll(1.0)
+            with pytest.raises(AuthorizationFailed, match="group 'report'"):
+                consumer.commit({TopicPartition(OPEN, 0): 1})
+
+
+class TestTheRest:
+    def test_topics_are_listed_to_who_may_see_them(self, cluster: SecuredCluster, admin: Admin) -> None:
+        with Admin(user(cluster, admin, "lister", rule("lister", Operation.DESCRIBE))) as client:
+            assert OPEN in client.list_topics()
+            assert HIDDEN not in client.list_topics()
+
+    @pytest.mark.parametrize(
+        "work",
+        [
+            lambda client: client.create_topics([NewTopic("mine")]),
+            lambda client: client.delete_topics([OPEN]),
+            lambda client: client.alter_topic(OPEN, num_partitions=9),
+            lambda client: client.describe_users(),
+            lambda client: client.alter_users([UserUpsertion("blind", "another")]),
+            lambda client: client.create_access_rules([rule("blind", Operation.ALL)]),
+            lambda client: client.upgrade_level(),
+            lambda client: client.list_groups(),
+        ],
+    )
+    def test_nothing_is_altered_by_who_may_nothing(
+        self, cluster: SecuredCluster, admin: Admin, work: Callable[[Admin], object]
+    ) -> None:
+        with Admin(user(cluster, admin, "blind")) as client, pytest.raises((AuthorizationFailed, MinilogError)) as told:
+            work(client)
+        assert isinstance(told.value, AuthorizationFailed | UnknownTopicOrPartition)
+
+    def test_a_user_that_is_deleted_is_out(self, cluster: SecuredCluster, admin: Admin) -> None:
+        settings = user(cluster, admin, "gone", rule("gone", Operation.WRITE))
+        with Producer({**settings, "delivery.timeout.ms": 3000, "linger.ms": 0}) as producer:
+            producer.send(OPEN, b"x").result(timeout=WITHIN_S)
+            admin.alter_users([UserDeletion("gone")])
+
+            def is_out() -> bool:
+                try:
+                    producer.send(OPEN, b"x").result(timeout=WITHIN_S)
+                except MinilogError:
+                    return True
+                return False
+
+            eventually(is_out)
+        eventually(lambda: not logs_in(settings))
+
+    def test_the_command_line_with_a_file(self, cluster: SecuredCluster, tmp_path: pathlib.Path) -> None:
+        file = str(cluster.security.client_properties)
+        command = [sys.executable, "-m", "minilog_broker.cli.main"]
+        listed = subprocess.run(
+            [*command, "topic", "list", "--command-config", file], capture_output=True, text=True, check=False
+        )
+        assert (listed.returncode, listed.stderr) == (0, "")
+        assert OPEN in listed.stdout
+        added = ["acl", "add", "--allow-principal", "User:cli", "--operation", "read", "--topic", OPEN]
+        assert subprocess.run([*command, *added, "--command-config", file], check=False).returncode == 0

@@ -1,0 +1,75 @@
+"""A cluster with everything on, as `minilog up --secure` has it: TLS, users, rules, a listener of brokers' own."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import grpc
+
+from minilog import Admin
+from minilog_broker.local_security import CLUSTER_NAME, LocalSecurity, open_security
+from minilog_broker.server.clients.peer_channels import server_name
+from tests.cluster import HOST, Cluster, free_ports
+
+
+class SecuredCluster(Cluster):
+    """`client`: the settings of its first user, who may do everything."""
+
+    def __init__(self, directory: pathlib.Path, brokers: int = 3, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(directory, brokers, settings)
+        self.peer_ports = dict(zip(self.ports, free_ports(brokers), strict=True))
+        self.security: LocalSecurity = open_security(directory, list(self.ports), self.bootstrap_servers)
+        self.client: dict[str, Any] = {
+            **self.security.client_settings(),
+            "bootstrap.servers": self.bootstrap_servers,
+        }
+        for broker_id, port in self.peer_ports.items():
+            said = self.security.settings(broker_id, f"{HOST}:{port}").items()
+            self.arguments[broker_id] = [word for name, value in said for word in ("--set", f"{name}={value}")]
+
+    @property
+    def voter_list(self) -> str:
+        return ",".join(f"{each}@{HOST}:{self.peer_ports[each]}" for each in self.voters)
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """Keys and certificates."""
+        return self.directory / "security"
+
+    def states(self) -> dict[int, str]:
+        with Admin({**self.client, "request.timeout.ms": 2000}) as admin:
+            return {broker.id: broker.state for broker in admin.describe_cluster().brokers}
+
+    def client_channel(self, broker_id: int = 1) -> grpc.Channel:
+        """TLS to the clients' listener, and nobody who is known."""
+        roots = (self.folder / "clients.pem").read_bytes()
+        return grpc.secure_channel(f"{HOST}:{self.ports[broker_id]}", grpc.ssl_channel_credentials(roots))
+
+    def peer_channel(self, broker_id: int, keystore: bytes | None) -> grpc.Channel:
+        """To the brokers' listener of a broker, with this key and certificate."""
+        roots = (self.folder / "brokers.pem").read_bytes()
+        shown = () if keystore is None else (keystore, keystore)
+        credentials = grpc.ssl_channel_credentials(roots, *shown)
+        name = ("grpc.ssl_target_name_override", server_name(CLUSTER_NAME, broker_id))
+        return grpc.secure_channel(f"{HOST}:{self.peer_ports[broker_id]}", credentials, options=[name])
+
+    def keystore_of(self, broker_id: int) -> bytes:
+        """Its key and certificate for the other brokers."""
+        return (self.folder / f"broker-{broker_id}.pem").read_bytes()
+
+
+@contextlib.contextmanager
+def running_secured_cluster(
+    directory: pathlib.Path, brokers: int = 3, settings: Mapping[str, str] | None = None
+) -> Iterator[SecuredCluster]:
+    """One that runs, and whose processes are gone afterwards."""
+    cluster = SecuredCluster(directory, brokers, settings)
+    try:
+        cluster.start()
+        cluster.wait_running()
+        yield cluster
+    finally:
+        cluster.end()

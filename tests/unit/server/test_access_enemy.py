@@ -1,0 +1,179 @@
+"""What an enemy tried against the parts of the gate, and got."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from minilog.errors import AuthenticationFailed, AuthorizationFailed
+from minilog.security.scram import SALT_BYTES, ScramClient, ScramCredential, ScramMechanism
+from minilog.security.secret import Secret
+from minilog.v1 import peer_pb2
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.security.access import AccessRule, Operation, Pattern, Permission, ResourceKind
+from minilog_broker.security.authorizer import Authorizer
+from minilog_broker.security.principal import USER, Principal
+from minilog_broker.server.access.attempts import MOST_WAITING, PLACES, Attempts, _Host
+from minilog_broker.server.access.caller import NO_RULES, Caller
+from minilog_broker.server.access.client_gate import ClientGate
+from minilog_broker.server.access.gate import PeerGate
+from minilog_broker.server.access.scram_exchange import ScramUsers
+from minilog_broker.server.access.sessions import Sessions
+
+HEARTBEAT = "/minilog.v1.PeerService/Heartbeat"
+MECHANISM = ScramMechanism.SCRAM_SHA_512
+ALICE = Principal(USER, "alice")
+HOST = "10.0.0.7"
+
+
+def credential(password: str) -> ScramCredential:
+    return ScramCredential.derive(MECHANISM, Secret(password), salt=b"s" * SALT_BYTES, iterations=4096)
+
+
+class TestNames:
+    @pytest.mark.parametrize("second", [peer_pb2.HeartbeatRequest(broker_id=0, broker_epoch=7, wants_stop=True)])
+    def test_no_later_heartbeat_is_in_the_name_of_broker_0(self, second: Any) -> None:
+        """Ids begin at 0: a later message that names 0 names a broker. Heartbeat reads the id of each message."""
+        gate = PeerGate("minilog", MetadataImage(), lambda event: None)
+        caller = Caller(Principal("Broker", "minilog:2"), "127.0.0.1", HEARTBEAT, NO_RULES)
+        gate.check(HEARTBEAT, caller, peer_pb2.HeartbeatRequest(broker_id=2), is_first=True)
+        with pytest.raises(AuthorizationFailed):
+            gate.check(HEARTBEAT, caller, second, is_first=False)
+
+
+class TestUsersThatChange:
+    def test_an_exchange_that_began_before_the_user_was_deleted_fails(self) -> None:
+        image = MetadataImage()
+        image.users["alice"] = {MECHANISM: credential("secret")}
+        users = ScramUsers(image, "")
+        exchange = users.begin(MECHANISM)
+        client = ScramClient(MECHANISM, "alice", Secret("secret"), "n" * 32)
+        answer = client.answer(exchange.respond(client.first_message()))
+        del image.users["alice"]
+        users.take_changed()
+        with pytest.raises(AuthenticationFailed, match="meanwhile"):
+            exchange.respond(answer)
+        assert exchange.principal is None
+
+    def test_the_first_change_ends_sessions_too(self) -> None:
+        """The image came from a snapshot; what is behind it deletes the user."""
+        image = MetadataImage()
+        image.users["alice"] = {MECHANISM: credential("secret")}
+        users = ScramUsers(image, "")
+        del image.users["alice"]
+        assert users.take_changed() == {"alice"}
+
+    def test_two_brokers_tell_one_salt_of_an_unknown_user(self) -> None:
+        salts = set()
+        for _ in range(2):
+            client = ScramClient(MECHANISM, "nobody", Secret("x"), "n" * 32)
+            told = ScramUsers(MetadataImage(), "").begin(MECHANISM).respond(client.first_message())
+            salts.add(told.split(b",")[1])
+        assert len(salts) == 1
+
+
+class TestCallersThatRemember:
+    def rules(self, *topics: str) -> list[AccessRule]:
+        return [
+            AccessRule("User:alice", "*", Operation.READ, ResourceKind.TOPIC, each, Pattern.PREFIXED, Permission.ALLOW)
+            for each in topics
+        ]
+
+    def test_more_than_ten_thousand_questions_hide_no_rule_that_goes(self) -> None:
+        authorizer = [Authorizer(self.rules("secret", "t"), ())]
+        gate = ClientGate(MetadataImage(), lambda: authorizer[0], None, lambda event: None)
+        caller = Caller(ALICE, "127.0.0.1", HEARTBEAT, gate)
+        assert caller.may(Operation.READ, ResourceKind.TOPIC, "secret")
+        for number in range(10_000):
+            caller.may(Operation.READ, ResourceKind.TOPIC, f"t{number}")
+        authorizer[0] = Authorizer(self.rules("t"), ())
+        assert not caller.rules_changed()
+
+    def test_a_rule_that_changes_does_not_hold_the_loop(self) -> None:
+        """100 streams of one connection, each with what one remembers at most: others have their turns in between."""
+        authorizer = Authorizer(self.rules("t"), ())
+
+        async def turns_of_others() -> int:
+            gate = ClientGate(MetadataImage(), lambda: authorizer, None, lambda event: None)
+
+            async def stream() -> None:
+                caller = Caller(ALICE, "127.0.0.1", HEARTBEAT, gate)
+                for number in range(9_999):
+                    caller.may(Operation.READ, ResourceKind.TOPIC, f"t{number}")
+                with gate.stream(caller):
+                    await asyncio.Event().wait()
+
+            tasks = [asyncio.create_task(stream()) for _ in range(100)]
+            await asyncio.sleep(0)
+            turns = 0
+
+            async def other() -> None:
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            beside = asyncio.create_task(other())
+            await gate.rules_changed()
+            for task in (*tasks, beside):
+                task.cancel()
+            await asyncio.gather(*tasks, beside, return_exceptions=True)
+            return turns
+
+        assert asyncio.run(turns_of_others()) >= 100
+
+
+class TestSessions:
+    def test_ended_sessions_are_forgotten_as_a_whole(self) -> None:
+        sessions = Sessions(lambda size: str(time.perf_counter_ns()).rjust(size).encode())
+        for _ in range(1000):
+            sessions.begin(ALICE, "10.0.0.1", 0.0, 3_600_000)
+            sessions.end_all_of(lambda principal: True)
+        assert len(sessions._ends) < 100
+
+
+class TestGuesses:
+    def test_a_host_has_so_many_places_and_a_failure_keeps_its_own(self) -> None:
+        """Guesses side by side, each given up at once: they are judged as fast as places become free."""
+
+        async def judged_in(seconds: float) -> int:
+            attempts, judged = Attempts(), 0
+
+            async def guess() -> None:
+                nonlocal judged
+                await attempts.begin(HOST)
+                judged += 1
+                attempts.failed(HOST)
+
+            tasks = [asyncio.create_task(guess()) for _ in range(PLACES + MOST_WAITING)]
+            await asyncio.sleep(seconds)
+            with pytest.raises(AuthenticationFailed, match="are waiting"):
+                await attempts.begin(HOST)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            return judged
+
+        assert asyncio.run(judged_in(0.01)) == PLACES
+
+    def test_another_host_does_not_wait(self) -> None:
+        async def scenario() -> None:
+            attempts = Attempts()
+            for _ in range(PLACES):
+                await attempts.begin(HOST)
+                attempts.failed(HOST)
+            async with asyncio.timeout(0.5):
+                await attempts.begin("10.0.0.8")
+            attempts.succeeded("10.0.0.8")
+
+        asyncio.run(scenario())
+
+    def test_who_fails_often_waits_longer_and_is_forgiven(self) -> None:
+        host = _Host()
+        pauses = [host.failed(float(at)) for at in range(7)]
+        assert pauses == sorted(pauses)
+        assert pauses[0] < pauses[-1] == pauses[-2]
+        assert host.failed(100.0) == pauses[0]
