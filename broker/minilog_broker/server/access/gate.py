@@ -18,7 +18,14 @@ from typing import Any, Protocol
 
 import grpc
 
-from minilog.errors import AuthenticationFailed, AuthorizationFailed, MinilogError, ResourceExhausted, RetriableError
+from minilog.errors import (
+    AuthenticationFailed,
+    AuthorizationFailed,
+    MinilogError,
+    ResourceExhausted,
+    ResourceNotFound,
+    RetriableError,
+)
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.audit import AuditEvent, Decision
 from minilog_broker.security.principal import ANONYMOUS, Principal
@@ -135,6 +142,8 @@ def status_of(error: MinilogError) -> grpc.StatusCode:
             return grpc.StatusCode.UNAUTHENTICATED
         case ResourceExhausted():
             return grpc.StatusCode.RESOURCE_EXHAUSTED
+        case ResourceNotFound():
+            return grpc.StatusCode.NOT_FOUND
         case RetriableError():
             return grpc.StatusCode.UNAVAILABLE
     return grpc.StatusCode.PERMISSION_DENIED

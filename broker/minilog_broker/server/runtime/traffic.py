@@ -18,7 +18,7 @@ import grpc
 from google.protobuf.message import Message
 
 from minilog.aio.payload_stream import messages
-from minilog.errors import AuthenticationFailed, AuthorizationFailed, MinilogError, ResourceExhausted
+from minilog.errors import AuthenticationFailed, AuthorizationFailed, MinilogError, ResourceExhausted, ResourceNotFound
 from minilog.security.quota_keys import (
     CONNECTIONS,
     CONSUMER_BYTE_RATE,
@@ -246,7 +246,7 @@ class CountedServer:
             caller = await _admitted(gate, flow, path, context)
             with flow.requests.holding(len(content)):
                 request = await _checked(gate, path, caller, parse)(content, context)
-                answer: Message = await handler.unary_unary(request, caller)
+                answer = await _answered(handler, request, caller, context)
             gate.shown(path, caller, answer)
             if caller is not EVERYBODY and (delay_s := _unary_delay_s(caller, request)) > 0:
                 await asyncio.sleep(delay_s)
@@ -261,6 +261,16 @@ class CountedServer:
         if handler.unary_stream is not None:
             return handler._replace(unary_stream=pieces)
         return handler._replace(unary_unary=unary)
+
+
+async def _answered(handler: Any, request: Any, caller: Caller, context: Any) -> Message:
+    """What the service answers; where the protocol has a status for what is not there, that ends the call."""
+    try:
+        answer: Message = await handler.unary_unary(request, caller)
+    except ResourceNotFound as error:
+        await context.abort(status_of(error), str(error))
+        raise AssertionError("abort raises") from error
+    return answer
 
 
 def _unary_delay_s(caller: Caller, request: Message) -> float:

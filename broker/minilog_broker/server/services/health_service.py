@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from minilog.errors import ResourceNotFound
 from minilog_broker.server.health import Look, not_ready
 
 SERVICES = frozenset({"", "minilog"})
@@ -29,10 +29,10 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._watches = 0
 
     async def Check(  # noqa: N802
-        self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext[Any, Any]
+        self, request: health_pb2.HealthCheckRequest, context: object
     ) -> health_pb2.HealthCheckResponse:
         if request.service not in SERVICES:
-            await context.abort(grpc.StatusCode.NOT_FOUND, "the services here are '' and 'minilog'")
+            raise ResourceNotFound("the services here are '' and 'minilog'")  # gRPC's NOT_FOUND
         return health_pb2.HealthCheckResponse(status=self._status(request.service))
 
     async def Watch(self, request: health_pb2.HealthCheckRequest, context: Any) -> None:  # noqa: N802
