@@ -200,7 +200,7 @@ def random_condition(chance: random.Random, depth: int = 3) -> str:
 def test_random_conditions_give_what_spark_gives(kit: Kit, loaded: str) -> None:
     """By the replica's statistics and the reader's rows on one side; by Spark itself, on all rows, on the other."""
     chance = random.Random(20_261_124)
-    conditions = [random_condition(chance) for _ in range(30)]
+    conditions = [random_condition(chance) for _ in range(16)]
     every = kit.read(subscribe=loaded, metadata="true")
     told = [f.coalesce(f.expr(each), f.lit(False)).alias(f"c{number}") for number, each in enumerate(conditions)]
     by_spark = every.select("_partition", "_offset", *told).collect()
@@ -208,7 +208,7 @@ def test_random_conditions_give_what_spark_gives(kit: Kit, loaded: str) -> None:
         wanted = sorted((row._partition, row._offset) for row in by_spark if row[f"c{number}"])
         found = kit.read(subscribe=loaded, metadata="true", where=condition).select("_partition", "_offset").collect()
         assert sorted((row._partition, row._offset) for row in found) == wanted, condition
-    assert sum(any(row[f"c{number}"] for row in by_spark) for number in range(len(conditions))) > 20
+    assert sum(any(row[f"c{number}"] for row in by_spark) for number in range(len(conditions))) > 10
 
 
 class TestSeveralTopics:
