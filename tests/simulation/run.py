@@ -30,6 +30,7 @@ from tests.simulation.judge import (
     check_queries,
     check_transactions,
     copies_agree,
+    recovery_s,
     watch,
 )
 from tests.simulation.judge.exceptions import Exceptions
@@ -96,7 +97,7 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
         await check_queries(cluster, queries, faults)
     for host in cluster.hosts.values():
         host.stop()
-    deadline_s = cluster.now_s + plan.liveness_s
+    deadline_s = cluster.now_s + plan.liveness_s + recovery_s(cluster)
     while any(host.process is not None for host in cluster.hosts.values()):
         if cluster.now_s > deadline_s:
             raise Violation("V19", "a broker that was asked to stop does not end")

@@ -347,9 +347,10 @@ class Replica:
             self._context.emit(WriteProducerSnapshot(self.key, log.appended_end, log.producers.snapshot()))
 
     def failed(self, error: OSError, now_ms: float) -> None:
-        """A full disk refuses writing for a while; any other error takes the replica offline."""
+        """A full disk refuses writing for a while; any other error takes the replica offline, and so does one that
+        left the log half changed."""
         log = self.log
-        if log is None or error.errno not in NO_SPACE or log.truncating:
+        if log is None or error.errno not in NO_SPACE or log.log.failed is not None:
             self.go_offline(error, now_ms)
             return
         self._sessions.give_back(log.append_failed())

@@ -144,9 +144,10 @@ class ReplicaLog:
         return self.durable_end > before
 
     def append_failed(self) -> list[QueuedAppend]:
-        """The oldest append failed, and so do all behind it. Returns them."""
+        """The oldest append failed, or a truncation, and so does all behind it. Returns the appends."""
         failed = list(self.queue)
         self.queue.clear()
+        self.truncating = False
         self.end = self.appended_end
         self.last_epoch = self.log.epoch_before(self.end)
         self.asked_log_start = self.log_start  # what was asked behind it was dropped

@@ -54,6 +54,15 @@ def iterate_segment(file: File, position: int, size_bytes: int) -> Iterator[tupl
         position += header.length
 
 
+def replay_segment(file: File, position: int, size_bytes: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """As iterate_segment, with the header the whole of each control batch, and of other batches nothing."""
+    window = _Window(file, size_bytes, HEADER_CHUNK_BYTES)
+    while position < size_bytes:
+        header = decode_header(window.view(position, HEADER_BYTES))
+        yield header, window.view(position, header.length if header.is_control else 0)
+        position += header.length
+
+
 def walk_segment(file: File, position: int, stop: int, chunk_bytes: int) -> Iterator[tuple[int, int, int]]:
     """(position, length, next offset) of the batches from `position` to `stop`; sums are not checked, a read is quick.
 

@@ -38,14 +38,14 @@ class EndsSearch:
             self.damage = error
 
     def _step(self, log: ReplayableLog) -> None:
-        for number, header in enumerate(log.headers(max(self._offset, log.log_start_offset))):
+        for number, (header, batch) in enumerate(log.replay(max(self._offset, log.log_start_offset))):
             if header.base_offset >= self._end or len(self.found) == len(self._producer_ids):
                 break
             if number == STEP_BATCHES:
                 self._offset = header.base_offset
                 return
             if header.is_control:
-                for marker in markers_in(log, header):
+                for marker in markers_in(log.key, batch, header):
                     if marker.producer_id in self._producer_ids:
                         self.found.setdefault(marker.producer_id, FoundEnd(header.next_offset, marker.committed))
         self.finished = True

@@ -28,7 +28,7 @@ from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.epoch_cache import EpochCache
 from minilog_broker.storage.errors import NO_SPACE, DamagedCopy, passing_no_space
 from minilog_broker.storage.files import FileSystem
-from minilog_broker.storage.lookups import headers_between, offset_for_timestamp, offsets_at_sizes, segment_with
+from minilog_broker.storage.lookups import offset_for_timestamp, offsets_at_sizes, replay_between, segment_with
 from minilog_broker.storage.recovery import EPOCH_FILE, Finding, Recovered, Recovery, RecoveryReport
 from minilog_broker.storage.retention import is_all_below, is_expired, removable, roll_is_due
 from minilog_broker.storage.segment import BatchRun, Segment
@@ -64,6 +64,7 @@ class Log:
         self._checkpoint = checkpoint
         self._marked = recovered.report.finding in (Finding.DAMAGED, Finding.DOUBTFUL)
         self._dirty = False
+        self._epochs_stored = True  # or a cut met a full disk: the file says more than there is
         self.log_start_offset = recovered.log_start_offset
         self.high_watermark = self.last_stable_offset = recovered.high_watermark
         self.log_end_offset = self.durable_end_offset = self._synced_end_offset = self._segments[-1].end.end_offset
@@ -120,9 +121,10 @@ class Log:
             return None
         return self.epochs.epoch_for_offset(offset - 1)
 
-    def headers(self, from_offset: int) -> Iterator[BatchHeader]:
-        """The headers of all batches that end above `from_offset`, up to the end as of now."""
-        return headers_between(self._segments, from_offset, self.log_end_offset)
+    def replay(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """The headers of all batches that end above `from_offset`, up to the end as of now, each control batch whole:
+        one walk, however many there are. Raises CorruptMessage, OSError."""
+        return replay_between(self._segments, from_offset, self.log_end_offset)
 
     def offset_for_timestamp(self, timestamp_us: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first batch with a record at or after `timestamp_us`: see lookups.py."""
@@ -216,7 +218,10 @@ class Log:
             self._store_epochs(epochs)
 
     def truncate_to(self, end_offset: int) -> int:
-        """Cut the log, durably, to `end_offset`, or to the beginning of the batch around it. Returns the new end."""
+        """Cut the log, durably, to `end_offset`, or to the beginning of the batch around it. Returns the new end.
+
+        What is promised durably is lowered before anything goes: where the disk has no space for that, OSError is
+        raised, and the log is as it was."""
         self._check_usable()
         if end_offset >= self.log_end_offset:
             return self.log_end_offset
@@ -224,25 +229,28 @@ class Log:
             self.truncate_fully_and_start_at(end_offset)
             return end_offset
         self._clear_marks()
-        with self._failing(passing=frozenset()):
+        with self._failing():
             count = max(1, bisect_right(self._segments, end_offset - 1, key=_BASE_OFFSET))
             kept, dropped = self._segments[:count], self._segments[count:]
             position, end = kept[-1].position_of(end_offset)
-            self._lower_ends(max(end, self.log_start_offset))
+            end = max(end, self.log_start_offset)
+            if self._checkpoint.promises_above(end):
+                self.write_checkpoint(end_offset=end)
+        with self._failing(passing=frozenset()):
+            self._lower_ends(end)
             self._remove_segments(dropped)
             self._segments = (*kept[:-1], kept[-1].cut(position, end))
             self._dirty = False
-            epochs = self.epochs.copy()
-            if epochs.truncate_from_end(self.log_end_offset):
-                self._store_epochs(epochs)
+            self._cut_epochs()
         return self.log_end_offset
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything, durably; the log is empty and starts at `offset`."""
         self._check_usable()
         self._clear_marks()
-        with self._failing(passing=frozenset()):
+        with self._failing():
             self._checkpoint.record(offset, offset, offset, flush_on_append=self.settings.flush_on_append)
+        with self._failing(passing=frozenset()):
             producer_snapshots.remove_snapshots(self._files, self.directory, above_offset=-1)
             self._remove_segments(self._segments)
             segment = self._new_segment(offset)
@@ -311,15 +319,20 @@ class Log:
             raise ValueError(f"{self!r}: a producer snapshot at offset {offset} is above the end")
         producer_snapshots.write_snapshot(self._files, self.directory, offset, snapshot)
 
-    def write_checkpoint(self, log_start: int | None = None, *, unsynced: bool = False) -> None:
+    def write_checkpoint(
+        self, log_start: int | None = None, *, end_offset: int | None = None, unsynced: bool = False
+    ) -> None:
         """Record log start, high watermark and durable end for the next life; nothing where they are recorded.
 
-        `unsynced`: something is to count before it is synced (checkpoint.py)."""
+        `end_offset`: where the log is to be cut. `unsynced`: something is to count before it is synced (checkpoint.py).
+        """
         self._check_usable()
-        unsynced = unsynced or not self.settings.flush_on_append or self.durable_end_offset > self._synced_end_offset
         start = self.log_start_offset if log_start is None else log_start
+        end = self.log_end_offset if end_offset is None else end_offset
+        synced = min(self._synced_end_offset, end)
+        unsynced = unsynced or not self.settings.flush_on_append or min(self.durable_end_offset, end) > synced
         with self._failing():
-            self._checkpoint.record(start, self.high_watermark, self._synced_end_offset, flush_on_append=not unsynced)
+            self._checkpoint.record(start, min(self.high_watermark, end), synced, flush_on_append=not unsynced)
 
     def forget_torn_tail(self) -> None:
         """This copy is in an ISR under a leader: whatever was cut at its start is here again, or was never counted."""
@@ -390,17 +403,28 @@ class Log:
     def _assign_epochs(self, headers: tuple[BatchHeader, ...]) -> None:
         """Epochs that begin in a run are in the epoch file before the run is in the log."""
         latest = self.epochs.latest_epoch
-        if {header.partition_leader_epoch for header in headers} == {latest}:
+        if self._epochs_stored and {header.partition_leader_epoch for header in headers} == {latest}:
             return
         epochs = self.epochs.copy()
         changed = [epochs.assign(header.partition_leader_epoch, header.base_offset) for header in headers]
-        if any(changed):
+        if any(changed) or not self._epochs_stored:
             self._store_epochs(epochs)
+
+    def _cut_epochs(self) -> None:
+        """What the file says above the log's end is dropped by recovery, too. So a full disk is no reason to fail: it
+        is stored before the next record."""
+        epochs = self.epochs.copy()
+        if epochs.truncate_from_end(self.log_end_offset):
+            self.epochs.replace(epochs)
+            self._epochs_stored = False
+            with passing_no_space():
+                self._store_epochs(epochs)
 
     def _store_epochs(self, epochs: EpochCache) -> None:
         with self._failing():
             write_durable_file(self._files, f"{self.directory}/{EPOCH_FILE}", epochs.encode())
         self.epochs.replace(epochs)
+        self._epochs_stored = True
 
     def _clear_marks(self) -> None:
         if self._marked:
@@ -410,14 +434,12 @@ class Log:
             self._marked = False
 
     def _lower_ends(self, end: int) -> None:
-        """Promise no more than `end`: to readers, and durably to recovery, before records go."""
+        """Promise readers no more than `end`, before records go."""
         self.high_watermark = min(self.high_watermark, end)
         self.last_stable_offset = min(self.last_stable_offset, end)
         self._synced_end_offset = min(self._synced_end_offset, end)
         self.durable_end_offset = min(self.durable_end_offset, end)
         self.log_end_offset = end
-        if self._checkpoint.promises_above(end):
-            self.write_checkpoint()
 
     def _remove_segments(self, segments: tuple[Segment, ...]) -> None:
         """From the top down: what is left after a crash is without a gap."""

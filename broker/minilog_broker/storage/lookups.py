@@ -19,15 +19,17 @@ from minilog_broker.storage.segment import Segment
 _BASE_OFFSET = attrgetter("base_offset")
 
 
-def headers_between(segments: Sequence[Segment], from_offset: int, end_offset: int) -> Iterator[BatchHeader]:
-    """The headers of all batches that end above `from_offset`, and at or below `end_offset`."""
+def replay_between(
+    segments: Sequence[Segment], from_offset: int, end_offset: int
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The headers of all batches that end above `from_offset`, and at or below `end_offset`; see `Segment.replay`."""
     for segment in segments:
         if segment.end.end_offset <= from_offset:
             continue
-        for _, header in segment.headers(from_offset):
+        for header, batch in segment.replay(from_offset):
             if header.next_offset > end_offset:
                 return
-            yield header
+            yield header, batch
 
 
 def offset_for_timestamp(

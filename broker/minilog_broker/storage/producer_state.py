@@ -294,9 +294,7 @@ class ReplayableLog(Protocol):
 
     def replace_later_producer_snapshots(self, snapshot: bytes) -> None: ...
 
-    def headers(self, from_offset: int) -> Iterator[BatchHeader]: ...
-
-    def read(self, offset: int, max_bytes: int) -> bytes: ...
+    def replay(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]: ...
 
 
 def recover_producer_state(log: ReplayableLog) -> ProducerState:
@@ -315,8 +313,8 @@ def recover_producer_state(log: ReplayableLog) -> ProducerState:
     known_to = 0 if stored is None else stored[0]
     if known_to < log.log_start_offset:
         state.transactions.forget_between(known_to, log.log_start_offset)
-    for header in log.headers(offset):
-        state.apply(header, markers_in(log, header) if header.is_control else ())
+    for header, batch in log.replay(offset):
+        state.apply(header, markers_in(log.key, batch, header) if header.is_control else ())
     state.log_starts_at(log.log_start_offset)  # the snapshot may be older than what retention took
     for later in log.later_producer_snapshots():  # they speak of records that are gone, and of deleted ones
         with contextlib.suppress(CorruptFile):
@@ -332,12 +330,11 @@ def restored(snapshot: bytes) -> ProducerState:
     return state
 
 
-def markers_in(log: ReplayableLog, header: BatchHeader) -> tuple[Marker, ...]:
-    """What a control batch of the log ends. Raises CorruptMessage."""
-    batch = log.read(header.base_offset, 1)
+def markers_in(key: PartitionKey, batch: memoryview, header: BatchHeader) -> tuple[Marker, ...]:
+    """What a control batch of the partition ends. Raises CorruptMessage."""
     if len(batch) != header.length:
-        raise CorruptMessage(f"the control batch at offset {header.base_offset} is not where its header is")
-    check_crc(log.key.topic_id, log.key.partition, batch, header)
+        raise CorruptMessage(f"the control batch at offset {header.base_offset} is cut off by the segment's end")
+    check_crc(key.topic_id, key.partition, batch, header)
     return read_markers(batch, header)
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from minilog.errors import CorruptMessage, OffsetOutOfRange
 from minilog.record_batch.header import BatchHeader, Buffer
-from minilog_broker.storage.batch_scan import EndTracker, check_first, iterate_segment, walk_segment
+from minilog_broker.storage.batch_scan import EndTracker, check_first, iterate_segment, replay_segment, walk_segment
 from minilog_broker.storage.files import File, FileSystem
 from minilog_broker.storage.index import (
     NO_TIMESTAMP,
@@ -198,13 +198,24 @@ class Segment:
 
     def headers(self, from_offset: int) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of each batch that ends above `from_offset`."""
-        end = self.end
-        if not end.size_bytes:
+        size_bytes = self.end.size_bytes
+        if not size_bytes:
             return
-        start = self.index.positions[max(0, self.index.entry_at_or_before(from_offset))]
-        for position, header in iterate_segment(self.file, start, end.size_bytes):
+        for position, header in iterate_segment(self.file, self._walk_from(from_offset), size_bytes):
             if header.next_offset > from_offset:
                 yield position, header
+
+    def replay(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """The header of each batch that ends above `from_offset`, with the whole batch where it is a control one."""
+        size_bytes = self.end.size_bytes
+        if not size_bytes:
+            return
+        for header, batch in replay_segment(self.file, self._walk_from(from_offset), size_bytes):
+            if header.next_offset > from_offset:
+                yield header, batch
+
+    def _walk_from(self, offset: int) -> int:
+        return self.index.positions[max(0, self.index.entry_at_or_before(offset))]
 
     def header_for_timestamp(self, timestamp_us: int, from_offset: int) -> BatchHeader | None:
         """The first batch above `from_offset` with a timestamp at or above `timestamp_us`."""

@@ -21,7 +21,23 @@ messages, records of the metadata log); who leads, what is committed and who has
 from __future__ import annotations
 
 from tests.simulation.judge.judge import Judge
-from tests.simulation.judge.liveness import check_over, check_queries, check_transactions, copies_agree, watch
+from tests.simulation.judge.liveness import (
+    check_over,
+    check_queries,
+    check_transactions,
+    copies_agree,
+    recovery_s,
+    watch,
+)
 from tests.simulation.judge.rows import check_filtered
 
-__all__ = ["Judge", "check_filtered", "check_over", "check_queries", "check_transactions", "copies_agree", "watch"]
+__all__ = [
+    "Judge",
+    "check_filtered",
+    "check_over",
+    "check_queries",
+    "check_transactions",
+    "copies_agree",
+    "recovery_s",
+    "watch",
+]

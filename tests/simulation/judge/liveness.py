@@ -103,7 +103,7 @@ async def check_over(
 ) -> None:
     """The faults are over: all comes right within the plan's time, under load; then the last reader reads all. Who
     starts reads its disk once before it listens."""
-    deadline_s = cluster.now_s + cluster.plan.liveness_s + _recovery_s(cluster)
+    deadline_s = cluster.now_s + cluster.plan.liveness_s + recovery_s(cluster)
     writable = [
         key
         for key, replicas in workload.replicas.items()
@@ -164,7 +164,7 @@ def _pending(cluster: SimulatedCluster, history: History) -> int:
     return sum(write.outcome is Outcome.PENDING and write.client in living for write in history.writes.values())
 
 
-def _recovery_s(cluster: SimulatedCluster) -> float:
+def recovery_s(cluster: SimulatedCluster) -> float:
     """What reading the logs of the fullest disk takes, of those that nobody listens beside yet."""
     disks = [host.disk for host in cluster.hosts.values() if "down" in host.ailments]
     sizes = [sum(disk.size(name) for name in disk.names if name.endswith(".log")) for disk in disks]

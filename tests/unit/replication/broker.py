@@ -225,8 +225,12 @@ class BrokerOfCores:
             case replica_effects.RecordEpochStart(key=key, leader_epoch=epoch, start_offset=start):
                 self.logs[key].assign_epoch(epoch, start)
             case replica_effects.TruncateLog(key=key, end_offset=end_offset):
-                self.logs[key].truncate_to(end_offset)
-                manager.log_truncated(key, recover_producer_state(self.logs[key]), now_ms)
+                try:
+                    self.logs[key].truncate_to(end_offset)
+                except OSError as error:
+                    manager.log_failed(key, error, now_ms)
+                else:
+                    manager.log_truncated(key, recover_producer_state(self.logs[key]), now_ms)
             case replica_effects.StartLogAt(key=key, offset=offset):
                 self.logs[key].truncate_fully_and_start_at(offset)
                 manager.log_truncated(key, recover_producer_state(self.logs[key]), now_ms)
@@ -289,7 +293,7 @@ class BrokerOfCores:
 
     def headers(self, key: PartitionKey = KEY) -> list[BatchHeader]:
         log = self.logs[key]
-        return list(log.headers(log.log_start_offset))
+        return [header for header, _ in log.replay(log.log_start_offset)]
 
     def headers_below(self, key: PartitionKey, end_offset: int) -> list[BatchHeader]:
         return [header for header in self.headers(key) if header.next_offset <= end_offset]

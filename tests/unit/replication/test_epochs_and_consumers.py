@@ -287,3 +287,29 @@ def test_a_topic_that_is_deleted_ends_its_replicas_and_sessions() -> None:
     assert cluster.runs(1, session_id)[-1].error.code == common_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER
     assert not cluster[1].logs
     assert not cluster[2].links
+
+
+def test_a_follower_whose_cut_finds_the_disk_full_is_cut_when_there_is_space() -> None:
+    """Found by the simulator (seed 1100530): its replica was offline until the broker started anew."""
+    cluster = ReplicaCluster()
+    cluster.produce(1)
+    cluster.settle()
+    for follower_id in (2, 3):
+        cluster.cut.add((follower_id, 1))
+        cluster.break_link(cluster[follower_id].links[1])
+    cluster.produce(1)
+    cluster.settle(controller=False)
+    old_leader = cluster[1]
+    old_leader.logs[KEY].write_checkpoint()
+    assert old_leader.logs[KEY].durable_end_offset == 2
+    old_leader.files.full = True
+    cluster.controller.move(KEY, 2)
+    cluster.settle()
+    assert KEY not in old_leader.offline
+    assert old_leader.logs[KEY].log_end_offset == 2, "nothing is cut yet"
+    old_leader.files.full = False
+    cluster.produce(2)
+    cluster.advance(3_000)
+    logs = [[(h.base_offset, h.partition_leader_epoch) for h in cluster[broker].headers()] for broker in (1, 2)]
+    assert logs[0] == logs[1]
+    assert len(logs[0]) == 2

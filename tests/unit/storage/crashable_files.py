@@ -89,7 +89,9 @@ class CrashableFile:
     def pread(self, size_bytes: int, position: int) -> bytes:
         self._check()
         self._files.may_fail("pread", self._path)
-        return bytes(self._inode.live[position : position + size_bytes])
+        found = bytes(self._inode.live[position : position + size_bytes])
+        self._files.read_bytes += len(found)
+        return found
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         self._check()
@@ -143,6 +145,7 @@ class CrashableFiles:
         self._failures: list[tuple[str, str, int]] = []
         self._changes_left: int | None = None
         self.changes = 0
+        self.read_bytes = 0
 
     # what tests do to it
 

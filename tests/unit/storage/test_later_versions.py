@@ -80,7 +80,7 @@ def test_a_log_whose_index_vouches_for_it_says_so_where_it_is_read(files: Crasha
         files.damage(FIRST, at * 72, sealed(forged, *KEY))
         log = open_log(files, unclean=False)
         with pytest.raises(UnsupportedVersion):
-            list(log.headers(0))
+            list(log.replay(0))
         with pytest.raises(UnsupportedVersion):
             check_copy(log, *KEY, 0, 1 << 20)
         with pytest.raises(UnsupportedVersion):
@@ -127,4 +127,4 @@ def test_a_checksum_that_is_wrong_is_no_level(files: CrashableFiles) -> None:
     fill(log, 3)
     files.damage(FIRST, 72 + 31, b"\x80")
     with pytest.raises(CorruptMessage):
-        list(log.headers(0))
+        list(log.replay(0))

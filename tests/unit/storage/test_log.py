@@ -149,6 +149,50 @@ class TestErrors:
         log.assign_epoch(3, 0)
         assert log.epochs.latest_epoch == 3
 
+    def test_a_full_disk_under_the_checkpoint_of_a_cut_leaves_the_log_as_it_was(
+        self, log: Log, files: CrashableFiles
+    ) -> None:
+        batches = fill(log, 3)
+        log.set_high_watermark(3)
+        log.write_checkpoint()
+        files.fail("write", errno.ENOSPC, "checkpoint")
+        with pytest.raises(OSError, match="No space"):
+            log.truncate_to(1)
+        assert contents(log) == batches
+        assert (log.log_end_offset, log.durable_end_offset, log.high_watermark) == (3, 3, 3)
+        assert log.truncate_to(1) == 1
+        fill(log, 1)
+        files.crash()
+        assert len(contents(open_log(files))) == 2
+
+    def test_a_full_disk_under_the_checkpoint_of_starting_anew_leaves_the_log_as_it_was(
+        self, log: Log, files: CrashableFiles
+    ) -> None:
+        batches = fill(log, 3)
+        files.fail("write", errno.ENOSPC, "checkpoint")
+        with pytest.raises(OSError, match="No space"):
+            log.truncate_fully_and_start_at(7)
+        assert contents(log) == batches
+        log.truncate_fully_and_start_at(7)
+        assert (log.log_start_offset, log.log_end_offset) == (7, 7)
+
+    def test_a_full_disk_under_the_epochs_of_a_cut_log_is_made_good_before_the_next_record(
+        self, log: Log, files: CrashableFiles
+    ) -> None:
+        append(log, epoch=1)
+        append(log, epoch=2)
+        log.flush()
+        files.fail("write", errno.ENOSPC, "leader-epoch")
+        assert log.truncate_to(1) == 1
+        assert log.epochs.entries == ((1, 0),)
+        files.fail("write", errno.ENOSPC, "leader-epoch")
+        with pytest.raises(OSError, match="No space"):
+            append(log, epoch=1)
+        append(log, epoch=1)
+        log.flush()
+        files.crash()
+        assert open_log(files).epochs.entries == ((1, 0),)
+
     def test_a_closed_log_takes_nothing(self, log: Log) -> None:
         log.close(clean=True)
         with pytest.raises(OSError, match="is closed"):

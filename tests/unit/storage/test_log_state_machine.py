@@ -172,6 +172,22 @@ class LogMachine(RuleBasedStateMachine):
             self.cut_model(end_offset)
             self.promised = min(self.promised, self.end())
 
+    @rule(share=st.floats(0, 1), path=st.sampled_from(("checkpoint", "leader-epoch")))
+    def truncate_on_a_full_disk(self, share: float, path: str) -> None:
+        """Cut, or as it was; never failed."""
+        end_offset = self.start + int((self.end() - self.start) * share)
+        self.files.fail("write", errno.ENOSPC, path)
+        try:
+            self.log.truncate_to(end_offset)
+        except OSError:
+            assert self.log.log_end_offset == self.end()
+            assert contents(self.log) == self.batches
+        else:
+            self.cut_model(end_offset)
+            self.promised = min(self.promised, self.end())
+        assert self.log.failed is None
+        self.files._failures.clear()
+
     @rule(share=st.floats(0, 1), crash_point=crash_points)
     def advance_log_start(self, share: float, crash_point: int | None) -> None:
         offset = self.start + int((self.log.high_watermark - self.start) * share)

@@ -8,8 +8,16 @@ from hypothesis import given
 
 from minilog.errors import DuplicateSequenceNumber, InvalidProducerEpoch, OutOfOrderSequenceNumber
 from minilog_broker.storage.errors import CorruptFile
-from minilog_broker.storage.producer_state import SEQUENCES, Accept, Duplicate, ProducerState
-from tests.unit.storage.logs import header
+from minilog_broker.storage.producer_state import (
+    SEQUENCES,
+    Accept,
+    Duplicate,
+    ProducerState,
+    recover_producer_state,
+)
+from minilog_broker.storage.settings import LogSettings
+from tests.unit.storage.crashable_files import CrashableFiles
+from tests.unit.storage.logs import batch, header, open_log, run_of
 
 PRODUCER = 42
 
@@ -128,3 +136,19 @@ def test_a_damaged_snapshot_is_refused_and_changes_nothing(junk: bytes, position
         with pytest.raises(CorruptFile):
             state.restore(damaged)
     assert state == state_after([0, 1])
+
+
+def test_a_log_full_of_markers_is_read_once() -> None:
+    """Found by the simulator (seed 1100301): each marker was looked up anew, from the last entry of the index on, and
+    a broker read its transactional logs thirteen times when it started."""
+    files = CrashableFiles()
+    log = open_log(files, settings=LogSettings(index_interval_bytes=4096))
+    for producer_id in range(100):
+        begun = batch(log.log_end_offset, producer=(producer_id, 0, 0), transactional=True, payload=bytes(100))
+        ended = batch(log.log_end_offset + 1, markers=[(producer_id, True)])
+        log.append(run_of([begun, ended]))
+    log.flush()
+    before = files.read_bytes
+    state = recover_producer_state(log)
+    assert state.transactions.last_stable_offset(log.log_end_offset) == log.log_end_offset
+    assert files.read_bytes - before <= log.size_bytes

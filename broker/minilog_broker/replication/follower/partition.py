@@ -63,6 +63,7 @@ WAYS = {
     (FollowerState.DIVERGED, FollowerState.PAUSED): "the same, and nothing is to be cut; or a full disk",
     (FollowerState.TRUNCATING, FollowerState.FETCHING): "truncated: a new position is due",
     (FollowerState.TRUNCATING, FollowerState.IDLE): "truncated, without a session",
+    (FollowerState.TRUNCATING, FollowerState.PAUSED): "a full disk: nothing was cut",
     (FollowerState.PAUSED, FollowerState.FETCHING): "the pause is over: a new position is due",
     (FollowerState.PAUSED, FollowerState.IDLE): "disconnect, or the pause is over without a session",
 }

@@ -185,9 +185,9 @@ class ReplicationShell:
                 record = lambda log: reserve.write_metadata(lambda: log.assign_epoch(epoch, start))  # noqa: E731
                 self._submit(key, record, lambda _: None)
             case replica_effects.TruncateLog(key=key, end_offset=end_offset):
-                self._submit(key, lambda log: _truncate(log, end_offset), lambda state: self._truncated(key, state))
+                self._truncate(key, lambda log: log.truncate_to(end_offset))
             case replica_effects.StartLogAt(key=key, offset=offset):
-                self._submit(key, lambda log: _start_at(log, offset), lambda state: self._truncated(key, state))
+                self._truncate(key, lambda log: log.truncate_fully_and_start_at(offset))
             case replica_effects.AdvanceLogStart(key=key):
                 self._submit(key, self._trim(effect), lambda _: self.manager.log_start_moved(key, now_ms()))
             case replica_effects.WriteProducerSnapshot(key=key, offset=offset, snapshot=snapshot):
@@ -261,8 +261,12 @@ class ReplicationShell:
         failed = self._of(key, lambda error: self._failed(key, error))
         self._disk.submit(DiskCommand(lambda: work(log), self._of(key, done), failed, log))
 
-    def _truncated(self, key: PartitionKey, state: ProducerState) -> None:
-        self.manager.log_truncated(key, state, now_ms())
+    def _truncate(self, key: PartitionKey, cut: Callable[[Log], object]) -> None:
+        def work(log: Log) -> ProducerState:
+            self._reserve.write_metadata(lambda: cut(log))
+            return recover_producer_state(log)
+
+        self._submit(key, work, lambda state: self.manager.log_truncated(key, state, now_ms()))
 
     def _of(self, key: PartitionKey, tell: Callable[[Any], None]) -> Callable[[Any], None]:
         """`tell`, and then run; nothing where the log was let go meanwhile."""
@@ -328,13 +332,3 @@ class ReplicationShell:
 
     def fetch(self, session_id: int, request: data_pb2.FetchRequest) -> None:
         self._event(lambda: self.manager.fetch_request(session_id, request, now_ms()))
-
-
-def _truncate(log: Log, end_offset: int) -> ProducerState:
-    log.truncate_to(end_offset)
-    return recover_producer_state(log)
-
-
-def _start_at(log: Log, offset: int) -> ProducerState:
-    log.truncate_fully_and_start_at(offset)
-    return recover_producer_state(log)
