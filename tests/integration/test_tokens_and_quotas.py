@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -133,3 +134,29 @@ class TestQuotas:
             admin.alter_quotas([QuotaAlteration("User:slow", "connections", None)])
         with Admin(slow(cluster)) as allowed:
             assert TOPIC in allowed.list_topics()
+
+    def test_who_has_too_many_transactions_open_waits_for_one_to_end(self, cluster: SecuredCluster) -> None:
+        rule = AccessRule(
+            "User:slow", "*", Operation.ALL, ResourceKind.TRANSACTIONAL_ID, "*", Pattern.LITERAL, Permission.ALLOW
+        )
+        with Admin(cluster.client) as admin:
+            admin.create_access_rules([rule])
+            admin.alter_quotas([QuotaAlteration("User:slow", "open_transactions", 1)])
+            admin.alter_quotas([QuotaAlteration("User:slow", "producer_byte_rate", None)])
+        with (
+            Producer({**slow(cluster), "transactional.id": "one"}) as one,
+            Producer({**slow(cluster), "transactional.id": "two"}) as two,
+        ):
+            with one.transaction():
+                one.send(TOPIC, b"one").result(timeout=WITHIN_S)
+                waiting = threading.Thread(target=in_a_transaction, args=(two,))
+                waiting.start()
+                waiting.join(1.0)
+                assert waiting.is_alive()
+            waiting.join(WITHIN_S)
+            assert not waiting.is_alive()
+
+
+def in_a_transaction(producer: Producer) -> None:
+    with producer.transaction():
+        producer.send(TOPIC, b"two").result(timeout=WITHIN_S)

@@ -5,6 +5,9 @@
     request_rate              a second         calls, and messages of its streams
     controller_mutation_rate  a second         partitions that it creates, adds or deletes
     connections               at a time        that it has open
+    producer_id_rate          a second         ids of producers that it is given
+    open_transactions         at a time        that it has open
+    open_transactions_age_ms  at a time        how old those are together
 
 Each is of one broker, as Kafka's are; what the controller or a coordinator counts is of that one. `request_rate` stands
 in the place of Kafka's request_percentage: a broker is one event loop, where a call waits for disks and for other
@@ -32,6 +35,8 @@ class QuotaKey:
 PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_rate"
 REQUEST_RATE, CONTROLLER_MUTATION_RATE = "request_rate", "controller_mutation_rate"
 CONNECTIONS = "connections"
+PRODUCER_ID_RATE = "producer_id_rate"
+OPEN_TRANSACTIONS, OPEN_TRANSACTIONS_AGE_MS = "open_transactions", "open_transactions_age_ms"
 QUOTA_KEYS = {
     each.name: each
     for each in (
@@ -40,5 +45,8 @@ QUOTA_KEYS = {
         QuotaKey(REQUEST_RATE, "/s", 1),
         QuotaKey(CONTROLLER_MUTATION_RATE, "/s", 1),
         QuotaKey(CONNECTIONS, "", 0),
+        QuotaKey(PRODUCER_ID_RATE, "/s", 1),
+        QuotaKey(OPEN_TRANSACTIONS, "", 0),
+        QuotaKey(OPEN_TRANSACTIONS_AGE_MS, "ms", 1),
     )
 }

@@ -27,7 +27,10 @@ from minilog.v1 import common_pb2, coordinator_pb2
 from minilog_broker.coordinators.batches import encode_batch
 from minilog_broker.coordinators.table import LogRecord
 from minilog_broker.replication.partition_state import PartitionState
+from minilog_broker.security.principal import USER, Principal
+from minilog_broker.server.access.caller import EVERYBODY, NO_RULES, Caller
 from minilog_broker.server.runtime.timer import now_ms
+from minilog_broker.server.services import transaction_service
 from minilog_broker.server.services.group_service import GroupService
 from minilog_broker.server.services.metadata_service import ProducerIds
 from minilog_broker.server.services.transaction_service import TransactionService
@@ -222,14 +225,66 @@ def test_each_enlisting_has_a_producer_id_of_its_own_and_a_call_that_cannot_be_h
 
         service = TransactionService(cluster.coordinators, ProducerIds(allocate))
         request = coordinator_pb2.EnlistRequest(transactional_id="job", run_id=b"run", attempt_id=b"attempt")
-        found = [await decided(lambda: service.Enlist(request, None)) for _ in range(3)]
+        found = [await decided(lambda: service.Enlist(request, EVERYBODY)) for _ in range(3)]
         given = [each.producer_id for each in found]
         assert len(set(given)) == 3
         assert given == sorted(given)
         before = next(ids)
-        nameless = await service.Enlist(coordinator_pb2.EnlistRequest(), None)
+        nameless = await service.Enlist(coordinator_pb2.EnlistRequest(), EVERYBODY)
         assert isinstance(error_of(nameless), InvalidArgument)
         assert next(ids) == before + 2
+
+    run(tmp_path, scenario)
+
+
+class OneQuota:
+    """All is allowed, and of one key there is so much."""
+
+    def __init__(self, key: str, most: int) -> None:
+        self._key, self._most = key, most
+        self.is_allowed, self.is_allowed_any = NO_RULES.is_allowed, NO_RULES.is_allowed_any
+        self.denied, self.charge_ms = NO_RULES.denied, NO_RULES.charge_ms
+
+    def quota(self, principal: Principal, key: str) -> int | None:
+        return self._most if key == self._key else None
+
+
+def test_who_has_as_many_transactions_open_as_he_may_waits_until_one_has_ended(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others do not wait; nor does a second writer of what is open. At the end of the wait it is refused."""
+    monkeypatch.setattr(transaction_service, "LOOK_S", 0.001)
+    monkeypatch.setattr(transaction_service, "ROOM_WAIT_S", 0.05)
+
+    async def scenario(cluster: CoordinatingBroker) -> None:
+        cluster.make_topics()
+        cluster.lead()
+        ids = itertools.count(100)
+
+        async def allocate() -> range:
+            return range(first := next(ids), first + 1)
+
+        service = TransactionService(cluster.coordinators, ProducerIds(allocate))
+        alice = Caller(Principal(USER, "alice"), "", "", OneQuota("open_transactions", 1))
+        bob = Caller(Principal(USER, "bob"), "", "", OneQuota("open_transactions", 1))
+
+        def enlisting(name: str) -> coordinator_pb2.EnlistRequest:
+            return coordinator_pb2.EnlistRequest(transactional_id=name, run_id=b"run", attempt_id=b"attempt")
+
+        one = await decided(lambda: service.Enlist(enlisting("one"), alice))
+        assert error_of(one) is None
+        assert error_of(await decided(lambda: service.Enlist(enlisting("one"), alice))) is None
+        assert error_of(await decided(lambda: service.Enlist(enlisting("others"), bob))) is None
+        refused = error_of(await service.Enlist(enlisting("two"), alice))
+        assert isinstance(refused, RetriableError)
+        assert "User:alice: 1 transactions are open, 1 are allowed (open_transactions)" in str(refused)
+        monkeypatch.setattr(transaction_service, "ROOM_WAIT_S", TAKES_AT_MOST_S)
+        waiting = asyncio.ensure_future(service.Enlist(enlisting("two"), alice))
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        command = coordinator_pb2.AbortTransactionRequest(transactional_id="one")
+        assert error_of(await service.AbortTransaction(command, alice)) is None
+        assert error_of(await waiting) is None
 
     run(tmp_path, scenario)
 
@@ -248,7 +303,7 @@ def test_markers_that_nobody_has_written_are_not_visible(tmp_path: pathlib.Path)
 
         service = TransactionService(cluster.coordinators, ProducerIds(allocate))
         enlist = coordinator_pb2.EnlistRequest(transactional_id="job", run_id=b"run", attempt_id=b"attempt")
-        part = await decided(lambda: service.Enlist(enlist, None))
+        part = await decided(lambda: service.Enlist(enlist, EVERYBODY))
         written = common_pb2.PartitionId(topic_id=ORDERS, partition=0)
         register = coordinator_pb2.RegisterPartitionsRequest(
             transactional_id="job",
@@ -256,7 +311,7 @@ def test_markers_that_nobody_has_written_are_not_visible(tmp_path: pathlib.Path)
             partitions=[written],
             coordinator_epoch=part.coordinator_epoch,
         )
-        assert error_of(await service.RegisterPartitions(register, None)) is None
+        assert error_of(await service.RegisterPartitions(register, EVERYBODY)) is None
         last = coordinator_pb2.WrittenPartition(partition_id=written, last_sequence=0)
         end = coordinator_pb2.EndTransactionRequest(
             transactional_id="job",

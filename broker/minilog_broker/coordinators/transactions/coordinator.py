@@ -218,6 +218,12 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
         found = {each: self._view.transaction(each) for each in self._view.ids() if self._view.open_producers(each)}
         return tuple(transaction.updated_us for transaction in found.values() if transaction is not None)
 
+    def open_age_ms(self, transactional_id: str, wall_us: int) -> float | None:
+        """Without a decision: for how long it has been open; None where it is not, or another broker decides on it."""
+        transaction = self._view.transaction(transactional_id)
+        is_open = self._state is CoordinatorState.ACTIVE and bool(self._view.open_producers(transactional_id))
+        return max(0.0, (wall_us - transaction.updated_us) / 1000) if transaction is not None and is_open else None
+
     def markers_written(self, effect: WriteMarkers, now: Moment) -> None:
         """They are below the high watermark of the partition."""
         self._markers.written(effect)

@@ -24,6 +24,7 @@ from minilog.security.quota_keys import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
+    PRODUCER_ID_RATE,
     REQUEST_RATE,
 )
 from minilog.stream_messages import FETCH, PRODUCE, STREAM_METHODS, StreamMessage
@@ -39,6 +40,7 @@ MAX_STRANGERS_BYTES = 64 << 10  # of one message before it is known whose it is
 LARGE_BYTES = 2 << 20  # to compose or parse so much holds the loop for some milliseconds: a message is up to 4 MiB
 Parse: TypeAlias = Callable[[bytes, "grpc.aio.ServicerContext[Any, Any]"], Awaitable[Any]]
 """What makes a request of its bytes (services/admission.py); what it refuses ends the call."""
+_GIVING_PRODUCER_IDS = ("/minilog.v1.MetadataService/InitProducerId", "/minilog.v1.TransactionService/Enlist")
 PEER_SERVICES = frozenset({"minilog.v1.PeerService", "minilog.v1.MarkerService"})
 
 
@@ -248,7 +250,7 @@ class CountedServer:
                 request = await _checked(gate, path, caller, parse)(content, context)
                 answer = await _answered(handler, request, caller, context)
             gate.shown(path, caller, answer)
-            if caller is not EVERYBODY and (delay_s := _unary_delay_s(caller, request)) > 0:
+            if caller is not EVERYBODY and (delay_s := _unary_delay_s(path, caller, request)) > 0:
                 await asyncio.sleep(delay_s)
             serialized = answer.SerializeToString()
             traffic.given_bytes += len(serialized)
@@ -273,12 +275,15 @@ async def _answered(handler: Any, request: Any, caller: Caller, context: Any) ->
     return answer
 
 
-def _unary_delay_s(caller: Caller, request: Message) -> float:
-    """A call counts as one; where it creates, extends or deletes topics, their partitions count, too."""
+def _unary_delay_s(path: str, caller: Caller, request: Message) -> float:
+    """A call counts as one; where it creates, extends or deletes topics, their partitions count, too, and where it
+    gives an id of a producer, that."""
     topics = getattr(request, "topics", ())
     changed = sum(max(1, getattr(each, "num_partitions", 1)) for each in topics) if topics else 0
     delay_s = caller.charge_s(REQUEST_RATE, 1)
-    return max(delay_s, caller.charge_s(CONTROLLER_MUTATION_RATE, changed)) if changed else delay_s
+    if changed:
+        delay_s = max(delay_s, caller.charge_s(CONTROLLER_MUTATION_RATE, changed))
+    return max(delay_s, caller.charge_s(PRODUCER_ID_RATE, 1)) if path in _GIVING_PRODUCER_IDS else delay_s
 
 
 async def _admitted(gate: Gate, flow: Flow, path: str, context: Any) -> Caller:

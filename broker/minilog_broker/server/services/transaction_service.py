@@ -1,13 +1,21 @@
-"""TransactionService: what writers, leaders of partitions and people ask of the coordinator of a transactional id."""
+"""TransactionService: what writers, leaders of partitions and people ask of the coordinator of a transactional id.
+
+Who has as many transactions open as his quota allows is answered late: when one has ended, or after ROOM_WAIT_S with a
+refusal that is retried.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
-from minilog.errors import MinilogError, wire_error
+from minilog.errors import MinilogError, ResourceExhausted, wire_error
+from minilog.security.quota_keys import OPEN_TRANSACTIONS, OPEN_TRANSACTIONS_AGE_MS
 from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
+from minilog_broker.security.open_transactions import OpenTransactions, excess
+from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.services.calls import Ask, Response, UnaryCall, coordinator_call, listing, untimed
 from minilog_broker.server.services.coordinator_checks import (
     OfTransaction,
@@ -17,6 +25,9 @@ from minilog_broker.server.services.coordinator_checks import (
 )
 from minilog_broker.server.services.metadata_service import ProducerIds
 from minilog_broker.server.shells.coordinators import Coordinators
+
+ROOM_WAIT_S = 10.0  # below the clients' request.timeout.ms, as the delays of rates are
+LOOK_S = 0.1
 
 _Request = TypeVar("_Request", bound=OfTransaction)
 
@@ -29,12 +40,33 @@ def _call(
     return coordinator_call(lambda here, request: here.of_transaction(request.transactional_id), kind, ask, check)
 
 
+def _writers_call(
+    kind: type[Response],
+    ask: Ask[TransactionCoordinator, _Request],
+    check: Callable[[_Request], None] = check_transaction,
+) -> UnaryCall[_Request, Response]:
+    """The same, of a writer: it says whose the transaction is."""
+    answered = cast("Any", _call(kind, ask, check))
+
+    async def call(service: TransactionService, request: _Request, context: object) -> Response:
+        service.heard(context, request.transactional_id)
+        return cast("Response", await answered(service, request, context))
+
+    return cast("UnaryCall[_Request, Response]", call)  # the class binds the service
+
+
 class TransactionService(coordinator_pb2_grpc.TransactionServiceServicer):
     """Each call goes to the coordinator that its transactional id hashes to."""
 
     def __init__(self, coordinators: Coordinators, producer_ids: ProducerIds) -> None:
         self.coordinators = coordinators
         self._producer_ids = producer_ids
+        self._open = OpenTransactions()
+
+    def heard(self, caller: object, transactional_id: str) -> None:
+        """A writer of that transaction has called."""
+        assert isinstance(caller, Caller)
+        self._open.heard(str(caller.principal), transactional_id)
 
     async def Enlist(  # noqa: N802
         self, request: coordinator_pb2.EnlistRequest, context: object
@@ -44,15 +76,42 @@ class TransactionService(coordinator_pb2_grpc.TransactionServiceServicer):
             check_transaction(request)
             shell = self.coordinators.of_transaction(request.transactional_id)
             producer_id = await self._producer_ids.next()
+            await self._room(context, request.transactional_id)
         except MinilogError as error:
             return kind(error=wire_error(error))
+        self.heard(context, request.transactional_id)
         now = self.coordinators.moment
         return await shell.ask(kind, lambda ticket: shell.core.enlist(ticket, request, producer_id, now()))
 
-    RegisterPartitions = _call(
+    async def _room(self, caller: object, transactional_id: str) -> None:
+        """Waits until the caller's quotas allow one more. Raises ResourceExhausted after a while."""
+        assert isinstance(caller, Caller)
+        deadline_s = asyncio.get_running_loop().time() + ROOM_WAIT_S
+        while (why := self._excess(caller, transactional_id)) is not None:
+            if asyncio.get_running_loop().time() >= deadline_s:
+                raise ResourceExhausted(
+                    f"{caller.principal}: {why}; end or abort one of them (minilog transaction list), or try again"
+                )
+            await asyncio.sleep(LOOK_S)
+
+    def _excess(self, caller: Caller, transactional_id: str) -> str | None:
+        most, most_age_ms = caller.most(OPEN_TRANSACTIONS), caller.most(OPEN_TRANSACTIONS_AGE_MS)
+        if most is None and most_age_ms is None:
+            return None
+        ages_ms = self._open.ages_ms(str(caller.principal), self._age_ms)
+        return excess(ages_ms, transactional_id, most, most_age_ms)
+
+    def _age_ms(self, transactional_id: str) -> float | None:
+        try:
+            core = self.coordinators.of_transaction(transactional_id).core
+        except MinilogError:
+            return None  # another broker's now
+        return core.open_age_ms(transactional_id, self.coordinators.moment().wall_us)
+
+    RegisterPartitions = _writers_call(
         coordinator_pb2.RegisterPartitionsResponse, TransactionCoordinator.register, check_registration
     )
-    KeepAlive = _call(coordinator_pb2.KeepAliveResponse, TransactionCoordinator.keep_alive)
+    KeepAlive = _writers_call(coordinator_pb2.KeepAliveResponse, TransactionCoordinator.keep_alive)
     EndTransaction = _call(coordinator_pb2.EndTransactionResponse, TransactionCoordinator.end, check_end)
     AbortAttempt = _call(coordinator_pb2.AbortAttemptResponse, TransactionCoordinator.abort)
 
