@@ -50,6 +50,12 @@ async def _get_metadata(
     return answer
 
 
+def _taken(task: asyncio.Task[_Answer | None]) -> None:
+    """Of several that are asked one's refusal is told; the others' are no news."""
+    if not task.cancelled():
+        task.exception()
+
+
 async def _first_answer(asked: set[asyncio.Task[_Answer | None]]) -> _Answer | None:
     """The first answer; None where a call failed or took a while: another broker is next. Takes out who is done."""
     done, _ = await asyncio.wait(asked, timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
@@ -81,7 +87,7 @@ class NetworkClient:
 
     def open_channel(self, address: Address) -> grpc.aio.Channel:
         """A channel of its own to a broker, by this client's settings. Raises InvalidConfig where a file is missing."""
-        return self.runtime.open_channel(address, self._security.channel(address))
+        return self._security.open_channel(address)
 
     def stream_failed(self, address: Address, error: grpc.aio.AioRpcError) -> None:
         """A stream to this broker was refused or lost: a session that is not taken any more is asked for anew."""
@@ -141,7 +147,9 @@ class NetworkClient:
                         raise self.timed_out("no broker answered in time")
                     timeout = min(_ATTEMPT_S, remaining)
                     call = self.call(address, lambda channel, timeout=timeout: make(channel, timeout))  # type: ignore[misc]
-                    asked.add(asyncio.ensure_future(call))
+                    task = asyncio.ensure_future(call)
+                    task.add_done_callback(_taken)
+                    asked.add(task)
                     answer = await _first_answer(asked)
                     if answer is not None:
                         return answer

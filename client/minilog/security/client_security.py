@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import pathlib
-from typing import Any
+from typing import Any, cast
 
 import grpc
 
@@ -24,6 +24,7 @@ from minilog.security.mechanisms import Mechanism, OAuthBearer, Scram
 from minilog.security.protocols import OAUTHBEARER, SecurityProtocol
 from minilog.security.scram import salted_password
 from minilog.security.secret import Secret
+from minilog.security.session_channel import SessionChannel
 from minilog.security.sessions import Sessions
 from minilog.v1 import authentication_pb2, authentication_pb2_grpc
 
@@ -43,15 +44,14 @@ class ClientSecurity:
         self._sessions = Sessions(self._exchange) if is_sasl else None
         self._salted = functools.lru_cache(maxsize=8)(salted_password)  # brokers of one cluster have the same salt
 
-    def channel(self, address: Address) -> ChannelSecurity | None:
-        """For a new channel to a broker; None: in the clear. Raises InvalidConfig."""
+    def open_channel(self, address: Address) -> grpc.aio.Channel:
+        """A new channel to a broker. Raises InvalidConfig where a file is missing."""
         if self._protocol is SecurityProtocol.PLAINTEXT:
-            return None
-        credentials = self._files.channel_credentials()
-        if self._sessions is not None:
-            calls = self._sessions.call_credentials(address)
-            credentials = grpc.composite_channel_credentials(credentials, calls)
-        return ChannelSecurity(credentials)
+            return self._runtime.open_channel(address)
+        channel = self._runtime.open_channel(address, ChannelSecurity(self._files.channel_credentials()))
+        if self._sessions is None:
+            return channel
+        return cast("grpc.aio.Channel", SessionChannel(channel, address, self._sessions))
 
     def refusal(self, address: Address, error: grpc.aio.AioRpcError) -> MinilogError | None:
         """What a call failed by, where that has to do with who the client is; None: it has not."""

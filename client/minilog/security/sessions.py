@@ -1,7 +1,7 @@
 """Sessions of one client with brokers that ask for a password or a token (security.protocol=SASL_SSL).
 
 One exchange with each broker, on a connection of its own, gives a session. It is sent with each call to that broker
-(gRPC's call credentials), and renewed before it ends; one that a broker does not take is forgotten and asked for anew.
+(session_channel.py), and renewed before it ends; one that a broker does not take is forgotten and asked for anew.
 
     a call begins       a session is there and young enough      it is sent
                         there is none, or it ends soon           the call waits for one exchange, which all share
@@ -14,12 +14,9 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
-
-import grpc
 
 from minilog.config import Address
-from minilog.errors import AuthenticationFailed, MinilogError
+from minilog.errors import MinilogError
 from minilog.net.runtime import now_s
 
 SESSION_METADATA = "minilog-session-bin"
@@ -45,11 +42,10 @@ class Sessions:
         self.failures: dict[Address, MinilogError] = {}
         """Why the last exchange with a broker failed, until one succeeds."""
 
-    def call_credentials(self, address: Address) -> grpc.CallCredentials:
-        """What sends the session with each call to this broker. On the client's loop."""
-        _keep_engine()
-        plugin = _Plugin(asyncio.get_running_loop(), self, address)
-        return grpc.metadata_call_credentials(plugin, name="minilog-session")
+    def known(self, address: Address) -> bytes:
+        """The session that is there, however old; empty where there is none: the broker will say so."""
+        found = self._sessions.get(address)
+        return b"" if found is None else found.content
 
     def forget(self, address: Address) -> None:
         """The broker does not take it: it was started anew, or the session has ended."""
@@ -63,8 +59,14 @@ class Sessions:
         asking = self._asking.get(address)
         if asking is None:
             asking = self._asking[address] = asyncio.get_running_loop().create_task(self._ask(address))
-            asking.add_done_callback(lambda _: self._asking.pop(address, None))
+            asking.add_done_callback(functools.partial(self._asked, address))
         return (await asyncio.shield(asking)).content
+
+    def _asked(self, address: Address, asking: asyncio.Task[_Session]) -> None:
+        """Whoever waits hears how it went; nobody may."""
+        del self._asking[address]
+        if not asking.cancelled():
+            asking.exception()
 
     async def _ask(self, address: Address) -> _Session:
         began_s = now_s()
@@ -83,41 +85,3 @@ class Sessions:
         for task in asking:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
-
-
-@functools.cache
-def _keep_engine() -> grpc.Channel:
-    """A channel that is never used, for the life of the process: gRPC's threads stay.
-
-    With the last channel of a process gRPC ends its threads, and waits for them while it holds Python's lock; one of
-    them may wait for that lock, to let go of a plugin of call credentials. Then the whole process stands still.
-    """
-    return grpc.insecure_channel("127.0.0.1:1")
-
-
-class _Plugin(grpc.AuthMetadataPlugin):
-    """Called by gRPC, on a thread of its own, for each call."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, sessions: Sessions, address: Address) -> None:
-        self._loop = loop
-        self._sessions = sessions
-        self._address = address
-
-    def __call__(self, context: grpc.AuthMetadataContext, callback: grpc.AuthMetadataPluginCallback) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._begin, callback)
-        except RuntimeError:  # the loop is closed: so is the client
-            callback((), AuthenticationFailed("the client is closed"))
-
-    def _begin(self, callback: Any) -> None:
-        task = self._loop.create_task(self._sessions.session(self._address))
-        task.add_done_callback(lambda done: _answer(done, callback))
-
-
-def _answer(done: asyncio.Task[bytes], callback: Any) -> None:
-    if done.cancelled():
-        callback((), AuthenticationFailed("the client is closed"))
-    elif (error := done.exception()) is not None:
-        callback((), error)
-    else:
-        callback(((SESSION_METADATA, done.result()),), None)

@@ -1,0 +1,80 @@
+"""A channel to a broker that asks for a password or a token: each call takes the session along, as metadata.
+
+    a unary call      waits for the session (sessions.py), which counts as time of the call
+    a stream          is opened when the channel is ready, and the channel is ready when there is a session
+
+gRPC's call credentials do the same by a plugin on a thread of their own. They are not used: a process that closed its
+last channel while the plugin was let go of stood still for ever, and a simulated channel has no threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+
+from minilog.config import Address
+from minilog.errors import MinilogError
+from minilog.security.sessions import SESSION_METADATA, Sessions
+
+_Codec = Callable[[Any], Any]
+_Metadata = tuple[tuple[str, bytes], ...]
+
+
+class SessionChannel:
+    """What stubs and streams ask of a grpc.aio.Channel; `channel` is that of the connection, by TLS."""
+
+    def __init__(self, channel: grpc.aio.Channel, address: Address, sessions: Sessions) -> None:
+        self._channel: Any = channel
+        self._address = address
+        self._sessions = sessions
+
+    def unary_unary(
+        self, method: str, request_serializer: _Codec, response_deserializer: _Codec, **_: object
+    ) -> Callable[..., Awaitable[Any]]:
+        """As grpc.aio.Channel has it; the call begins when it is awaited."""
+        begin = self._channel.unary_unary(
+            method, request_serializer=request_serializer, response_deserializer=response_deserializer
+        )
+
+        async def ask(request: object, timeout: float | None = None) -> Any:  # noqa: ASYNC109  # gRPC's name
+            clock = asyncio.get_running_loop().time
+            began_s = clock()
+            metadata = await self._metadata(timeout)
+            left_s = None if timeout is None else max(0.0, timeout - (clock() - began_s))
+            return await begin(request, timeout=left_s, metadata=metadata)
+
+        return ask
+
+    def stream_stream(
+        self, method: str, request_serializer: _Codec, response_deserializer: _Codec, **_: object
+    ) -> Callable[[], Any]:
+        """As grpc.aio.Channel has it; to be begun when the channel is ready."""
+        begin = self._channel.stream_stream(
+            method, request_serializer=request_serializer, response_deserializer=response_deserializer
+        )
+        return lambda: begin(metadata=((SESSION_METADATA, self._sessions.known(self._address)),))
+
+    async def channel_ready(self) -> None:
+        """There is a connection, and a session. Raises grpc.aio.AioRpcError."""
+        await self._channel.channel_ready()
+        await self._metadata(None)
+
+    async def close(self, grace: float | None = None) -> None:
+        """As grpc.aio.Channel has it."""
+        await self._channel.close(grace)
+
+    async def _metadata(self, within_s: float | None) -> _Metadata:
+        try:
+            async with asyncio.timeout(within_s):
+                return ((SESSION_METADATA, await self._sessions.session(self._address)),)
+        except TimeoutError:
+            raise _failed(grpc.StatusCode.DEADLINE_EXCEEDED, "no session was given in time") from None
+        except MinilogError as error:
+            raise _failed(grpc.StatusCode.UNAUTHENTICATED, str(error)) from error
+
+
+def _failed(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details=details)
