@@ -20,6 +20,7 @@ import structlog
 
 from tests.simulation.machines.calls import Channel
 from tests.simulation.machines.host import PORT, SimulatedHost
+from tests.simulation.machines.identities import Identities
 from tests.simulation.machines.loop import NOBODY, PROCESS, Process, VirtualLoop
 from tests.simulation.machines.machine import ClientMachine
 from tests.simulation.machines.network import SimulatedNetwork
@@ -47,9 +48,17 @@ class SimulatedCluster:
         self.stray_epoch = -1  # the highest that a fault wrote on a voter's disk
         self.trace: deque[str] = deque(maxlen=TRACE_LINES)
         self._failed: asyncio.Future[None] = self.loop.create_future()
+        servers = self.bootstrap_servers
+        self.identities = Identities(plan.brokers, servers) if plan.users else None
         self.hosts = {
             number: SimulatedHost(
-                number, self.network, plan, random.Random(f"host {seed} {number}"), self.note, self.fail
+                number,
+                self.network,
+                plan,
+                random.Random(f"host {seed} {number}"),
+                self.note,
+                self.fail,
+                self.identities,
             )
             for number in range(1, plan.brokers + 1)
         }
@@ -65,7 +74,7 @@ class SimulatedCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        return ",".join(f"{host.name}:{PORT}" for host in self.hosts.values())
+        return ",".join(f"b{number}:{PORT}" for number in range(1, self.plan.brokers + 1))
 
     @property
     def voters(self) -> list[SimulatedHost]:
@@ -187,6 +196,8 @@ class SimulatedCluster:
             self.loop.run_until_complete(self._directed(director))
         finally:
             structlog.reset_defaults()
+            if self.identities is not None:
+                self.identities.close()
             _CLIENTS.removeHandler(notes)
             _CLIENTS.propagate = True
             if collects:

@@ -32,10 +32,12 @@ FAULTS = (
     "evolve", "lie",
     # of plans in which somebody alters users, access rules and quotas: operations.py
     "secure",
+    # of plans in which users are known: operations.py
+    "access", "quota",
 )  # fmt: skip
 _OF_VERSIONS = ("other_version", "upgrade")
 _OF_TYPED = ("evolve", "lie")
-_OF_SECURED = ("secure",)
+_OF_SECURED = ("secure", "access", "quota")
 OLDER, LATER = VersionRange(1, 2), VersionRange(1, 3)  # the levels that brokers of two versions support
 _LASTING = ("never_returns", "cut_to_the_end")  # once in a run at most, and not beside each other
 DAMAGES = frozenset(
@@ -51,6 +53,7 @@ ANY_LOG = ("t", "s", "x", "__transactions", "__groups")  # of whose copies anyth
 TWO_VERSIONS_SHARE = 0.5  # of the plans without a theme
 TYPED_SHARE = 0.2  # of the plans without a theme
 SECURED_SHARE = 0.2  # of the plans without a theme
+USERS_SHARE = 0.2  # of the plans without a theme, and of brokers of one version
 FAULT_SHARE = 0.4  # of the seeds without a theme that have it
 LASTING_SHARE = 0.3
 _T = TypeVar("_T")
@@ -92,6 +95,7 @@ class Plan:
     queries: tuple[str, ...] = ()  # with Spark's sink
     typed: bool = False  # the topics that are written to have a schema
     filtered: int = 0  # readers of a typed topic that want some rows
+    users: bool = False  # everybody is known, and what no rule allows is refused
     write_pause_s: float = 0.02
     delivery_timeout_s: float = 10.0
     quiet_s: float = 2.0
@@ -133,6 +137,8 @@ class Plan:
             plan = replace(plan, typed=True, filtered=typed.choice((1, 2)), faults=faults)
         if theme is None and (secured := random.Random(f"secured plan {seed}")).random() < SECURED_SHARE:
             plan = replace(plan, faults={**plan.faults, "secure": secured.choice((0.5, 2.0))})
+        if theme is None and not plan.levels and (users := random.Random(f"users {seed}")).random() < USERS_SHARE:
+            plan = with_users(plan, users)
         return _sound(plan, random.Random(f"policy {seed}"))
 
     @classmethod
@@ -215,6 +221,15 @@ def _of_two_versions(plan: Plan, draw: random.Random) -> Plan:
     """The brokers come back as another version now and then, and an operator raises the level."""
     faults = {**plan.faults, "other_version": draw.choice((1.0, 2.0)), "upgrade": draw.choice((0.3, 1.0))}
     return replace(plan, levels={number: draw.choice((OLDER, LATER, LATER)) for number in plan.configs}, faults=faults)
+
+
+def with_users(plan: Plan, draw: random.Random) -> Plan:
+    """Everybody is known. Sessions end soon, or never; a guest tries what he may not, and may now and then."""
+    sessions = {"connections.max.reauth.ms": draw.choice(("3000", "10000", "3600000"))}
+    configs = {number: {**before, **sessions} for number, before in plan.configs.items()}
+    faults = {name: weight for name, weight in plan.faults.items() if name not in _LASTING}
+    faults |= {"access": draw.choice((0.5, 2.0)), "quota": draw.choice((0.0, 0.5))}
+    return replace(plan, users=True, configs=configs, faults=faults)
 
 
 def _own(seed: int, name: str) -> random.Random:

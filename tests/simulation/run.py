@@ -75,6 +75,8 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
         transacting.add_writer(f"w{number}")
     if plan.writers:
         transacting.add_reader()
+    if workload.guest is not None:
+        workload.guest.begin()
     queries = Queries(cluster, workload, judge.is_marked)
     if plan.queries:
         queries.add_reader()
@@ -91,6 +93,8 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
         await check_filtered(cluster, history, workload, faults, exceptions)
     if plan.silent_partitions:
         judge.check_all_led()
+    if workload.guest is not None and not plan.outage:
+        await workload.guest.check()
     if plan.writers:
         await check_transactions(cluster, transacting, faults)
     if plan.queries:

@@ -30,6 +30,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.judge import check_over, copies_agree
 from tests.simulation.judge.exceptions import Exceptions
 from tests.simulation.machines.host import SimulatedHost
+from tests.simulation.machines.identities import ADMIN
 from tests.simulation.mutants.replication import Patches
 from tests.simulation.plan import Plan
 from tests.simulation.run import apart
@@ -56,7 +57,7 @@ class Scene:
         """An operator asks until there is an answer."""
 
         async def asked() -> T:
-            async with Admin(self.workload.settings(request_timeout_ms=5_000), self._machine) as admin:
+            async with Admin(self.workload.settings_of(ADMIN, request_timeout_ms=5_000), self._machine) as admin:
                 while True:
                     with contextlib.suppress(MinilogError):
                         return await what(admin)

@@ -256,7 +256,7 @@ class Admin:
     async def _is_controlled(self) -> bool:
         """Does the controller that metadata names answer?"""
         address = self._cluster.address(self._cluster.cache.controller_id)
-        return address is not None and await self._reachable(address, now_s() + _CONTROLLER_S)
+        return address is not None and await self._cluster.is_reachable(address, _CONTROLLER_S)
 
     async def describe_topics(
         self,
@@ -414,21 +414,13 @@ class Admin:
         while True:
             await self._cluster.refresh([], deadline_s)
             address = self._cluster.address(self._cluster.cache.controller_id)
-            if address is not None and await self._reachable(address, deadline_s):
+            if address is not None and await self._cluster.is_reachable(address, min(1.0, deadline_s - now_s())):
                 break
             if now_s() >= deadline_s:
                 raise BrokerNotAvailable("there is no active controller now; ask again")
             await asyncio.sleep(_PAUSE_S)
         timeout_s = max(0.001, deadline_s - now_s())
         return await self._cluster.call(address, lambda channel: make(channel, timeout_s))
-
-    async def _reachable(self, address: tuple[str, int], deadline_s: float) -> bool:
-        try:
-            async with asyncio.timeout(max(0.001, min(1.0, deadline_s - now_s()))):
-                await self._cluster.channel(address).channel_ready()
-        except TimeoutError:
-            return False
-        return True
 
 
 def _call_of(method: str, request: Message) -> Callable[[Any, float], Awaitable[Any]]:

@@ -134,6 +134,20 @@ class NetworkClient:
             )
             return None
 
+    async def is_reachable(self, address: Address, within_s: float) -> bool:
+        """Whether there is a connection to it by then, on which it knows this client. Raises AuthenticationFailed."""
+        try:
+            async with asyncio.timeout(max(0.001, within_s)):
+                await self.channel(address).channel_ready()
+        except TimeoutError:
+            return False
+        except grpc.aio.AioRpcError as error:
+            refusal = self._security.refusal(address, error)
+            if refusal is not None and not refusal.retriable:
+                raise refusal from error
+            return False
+        return True
+
     async def ask_any(
         self, make: Callable[[grpc.aio.Channel, float], Awaitable[_Answer]], deadline_s: float
     ) -> _Answer:

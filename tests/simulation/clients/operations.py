@@ -27,6 +27,7 @@ from minilog.security.access_rules import (
     ResourceKind,
 )
 from minilog.types import NewTopic, TopicPartition
+from tests.simulation.machines.identities import APP
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -39,6 +40,13 @@ GROUPS = ("group-0", "group-1", "group-2")  # of several coordinators
 LATEST_COUNT = 20
 MOST_MEMBERS, ROUNDS, ROUND_PAUSES_S = 3, 40, (0.05, 0.4)
 COMMITS_SHARE, OWN_COMMITS_SHARE = 0.2, 0.05  # of a member's rounds; the others are looks
+QUOTAS = (
+    ("producer_byte_rate", 300_000),
+    ("consumer_byte_rate", 300_000),
+    ("request_rate", 2_000),
+    ("open_transactions", 40),
+    ("producer_id_rate", 200),
+)
 SWIFT_S = 0.9  # a client asks nobody a second time while it waits for an answer no longer than that
 
 
@@ -124,6 +132,16 @@ class Operations:
                 await admin.alter_quotas([QuotaAlteration(user, "connections", None)])
 
         self._workload.command(ask)
+
+    def access(self) -> bool:
+        """The guest is given a rule, or it is taken away."""
+        return self._workload.guest is not None and self._workload.guest.change()
+
+    def quota(self) -> None:
+        """The user of all programs gets a quota, more than they need, or loses it."""
+        key, most = self._random.choice(QUOTAS)
+        value = most if self._random.random() < 0.6 else None
+        self._workload.command(lambda admin: admin.alter_quotas([QuotaAlteration(f"User:{APP}", key, value)]))
 
     def evolve(self) -> bool:
         """The schema of the typed topic gets another version; now and then two evolve it at once."""

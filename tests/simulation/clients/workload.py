@@ -21,11 +21,13 @@ from minilog.errors import (
 )
 from minilog.partition_key import PartitionKey
 from minilog.types import BatchMetadata, NewTopic, Record, RecordMetadata, TopicPartition
-from tests.simulation.clients import spark_sink, transacting
+from tests.simulation.clients import guest, spark_sink, transacting
 from tests.simulation.clients.filtered_reading import FilteredReading
+from tests.simulation.clients.guest import Guest, make_users
 from tests.simulation.clients.history import History, Outcome, Write
 from tests.simulation.clients.retention import Retention
 from tests.simulation.clients.typed_topic import TellingConsumer, TypedTopic
+from tests.simulation.machines.identities import ADMIN, APP
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -70,18 +72,26 @@ class Workload:
         self._acks: dict[str, str] = {}  # of each producer
         self.consumers: list[str] = []
         self.typed = TypedTopic(cluster) if self._plan.typed else None
+        self.guest = Guest(cluster, self) if self._plan.users else None
         self._filtered = None if self.typed is None else FilteredReading(cluster, self, history, self.typed)
 
     def settings(self, **given: object) -> dict[str, object]:
-        servers = {"bootstrap.servers": self._cluster.bootstrap_servers}
-        return servers | {name.replace("_", "."): value for name, value in given.items()}
+        """Of a client, which may write and read all topics."""
+        return self.settings_of(APP, **given)
+
+    def settings_of(self, user: str, **given: object) -> dict[str, object]:
+        """Of a client of that user, where users are known."""
+        known = self._cluster.identities
+        settings = {} if known is None else known.of_user(user)
+        settings["bootstrap.servers"] = self._cluster.bootstrap_servers
+        return settings | {name.replace("_", "."): value for name, value in given.items()}
 
     async def look_at_replicas(self) -> None:
         """Where they are by now: they may have been moved."""
         process, machine = self._cluster.client("looker")
 
         async def look() -> None:
-            async with Admin(self.settings(request_timeout_ms=3_000), machine) as admin:
+            async with Admin(self.settings_of(ADMIN, request_timeout_ms=3_000), machine) as admin:
                 while True:
                     with contextlib.suppress(MinilogError):
                         for topic in await admin.describe_topics({at.topic for at in self.keys}):
@@ -102,11 +112,14 @@ class Workload:
 
     async def _make_topics(self, machine: object) -> None:
         plan = self._plan
-        async with Admin(self.settings(request_timeout_ms=3_000), machine) as admin:  # type: ignore[arg-type]
+        async with Admin(self.settings_of(ADMIN, request_timeout_ms=3_000), machine) as admin:  # type: ignore[arg-type]
+            if plan.users:
+                await make_users(admin)
             names = [TOPIC.format(number) for number in range(plan.topics)]
             special = [*([transacting.TOPIC] if plan.writers else []), *([spark_sink.TOPIC] if plan.queries else [])]
             silent = [SILENT] if plan.silent_partitions else []
-            for name in [*names, *special, *silent]:
+            guests = [guest.TOPIC] if plan.users else []
+            for name in [*names, *special, *silent, *guests]:
                 new = self._new(name)
                 while True:
                     try:
@@ -121,7 +134,7 @@ class Workload:
                         await asyncio.sleep(ASK_AGAIN_S)
                         continue
                     break
-                if name in silent:
+                if name in silent or name in guests:
                     continue
                 (topic,) = await admin.describe_topics([name])
                 topic_id = admin._cluster.cache.topics[name].topic_id
@@ -134,9 +147,9 @@ class Workload:
 
     def _new(self, name: str) -> NewTopic:
         plan = self._plan
-        configs = {"min.insync.replicas": "2"} if name in _SPECIAL else plan.topic_configs
-        partitions = plan.silent_partitions if name == SILENT else plan.partitions
-        schema = self.typed.schema if self.typed is not None and name not in (*_SPECIAL, SILENT) else None
+        configs = {"min.insync.replicas": "2"} if name in (*_SPECIAL, guest.TOPIC) else plan.topic_configs
+        partitions = {SILENT: plan.silent_partitions, guest.TOPIC: 1}.get(name, plan.partitions)
+        schema = self.typed.schema if self.typed is not None and name not in (*_SPECIAL, SILENT, guest.TOPIC) else None
         return NewTopic(name, partitions, plan.replication_factor, dict(configs), schema)
 
     def keys_of_special(self, topic: str) -> dict[int, PartitionKey]:
@@ -180,7 +193,7 @@ class Workload:
         process, machine = self._cluster.client(f"a{self._generation}")
 
         async def run() -> None:
-            async with Admin(self.settings(request_timeout_ms=5_000), machine) as admin:
+            async with Admin(self.settings_of(ADMIN, request_timeout_ms=5_000), machine) as admin:
                 with contextlib.suppress(MinilogError):  # it may have come to pass all the same
                     await ask(admin)
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from minilog.security.channel_security import ChannelSecurity
 from minilog.v1 import peer_pb2, peer_pb2_grpc
 from minilog_broker.quorum.epochs_told import LEAP_EPOCHS, NEAR_EPOCHS
 from minilog_broker.storage.durable_file import write_durable_file
-from tests.simulation.machines.host import DATA_PATH, PORT
+from tests.simulation.machines.host import DATA_PATH, PEER_PORT, PORT
 
 if TYPE_CHECKING:
     from tests.simulation.faults.ground import Ground
@@ -54,7 +55,10 @@ class Peers:
 
     async def _say(self, machine: ClientMachine, to: SimulatedHost, name: SimulatedHost, epoch: int) -> None:
         ground = self._ground
-        async with machine.open_channel((to.name, PORT)) as channel:
+        secured = ground.cluster.identities is not None  # it has no certificate then, and nobody listens to it
+        address = (to.name, PEER_PORT if secured else PORT)
+        security = ChannelSecurity(grpc.ssl_channel_credentials()) if secured else None
+        async with machine.open_channel(address, security) as channel:
             stub = peer_pb2_grpc.PeerServiceStub(channel)
             try:
                 if self._random.random() < 0.5:

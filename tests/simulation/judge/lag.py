@@ -2,7 +2,7 @@
 
 caught up   a member is, for the last time, when the leader's log ended no further than what the member has told since,
             in this leader epoch; what it has sent counts, arrived or not. What a slow leader has not synced itself is
-            nobody's fault
+            nobody's fault; nor is for how long the disk of the leader, or the controller, was read
 contact     a leader and the controller answer each other's heartbeats without a gap
 lag         a member that was not caught up for the leader's lag time and some more, in which the processes of leader
             and controller ran and had contact, is out of the ISR. Who was late itself excuses others for that only
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 LAG_TIME, LAG_TIME_MS = "replica.lag.time.max.ms", 10_000
 OVERDUE, OVERDUE_S = 1.6, 1.5  # it is looked at every half lag time; then a controller decides
+LOOKS = 200  # some forty seconds
 GAP_S = 1.0  # between heartbeats, whose interval is 0.3 s at most
 _REPLICATE = "/minilog.v1.PeerService/Replicate"
 _HEARTBEAT = "/minilog.v1.PeerService/Heartbeat"
@@ -68,6 +69,7 @@ class Lag:
         self._told: dict[tuple[PartitionKey, tuple[int, int], int], dict[int, int]] = {}  # by leader and leader epoch
         self._answered_s: dict[tuple[str, str], float] = {}  # a leader, and the controller that answered it
         self._contact_s: dict[tuple[str, str], float] = {}  # since when without a gap
+        self._reads: dict[int, deque[tuple[float, int]]] = {}  # of each host, as it was at each look
 
     # -- what is said
 
@@ -94,6 +96,9 @@ class Lag:
 
     def look(self, lead: Lead | None) -> None:
         """At every partition."""
+        for number, host in self._cluster.hosts.items():
+            reads = self._reads.setdefault(number, deque(maxlen=LOOKS))
+            reads.append((self._cluster.now_s, host.disk.read_bytes))
         states = self._truth.metadata.states
         for key in self._leaderships.keys() - states.keys():
             del self._leaderships[key]
@@ -122,6 +127,7 @@ class Lag:
         for member in members:
             since_s = max(contact_s, known.caught_up_s(member, now_s))
             delays_s = paused_s(host, since_s, now_s, 0.0) + paused_s(controller, since_s, now_s, 0.0)
+            delays_s += self._read_s(host.number, since_s) + self._read_s(controller.number, since_s)
             running_s = now_s - since_s - delays_s
             if running_s > OVERDUE * lag_s + OVERDUE_S and next(self._truth.metadata.later(key), None) is None:
                 text = (
@@ -129,6 +135,12 @@ class Lag:
                 )
                 text += f"is in the ISR; the lag time is {lag_s:.1f} s"
                 raise Violation("V19", text, nodes=(host.number, member), key=key)
+
+    def _read_s(self, number: int, since_s: float) -> float:
+        """For how long the disk of a host was read since the last look before that."""
+        reads = self._reads[number]
+        before = max((read for looked_s, read in reads if looked_s <= since_s), default=reads[0][1])
+        return (reads[-1][1] - before) / self._cluster.plan.read_bytes_per_s
 
     def _contact_since_s(self, host: SimulatedHost, lead: Lead | None) -> float | None:
         """Since when a leader's word reaches a controller that can decide; None where it does not."""

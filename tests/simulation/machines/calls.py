@@ -18,6 +18,7 @@ from typing import Any
 
 import grpc
 
+from minilog.security.channel_security import ChannelSecurity
 from tests.simulation.machines.loop import PROCESS, Process
 from tests.simulation.machines.network import SimulatedConnection, SimulatedNetwork, SimulatedPipe
 
@@ -26,6 +27,7 @@ CONNECT_TIMEOUT_S = 2.0
 RECONNECT_S = 0.05
 _log = logging.getLogger(__name__)
 Codec = Callable[[Any], Any]
+Metadata = tuple[tuple[str, bytes], ...]
 
 
 def rpc_error(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
@@ -47,6 +49,13 @@ class Context:
     def peer(self) -> str:
         return self._call.peer
 
+    def invocation_metadata(self) -> tuple[tuple[str, bytes], ...]:
+        return self._call.metadata
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        certificate = self._call.certificate
+        return {} if certificate is None else {"x509_common_name": [certificate.encode()]}
+
     async def read(self) -> Any:
         message = await self._call.up.get()
         self._call.wire.arrived(self._call, False)
@@ -61,10 +70,14 @@ class Context:
 
 
 class Server:
-    """A grpc.aio.Server as Port uses it. Listens when started, until it is stopped or its process is gone."""
+    """A grpc.aio.Server as Port uses it. Listens when started, until it is stopped or its process is gone.
 
-    def __init__(self, network: SimulatedNetwork) -> None:
+    `name`: what its certificate for other brokers says; its own listener for those is the secured one without users."""
+
+    def __init__(self, network: SimulatedNetwork, name: str = "") -> None:
         self._network = network
+        self.name = name
+        self.is_secured = False
         self.process = _here()
         self.methods: dict[str, Any] = {}
         self._address = ("", 0)
@@ -80,6 +93,10 @@ class Server:
         host, _, port = address.rpartition(":")
         self._address = host, int(port)
         return 0 if self._address in self._network.listening else int(port)
+
+    def add_secure_port(self, address: str, credentials: object) -> int:
+        self.is_secured = True
+        return self.add_insecure_port(address)
 
     async def start(self) -> None:
         self._network.listening[self._address] = self
@@ -127,9 +144,18 @@ class Server:
 class SimulatedCall:
     """One call, as its client has it: a grpc.aio.StreamStreamCall or UnaryStreamCall."""
 
-    def __init__(self, connection: SimulatedConnection, method: str, encode: Codec, decode: Codec) -> None:
+    def __init__(
+        self,
+        connection: SimulatedConnection,
+        method: str,
+        encode: Codec,
+        decode: Codec,
+        metadata: tuple[tuple[str, bytes], ...],
+        certificate: str | None,
+    ) -> None:
         network, client, host = connection.network, connection.client, connection.host
         self.method = method
+        self.metadata, self.certificate = metadata, certificate
         self.peer = f"ipv4:{client.name}:{connection.number}"
         self.up, self.down = SimulatedPipe(network, client.name, host), SimulatedPipe(network, host, client.name)
         self.task: asyncio.Task[None] | None = None
@@ -230,10 +256,19 @@ class _Unary:
 
 
 class Channel:
-    """A grpc.aio.Channel of one process to one address: one connection at a time."""
+    """A grpc.aio.Channel of one process to one address: one connection at a time. `security` None: in the clear, which
+    a secured server does not take, nor the other way. `certificate`: the common name that it shows, if any."""
 
-    def __init__(self, network: SimulatedNetwork, host: str, port: int) -> None:
+    def __init__(
+        self,
+        network: SimulatedNetwork,
+        host: str,
+        port: int,
+        security: ChannelSecurity | None = None,
+        certificate: str | None = None,
+    ) -> None:
         self._network = network
+        self._security, self._certificate = security, certificate
         self._process = _here()
         self._address = host, port
         self._connection: SimulatedConnection | None = None
@@ -250,6 +285,10 @@ class Channel:
         except OSError as error:
             raise rpc_error(grpc.StatusCode.UNAVAILABLE, f"no connection to {host}:{port}: {error!r}") from error
         server = network.listening[self._address]
+        if server.is_secured != (self._security is not None):
+            raise rpc_error(grpc.StatusCode.UNAVAILABLE, f"{host}:{port}: one side speaks TLS, and the other does not")
+        if self._security is not None and self._security.server_name not in (None, server.name):
+            raise rpc_error(grpc.StatusCode.UNAVAILABLE, f"{host}:{port} shows the certificate of {server.name!r}")
         connection = self._connection = network.connection(self._process, host)
         connection.server = server.process
         return connection
@@ -278,9 +317,9 @@ class Channel:
             network.refused_s[process.name, host] = network.loop.now_s
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port} refuses connections")
 
-    async def _begin(self, method: str, encode: Codec, decode: Codec) -> SimulatedCall:
+    async def _begin(self, method: str, encode: Codec, decode: Codec, metadata: Metadata) -> SimulatedCall:
         connection = await self._connected()
-        call = SimulatedCall(connection, method, encode, decode)
+        call = SimulatedCall(connection, method, encode, decode, metadata, self._certificate)
         server = self._network.listening.get(self._address)
         source, target = self._process.name, self._address[0]
 
@@ -294,11 +333,11 @@ class Channel:
     # -- what stubs ask for
 
     def unary_unary(self, method: str, request_serializer: Codec, response_deserializer: Codec, **_: Any) -> Any:
-        async def ask(request: Any, within_s: float | None) -> Any:
+        async def ask(request: Any, within_s: float | None, metadata: Metadata) -> Any:
             call: SimulatedCall | None = None
             try:
                 async with asyncio.timeout(within_s):
-                    call = await self._begin(method, request_serializer, response_deserializer)
+                    call = await self._begin(method, request_serializer, response_deserializer, metadata)
                     await call.write(request)
                     answer = await call.read()
                     if answer is EOF:
@@ -311,16 +350,22 @@ class Channel:
                 if call is not None:
                     call.cancel()
 
-        def begin(request: Any, timeout: float | None = None, **_: Any) -> _Unary:
-            return _Unary(asyncio.get_running_loop().create_task(ask(request, timeout)))
+        def begin(request: Any, timeout: float | None = None, metadata: Metadata = ()) -> _Unary:
+            return _Unary(asyncio.get_running_loop().create_task(ask(request, timeout, metadata)))
 
         return begin
 
     def stream_stream(self, method: str, request_serializer: Codec, response_deserializer: Codec, **_: Any) -> Any:
-        return lambda **_: _Begun(self._begin(method, request_serializer, response_deserializer), None)
+        def begin(metadata: Metadata = ()) -> _Begun:
+            return _Begun(self._begin(method, request_serializer, response_deserializer, metadata), None)
+
+        return begin
 
     def unary_stream(self, method: str, request_serializer: Codec, response_deserializer: Codec, **_: Any) -> Any:
-        return lambda request, **_: _Begun(self._begin(method, request_serializer, response_deserializer), request)
+        def begin(request: Any, timeout: float | None = None) -> _Begun:
+            return _Begun(self._begin(method, request_serializer, response_deserializer, ()), request)
+
+        return begin
 
     def stream_unary(self, *_: Any, **__: Any) -> Any:
         """No call of ours is of that kind."""

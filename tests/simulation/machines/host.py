@@ -22,13 +22,14 @@ from minilog_broker.levels import FIRST_LEVEL, SUPPORTED_LEVELS
 from minilog_broker.server.broker import Broker
 from minilog_broker.server.config import BrokerOptions, VoterAddress, load_config
 from tests.simulation.machines.disk import Death, PowerLoss, SimulatedDisk
+from tests.simulation.machines.identities import Identities
 from tests.simulation.machines.loop import Process, VirtualLoop
 from tests.simulation.machines.machine import SimulatedMachine
 from tests.simulation.machines.network import CUT, SimulatedNetwork
 from tests.simulation.plan import LATER, Plan
 from tests.simulation.violation import Violation
 
-PORT = 9092
+PORT, PEER_PORT = 9092, 9093  # one for all; the other is of brokers alone, where users are known
 DATA_PATH = "/data"
 METADATA_QUEUE, METADATA_HANGS = "metadata-disk", "hanging metadata disk"
 METADATA_PATH, METADATA_ERROR = f"{DATA_PATH}/__cluster_metadata", "metadata disk error"
@@ -85,8 +86,10 @@ class SimulatedHost:
         chance: random.Random,
         note: Callable[[str], None],
         fail: Callable[[BaseException], None],
+        identities: Identities | None,
     ) -> None:
         self.number = number
+        self._identities = identities
         self.name = f"b{number}"
         self.network = network
         self.loop: VirtualLoop = network.loop
@@ -192,14 +195,17 @@ class SimulatedHost:
         if process.dead:
             return
         machine = self.machine = SimulatedMachine(self, process, random.Random(self._random.getrandbits(64)))
+        known = self._identities
+        secured = {} if known is None else known.of_broker(self.number, f"{self.name}:{PEER_PORT}")
+        peer_port = PORT if known is None else PEER_PORT
         options = BrokerOptions(
             broker_id=self.number,
             host=self.name,
             port=PORT,
             data_dir=pathlib.Path(DATA_PATH),
-            voters=tuple(VoterAddress(number, f"b{number}", PORT) for number in voters),
+            voters=tuple(VoterAddress(number, f"b{number}", peer_port) for number in voters),
             rack=self.rack,
-            config=load_config(overrides=self.configs),
+            config=load_config(overrides={**self.configs, **secured}),
             levels=self.levels,
         )
 

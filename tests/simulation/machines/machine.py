@@ -20,6 +20,7 @@ from minilog_broker.server.runtime.traffic import Flow
 from minilog_broker.storage.files import FileSystem
 from tests.simulation.machines.calls import Channel, Server
 from tests.simulation.machines.disk_queue import DiskQueue
+from tests.simulation.machines.identities import certificate_of, server_name_of
 from tests.simulation.machines.loop import Process
 from tests.simulation.machines.network import SimulatedNetwork
 
@@ -31,7 +32,9 @@ OPEN_FILES = 1_024
 
 
 class ClientMachine:
-    """A client's: it has no disk."""
+    """A client's: it has no disk, and of brokers' certificates none."""
+
+    certificate: str | None = None
 
     def __init__(self, network: SimulatedNetwork, process: Process, chance: random.Random) -> None:
         self.network = network
@@ -49,8 +52,7 @@ class ClientMachine:
         return self._chance.randbytes(count)
 
     def open_channel(self, address: Address, security: ChannelSecurity | None = None) -> grpc.aio.Channel:
-        assert security is None, "simulated links are in the clear"
-        channel: Any = Channel(self.network, *address)
+        channel: Any = Channel(self.network, *address, security, self.certificate)
         return channel  # type: ignore[no-any-return]
 
 
@@ -61,6 +63,7 @@ class SimulatedMachine(ClientMachine):
         super().__init__(host.network, process, chance)
         self._host = host
         self.wall_offset_us = host.wall_offset_us
+        self.certificate = certificate_of(host.number)
         self.stop: Callable[[], None] = _nobody
         self.disks: list[DiskQueue] = []
 
@@ -103,7 +106,7 @@ class _HostServer(Server):
     """Its host is told when it listens."""
 
     def __init__(self, network: SimulatedNetwork, host: SimulatedHost) -> None:
-        super().__init__(network)
+        super().__init__(network, server_name_of(host.number))
         self._host = host
 
     async def start(self) -> None:

@@ -58,7 +58,8 @@ def test_calls_share_one_exchange_and_take_its_session_along() -> None:
     async def run() -> None:
         wire, channel = channel_with(exchange)
         ask = channel.unary_unary("/Ask", bytes, bytes)
-        assert await asyncio.gather(ask("one", timeout=5.0), ask("two")) == ["answer to one", "answer to two"]
+        answers = await asyncio.gather(ask("one", timeout=5.0), ask("two"))
+        assert list(answers) == ["answer to one", "answer to two"]
         await channel.channel_ready()
         assert channel.stream_stream("/Talk", bytes, bytes)() == "call"
         assert exchanges == [BROKER]

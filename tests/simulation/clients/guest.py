@@ -1,0 +1,196 @@
+"""A user who may use one topic now and then, and who tries everything all the time; and the user of all other programs.
+
+access  what no rule allows does not come to pass: nothing of his is acknowledged, he is handed nothing, and told of no
+        topic, unless a rule that allows it may have been there meanwhile. Each broker hears of a rule that is taken
+        away with the metadata, and who hears nothing of the metadata leads nothing for long: GRACE_S
+access  when nothing befalls the cluster any more, he may what a rule allows, and may it no more when it is taken away
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from minilog.admin.security import UserUpsertion
+from minilog.aio import Admin, Consumer, Producer
+from minilog.errors import AuthorizationFailed, MinilogError
+from minilog.security.access_rules import (
+    AccessRule,
+    AccessRuleFilter,
+    Operation,
+    Pattern,
+    Permission,
+    ResourceKind,
+)
+from minilog.types import TopicPartition
+from tests.simulation.machines.identities import ADMIN, APP, GUEST, ITERATIONS, MECHANISM, PASSWORD
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.clients.workload import Workload
+    from tests.simulation.cluster import SimulatedCluster
+    from tests.simulation.machines.machine import ClientMachine
+
+TOPIC = "guests"
+GRACE_S = 6.0  # behind a rule that is gone: a broker's session time-out, twice
+AGAIN_S = 0.2
+PAUSE_S = 0.3
+WITHIN_MS = 2_000
+Asked: TypeAlias = "Callable[[Admin], Awaitable[None]]"
+
+
+def _allowing(user: str, kind: ResourceKind, name: str, operation: Operation = Operation.ALL) -> AccessRule:
+    return AccessRule(f"User:{user}", "*", operation, kind, name, Pattern.LITERAL, Permission.ALLOW)
+
+
+GUESTS_RULE = _allowing(GUEST, ResourceKind.TOPIC, TOPIC)
+_RULES = [
+    _allowing(APP, ResourceKind.TOPIC, "*"),
+    _allowing(APP, ResourceKind.GROUP, "*"),
+    _allowing(APP, ResourceKind.TRANSACTIONAL_ID, "*"),
+    _allowing(APP, ResourceKind.CLUSTER, "minilog-cluster", Operation.IDEMPOTENT_WRITE),
+]
+
+
+async def make_users(admin: Admin) -> None:
+    """Until they are there."""
+    users = [UserUpsertion(name, PASSWORD, MECHANISM, ITERATIONS) for name in (APP, GUEST)]
+    while True:
+        try:
+            await admin.alter_users(users)
+            await admin.create_access_rules(_RULES)
+        except MinilogError:
+            await asyncio.sleep(AGAIN_S)
+        else:
+            return
+
+
+class Guest:
+    """See the module's text. Where a plan has no users he is not there."""
+
+    def __init__(self, cluster: SimulatedCluster, workload: Workload) -> None:
+        self._cluster = cluster
+        self._workload = workload
+        self._allowed = self._asking = False  # by a rule that may be there
+        self._until_s = float("-inf")  # when the last one was gone for certain
+        self._number = 0
+
+    def begin(self) -> None:
+        """He tries, until nobody writes any more."""
+        process, machine = self._cluster.client(GUEST)
+        self._cluster.run_client(process, self._try(machine))
+
+    # -- the rule
+
+    def change(self) -> bool:
+        """An administrator gives him the rule, or takes it away; whether that comes to pass is not waited for."""
+        if self._asking:
+            return False
+        self._asking = True
+        self._workload.command(self._revoke if self._allowed else self._grant)
+        return True
+
+    async def _grant(self, admin: Admin) -> None:
+        self._allowed = True
+        try:
+            await admin.create_access_rules([GUESTS_RULE])
+        finally:
+            self._asking = False
+
+    async def _revoke(self, admin: Admin) -> None:
+        try:
+            await admin.delete_access_rules([AccessRuleFilter(principal=GUESTS_RULE.principal)])
+            self._allowed, self._until_s = False, self._cluster.now_s
+        finally:
+            self._asking = False
+
+    def _check_allowed(self, what: str) -> None:
+        if not self._allowed and self._cluster.now_s > self._until_s + GRACE_S:
+            raise Violation("access", f"{what}, and no rule allows that since {self._until_s:.3f}")
+
+    # -- what he tries
+
+    async def _try(self, machine: ClientMachine) -> None:
+        while self._workload.writing:
+            with contextlib.suppress(MinilogError):
+                await self._write(machine)
+            with contextlib.suppress(MinilogError):
+                await self._read(machine)
+            with contextlib.suppress(MinilogError):
+                await self._look(machine)
+            await asyncio.sleep(PAUSE_S)
+
+    async def _write(self, machine: ClientMachine) -> None:
+        settings = self._workload.settings_of(GUEST, delivery_timeout_ms=WITHIN_MS, max_block_ms=WITHIN_MS, linger_ms=0)
+        for at in (TopicPartition(TOPIC, 0), next(iter(self._workload.keys))):
+            self._number += 1
+            async with Producer(settings, machine) as producer:
+                told = await (await producer.send(at.topic, b"guest:%d" % self._number, partition=at.partition))
+            if at.topic != TOPIC:
+                raise Violation("access", f"the guest's record is acknowledged at {told.offset} of {at}")
+            self._check_allowed(f"the guest's record is acknowledged at {told.offset} of {at}")
+
+    async def _read(self, machine: ClientMachine) -> None:
+        other = next(iter(self._workload.keys))
+        for at in (TopicPartition(TOPIC, 0), other):
+            settings = self._workload.settings_of(GUEST, request_timeout_ms=WITHIN_MS)
+            async with Consumer(settings, machine) as consumer:
+                await consumer.assign([TopicPartition(at.topic, at.partition, 0)])
+                for record in await consumer.poll(1.0):
+                    if at == other:
+                        raise Violation("access", f"the guest is handed the record at {record.offset} of {at}")
+                    self._check_allowed(f"the guest is handed the record at {record.offset} of {at}")
+
+    async def _look(self, machine: ClientMachine) -> None:
+        async with Admin(self._workload.settings_of(GUEST, request_timeout_ms=WITHIN_MS), machine) as admin:
+            topics = set(await admin.list_topics())
+            if topics - {TOPIC}:
+                raise Violation("access", f"the guest is told of {sorted(topics)}")
+            if topics:
+                self._check_allowed(f"the guest is told of {sorted(topics)}")
+            try:
+                await admin.create_access_rules([_allowing(GUEST, ResourceKind.TOPIC, "*")])
+            except AuthorizationFailed:
+                return
+            raise Violation("access", "the guest may give himself rules")
+
+    # -- the end
+
+    async def check(self) -> None:
+        """Nothing befalls the cluster any more. Raises Violation."""
+        process, machine = self._cluster.client("host")
+        checking = self._cluster.loop.spawn(process, self._check(machine))
+        await asyncio.wait([checking])
+        checking.result()
+
+    async def _check(self, machine: ClientMachine) -> None:
+        deadline_s = self._cluster.now_s + self._cluster.plan.liveness_s
+        administrator = self._workload.settings_of(ADMIN, request_timeout_ms=WITHIN_MS)
+        async with Admin(administrator, machine) as admin:
+            await self._until(deadline_s, "the guest is allowed", admin, self._grant)
+            await self._until(deadline_s, "the guest, who may, writes", admin, lambda _: self._write_once(machine))
+            await self._until(deadline_s, "the guest is not allowed any more", admin, self._revoke)
+        await asyncio.sleep(GRACE_S)
+        try:
+            await self._write_once(machine)
+        except MinilogError:  # for him there is no such topic
+            return
+        raise Violation("access", "the guest's record is acknowledged, and the rule was taken away")
+
+    async def _until(self, deadline_s: float, what: str, admin: Admin, ask: Asked) -> None:
+        while True:
+            try:
+                await ask(admin)
+            except MinilogError as error:
+                if self._cluster.now_s > deadline_s:
+                    raise Violation("V19", f"in vain: {what}: {error}") from error
+                await asyncio.sleep(AGAIN_S)
+            else:
+                return
+
+    async def _write_once(self, machine: ClientMachine) -> None:
+        settings = self._workload.settings_of(GUEST, delivery_timeout_ms=WITHIN_MS, max_block_ms=WITHIN_MS, linger_ms=0)
+        async with Producer(settings, machine) as producer:
+            await (await producer.send(TOPIC, b"guest", partition=0))

@@ -1,0 +1,42 @@
+"""Users are known, and rules and quotas come and go, while leaders change and brokers begin anew."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from tests.simulation.narrowing import of_brokers, weights
+from tests.simulation.plan import Plan, with_users
+
+
+def users(plan: Plan, chance: random.Random) -> Plan:
+    """Brokers forget their sessions, hear of rules late or with a snapshot, and lead meanwhile."""
+    plan = of_brokers(plan, chance.choice((3, 4)))
+    plan = replace(
+        plan,
+        partitions=chance.choice((1, 2)),
+        producers=2,
+        consumers=1,
+        writers=chance.choice((0, 1)),
+        queries=chance.choice(((), ("q0",))),
+        levels={},
+        safety_s=12.0,
+        fault_pause_s=chance.choice((0.3, 0.8)),
+        faults=weights(
+            chance,
+            secure=(0.0, 0.5),
+            kill=(0.3, 1.0),
+            restart=(0.3, 1.0),
+            kill_all=(0.0, 0.2),
+            power=(0.0, 0.5),
+            elect=(0.3, 1.0),
+            isolate=(0.0, 0.5),
+            isolate_leader=(0.0, 0.5),
+            cut_one_way=(0.0, 0.3),
+            stand_still=(0.0, 0.5),
+            sick_peer=(0.0, 0.5),
+            reset_all=(0.0, 0.3),
+            reassign=(0.0, 0.3),
+        ),
+    )
+    return with_users(plan, chance)
