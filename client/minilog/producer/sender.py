@@ -27,6 +27,7 @@ from minilog.errors import (
     NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
     ProducerFenced,
+    ResourceExhausted,
     UnknownLeaderEpoch,
     UnknownOutcome,
     UnknownProducerId,
@@ -58,6 +59,7 @@ from minilog.v1 import data_pb2
 _PATIENCE_MS = 500.0
 _LOOK_MS = 200.0  # who leads by now is asked so often while an answer is missing longer than that
 _GAP_ATTEMPTS = 3  # a first batch that is out of order so often follows something the leader has lost
+MOST_LANES_GONE = 1_000  # some 300 KB
 _FOREVER = float("inf")
 # Of the cluster: a refusal says so.
 _OLD_PICTURE = (NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch, UnknownTopicId, UnknownTopicOrPartition)
@@ -130,9 +132,11 @@ class Sender:
 
     def producer_id_given(self, producer_id: int, producer_epoch: int) -> None:
         self.identity.given(producer_id, producer_epoch)
-        for lane in self._lanes.values():
+        for key, lane in list(self._lanes.items()):
             lane.restart()
-            self._fillable[lane.key] = None
+            self._fillable[key] = None
+            if self._cache.is_gone(key):
+                del self._lanes[key]
 
     def producer_id_refused(self, error: MinilogError, now_ms: float) -> None:
         """It is asked for again. Who may not have one is told: nothing that waits for it was ever sent."""
@@ -457,21 +461,34 @@ class Sender:
         self._topics_seen = self._cache.topics
         for key in dict.fromkeys([*self._accumulator.keys(), *self._lanes]):
             self._end_if_gone(key)
+        if len(self._lanes) > MOST_LANES_GONE:
+            self._bound_lanes()
 
     def _end_if_gone(self, key: PartitionKey) -> bool:
-        """Whether its topic is gone: what is not out fails now, and what is out when it is answered."""
+        """Whether its topic is gone: what is not out fails now, and what is out when it is answered.
+
+        It may be there again, under the same id: who was not allowed to see it, and is again. So its sequences go on
+        where they were under this producer id, or, where one of them has failed, under another id."""
         if not self._cache.is_gone(key):
             return False
         lane = self._lane(key)
-        for batch in [*lane.batches, *lane.waiting, *self._accumulator.take_all(key)]:
-            if batch.correlation_id is None:
-                self._fail(batch, topic_gone(batch))
+        in_sequence = [batch for batch in lane.batches if batch.correlation_id is None]
+        for batch in [*in_sequence, *lane.waiting, *self._accumulator.take_all(key)]:
+            self._fail(batch, topic_gone(batch))
+        if in_sequence:
+            self.identity.give_up(topic_gone(in_sequence[0]))
         lane.waiting.clear()
         lane.batches = deque(batch for batch in lane.batches if batch.correlation_id is not None)
         if not lane.batches:
             lane.resending = False
-            del self._lanes[key]
+            if not lane.next_sequence:
+                del self._lanes[key]
         return True
+
+    def _bound_lanes(self) -> None:
+        """Those of topics that are gone are kept for their sequences; many are a reason for another producer id."""
+        if sum(map(self._cache.is_gone, self._lanes)) > MOST_LANES_GONE:
+            self.identity.give_up(ResourceExhausted(f"{MOST_LANES_GONE} partitions that were written to are gone"))
 
     def _take_everything(self) -> list[Batch]:
         """All that has no end yet; answers to it are not waited for any more."""

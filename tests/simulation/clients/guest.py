@@ -113,24 +113,41 @@ class Guest:
     # -- what he tries
 
     async def _try(self, machine: ClientMachine) -> None:
+        streaming = asyncio.ensure_future(self._write_on(machine))
         while self._workload.writing:
             with contextlib.suppress(MinilogError):
-                await self._write(machine)
+                await self._write_elsewhere(machine)
             with contextlib.suppress(MinilogError):
                 await self._read(machine)
             with contextlib.suppress(MinilogError):
                 await self._look(machine)
             await asyncio.sleep(PAUSE_S)
+        await streaming
 
-    async def _write(self, machine: ClientMachine) -> None:
+    def _producer(self, machine: ClientMachine) -> Producer:
         settings = self._workload.settings_of(GUEST, delivery_timeout_ms=WITHIN_MS, max_block_ms=WITHIN_MS, linger_ms=0)
-        for at in (TopicPartition(TOPIC, 0), next(iter(self._workload.keys))):
-            self._number += 1
-            async with Producer(settings, machine) as producer:
-                told = await (await producer.send(at.topic, b"guest:%d" % self._number, partition=at.partition))
-            if at.topic != TOPIC:
-                raise Violation("access", f"the guest's record is acknowledged at {told.offset} of {at}")
-            self._check_allowed(f"the guest's record is acknowledged at {told.offset} of {at}")
+        return Producer(settings, machine)
+
+    async def _write_on(self, machine: ClientMachine) -> None:
+        """To the topic that he may write now and then, by one stream as long as it lasts."""
+        while self._workload.writing:
+            with contextlib.suppress(MinilogError):
+                async with self._producer(machine) as producer:
+                    while self._workload.writing:
+                        await self._write_once(producer)
+                        await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(PAUSE_S)
+
+    async def _write_once(self, producer: Producer) -> None:
+        self._number += 1
+        told = await (await producer.send(TOPIC, b"guest:%d" % self._number, partition=0))
+        self._check_allowed(f"the guest's record is acknowledged at {told.offset} of {TOPIC}")
+
+    async def _write_elsewhere(self, machine: ClientMachine) -> None:
+        at = next(iter(self._workload.keys))
+        async with self._producer(machine) as producer:
+            told = await (await producer.send(at.topic, b"guest", partition=at.partition))
+        raise Violation("access", f"the guest's record is acknowledged at {told.offset} of {at}")
 
     async def _read(self, machine: ClientMachine) -> None:
         other = next(iter(self._workload.keys))
@@ -170,11 +187,11 @@ class Guest:
         administrator = self._workload.settings_of(ADMIN, request_timeout_ms=WITHIN_MS)
         async with Admin(administrator, machine) as admin:
             await self._until(deadline_s, "the guest is allowed", admin, self._grant)
-            await self._until(deadline_s, "the guest, who may, writes", admin, lambda _: self._write_once(machine))
+            await self._until(deadline_s, "the guest, who may, writes", admin, lambda _: self._write_anew(machine))
             await self._until(deadline_s, "the guest is not allowed any more", admin, self._revoke)
         await asyncio.sleep(GRACE_S)
         try:
-            await self._write_once(machine)
+            await self._write_anew(machine)
         except MinilogError:  # for him there is no such topic
             return
         raise Violation("access", "the guest's record is acknowledged, and the rule was taken away")
@@ -190,7 +207,6 @@ class Guest:
             else:
                 return
 
-    async def _write_once(self, machine: ClientMachine) -> None:
-        settings = self._workload.settings_of(GUEST, delivery_timeout_ms=WITHIN_MS, max_block_ms=WITHIN_MS, linger_ms=0)
-        async with Producer(settings, machine) as producer:
-            await (await producer.send(TOPIC, b"guest", partition=0))
+    async def _write_anew(self, machine: ClientMachine) -> None:
+        async with self._producer(machine) as producer:
+            await self._write_once(producer)

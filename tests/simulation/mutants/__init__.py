@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.simulation.mutants import (
+    access,
     clients,
     controlling,
     coordinating,
@@ -174,6 +175,10 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "V14 a batch is cut as another version": typed.cut_as_another_version,
     "V14 columns are read by name": typed.columns_by_name,
     "V14 a batch that is left out loses its offsets": typed.left_out_without_offsets,
+    "access streams outlive their rules": access.streams_outlive_their_rules,
+    "access rules are never taken away": access.rules_are_never_taken_away,
+    "access what a request names is not looked at": access.requests_are_not_looked_into,
+    "access everybody may describe everything": access.all_topics_are_shown,
     "R1 a copy that was cut joins by what it told before": repairs.old_progress_of_a_copy_that_was_cut,
     "R2 a broker's own configuration counts": repairs.own_configuration_counts,
     "R3 whole copies are not eligible after an unclean stop": repairs.whole_copies_are_not_eligible,

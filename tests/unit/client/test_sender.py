@@ -21,6 +21,7 @@ from minilog.errors import (
     UnknownTopicId,
 )
 from minilog.partition_key import PartitionKey
+from minilog.producer import sender
 from minilog.producer.batch import Batch
 from minilog.record_batch.header import decode_header
 from minilog.record_batch.reader import read_records
@@ -37,6 +38,11 @@ TOO_LARGE = common_pb2.ERROR_CODE_MESSAGE_TOO_LARGE
 def values(brokers: Brokers, partition: int = 0) -> list[bytes]:
     run = b"".join(batch for _, _, batch in brokers.log(partition).batches)
     return [v for rows in read_records(run, TOPIC_ID, partition) for v in rows.column("value").to_pylist()]
+
+
+def producer_ids(brokers: Brokers) -> list[int]:
+    """Of the batches that are written."""
+    return [decode_header(batch).producer_id for _, _, batch in brokers.log().batches]
 
 
 def proven(**settings: object) -> Producing:
@@ -399,6 +405,62 @@ def test_what_is_added_after_a_topic_went_is_refused_too() -> None:
     with pytest.raises(UnknownTopicId, match="was deleted or created again"):
         future.result(timeout=0)
     assert cluster.accumulator.used_bytes() == 0
+
+
+def be_seen_again(cluster: Producing, topic_id: bytes) -> None:
+    """The topic had been there all the time: who asks was not allowed to see it."""
+    cluster.brokers.metadata_offset += 1
+    cluster.brokers.told_topic_id = topic_id
+    cluster.cache.apply(cluster.brokers.metadata())
+    cluster.sender.metadata_changed(cluster.now)
+
+
+def test_a_topic_that_was_not_seen_for_a_while_has_the_sequences_that_it_had() -> None:
+    """Found by the simulator (201 of the theme users): sequences began at 0 again under the same producer id, so that
+    the leader took a new record for the first one, and acknowledged what it did not write."""
+    cluster = proven()
+    topic_id = cluster.cache.topics[TOPIC].topic_id
+    create_again(cluster)
+    cluster.run(100)
+    be_seen_again(cluster, topic_id)
+    future = cluster.send(b"new")
+    cluster.run(1_000)
+    assert future.result(timeout=0).offset == 1
+    assert values(cluster.brokers) == [b"first", b"new"]
+    assert len(set(producer_ids(cluster.brokers))) == 1
+
+
+def test_what_fails_while_a_topic_is_not_seen_is_followed_under_another_producer_id() -> None:
+    cluster = proven()
+    topic_id = cluster.cache.topics[TOPIC].topic_id
+    cluster.brokers.script.extend([common_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID] * 2)
+    failed = cluster.send(b"failed")
+    cluster.step()
+    create_again(cluster)
+    cluster.run(100)
+    with pytest.raises(UnknownTopicId):
+        failed.result(timeout=0)
+    be_seen_again(cluster, topic_id)
+    cluster.brokers.script.clear()
+    future = cluster.send(b"new")
+    cluster.run(1_000)
+    assert future.result(timeout=0).offset == 1
+    assert values(cluster.brokers) == [b"first", b"new"]
+    assert len(set(producer_ids(cluster.brokers))) == 2
+
+
+def test_topics_that_come_and_go_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "MOST_LANES_GONE", 0)
+    cluster = proven()
+    topic_id = cluster.cache.topics[TOPIC].topic_id
+    create_again(cluster)
+    cluster.run(1_000)
+    assert not cluster.sender._lanes
+    be_seen_again(cluster, topic_id)
+    future = cluster.send(b"new")
+    cluster.run(1_000)
+    assert future.result(timeout=0).offset == 1
+    assert values(cluster.brokers) == [b"first", b"new"]
 
 
 def test_a_batch_that_cannot_be_encoded_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:

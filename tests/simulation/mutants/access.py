@@ -1,0 +1,51 @@
+"""Wrong rules of access: what a rule allows, to whom it is told, and for how long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minilog.security.access_rules import AccessRule
+from minilog_broker.security.authorizer import Authorizer
+from minilog_broker.server.access.broker_access import BrokerAccess
+from minilog_broker.server.access.client_gate import ClientGate
+from tests.simulation.mutants.replication import Patches
+
+
+def streams_outlive_their_rules() -> Patches:
+    """When rules change nobody looks at what open streams were allowed."""
+
+    async def mutant(gate: ClientGate) -> None: ...
+
+    return [(ClientGate, "rules_changed", mutant)]
+
+
+def rules_are_never_taken_away() -> Patches:
+    """A broker adds what it hears of rules to what it has."""
+    changed = BrokerAccess.changed
+    known: dict[BrokerAccess, dict[AccessRule, None]] = {}
+
+    def mutant(access: BrokerAccess) -> None:
+        rules = known.setdefault(access, {})
+        rules |= dict.fromkeys(access._image.access_rules)
+        changed(access)
+        access._rules = Authorizer(rules, access._super_users)
+
+    return [(BrokerAccess, "changed", mutant)]
+
+
+def requests_are_not_looked_into() -> Patches:
+    """Who is known may call; what a call names is not asked for."""
+
+    def mutant(gate: ClientGate, path: str, caller: Any, request: Any, *, is_first: bool) -> None: ...
+
+    return [(ClientGate, "check", mutant)]
+
+
+def all_topics_are_shown() -> Patches:
+    """Everybody may describe everything."""
+    may = ClientGate.is_allowed
+
+    def mutant(gate: ClientGate, principal: Any, host: str, operation: Any, kind: Any, name: str) -> bool:
+        return operation.name == "DESCRIBE" or may(gate, principal, host, operation, kind, name)
+
+    return [(ClientGate, "is_allowed", mutant)]
