@@ -41,6 +41,9 @@ def broker(
     data_dir: Annotated[pathlib.Path, typer.Option(help="Where its logs live; belongs to this broker alone.")],
     voters: Annotated[str, typer.Option(metavar="1@HOST:PORT,...", help="The voters of the metadata quorum.")],
     rack: Annotated[str | None, typer.Option(metavar="NAME", help="Where it stands.")] = None,
+    host_label: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The host it runs on, where several brokers share one.")
+    ] = None,
     http: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Where health and metrics are told; nowhere by default.")
     ] = None,
@@ -59,6 +62,8 @@ def broker(
         addresses = parse_voters(voters)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--voters") from None
+    if host_label == "":
+        raise typer.BadParameter("it is empty: name the host, or leave it out", param_hint="--host-label")
     try:
         http_address = None if http is None else parse_address(http)
     except ValueError as error:
@@ -76,6 +81,7 @@ def broker(
         data_dir=data_dir,
         voters=addresses,
         rack=rack,
+        host_label=host_label,
         http=http_address,
         config=config,
     )

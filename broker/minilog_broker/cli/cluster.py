@@ -59,13 +59,14 @@ def describe(
             each.host,
             each.port,
             each.rack or "-",
+            each.host_label or "-",
             each.state,
             each.version or "-",
             str(VersionRange(each.lowest_level, each.highest_level)),
         )
         for each in found.brokers
     )
-    columns = ("broker", "role", "host", "port", "rack", "state", "version", "levels")
+    columns = ("broker", "role", "host", "port", "rack", "host label", "state", "version", "levels")
     print_table(columns, rows, title=f"cluster {found.cluster_id}, level {found.level}")
 
 
@@ -76,6 +77,7 @@ def broker_document(broker: BrokerDescription) -> dict[str, Any]:
         "host": broker.host,
         "port": broker.port,
         "rack": broker.rack,
+        "host_label": broker.host_label,
         "state": broker.state,
         "version": broker.version,
         "levels": [broker.lowest_level, broker.highest_level],

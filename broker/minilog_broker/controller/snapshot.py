@@ -76,7 +76,7 @@ def _broker_records(broker: BrokerRegistration) -> Iterator[records_pb2.Metadata
             host=broker.host,
             port=broker.port,
             rack=broker.rack,
-            host_label=broker.host_label,
+            failure_domain=broker.failure_domain,
             kernel_boot_id=broker.kernel_boot_id,
             broker_epoch=broker.broker_epoch,
             levels=broker.levels.to_wire(),
@@ -84,6 +84,7 @@ def _broker_records(broker: BrokerRegistration) -> Iterator[records_pb2.Metadata
             clean_stop_broker_epoch=broker.clean_stop_broker_epoch,
             peer_host=None if broker.own_peer_address is None else broker.own_peer_address[0],
             peer_port=0 if broker.own_peer_address is None else broker.own_peer_address[1],
+            host_label=broker.host_label,
         )
     )
     if not broker.fenced or broker.stopping:

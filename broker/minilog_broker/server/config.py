@@ -255,6 +255,8 @@ class BrokerOptions:
     voters: tuple[VoterAddress, ...]
     """1, 3 or 5: the brokers whose majority agrees on metadata."""
     rack: str | None = None
+    host_label: str | None = None
+    """The host that it runs on, which other brokers may share; None: it is not said."""
     http: tuple[str, int] | None = None
     """Where health and metrics are told; None: nowhere."""
     config: BrokerConfig = dataclasses.field(default_factory=BrokerConfig)

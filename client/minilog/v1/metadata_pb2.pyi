@@ -178,6 +178,7 @@ class BrokerMetadata(_message.Message):
     LEVELS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     DISK_STALLED_FIELD_NUMBER: _builtins.int
+    HOST_LABEL_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     host: _builtins.str
     port: _builtins.int
@@ -189,6 +190,8 @@ class BrokerMetadata(_message.Message):
     version: _builtins.str
     disk_stalled: _builtins.bool
     """Calls of its disk do not return, as it says; told by the active controller alone."""
+    host_label: _builtins.str
+    """The host that it runs on, which other brokers may share; absent: nothing was said of it."""
     @_builtins.property
     def levels(self) -> _common_pb2.VersionRange:
         """The levels that it can read and write, and its version, as it registered."""
@@ -206,13 +209,19 @@ class BrokerMetadata(_message.Message):
         levels: _common_pb2.VersionRange | None = ...,
         version: _builtins.str = ...,
         disk_stalled: _builtins.bool = ...,
+        host_label: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "levels", b"levels", "rack", b"rack"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_host_label", b"_host_label", "_rack", b"_rack", "host_label", b"host_label", "levels", b"levels", "rack", b"rack"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "disk_stalled", b"disk_stalled", "host", b"host", "levels", b"levels", "no_space", b"no_space", "port", b"port", "rack", b"rack", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_host_label", b"_host_label", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "disk_stalled", b"disk_stalled", "host", b"host", "host_label", b"host_label", "levels", b"levels", "no_space", b"no_space", "port", b"port", "rack", b"rack", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__host_label: _TypeAlias = _typing.Literal["host_label"]  # noqa: Y015
+    _WhichOneofArgType__host_label: _TypeAlias = _typing.Literal["_host_label", b"_host_label"]  # noqa: Y015
     _WhichOneofReturnType__rack: _TypeAlias = _typing.Literal["rack"]  # noqa: Y015
     _WhichOneofArgType__rack: _TypeAlias = _typing.Literal["_rack", b"_rack"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__host_label) -> _WhichOneofReturnType__host_label | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__rack) -> _WhichOneofReturnType__rack | None: ...
 
 Global___BrokerMetadata: _TypeAlias = BrokerMetadata  # noqa: Y015

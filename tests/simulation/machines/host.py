@@ -105,6 +105,7 @@ class SimulatedHost:
         self.ends: Counter[str] = Counter()
         self.configs = {**IMPATIENCE, **plan.configs.get(number, {})}
         self.rack = plan.racks.get(number)
+        self.host_label = plan.host_labels.get(number)
         self.levels = plan.levels.get(number, SUPPORTED_LEVELS)
         # By a version that cannot read it: what is on its disk, and how many bits are rotten.
         self._found: tuple[dict[str, bytes], int] | None = None
@@ -199,6 +200,7 @@ class SimulatedHost:
             data_dir=pathlib.Path(DATA_PATH),
             voters=tuple(VoterAddress(number, f"b{number}", PORT) for number in voters),
             rack=self.rack,
+            host_label=self.host_label,
             config=load_config(overrides=self.configs),
             levels=self.levels,
         )

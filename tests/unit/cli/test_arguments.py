@@ -97,6 +97,7 @@ def test_every_verb_has_help_with_an_example(verb: list[str], capsys: pytest.Cap
         (["up", "--set", "flush.policy=never"], "flush.policy=never (--set) is not valid: expected fsync or os"),
         (["broker", "--id", "1", "--listen", "here", "--data-dir", "d", "--voters", "1@h:1"], "is not HOST:PORT"),
         (["broker", "--id", "1", "--listen", "h:1", "--data-dir", "d", "--voters", "h:1"], "is not ID@HOST:PORT"),
+        ([*EVERYWHERE, "--host-label", ""], "name the host, or leave it out"),
         (["consume", "t", "-c", "fetch.max.byte=1"], "fetch.max.bytes"),
         (["nonsense"], "No such command"),
     ],

@@ -82,9 +82,10 @@ def registration_request(
         kernel_boot_id=directory.boot_id,
         damaged_replicas=[each.key.to_wire() for each in found if each.log.recovery.damaged],
         recovered_replicas=recovered_replicas(found, logs),
-        host_label=options.rack or host,
+        failure_domain=options.rack or options.host_label or host,
         voters=[peer_pb2.VoterAddress(broker_id=each.id, host=each.host, port=each.port) for each in options.voters],
         levels=options.levels.to_wire(),
         peer_host=None if peer is None else peer[0],
         peer_port=0 if peer is None else peer[1],
+        host_label=options.host_label,
     )

@@ -241,6 +241,7 @@ def _broker(
         disk_stalled=broker.broker_id in reported.stalled,
         levels=broker.levels.to_wire(),
         version=broker.version,
+        host_label=broker.host_label,
     )
 
 
