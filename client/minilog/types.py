@@ -190,7 +190,8 @@ class TopicDescription:
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
     """One broker; `state` is starting, running, fenced or stopping. It supports the levels from `lowest_level` on.
-    `host_label`: the host that it runs on, which others may share, where that was said."""
+    `host` is empty where it has no listener of the name that was asked by. `host_label`: the host that it runs on,
+    which others may share, where that was said."""
 
     id: int
     host: str

@@ -71,7 +71,11 @@ COMMITTED = [
     ),
     Record(
         broker_registration=records_pb2.BrokerRegistrationRecord(
-            broker_id=2, directory_id=bytes(16), failure_domain="m", host_label="m"
+            broker_id=2,
+            directory_id=bytes(16),
+            failure_domain="m",
+            host_label="m",
+            listeners=[common_pb2.ListenerAddress(name="inside", host="b2", port=1)],
         )
     ),
     Record(broker_state=records_pb2.BrokerStateRecord(broker_id=1, broker_epoch=2)),

@@ -56,8 +56,8 @@ def describe(
         (
             each.id,
             "controller" if each.id == found.controller else voters.get(each.id, ""),
-            each.host,
-            each.port,
+            each.host or "-",
+            each.port or "-",
             each.rack or "-",
             each.host_label or "-",
             each.state,
@@ -74,8 +74,8 @@ def broker_document(broker: BrokerDescription) -> dict[str, Any]:
     """What machines get to read of one broker."""
     return {
         "id": broker.id,
-        "host": broker.host,
-        "port": broker.port,
+        "host": broker.host or None,
+        "port": broker.port or None,
         "rack": broker.rack,
         "host_label": broker.host_label,
         "state": broker.state,

@@ -161,9 +161,10 @@ class BrokerRegistrations:
         if former is None or former.directory_id == request.directory_id:
             return
         if not former.fenced or not self._liveness.is_silent(former.broker_id, now_ms):
+            host, port = former.peer_address
             raise DuplicateBrokerRegistration(
-                f"broker id {former.broker_id} is held by a live process at {former.host}:{former.port} with another "
-                f"data directory: stop it, or choose another id"
+                f"broker id {former.broker_id} is held by a live process at {host}:{port} with another data directory: "
+                "stop it, or choose another id"
             )
 
     def _is_clean(self, request: peer_pb2.RegisterRequest, former: BrokerRegistration | None) -> bool:
@@ -337,6 +338,7 @@ def _check_what_came_with_a_level(request: peer_pb2.RegisterRequest, level: int)
     for is_there, what, setting in (
         (request.HasField("peer_host"), "a listener of brokers' own", "inter.broker.listen"),
         (request.HasField("host_label"), f"a host label, {request.host_label}", "--host-label"),
+        (bool(request.listeners), "listeners of clients with names", "listeners"),
     ):
         if is_there:
             raise LevelNotReached(
@@ -381,4 +383,5 @@ def _registration_record(request: peer_pb2.RegisterRequest, *, clean: bool) -> r
         peer_host=request.peer_host if request.HasField("peer_host") else None,
         peer_port=request.peer_port,
         host_label=request.host_label if request.HasField("host_label") else None,
+        listeners=sorted(request.listeners, key=lambda each: each.name),
     )

@@ -65,6 +65,14 @@ class BrokerRegistration:
     """Where other brokers reach it, if they have a listener of their own."""
     host_label: str | None = None
     """The host that it runs on, which others may share; None: nothing is said of it."""
+    listeners: tuple[tuple[str, Address], ...] = ()
+    """Where clients reach it that come by a listener with a name; `host` is empty where all have one."""
+
+    def address_on(self, listener: str) -> Address | None:
+        """Where clients reach it that come by this listener, the empty one has no name; None: they cannot."""
+        if not listener:
+            return (self.host, self.port) if self.host else None
+        return dict(self.listeners).get(listener)
 
     @property
     def peer_address(self) -> Address:
@@ -270,6 +278,7 @@ class MetadataImage:
             ),
             own_peer_address=(record.peer_host, record.peer_port) if record.HasField("peer_host") else None,
             host_label=record.host_label if record.HasField("host_label") else None,
+            listeners=tuple((each.name, (each.host, each.port)) for each in record.listeners),
         )
         self._changes.brokers.add(record.broker_id)
 

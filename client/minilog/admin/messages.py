@@ -142,7 +142,8 @@ def describe_broker(broker: metadata_pb2.BrokerMetadata) -> BrokerDescription:
 
 def describe_cluster(answer: metadata_pb2.GetMetadataResponse) -> ClusterDescription:
     controller = answer.controller_id if answer.controller_id >= 0 else None
-    brokers = sorted((describe_broker(broker) for broker in answer.brokers), key=lambda broker: broker.id)
+    every = [*answer.brokers, *answer.unreachable_brokers]
+    brokers = sorted((describe_broker(broker) for broker in every), key=lambda broker: broker.id)
     voters = [VoterDescription(each.broker_id, each.directory_id.hex(), each.lost) for each in answer.voters]
     return ClusterDescription(
         answer.cluster_id, controller, answer.controller_epoch, brokers, voters, answer.level or 1

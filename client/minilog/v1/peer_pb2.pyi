@@ -75,6 +75,7 @@ class RegisterRequest(_message.Message):
     PEER_HOST_FIELD_NUMBER: _builtins.int
     PEER_PORT_FIELD_NUMBER: _builtins.int
     HOST_LABEL_FIELD_NUMBER: _builtins.int
+    LISTENERS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Empty: a new data directory, which joins whatever cluster the voters are."""
     broker_id: _builtins.int
@@ -112,6 +113,10 @@ class RegisterRequest(_message.Message):
     def levels(self) -> _common_pb2.VersionRange:
         """The levels that it can read and write: refused where the cluster's is not among them. Absent: the first."""
 
+    @_builtins.property
+    def listeners(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ListenerAddress]:
+        """Where clients reach it that come by a listener with a name; the host above is empty where all have one."""
+
     def __init__(
         self,
         *,
@@ -132,10 +137,11 @@ class RegisterRequest(_message.Message):
         peer_host: _builtins.str | None = ...,
         peer_port: _builtins.int = ...,
         host_label: _builtins.str | None = ...,
+        listeners: _abc.Iterable[_common_pb2.ListenerAddress] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_host_label", b"_host_label", "_peer_host", b"_peer_host", "_rack", b"_rack", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "client", b"client", "host_label", b"host_label", "levels", b"levels", "peer_host", b"peer_host", "rack", b"rack"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_host_label", b"_host_label", "_peer_host", b"_peer_host", "_rack", b"_rack", "broker_id", b"broker_id", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "client", b"client", "cluster_id", b"cluster_id", "damaged_replicas", b"damaged_replicas", "directory_id", b"directory_id", "failure_domain", b"failure_domain", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "levels", b"levels", "peer_host", b"peer_host", "peer_port", b"peer_port", "port", b"port", "rack", b"rack", "recovered_replicas", b"recovered_replicas", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_host_label", b"_host_label", "_peer_host", b"_peer_host", "_rack", b"_rack", "broker_id", b"broker_id", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "client", b"client", "cluster_id", b"cluster_id", "damaged_replicas", b"damaged_replicas", "directory_id", b"directory_id", "failure_domain", b"failure_domain", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "levels", b"levels", "listeners", b"listeners", "peer_host", b"peer_host", "peer_port", b"peer_port", "port", b"port", "rack", b"rack", "recovered_replicas", b"recovered_replicas", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clean_stop_broker_epoch: _TypeAlias = _typing.Literal["clean_stop_broker_epoch"]  # noqa: Y015
     _WhichOneofArgType__clean_stop_broker_epoch: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch"]  # noqa: Y015

@@ -223,6 +223,7 @@ class BrokerRegistrationRecord(_message.Message):
     PEER_HOST_FIELD_NUMBER: _builtins.int
     PEER_PORT_FIELD_NUMBER: _builtins.int
     HOST_LABEL_FIELD_NUMBER: _builtins.int
+    LISTENERS_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     directory_id: _builtins.bytes
     host: _builtins.str
@@ -247,6 +248,12 @@ class BrokerRegistrationRecord(_message.Message):
     def levels(self) -> _common_pb2.VersionRange:
         """The levels that this life can read and write, and its version, for people."""
 
+    @_builtins.property
+    def listeners(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ListenerAddress]:
+        """Where clients reach it that come by a listener with a name, by name; the host is empty where there is no other
+        listener for clients. From level 3 on.
+        """
+
     def __init__(
         self,
         *,
@@ -264,10 +271,11 @@ class BrokerRegistrationRecord(_message.Message):
         peer_host: _builtins.str | None = ...,
         peer_port: _builtins.int = ...,
         host_label: _builtins.str | None = ...,
+        listeners: _abc.Iterable[_common_pb2.ListenerAddress] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_host_label", b"_host_label", "_peer_host", b"_peer_host", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "host_label", b"host_label", "levels", b"levels", "peer_host", b"peer_host", "rack", b"rack"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_host_label", b"_host_label", "_peer_host", b"_peer_host", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "directory_id", b"directory_id", "failure_domain", b"failure_domain", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "levels", b"levels", "peer_host", b"peer_host", "peer_port", b"peer_port", "port", b"port", "rack", b"rack", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_host_label", b"_host_label", "_peer_host", b"_peer_host", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "directory_id", b"directory_id", "failure_domain", b"failure_domain", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "levels", b"levels", "listeners", b"listeners", "peer_host", b"peer_host", "peer_port", b"peer_port", "port", b"port", "rack", b"rack", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__broker_epoch: _TypeAlias = _typing.Literal["broker_epoch"]  # noqa: Y015
     _WhichOneofArgType__broker_epoch: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch"]  # noqa: Y015

@@ -195,8 +195,7 @@ class SimulatedHost:
         machine = self.machine = SimulatedMachine(self, process, random.Random(self._random.getrandbits(64)))
         options = BrokerOptions(
             broker_id=self.number,
-            host=self.name,
-            port=PORT,
+            listen=(self.name, PORT),
             data_dir=pathlib.Path(DATA_PATH),
             voters=tuple(VoterAddress(number, f"b{number}", PORT) for number in voters),
             rack=self.rack,

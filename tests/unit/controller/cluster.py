@@ -73,6 +73,7 @@ class How(TypedDict, total=False):
     domain: str | None
     damaged: Iterable[PartitionKey]
     host_label: str | None
+    listeners: Iterable[common_pb2.ListenerAddress]
 
 
 class ControllerCluster:
@@ -175,6 +176,7 @@ class ControllerCluster:
         boot: str = "boot",
         domain: str | None = None,
         host_label: str | None = None,
+        listeners: Iterable[common_pb2.ListenerAddress] = (),
         damaged: Iterable[PartitionKey] = (),
         found: Mapping[PartitionKey, Found] | None = None,
         cluster_id: str = CLUSTER_ID,
@@ -196,6 +198,7 @@ class ControllerCluster:
             voters=[peer_pb2.VoterAddress(broker_id=each) for each in (self.voters if voters is None else voters)],
             levels=levels.to_wire(),
             host_label=host_label,
+            listeners=listeners,
         )
         ticket = self.ticket()
         self.controller.register(ticket, request, self.now_ms)
