@@ -89,6 +89,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_INVALID_PRINCIPAL: _ErrorCode.ValueType  # 63
     ERROR_CODE_AUTHENTICATION_FAILED: _ErrorCode.ValueType  # 70
     ERROR_CODE_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 71
+    ERROR_CODE_LISTENER_NOT_FOUND: _ErrorCode.ValueType  # 80
+    """Of clients alone: metadata tells such brokers apart (GetMetadataResponse.unreachable_brokers)."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """The names are Kafka's where Kafka has one. minilog.errors holds the table of meanings and of what may be retried."""
@@ -159,6 +161,8 @@ ERROR_CODE_UNACCEPTABLE_CREDENTIAL: ErrorCode.ValueType  # 62
 ERROR_CODE_INVALID_PRINCIPAL: ErrorCode.ValueType  # 63
 ERROR_CODE_AUTHENTICATION_FAILED: ErrorCode.ValueType  # 70
 ERROR_CODE_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 71
+ERROR_CODE_LISTENER_NOT_FOUND: ErrorCode.ValueType  # 80
+"""Of clients alone: metadata tells such brokers apart (GetMetadataResponse.unreachable_brokers)."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final
