@@ -7,21 +7,34 @@ for other brokers; there is no listener without a name.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import pathlib
 import sys
+import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import grpc
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from minilog import Admin, Consumer, NewTopic, Producer
 from minilog.admin.security import UserUpsertion
 from minilog.errors import AuthenticationFailed, BrokerNotAvailable, TimedOut
 from minilog.types import TopicPartition
 from minilog.v1 import metadata_pb2, metadata_pb2_grpc, peer_pb2, peer_pb2_grpc
+from minilog_broker.security.certificates import (
+    CURVE,
+    Signing,
+    certificate_pem,
+    client_identity,
+    issue,
+    key_pem,
+    read_authority,
+)
 from tests.cluster import HOST, broker_name, free_ports, running_program
 from tests.connections import connections_of
 from tests.proxy import Proxy
@@ -29,6 +42,7 @@ from tests.secured import SecuredCluster
 
 TOPIC = "flights"
 RECORDS = 300
+LOOK_S = 0.01
 CLIENT = """
 import json, sys, time
 from minilog import Admin, Consumer, Producer
@@ -106,17 +120,35 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NamedCluster]:
         yield found
 
 
-def ports_touched(settings: Mapping[str, Any]) -> tuple[dict[str, Any], set[int]]:
-    """What a client of its own process says, and the ports that it was connected to at any look."""
+@contextlib.contextmanager
+def watched(pid: int) -> Iterator[set[int]]:
+    """The ports that a process is connected to at any look while the block runs, and at the end of it."""
     touched: set[int] = set()
-    with running_program([sys.executable, "-c", CLIENT]) as client:
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(LOOK_S):
+            touched.update(ends.remote for ends in connections_of(pid))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield touched
+        touched.update(ends.remote for ends in connections_of(pid))
+    finally:
+        over.set()
+        thread.join()
+
+
+def ports_touched(settings: Mapping[str, Any]) -> tuple[dict[str, Any], set[int]]:
+    """What a client of its own process says, and the ports that it was connected to from its start to its end."""
+    with running_program([sys.executable, "-c", CLIENT]) as client, watched(client.pid) as touched:
         assert client.stdin is not None
         assert client.stdout is not None
         client.stdin.write(json.dumps({name: str(value) for name, value in settings.items()}) + "\n")
         client.stdin.flush()
         said = client.stdout.readline()
         assert said, client.communicate()[1]
-        touched |= {ends.remote for ends in connections_of(client.pid)}
     return json.loads(said), touched
 
 
@@ -198,3 +230,43 @@ def test_a_broker_without_the_listener_is_named_and_waited_for(tmp_path: pathlib
         with Consumer({**cluster.inside, "auto.offset.reset": "earliest"}) as consumer:
             consumer.assign([TopicPartition(TOPIC, elsewhere)])
             assert [record.value for record in consumer.poll(10.0)] == [b"late"]
+
+
+def test_listeners_have_certificates_and_ways_to_log_in_of_their_own(tmp_path: pathlib.Path) -> None:
+    """One with passwords, one with certificates, and what brokers are shown elsewhere: of one broker, with one user."""
+    cluster = SecuredCluster(tmp_path, 1)
+    (port,) = free_ports(1)
+    key, now = ec.generate_private_key(CURVE()), datetime.datetime.now(datetime.UTC)
+    authority = read_authority(
+        (cluster.folder / "clients.pem").read_bytes(), (cluster.folder / "clients.key").read_bytes()
+    )
+    signing = Signing(x509.random_serial_number(), now, datetime.timedelta(days=1))
+    certificate = issue(client_identity("admin"), key.public_key(), authority, signing)
+    keystore = tmp_path / "admin.pem"
+    keystore.write_bytes(key_pem(key) + certificate_pem(certificate))
+    settings = {
+        "listeners": f"certificates://{HOST}:{port}",
+        "listener.security.protocol.map": "certificates:SSL",
+        "listener.name.certificates.ssl.truststore.location": str(cluster.folder.absolute() / "clients.pem"),
+    }
+    cluster.arguments[1] = [*cluster.arguments[1], *(f"--set={name}={value}" for name, value in settings.items())]
+    by_certificate = {
+        "bootstrap.servers": f"{HOST}:{port}",
+        "security.protocol": "SSL",
+        "ssl.truststore.location": cluster.client["ssl.truststore.location"],
+    }
+    try:
+        cluster.start()
+        cluster.wait_running()
+        with Admin(cluster.client) as admin:
+            admin.create_topics([NewTopic(TOPIC)])
+            assert [each.port for each in admin.describe_cluster().brokers] == [cluster.ports[1]]
+        with Admin({**by_certificate, "ssl.keystore.location": str(keystore)}) as admin:
+            assert [each.port for each in admin.describe_cluster().brokers] == [port]
+            assert admin.list_topics() == [TOPIC]
+        quickly = {"request.timeout.ms": 3000}
+        for wrong in (by_certificate, {**cluster.client, "bootstrap.servers": f"{HOST}:{port}"}):
+            with Admin({**wrong, **quickly}) as admin, pytest.raises(BrokerNotAvailable):
+                admin.list_topics()
+    finally:
+        cluster.end()
