@@ -49,6 +49,7 @@ USER_NAME = "admin"
 OWNED_SETTINGS = frozenset(
     (
         "security.protocol",
+        "listeners",
         "ssl.keystore.location",
         "cluster.name",
         "inter.broker.listen",
@@ -84,6 +85,7 @@ class LocalSecurity:
         folder = self._folder.absolute()
         return {
             "security.protocol": "SASL_SSL",
+            "listeners": "",
             "ssl.keystore.location": str(folder / "server.pem"),
             "cluster.name": CLUSTER_NAME,
             "inter.broker.listen": peer_address,

@@ -384,6 +384,12 @@ class BrokerNotAvailable(RetriableError):
     code = "BROKER_NOT_AVAILABLE"
 
 
+class ListenerNotFound(BrokerNotAvailable):
+    """A broker that leads has no listener of the name that this client came by: it cannot be reached."""
+
+    code = "LISTENER_NOT_FOUND"
+
+
 class AuthenticationFailed(MinilogError):
     """The broker does not believe who this client says it is, or this client the broker: a password, a certificate."""
 

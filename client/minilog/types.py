@@ -189,7 +189,9 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
-    """One broker; `state` is starting, running, fenced or stopping. It supports the levels from `lowest_level` on."""
+    """One broker; `state` is starting, running, fenced or stopping. It supports the levels from `lowest_level` on.
+    `host` is empty where it has no listener of the name that was asked by. `host_label`: the host that it runs on,
+    which others may share, where that was said."""
 
     id: int
     host: str
@@ -199,6 +201,7 @@ class BrokerDescription:
     lowest_level: int = 1
     highest_level: int = 1
     version: str = ""
+    host_label: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ TWO_VERSIONS_SHARE = 0.5  # of the plans without a theme
 TYPED_SHARE = 0.2  # of the plans without a theme
 SECURED_SHARE = 0.2  # of the plans without a theme
 USERS_SHARE = 0.2  # of the plans without a theme, and of brokers of one version
+LABELLED_SHARE = 0.5  # of the plans without a theme, and without brokers of an older version
 FAULT_SHARE = 0.4  # of the seeds without a theme that have it
 LASTING_SHARE = 0.3
 _T = TypeVar("_T")
@@ -79,6 +80,7 @@ class Plan:
     topic_configs: Mapping[str, str] = field(default_factory=dict)
     clock_rates: Mapping[int, float] = field(default_factory=dict)
     racks: Mapping[int, str] = field(default_factory=dict)
+    host_labels: Mapping[int, str] = field(default_factory=dict)
     levels: Mapping[int, VersionRange] = field(default_factory=dict)  # that brokers support; none: all the same
     latency_s: tuple[float, float] = (0.00005, 0.0005)
     between_brokers_s: float = 0.0  # beside the latency
@@ -139,6 +141,8 @@ class Plan:
             plan = replace(plan, faults={**plan.faults, "secure": secured.choice((0.5, 2.0))})
         if theme is None and not plan.levels and (users := random.Random(f"users {seed}")).random() < USERS_SHARE:
             plan = with_users(plan, users)
+        if theme is None and not plan.levels and random.Random(f"labelled plan {seed}").random() < LABELLED_SHARE:
+            plan = replace(plan, host_labels={number: f"m{number % 4}" for number in plan.configs})
         return _sound(plan, random.Random(f"policy {seed}"))
 
     @classmethod

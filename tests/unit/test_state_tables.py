@@ -78,6 +78,7 @@ def followers() -> Iterator[None]:
     bench.follower.found_no_space(0.0)
     bench.follower.connect()
     bench.diverging(2, 2)
+    bench.replica.append_failed()
     bench.follower.found_no_space(0.0)
     bench.follower.resume()
     bench.diverging(2, 2)

@@ -7,17 +7,11 @@ from typing import Annotated
 
 import typer
 
-from minilog.security.protocols import SecurityProtocol
+from minilog.config import Address
 from minilog_broker.cli.common import Assignments, current_environment
-from minilog_broker.server.config import (
-    BrokerOptions,
-    VoterAddress,
-    check_advertised,
-    check_plaintext,
-    load_config,
-    parse_address,
-    parse_assignments,
-)
+from minilog_broker.server.addresses import check_plaintext, parse_address
+from minilog_broker.server.client_listeners import check_reachable
+from minilog_broker.server.config import BrokerOptions, VoterAddress, load_config, parse_assignments
 from minilog_broker.stop_signal import ended_by_interrupt
 
 
@@ -35,12 +29,28 @@ def parse_voters(text: str) -> tuple[VoterAddress, ...]:
     return tuple(voters)
 
 
+def _read_address(text: str | None, option: str) -> Address | None:
+    """None where it is not given. Raises BadParameter."""
+    try:
+        return None if text is None else parse_address(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
 def broker(
     broker_id: Annotated[int, typer.Option("--id", min=1, max=1_000_000, help="This broker's number; never changes.")],
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where clients and brokers connect.")],
     data_dir: Annotated[pathlib.Path, typer.Option(help="Where its logs live; belongs to this broker alone.")],
     voters: Annotated[str, typer.Option(metavar="1@HOST:PORT,...", help="The voters of the metadata quorum.")],
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Where clients and brokers connect; the setting listeners names others."
+        ),
+    ] = None,
     rack: Annotated[str | None, typer.Option(metavar="NAME", help="Where it stands.")] = None,
+    host_label: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The host it runs on, where several brokers share one.")
+    ] = None,
     http: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Where health and metrics are told; nowhere by default.")
     ] = None,
@@ -51,34 +61,28 @@ def broker(
     assignments: Assignments = None,
 ) -> None:
     """Run one broker until SIGINT or SIGTERM."""
-    try:
-        host, port = parse_address(listen)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--listen") from None
+    listen_address = _read_address(listen, "--listen")
     try:
         addresses = parse_voters(voters)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--voters") from None
-    try:
-        http_address = None if http is None else parse_address(http)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--http") from None
+    if host_label == "":
+        raise typer.BadParameter("it is empty: name the host, or leave it out", param_hint="--host-label")
+    http_address = _read_address(http, "--http")
     if http_address is not None:
         check_plaintext("--http", *http_address, insecure=insecure)
     config = load_config(config_file, current_environment(), parse_assignments(assignments or [], "--set"))
-    if config.security_protocol == SecurityProtocol.PLAINTEXT.value:
-        check_plaintext("--listen", host, port, insecure=insecure)
-    check_advertised(host, config)
     options = BrokerOptions(
         broker_id=broker_id,
-        host=host,
-        port=port,
+        listen=listen_address,
         data_dir=data_dir,
         voters=addresses,
         rack=rack,
+        host_label=host_label,
         http=http_address,
         config=config,
     )
+    check_reachable(options.client_listeners(), config, insecure=insecure)
     with ended_by_interrupt():
         from minilog_broker.server.broker import run_broker
 

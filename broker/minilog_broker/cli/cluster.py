@@ -56,16 +56,17 @@ def describe(
         (
             each.id,
             "controller" if each.id == found.controller else voters.get(each.id, ""),
-            each.host,
-            each.port,
+            each.host or "-",
+            each.port or "-",
             each.rack or "-",
+            each.host_label or "-",
             each.state,
             each.version or "-",
             str(VersionRange(each.lowest_level, each.highest_level)),
         )
         for each in found.brokers
     )
-    columns = ("broker", "role", "host", "port", "rack", "state", "version", "levels")
+    columns = ("broker", "role", "host", "port", "rack", "host label", "state", "version", "levels")
     print_table(columns, rows, title=f"cluster {found.cluster_id}, level {found.level}")
 
 
@@ -73,9 +74,10 @@ def broker_document(broker: BrokerDescription) -> dict[str, Any]:
     """What machines get to read of one broker."""
     return {
         "id": broker.id,
-        "host": broker.host,
-        "port": broker.port,
+        "host": broker.host or None,
+        "port": broker.port or None,
         "rack": broker.rack,
+        "host_label": broker.host_label,
         "state": broker.state,
         "version": broker.version,
         "levels": [broker.lowest_level, broker.highest_level],

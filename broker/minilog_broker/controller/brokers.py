@@ -136,12 +136,7 @@ class BrokerRegistrations:
                 f"broker {broker_id} with a directory id of {len(request.directory_id)} bytes cannot register: "
                 f"ids begin at 0, a directory id has {DIRECTORY_ID_BYTES} bytes"
             )
-        if request.HasField("peer_host") and image.level < SECURITY_LEVEL:
-            raise LevelNotReached(
-                f"broker {broker_id} has a listener of brokers' own: they came with level {SECURITY_LEVEL}, and the "
-                f"cluster is at level {image.level}. Start all brokers of this version without inter.broker.listen, "
-                "run `minilog cluster upgrade`, and then give it to all of them"
-            )
+        _check_what_came_with_a_level(request, image.level)
         if request.cluster_id and request.cluster_id != image.cluster_id:
             raise InconsistentClusterId(
                 f"the data directory of broker {broker_id} belongs to cluster {request.cluster_id}, "
@@ -166,9 +161,10 @@ class BrokerRegistrations:
         if former is None or former.directory_id == request.directory_id:
             return
         if not former.fenced or not self._liveness.is_silent(former.broker_id, now_ms):
+            host, port = former.peer_address
             raise DuplicateBrokerRegistration(
-                f"broker id {former.broker_id} is held by a live process at {former.host}:{former.port} with another "
-                f"data directory: stop it, or choose another id"
+                f"broker id {former.broker_id} is held by a live process at {host}:{port} with another data directory: "
+                "stop it, or choose another id"
             )
 
     def _is_clean(self, request: peer_pb2.RegisterRequest, former: BrokerRegistration | None) -> bool:
@@ -335,6 +331,23 @@ class BrokerRegistrations:
         )
 
 
+def _check_what_came_with_a_level(request: peer_pb2.RegisterRequest, level: int) -> None:
+    """Raises LevelNotReached for what an older version could not read in the registration's record."""
+    if level >= SECURITY_LEVEL:
+        return
+    for is_there, what, setting in (
+        (request.HasField("peer_host"), "a listener of brokers' own", "inter.broker.listen"),
+        (request.HasField("host_label"), f"a host label, {request.host_label}", "--host-label"),
+        (bool(request.listeners), "listeners of clients with names", "listeners"),
+    ):
+        if is_there:
+            raise LevelNotReached(
+                f"broker {request.broker_id} has {what}: they came with level {SECURITY_LEVEL}, and the cluster is at "
+                f"level {level}. Start all brokers of this version without {setting}, run `minilog cluster upgrade`, "
+                "and then give it to them"
+            )
+
+
 def _findings(replicas: Iterable[peer_pb2.RecoveredReplica]) -> dict[PartitionKey, _Finding.ValueType]:
     return {PartitionKey.of(each.partition_id): each.finding for each in replicas}
 
@@ -362,11 +375,13 @@ def _registration_record(request: peer_pb2.RegisterRequest, *, clean: bool) -> r
         host=request.host,
         port=request.port,
         rack=request.rack if request.HasField("rack") else None,
-        host_label=request.host_label or request.host,
+        failure_domain=request.failure_domain or request.host,
         kernel_boot_id=request.kernel_boot_id,
         levels=range_from_wire(request.levels).to_wire(),
         version=request.client.client_version,
         clean_stop_broker_epoch=request.clean_stop_broker_epoch if clean else None,
         peer_host=request.peer_host if request.HasField("peer_host") else None,
         peer_port=request.peer_port,
+        host_label=request.host_label if request.HasField("host_label") else None,
+        listeners=sorted(request.listeners, key=lambda each: each.name),
     )

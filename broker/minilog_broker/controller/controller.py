@@ -235,7 +235,7 @@ class Controller:
     def _probe(self, broker: BrokerRegistration, now_ms: float) -> None:
         assert self._term is not None
         self._term.liveness.probed(broker.broker_id, now_ms)
-        self._effects.append(ProbeBroker(broker.broker_id, broker.broker_epoch, broker.host, broker.port))
+        self._effects.append(ProbeBroker(broker.broker_id, broker.broker_epoch, *broker.peer_address))
 
     def broker_refused_connection(self, broker_id: int, broker_epoch: int, now_ms: float) -> None:
         """Nothing listens where this life did: its process is dead."""

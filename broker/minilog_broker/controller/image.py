@@ -53,7 +53,8 @@ class BrokerRegistration:
     host: str
     port: int
     rack: str | None
-    host_label: str
+    failure_domain: str
+    """What replicas are spread over first: the rack, else the host label, else the host of the address."""
     kernel_boot_id: str
     levels: VersionRange = FIRST
     version: str = ""
@@ -62,6 +63,16 @@ class BrokerRegistration:
     clean_stop_broker_epoch: int | None = None
     own_peer_address: Address | None = None
     """Where other brokers reach it, if they have a listener of their own."""
+    host_label: str | None = None
+    """The host that it runs on, which others may share; None: nothing is said of it."""
+    listeners: tuple[tuple[str, Address], ...] = ()
+    """Where clients reach it that come by a listener with a name; `host` is empty where all have one."""
+
+    def address_on(self, listener: str) -> Address | None:
+        """Where clients reach it that come by this listener, the empty one has no name; None: they cannot."""
+        if not listener:
+            return (self.host, self.port) if self.host else None
+        return dict(self.listeners).get(listener)
 
     @property
     def peer_address(self) -> Address:
@@ -258,7 +269,7 @@ class MetadataImage:
             host=record.host,
             port=record.port,
             rack=record.rack if record.HasField("rack") else None,
-            host_label=record.host_label,
+            failure_domain=record.failure_domain,
             kernel_boot_id=record.kernel_boot_id,
             levels=range_from_wire(record.levels),
             version=record.version,
@@ -266,6 +277,8 @@ class MetadataImage:
                 record.clean_stop_broker_epoch if record.HasField("clean_stop_broker_epoch") else None
             ),
             own_peer_address=(record.peer_host, record.peer_port) if record.HasField("peer_host") else None,
+            host_label=record.host_label if record.HasField("host_label") else None,
+            listeners=tuple((each.name, (each.host, each.port)) for each in record.listeners),
         )
         self._changes.brokers.add(record.broker_id)
 

@@ -1,51 +1,85 @@
 """Where the replicas of new partitions go. Pure; the random start is the caller's.
 
-Replicas of one partition are spread over hosts first (never two on one host while another is free), then over brokers
-by what each has got so far. The first replica, which leads, goes round robin over the brokers, hosts taking turns.
+Replicas of one partition are spread over failure domains first (racks, where brokers have them), then over hosts: never
+two on one host while another host of such a domain is free; then over brokers by what each has got so far. The first
+replica, which leads, goes round robin over the brokers, domains taking turns, and hosts within them.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple
+
+
+class Site(NamedTuple):
+    """Where a broker stands: what fails together with it. `host` None: on a host of its own."""
+
+    domain: str
+    host: str | None = None
 
 
 def place_replicas(
-    hosts: Mapping[int, str], partitions: int, replication_factor: int, rng: random.Random
+    sites: Mapping[int, Site], partitions: int, replication_factor: int, rng: random.Random
 ) -> list[tuple[int, ...]]:
-    """The replicas of each new partition, the preferred leader first. `hosts`: host label by usable broker id.
+    """The replicas of each new partition, the preferred leader first. `sites`: of the usable brokers, by id.
 
     Raises ValueError where there are fewer brokers than replicas; what to say of it is the caller's matter.
     """
-    if not 1 <= replication_factor <= len(hosts):
-        raise ValueError(f"{replication_factor} replicas do not fit on {len(hosts)} brokers")
-    order = _alternating(hosts)
+    if not 1 <= replication_factor <= len(sites):
+        raise ValueError(f"{replication_factor} replicas do not fit on {len(sites)} brokers")
+    order = _alternating(sites)
     start = rng.randrange(len(order))
     load: Counter[int] = Counter()
     placed = []
     for index in range(partitions):
         first = (start + index) % len(order)
-        chosen = [order[first]]
         # Followers of one leader shift by one each round, so that a lost leader's load falls on all.
         shift = index // len(order)
         rest = [order[(first + 1 + (shift + step) % len(order)) % len(order)] for step in range(len(order))]
-        used = Counter((hosts[order[first]],))
-        while len(chosen) < replication_factor:
-            free = ((used[hosts[each]], load[each], at, each) for at, each in enumerate(rest) if each not in chosen)
-            broker = min(free)[-1]
-            chosen.append(broker)
-            used[hosts[broker]] += 1
-        for broker in chosen:
-            load[broker] += 1
-        placed.append(tuple(chosen))
+        chosen = _chosen(sites, order[first], rest, replication_factor, load)
+        load.update(chosen)
+        placed.append(chosen)
     return placed
 
 
-def _alternating(hosts: Mapping[int, str]) -> list[int]:
-    """The brokers so that hosts take turns: the first of each host, then the second of each, and so on."""
-    by_host: defaultdict[str, list[int]] = defaultdict(list)
-    for broker in sorted(hosts):
-        by_host[hosts[broker]].append(broker)
-    rank = {broker: (index, label) for label, brokers in by_host.items() for index, broker in enumerate(brokers)}
-    return sorted(hosts, key=lambda broker: rank[broker])
+def _chosen(
+    sites: Mapping[int, Site], first: int, rest: list[int], replication_factor: int, load: Counter[int]
+) -> tuple[int, ...]:
+    """The replicas of one partition; `rest`: the brokers, in the order that counts among equals."""
+    chosen = [first]
+    domains, hosts = Counter((sites[first].domain,)), Counter((_host(first, sites),))
+    while len(chosen) < replication_factor:
+        free = (
+            (domains[sites[each].domain], hosts[_host(each, sites)], load[each], at, each)
+            for at, each in enumerate(rest)
+            if each not in chosen
+        )
+        broker = min(free)[-1]
+        chosen.append(broker)
+        domains[sites[broker].domain] += 1
+        hosts[_host(broker, sites)] += 1
+    return tuple(chosen)
+
+
+def _host(broker: int, sites: Mapping[int, Site]) -> Hashable:
+    """Brokers of one host have the same; a number is nobody's label."""
+    label = sites[broker].host
+    return broker if label is None else label
+
+
+def _alternating(sites: Mapping[int, Site]) -> list[int]:
+    """The brokers so that domains take turns, and hosts within each: the first of each, then the second, and so on."""
+    seen: Counter[Hashable] = Counter()
+    by_domain: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for broker in sorted(sites):
+        domain, host = sites[broker].domain, _host(broker, sites)
+        by_domain[domain].append((seen[domain, host], broker))
+        seen[domain, host] += 1
+    rank = {
+        broker: (index, domain)
+        for domain, brokers in by_domain.items()
+        for index, (_, broker) in enumerate(sorted(brokers))
+    }
+    return sorted(sites, key=lambda broker: rank[broker])

@@ -21,7 +21,7 @@ from minilog.record_batch.builder import build_control_batch
 from minilog.record_batch.header import Buffer, check_crc, iterate_headers
 from minilog.record_batch.reader import read_control
 from minilog.typed.topic_schemas import schemas_to_wire
-from minilog.v1 import records_pb2
+from minilog.v1 import common_pb2, records_pb2
 from minilog.versions import parse_known
 from minilog_broker.controller.image import BrokerRegistration, MetadataImage, record_of
 from minilog_broker.controller.security_records import security_records
@@ -76,7 +76,7 @@ def _broker_records(broker: BrokerRegistration) -> Iterator[records_pb2.Metadata
             host=broker.host,
             port=broker.port,
             rack=broker.rack,
-            host_label=broker.host_label,
+            failure_domain=broker.failure_domain,
             kernel_boot_id=broker.kernel_boot_id,
             broker_epoch=broker.broker_epoch,
             levels=broker.levels.to_wire(),
@@ -84,6 +84,10 @@ def _broker_records(broker: BrokerRegistration) -> Iterator[records_pb2.Metadata
             clean_stop_broker_epoch=broker.clean_stop_broker_epoch,
             peer_host=None if broker.own_peer_address is None else broker.own_peer_address[0],
             peer_port=0 if broker.own_peer_address is None else broker.own_peer_address[1],
+            host_label=broker.host_label,
+            listeners=[
+                common_pb2.ListenerAddress(name=name, host=host, port=port) for name, (host, port) in broker.listeners
+            ],
         )
     )
     if not broker.fenced or broker.stopping:

@@ -30,7 +30,7 @@ from minilog_broker.controller.internal_topics import (
     internal_topic_config,
 )
 from minilog_broker.controller.ledger import Ledger
-from minilog_broker.controller.placement import place_replicas
+from minilog_broker.controller.placement import Site, place_replicas
 from minilog_broker.controller.topic_config import check_config_name, check_topic_config, check_topic_name
 from minilog_broker.controller.topic_schemas import evolved_schema, schema_of_new, schema_record
 from minilog_broker.replication.partition_state import PartitionState
@@ -130,14 +130,15 @@ class Topics:
 
     def _place(self, name: str, partitions: int, factor: int) -> list[tuple[int, ...]]:
         brokers = self._ledger.image.brokers.values()
-        hosts = {each.broker_id: each.host_label for each in brokers if not each.fenced and not each.stopping}
-        if not 1 <= factor <= len(hosts):
-            available = ", ".join(str(broker_id) for broker_id in sorted(hosts)) or "none"
+        usable = [each for each in brokers if not each.fenced and not each.stopping]
+        sites = {each.broker_id: Site(each.failure_domain, each.host_label) for each in usable}
+        if not 1 <= factor <= len(sites):
+            available = ", ".join(str(broker_id) for broker_id in sorted(sites)) or "none"
             raise InvalidReplicationFactor(
                 f"topic {name} cannot have replication factor {factor}: it is at least 1 and at most the number of "
                 f"brokers available, which are: {available}"
             )
-        return place_replicas(hosts, partitions, factor, self._random)
+        return place_replicas(sites, partitions, factor, self._random)
 
     def _new_topic_id(self) -> bytes:
         """Random; the top byte is never 0, which keeps it apart from reserved ids."""

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import ipaddress
 import pathlib
 import re
 import tomllib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
-from minilog.config import config_names
+from minilog.config import Address, config_names
 from minilog.errors import InvalidConfig
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 from minilog.security.protocols import SecurityProtocol
@@ -25,6 +24,18 @@ from minilog.versions import VersionRange
 from minilog_broker.controller.replay import SNAPSHOT_BYTES
 from minilog_broker.controller.topic_config import BUILT_IN, MAX_INT64, MAX_SEGMENT_BYTES
 from minilog_broker.levels import SUPPORTED_LEVELS
+from minilog_broker.server.addresses import parse_address
+from minilog_broker.server.client_listeners import (
+    OVERRIDABLE,
+    OVERRIDE_PREFIX,
+    ClientListener,
+    Overrides,
+    check_security,
+    client_listeners,
+    parse_named,
+    parse_override,
+    parse_protocols,
+)
 
 ENVIRONMENT_PREFIX = "MINILOG_"
 _DAY_MS = 24 * 60 * 60 * 1000
@@ -103,42 +114,12 @@ def _names() -> _Kind:
     return _Kind("User:NAME, or several separated by semicolons", parse)
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """`HOST:PORT` (an IPv6 host in brackets) as its two parts; ValueError where it is not one."""
-    host, separator, port = text.strip().rpartition(":")
-    if not separator or not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
-        raise ValueError(f"{text!r} is not HOST:PORT with a port from 1 to 65535")
-    return host, int(port)
+def _listeners() -> _Kind:
+    return _Kind("NAME://HOST:PORT, or several separated by commas", parse_named)
 
 
-def check_advertised(host: str, config: BrokerConfig) -> None:
-    """Clients and other brokers connect to what is advertised, which must name this machine to them: every address of
-    it (0.0.0.0, [::]) names theirs. Raises InvalidConfig."""
-    name = "advertised.address" if config.advertised_address else "--listen"
-    advertised = parse_address(config.advertised_address)[0] if config.advertised_address else host
-    try:
-        unspecified = ipaddress.ip_address(advertised.strip("[]")).is_unspecified
-    except ValueError:
-        return  # a name
-    if unspecified:
-        raise InvalidConfig(
-            f"{name} {advertised} cannot be advertised: nobody can connect to it from elsewhere; say --set "
-            "advertised.address=HOST:PORT with the address that clients and the other brokers reach this broker by"
-        )
-
-
-def check_plaintext(option: str, host: str, port: int, *, insecure: bool) -> None:
-    """Plaintext is for loopback: elsewhere others read along. Raises InvalidConfig unless that is said to be meant."""
-    name = host.strip("[]")
-    try:
-        is_loopback = ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        is_loopback = name == "localhost"
-    if not is_loopback and not insecure:
-        raise InvalidConfig(
-            f"{option} {host}:{port} would be plaintext on an address that others reach: listen on 127.0.0.1, turn "
-            "security on (docs/security.md), or say --insecure where the network is trusted"
-        )
+def _protocols() -> _Kind:
+    return _Kind("NAME:PROTOCOL, or several separated by commas", parse_protocols)
 
 
 def _setting(kind: _Kind, default: object) -> Any:
@@ -205,6 +186,11 @@ class BrokerConfig:
     advertised_address: str | None = _setting(_address(), None)
     """HOST:PORT that clients, and other brokers where they have no listener of their own, are given; None: the listen
     address."""
+    listeners: tuple[tuple[str, Address], ...] = _setting(_listeners(), ())
+    """Listeners of clients with names, beside that of `--listen` or in its place."""
+    advertised_listeners: tuple[tuple[str, Address], ...] = _setting(_listeners(), ())
+    """What clients are told that came by such a listener; by default where it listens."""
+    listener_security_protocol_map: tuple[tuple[str, SecurityProtocol], ...] = _setting(_protocols(), ())
     security_protocol: str = _setting(_choice(*(each.value for each in SecurityProtocol)), "PLAINTEXT")
     """Of the clients' listener. Other than PLAINTEXT: access rules count, and brokers have a listener of their own."""
     ssl_keystore_location: str = _setting(_text(), "")
@@ -228,6 +214,8 @@ class BrokerConfig:
     sasl_oauthbearer_expected_audience: str = _setting(_text(), "")
     connections_max_reauth_ms: int = _setting(_integer(1_000, _MOST_TIMEOUT_MS), 3_600_000)
     """How long a session that began with a password is taken."""
+    listener_overrides: Overrides = dataclasses.field(default_factory=dict)
+    """What a named listener has of its own (`listener.name.NAME.SETTING`)."""
 
     @property
     def flush_on_append(self) -> bool:
@@ -249,21 +237,29 @@ class BrokerOptions:
     """Everything that one broker process is started with."""
 
     broker_id: int
-    host: str
-    port: int
+    listen: Address | None
+    """Where clients come to, and other brokers where they have no listener of their own; None: `listeners` has them."""
     data_dir: pathlib.Path
     voters: tuple[VoterAddress, ...]
     """1, 3 or 5: the brokers whose majority agrees on metadata."""
     rack: str | None = None
+    host_label: str | None = None
+    """The host that it runs on, which other brokers may share; None: it is not said."""
     http: tuple[str, int] | None = None
     """Where health and metrics are told; None: nowhere."""
     config: BrokerConfig = dataclasses.field(default_factory=BrokerConfig)
     levels: VersionRange = SUPPORTED_LEVELS
     """That this broker can read and write; another range makes it another version, for tests."""
 
+    def client_listeners(self) -> tuple[ClientListener, ...]:
+        """All that clients come to, that of `listen` first. Raises InvalidConfig where there is none."""
+        return client_listeners(self.listen, self.config)
+
 
 _KINDS: dict[str, _Kind] = {
-    field.name.replace("_", "."): field.metadata["kind"] for field in dataclasses.fields(BrokerConfig)
+    field.name.replace("_", "."): field.metadata["kind"]
+    for field in dataclasses.fields(BrokerConfig)
+    if "kind" in field.metadata
 }
 
 
@@ -297,6 +293,7 @@ def load_config(
 ) -> BrokerConfig:
     """The configuration from its four layers. InvalidConfig names the key, the value and what would be right."""
     values: dict[str, Any] = {}
+    overrides_of_listeners: dict[tuple[str, str], str] = {}
     layers = (
         _from_file(file) if file is not None else (),
         _from_environment(environment or {}),
@@ -304,10 +301,22 @@ def load_config(
     )
     for layer in layers:
         for name, text, where in layer:
-            values[name.replace(".", "_")] = _parse(name, text, where)
-    config = BrokerConfig(**values)
+            if (listener := _of_listener(name, where)) is not None:
+                overrides_of_listeners[listener] = text.strip()
+            else:
+                values[name.replace(".", "_")] = _parse(name, text, where)
+    config = BrokerConfig(**values, listener_overrides=overrides_of_listeners)
     _check_together(config, values)
     return config
+
+
+def _of_listener(name: str, where: str) -> tuple[str, str] | None:
+    """The listener and its setting; None for a setting of the broker. Raises InvalidConfig."""
+    try:
+        return parse_override(name)
+    except ValueError:
+        known = [f"{OVERRIDE_PREFIX}NAME.{each}" for each in OVERRIDABLE]
+        raise InvalidConfig(f"unknown setting {name} ({where}): a listener has {' and '.join(known)}") from None
 
 
 def _parse(name: str, text: str, where: str) -> Any:
@@ -364,48 +373,10 @@ def _check_together(config: BrokerConfig, given: Container[str]) -> None:
             f"transaction.timeout.ms={config.transaction_timeout_ms} is not valid: expected at most "
             f"transaction.max.timeout.ms, which is {config.transaction_max_timeout_ms}"
         )
-    _check_security(config)
+    check_security(config)
     factor = config.default_replication_factor
     if factor is not None and "min_insync_replicas" in given and config.min_insync_replicas > factor:
         raise InvalidConfig(
             f"min.insync.replicas={config.min_insync_replicas} is not valid: expected at most "
             f"default.replication.factor, which is {factor}"
-        )
-
-
-_SECURED = (SecurityProtocol.SSL.value, SecurityProtocol.SASL_SSL.value)
-_ONLY_WITH: dict[str, tuple[str, ...]] = {
-    "ssl.keystore.location": _SECURED,
-    "super.users": _SECURED,
-    "ssl.truststore.location": (SecurityProtocol.SSL.value,),
-    "sasl.scram.users.file": (SecurityProtocol.SASL_SSL.value,),
-    "sasl.oauthbearer.jwks.file": (SecurityProtocol.SASL_SSL.value,),
-}
-"""What means nothing under another security.protocol: who gives it believes that the broker is closed."""
-
-
-def _check_security(config: BrokerConfig) -> None:
-    """A listener is whole, or in the clear as a whole. Raises InvalidConfig."""
-    if config.inter_broker_listen is None and config.inter_broker_ssl_keystore_location:
-        raise InvalidConfig("inter.broker.ssl.keystore.location is given, and inter.broker.listen is not")
-    if config.inter_broker_listen is not None:
-        for name in ("inter.broker.ssl.keystore.location", "inter.broker.ssl.truststore.location"):
-            if not getattr(config, name.replace(".", "_")):
-                raise InvalidConfig(f"{name} is missing: inter.broker.listen is given (minilog cert create broker)")
-    for name, protocols in _ONLY_WITH.items():
-        if getattr(config, name.replace(".", "_")) and config.security_protocol not in protocols:
-            raise InvalidConfig(
-                f"{name} is given, and security.protocol is {config.security_protocol}: it must be "
-                f"{' or '.join(protocols)}, else it would do nothing"
-            )
-    if config.security_protocol == SecurityProtocol.PLAINTEXT.value:
-        return
-    if not config.ssl_keystore_location:
-        raise InvalidConfig(f"ssl.keystore.location is missing: security.protocol is {config.security_protocol}")
-    if config.security_protocol == SecurityProtocol.SSL.value and not config.ssl_truststore_location:
-        raise InvalidConfig("ssl.truststore.location is missing: security.protocol is SSL")
-    if config.inter_broker_listen is None:
-        raise InvalidConfig(
-            f"inter.broker.listen is missing: security.protocol is {config.security_protocol}, and brokers need a "
-            "listener of their own then"
         )

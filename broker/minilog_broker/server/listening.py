@@ -1,4 +1,5 @@
-"""Where a broker listens: one port for all, or one for clients and one for brokers (access/broker_access.py)."""
+"""Where a broker listens: on one port for each listener of clients, and on one for brokers (access/broker_access.py).
+Where brokers have no listener of their own they come to that of clients without a name."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from minilog_broker.server.config import BrokerOptions
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
 from minilog_broker.server.runtime.descriptors import Descriptors
 from minilog_broker.server.runtime.observer import Observer
-from minilog_broker.server.runtime.port import Listener, Port, Service
+from minilog_broker.server.runtime.port import Listener, Port, Service, Shares
 from minilog_broker.server.runtime.traffic import Flow
 from minilog_broker.server.runtime.turns import Turns
 
@@ -37,14 +38,18 @@ class PortParts:
     runtime: BrokerRuntime
     observer: Observer
 
-    def open(self, listener: Listener, services: tuple[Service, ...]) -> Port:
+    def shares(self, ports: int) -> Shares:
+        """What so many ports share."""
+        return Shares(self.options.config, ports, self.backlog_bytes, self.turns)
+
+    def open(self, listener: Listener, services: tuple[Service, ...], shares: Shares) -> Port:
         """Bound, and not started. Raises CommandFailed where it cannot listen there."""
         return Port(
             self.options,
             listener,
             self.descriptors,
             services,
-            self.backlog_bytes,
+            shares,
             self.turns,
             self.runtime,
             self.observer,
@@ -55,17 +60,20 @@ class Listening:
     """All ports of a broker."""
 
     def __init__(self, access: BrokerAccess, services: Services, parts: PortParts) -> None:
-        of_clients, of_peers = access.client_listener(), access.peer_listener()
-        clients = (*services.clients, *services.shared, *access.services())
-        if of_peers is None:
-            self._ports = [parts.open(of_clients, (*clients, *services.peers))]
-        else:
-            peers = (*services.peers, *services.shared)
-            self._ports = [parts.open(of_clients, clients), parts.open(of_peers, peers)]
+        of_clients, of_peers = access.client_listeners(), access.peer_listener()
+        shares = parts.shares(len(of_clients))
+        self._ports = []
+        for each in of_clients:
+            offered = (*services.clients, *services.shared, *each.services)
+            if of_peers is None and not each.name:
+                offered = (*offered, *services.peers)
+            self._ports.append(parts.open(each.listener, offered, shares))
+        if of_peers is not None:
+            self._ports.append(parts.open(of_peers, (*services.peers, *services.shared), parts.shares(1)))
 
     @property
     def flow(self) -> Flow:
-        """Of the port that clients come to."""
+        """Of a port that clients come to, whose budgets are those of all."""
         return self._ports[0].flow
 
     async def start(self) -> None:

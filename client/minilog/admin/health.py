@@ -63,6 +63,7 @@ def judge(answer: metadata_pb2.GetMetadataResponse) -> ClusterHealth:
 
 def _of_brokers(answer: metadata_pb2.GetMetadataResponse) -> Iterable[Problem]:
     cluster = describe_cluster(answer)
+    every = [*answer.brokers, *answer.unreachable_brokers]
     if cluster.controller is None:
         voters = _join(voter.id for voter in cluster.voters)
         yield Problem(
@@ -79,6 +80,14 @@ def _of_brokers(answer: metadata_pb2.GetMetadataResponse) -> Iterable[Problem]:
         )
     if stopped := [each.id for each in cluster.brokers if each.state == "stopping"]:
         yield Problem("BROKER_STOPPED", f"brokers {_join(stopped)} were told to stop", "start them again", stopped)
+    if elsewhere := sorted(each.broker_id for each in answer.unreachable_brokers):
+        yield Problem(
+            "LISTENER_NOT_FOUND",
+            f"brokers {_join(elsewhere)} have no listener {answer.listener!r}, by which this was asked: nobody who "
+            "comes by it can reach them",
+            "give them that listener (listeners), or let clients come by one that all brokers have",
+            elsewhere,
+        )
     for voter in cluster.voters:
         if voter.lost:
             yield Problem(
@@ -87,14 +96,14 @@ def _of_brokers(answer: metadata_pb2.GetMetadataResponse) -> Iterable[Problem]:
                 f"give it that directory back; if it is lost for good: minilog cluster replace-voter {voter.id}",
                 [voter.id],
             )
-    if full := sorted(each.broker_id for each in answer.brokers if each.no_space):
+    if full := sorted(each.broker_id for each in every if each.no_space):
         yield Problem(
             "DISK_FULL",
             f"the disks of brokers {_join(full)} are full: they take no records",
             "free space, or let topics keep less (retention.bytes, minilog topic trim); they go on by themselves",
             full,
         )
-    if stalled := sorted(each.broker_id for each in answer.brokers if each.disk_stalled):
+    if stalled := sorted(each.broker_id for each in every if each.disk_stalled):
         yield Problem(
             "DISK_STALLED",
             f"the disks of brokers {_join(stalled)} do not answer: they take no records",

@@ -135,14 +135,15 @@ def directory_id_bytes(text: str | None) -> bytes:
 def describe_broker(broker: metadata_pb2.BrokerMetadata) -> BrokerDescription:
     rack = broker.rack if broker.HasField("rack") else None
     state, levels = _STATES.get(broker.state, "starting"), range_from_wire(broker.levels)
-    return BrokerDescription(
-        broker.broker_id, broker.host, broker.port, rack, state, levels.lowest, levels.highest, broker.version
-    )
+    host_label = broker.host_label if broker.HasField("host_label") else None
+    told = broker.broker_id, broker.host, broker.port, rack, state, levels.lowest, levels.highest, broker.version
+    return BrokerDescription(*told, host_label)
 
 
 def describe_cluster(answer: metadata_pb2.GetMetadataResponse) -> ClusterDescription:
     controller = answer.controller_id if answer.controller_id >= 0 else None
-    brokers = sorted((describe_broker(broker) for broker in answer.brokers), key=lambda broker: broker.id)
+    every = [*answer.brokers, *answer.unreachable_brokers]
+    brokers = sorted((describe_broker(broker) for broker in every), key=lambda broker: broker.id)
     voters = [VoterDescription(each.broker_id, each.directory_id.hex(), each.lost) for each in answer.voters]
     return ClusterDescription(
         answer.cluster_id, controller, answer.controller_epoch, brokers, voters, answer.level or 1

@@ -56,6 +56,8 @@ class RecordsDeletion:
             key = self._key(partition)
             leader = None if key is None else self.cache.leader(key)
             if key is None or leader is None:
+                if key is not None and (missing := self.cache.why_no_leader(key)) is not None:
+                    self.last_errors[partition] = missing
                 continue
             self.asked.add(partition)
             entry = data_pb2.DeleteRecordsEntry(

@@ -249,7 +249,8 @@ class Admin:
             )
         if answer is None or answer.error.code:  # nobody controls: what any broker knows
             answer = await self._cluster.refresh(None)
-            if not await self._is_controlled():
+            is_elsewhere = self._cluster.cache.controller_id in self._cluster.cache.unreachable
+            if not is_elsewhere and not await self._is_controlled():
                 answer.controller_id = -1
         return judge(answer)
 
@@ -417,7 +418,8 @@ class Admin:
             if address is not None and await self._cluster.is_reachable(address, min(1.0, deadline_s - now_s())):
                 break
             if now_s() >= deadline_s:
-                raise BrokerNotAvailable("there is no active controller now; ask again")
+                nobody = BrokerNotAvailable("there is no active controller now; ask again")
+                raise self._cluster.cache.why_unreachable(self._cluster.cache.controller_id) or nobody
             await asyncio.sleep(_PAUSE_S)
         timeout_s = max(0.001, deadline_s - now_s())
         return await self._cluster.call(address, lambda channel: make(channel, timeout_s))

@@ -29,6 +29,7 @@ from google.protobuf.message import Message
 from minilog.errors import (
     BrokerNotAvailable,
     LeaderNotAvailable,
+    ListenerNotFound,
     MinilogError,
     NotCoordinator,
     TimedOut,
@@ -49,6 +50,7 @@ _PAUSE_S = 0.05  # the first one; each is twice as long as the one before
 _LONGEST_PAUSE_S = 0.5
 _LOOK_S = 1.0  # so long without an answer, and metadata is asked whether another broker leads by now
 _TOPIC_GRACE_S = 2.0  # a topic just created may not have reached the coordinator
+_ASK_METADATA = (NotCoordinator, LeaderNotAvailable, ListenerNotFound)  # who leads may be another by now
 _log = logging.getLogger(__name__)
 
 
@@ -189,15 +191,17 @@ class CoordinatorClient:
         """Who leads, from metadata if need be; None where nobody does now, or the topic is not there yet: the
         controller creates it when it is asked for."""
         name, cache = partition.topic, self._cluster.cache
-        if name not in cache.topics or isinstance(attempts.last_error, NotCoordinator | LeaderNotAvailable):
+        if name not in cache.topics or isinstance(attempts.last_error, _ASK_METADATA):
             await self._refresh(name, attempts)
         try:
-            leader = cache.leader(cache.key(partition))
+            key = cache.key(partition)
         except MinilogError as error:
             attempts.last_error = error
             return None
+        leader = cache.leader(key)
         if leader is None:
-            attempts.last_error = LeaderNotAvailable(f"partition {partition.partition} of {name!r} has no leader now")
+            nobody = LeaderNotAvailable(f"partition {partition.partition} of {name!r} has no leader now")
+            attempts.last_error = cache.why_no_leader(key) or nobody
         return leader
 
     async def _refresh(self, topic_name: str, attempts: _Attempts, patience_s: float | None = None) -> None:

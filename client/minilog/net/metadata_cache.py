@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from minilog.errors import UnknownTopicId, UnknownTopicOrPartition, UnsupportedVersion
+from minilog.errors import ListenerNotFound, UnknownTopicId, UnknownTopicOrPartition, UnsupportedVersion
 from minilog.partition_key import PartitionKey
 from minilog.typed.topic_schemas import TopicSchemas, told_schemas
 from minilog.types import TopicPartition
@@ -65,6 +65,10 @@ class MetadataCache:
     controller_id: int = -1
     controller_epoch: int = -1
     brokers: dict[int, metadata_pb2.BrokerMetadata] = field(default_factory=dict)
+    listener: str = ""
+    """By which listener the brokers are asked, empty: that without a name."""
+    unreachable: frozenset[int] = frozenset()
+    """Brokers that have no such listener: there, and without an address."""
     topics: dict[str, CachedTopic] = field(default_factory=dict)
     _leaders: dict[PartitionKey, LeaderAndEpoch] = field(default_factory=dict)
     _in_sync: dict[PartitionKey, tuple[int, ...]] = field(default_factory=dict)
@@ -83,6 +87,8 @@ class MetadataCache:
         if answer.controller_epoch >= self.controller_epoch:
             self.controller_id, self.controller_epoch = answer.controller_id, answer.controller_epoch
         self.brokers = {broker.broker_id: broker for broker in answer.brokers}
+        self.listener = answer.listener
+        self.unreachable = frozenset(broker.broker_id for broker in answer.unreachable_brokers)
         for topic in answer.topics:
             self._take_topic(topic)
         return True
@@ -138,6 +144,21 @@ class MetadataCache:
         """The leader, if there is one and its address is known."""
         known = self._leaders.get(key)
         return known if known is not None and known.broker_id in self.brokers else None
+
+    def why_unreachable(self, broker_id: int) -> ListenerNotFound | None:
+        """What is missing where a broker has no listener of the name that this client came by; None for any other."""
+        if broker_id not in self.unreachable:
+            return None
+        what = f"no listener {self.listener!r}" if self.listener else "no listener without a name (--listen)"
+        return ListenerNotFound(
+            f"broker {broker_id} has {what}, by which this client came: give it one (listeners), or bootstrap by a "
+            "listener that all brokers have"
+        )
+
+    def why_no_leader(self, key: PartitionKey) -> ListenerNotFound | None:
+        """What is missing where a partition is led by a broker that has no address here; None for any other reason."""
+        known = self._leaders.get(key)
+        return None if known is None else self.why_unreachable(known.broker_id)
 
     def in_sync_in_rack(self, key: PartitionKey, rack: str) -> list[int]:
         """The members of the ISR, as last told, that run in this rack: what may be read instead of the leader."""

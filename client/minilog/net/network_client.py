@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -33,6 +34,7 @@ from minilog.types import OffsetSpec, TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2, metadata_pb2_grpc
 from minilog.versions import PROTOCOL, check_protocol, range_from_wire
 
+_log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 _ATTEMPT_S = 1.0  # one broker's time for one question
 _PATIENCE_S = 0.1  # then another is asked beside it: a broker that hangs delays nobody longer
@@ -76,6 +78,7 @@ class NetworkClient:
         self._turn = itertools.count()
         self._avoided_until_s: dict[Address, float] = {}
         self._last_error: MinilogError | None = None
+        self._told_unreachable: frozenset[int] = frozenset()
 
     async def close(self) -> None:
         """Close all channels; calls under way are cancelled."""
@@ -210,6 +213,7 @@ class NetworkClient:
             error = error_from_wire(answer.error)
             if error is None and self.cache.apply(answer):
                 self._last_error = None
+                self._tell_unreachable()
                 confirmed = await self._confirmed(request, answer, deadline_s)
                 if confirmed is not None or now_s() >= believed_s:
                     return confirmed or answer
@@ -217,6 +221,13 @@ class NetworkClient:
                 raise error
             self._last_error = error or self._last_error
             await asyncio.sleep(_PAUSE_S)
+
+    def _tell_unreachable(self) -> None:
+        """Once, that brokers have no listener of the name that is asked by: what they lead waits."""
+        found = self.cache.unreachable
+        if found - self._told_unreachable:
+            _log.warning("what it leads cannot be written or read: %s", self.cache.why_unreachable(min(found)))
+        self._told_unreachable = found
 
     def _check_broker(self, answer: metadata_pb2.GetMetadataResponse) -> None:
         """Raises UnsupportedVersion where this client does not speak what the broker that answered does."""

@@ -49,9 +49,10 @@ def not_encoded(batch: Batch, error: Exception) -> MinilogError:
     return found
 
 
-def timed_out(batch: Batch, timeout_ms: int) -> TimedOut:
-    """delivery.timeout.ms is over, and it was surely not written."""
+def timed_out(batch: Batch, timeout_ms: int, unreachable: MinilogError | None = None) -> TimedOut:
+    """delivery.timeout.ms is over, and it was surely not written. `unreachable`: why its leader cannot be asked."""
     last = f"; the last refusal was {batch.error.code}: {batch.error}" if batch.error is not None else ""
+    last += f"; {unreachable.code}: {unreachable}" if unreachable is not None else ""
     return TimedOut(
         f"{batch} were not written within delivery.timeout.ms={timeout_ms} ({batch.attempts} attempts){last}"
     )

@@ -424,16 +424,19 @@ class Sender:
         self._effects.append(Failed(batch, error))
         self.identity.fail(error)
 
+    def _timed_out(self, batch: Batch) -> MinilogError:
+        return timed_out(batch, self._timeout_ms, self._cache.why_no_leader(batch.key))
+
     def _expire(self, now_ms: float) -> None:
         if now_ms < self._expire_at_ms:
             return
         horizon = now_ms - self._timeout_ms
         for batch in self._accumulator.take_older_than(horizon):
-            self._fail(batch, timed_out(batch, self._timeout_ms))
+            self._fail(batch, self._timed_out(batch))
         for lane in self._lanes.values():
             while lane.waiting and lane.waiting[0].created_ms <= horizon:
                 batch = lane.waiting.popleft()
-                self._fail(batch, timed_out(batch, self._timeout_ms))
+                self._fail(batch, self._timed_out(batch))
             while lane.batches and lane.batches[0].created_ms <= horizon:
                 self._expire_first(lane)
         self._expire_at_ms = min(self._oldest_ms(), now_ms) + self._timeout_ms
@@ -447,13 +450,13 @@ class Sender:
         batch = lane.batches[0]
         self._fillable[lane.key] = None
         if batch.correlation_id is None and not batch.maybe_written:
-            self._fail_for_good(lane, batch, timed_out(batch, self._timeout_ms))
+            self._fail_for_good(lane, batch, self._timed_out(batch))
         elif self._config.enable_idempotence:
-            self._give_up_lane(lane, timed_out(batch, self._timeout_ms))
+            self._give_up_lane(lane, self._timed_out(batch))
         else:
             lane.batches.popleft()
             self._out.pop(batch.correlation_id or 0, None)
-            self._fail(batch, unknown(batch, timed_out(batch, self._timeout_ms)))
+            self._fail(batch, unknown(batch, self._timed_out(batch)))
 
     def _end_gone(self) -> None:
         if self._topics_seen is self._cache.topics:  # it is replaced whole where anything has changed

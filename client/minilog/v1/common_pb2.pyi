@@ -89,6 +89,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_INVALID_PRINCIPAL: _ErrorCode.ValueType  # 63
     ERROR_CODE_AUTHENTICATION_FAILED: _ErrorCode.ValueType  # 70
     ERROR_CODE_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 71
+    ERROR_CODE_LISTENER_NOT_FOUND: _ErrorCode.ValueType  # 80
+    """Of clients alone: metadata tells such brokers apart (GetMetadataResponse.unreachable_brokers)."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """The names are Kafka's where Kafka has one. minilog.errors holds the table of meanings and of what may be retried."""
@@ -159,6 +161,8 @@ ERROR_CODE_UNACCEPTABLE_CREDENTIAL: ErrorCode.ValueType  # 62
 ERROR_CODE_INVALID_PRINCIPAL: ErrorCode.ValueType  # 63
 ERROR_CODE_AUTHENTICATION_FAILED: ErrorCode.ValueType  # 70
 ERROR_CODE_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 71
+ERROR_CODE_LISTENER_NOT_FOUND: ErrorCode.ValueType  # 80
+"""Of clients alone: metadata tells such brokers apart (GetMetadataResponse.unreachable_brokers)."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final
@@ -262,3 +266,30 @@ class Error(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Error: _TypeAlias = Error  # noqa: Y015
+
+@_typing.final
+class ListenerAddress(_message.Message):
+    """Where a broker is reached by clients that come by the listener of this name: small letters, digits, - and _."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    host: _builtins.str
+    port: _builtins.int
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        host: _builtins.str = ...,
+        port: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "name", b"name", "port", b"port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListenerAddress: _TypeAlias = ListenerAddress  # noqa: Y015

@@ -90,6 +90,8 @@ class GetMetadataResponse(_message.Message):
     LEVEL_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
     BROKER_VERSION_FIELD_NUMBER: _builtins.int
+    LISTENER_FIELD_NUMBER: _builtins.int
+    UNREACHABLE_BROKERS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     controller_id: _builtins.int
     """-1: not known to this broker."""
@@ -100,6 +102,8 @@ class GetMetadataResponse(_message.Message):
     """What may be written to the logs of this cluster: whoever writes something new asks this first."""
     broker_version: _builtins.str
     """Of the broker that answers."""
+    listener: _builtins.str
+    """By which listener the question came, empty: the one without a name. Addresses are those of that listener."""
     @_builtins.property
     def error(self) -> _common_pb2.Error: ...
     @_builtins.property
@@ -113,6 +117,10 @@ class GetMetadataResponse(_message.Message):
     @_builtins.property
     def protocol(self) -> _common_pb2.VersionRange:
         """What the broker that answers speaks of this protocol, also where it refuses; absent: the first version."""
+
+    @_builtins.property
+    def unreachable_brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerMetadata]:
+        """Brokers that have no such listener: without an address, nobody who came by it can reach them."""
 
     def __init__(
         self,
@@ -128,10 +136,12 @@ class GetMetadataResponse(_message.Message):
         level: _builtins.int = ...,
         protocol: _common_pb2.VersionRange | None = ...,
         broker_version: _builtins.str = ...,
+        listener: _builtins.str = ...,
+        unreachable_brokers: _abc.Iterable[Global___BrokerMetadata] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "protocol", b"protocol"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_version", b"broker_version", "brokers", b"brokers", "cluster_id", b"cluster_id", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "error", b"error", "level", b"level", "metadata_offset", b"metadata_offset", "protocol", b"protocol", "topics", b"topics", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_version", b"broker_version", "brokers", b"brokers", "cluster_id", b"cluster_id", "controller_epoch", b"controller_epoch", "controller_id", b"controller_id", "error", b"error", "level", b"level", "listener", b"listener", "metadata_offset", b"metadata_offset", "protocol", b"protocol", "topics", b"topics", "unreachable_brokers", b"unreachable_brokers", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -178,6 +188,7 @@ class BrokerMetadata(_message.Message):
     LEVELS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     DISK_STALLED_FIELD_NUMBER: _builtins.int
+    HOST_LABEL_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     host: _builtins.str
     port: _builtins.int
@@ -189,6 +200,8 @@ class BrokerMetadata(_message.Message):
     version: _builtins.str
     disk_stalled: _builtins.bool
     """Calls of its disk do not return, as it says; told by the active controller alone."""
+    host_label: _builtins.str
+    """The host that it runs on, which other brokers may share; absent: nothing was said of it."""
     @_builtins.property
     def levels(self) -> _common_pb2.VersionRange:
         """The levels that it can read and write, and its version, as it registered."""
@@ -206,13 +219,19 @@ class BrokerMetadata(_message.Message):
         levels: _common_pb2.VersionRange | None = ...,
         version: _builtins.str = ...,
         disk_stalled: _builtins.bool = ...,
+        host_label: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "levels", b"levels", "rack", b"rack"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_host_label", b"_host_label", "_rack", b"_rack", "host_label", b"host_label", "levels", b"levels", "rack", b"rack"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "disk_stalled", b"disk_stalled", "host", b"host", "levels", b"levels", "no_space", b"no_space", "port", b"port", "rack", b"rack", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_host_label", b"_host_label", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "disk_stalled", b"disk_stalled", "host", b"host", "host_label", b"host_label", "levels", b"levels", "no_space", b"no_space", "port", b"port", "rack", b"rack", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__host_label: _TypeAlias = _typing.Literal["host_label"]  # noqa: Y015
+    _WhichOneofArgType__host_label: _TypeAlias = _typing.Literal["_host_label", b"_host_label"]  # noqa: Y015
     _WhichOneofReturnType__rack: _TypeAlias = _typing.Literal["rack"]  # noqa: Y015
     _WhichOneofArgType__rack: _TypeAlias = _typing.Literal["_rack", b"_rack"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__host_label) -> _WhichOneofReturnType__host_label | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__rack) -> _WhichOneofReturnType__rack | None: ...
 
 Global___BrokerMetadata: _TypeAlias = BrokerMetadata  # noqa: Y015

@@ -68,12 +68,14 @@ class RegisterRequest(_message.Message):
     CLEAN_STOP_BROKER_EPOCH_FIELD_NUMBER: _builtins.int
     KERNEL_BOOT_ID_FIELD_NUMBER: _builtins.int
     DAMAGED_REPLICAS_FIELD_NUMBER: _builtins.int
-    HOST_LABEL_FIELD_NUMBER: _builtins.int
+    FAILURE_DOMAIN_FIELD_NUMBER: _builtins.int
     VOTERS_FIELD_NUMBER: _builtins.int
     RECOVERED_REPLICAS_FIELD_NUMBER: _builtins.int
     LEVELS_FIELD_NUMBER: _builtins.int
     PEER_HOST_FIELD_NUMBER: _builtins.int
     PEER_PORT_FIELD_NUMBER: _builtins.int
+    HOST_LABEL_FIELD_NUMBER: _builtins.int
+    LISTENERS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Empty: a new data directory, which joins whatever cluster the voters are."""
     broker_id: _builtins.int
@@ -86,11 +88,13 @@ class RegisterRequest(_message.Message):
     """The broker epoch of the former life, where it left a clean-stop mark. Absent: an unclean start."""
     kernel_boot_id: _builtins.str
     """The kernel's boot id: where it is the same, what was written under flush.policy=os is still there."""
-    host_label: _builtins.str
-    """Where the host label replicas are spread over comes from; empty: the host of the address."""
+    failure_domain: _builtins.str
+    """What replicas are spread over first; empty: the host of the address."""
     peer_host: _builtins.str
     """Where other brokers reach it, if they have a listener of their own; absent: by host and port."""
     peer_port: _builtins.int
+    host_label: _builtins.str
+    """The host that it runs on, which other brokers may share; absent: nothing is said of it."""
     @_builtins.property
     def client(self) -> _common_pb2.ClientIdentity: ...
     @_builtins.property
@@ -109,6 +113,10 @@ class RegisterRequest(_message.Message):
     def levels(self) -> _common_pb2.VersionRange:
         """The levels that it can read and write: refused where the cluster's is not among them. Absent: the first."""
 
+    @_builtins.property
+    def listeners(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ListenerAddress]:
+        """Where clients reach it that come by a listener with a name; the host above is empty where all have one."""
+
     def __init__(
         self,
         *,
@@ -122,25 +130,31 @@ class RegisterRequest(_message.Message):
         clean_stop_broker_epoch: _builtins.int | None = ...,
         kernel_boot_id: _builtins.str = ...,
         damaged_replicas: _abc.Iterable[_common_pb2.PartitionId] | None = ...,
-        host_label: _builtins.str = ...,
+        failure_domain: _builtins.str = ...,
         voters: _abc.Iterable[Global___VoterAddress] | None = ...,
         recovered_replicas: _abc.Iterable[Global___RecoveredReplica] | None = ...,
         levels: _common_pb2.VersionRange | None = ...,
         peer_host: _builtins.str | None = ...,
         peer_port: _builtins.int = ...,
+        host_label: _builtins.str | None = ...,
+        listeners: _abc.Iterable[_common_pb2.ListenerAddress] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_peer_host", b"_peer_host", "_rack", b"_rack", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "client", b"client", "levels", b"levels", "peer_host", b"peer_host", "rack", b"rack"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_host_label", b"_host_label", "_peer_host", b"_peer_host", "_rack", b"_rack", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "client", b"client", "host_label", b"host_label", "levels", b"levels", "peer_host", b"peer_host", "rack", b"rack"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_peer_host", b"_peer_host", "_rack", b"_rack", "broker_id", b"broker_id", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "client", b"client", "cluster_id", b"cluster_id", "damaged_replicas", b"damaged_replicas", "directory_id", b"directory_id", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "levels", b"levels", "peer_host", b"peer_host", "peer_port", b"peer_port", "port", b"port", "rack", b"rack", "recovered_replicas", b"recovered_replicas", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_host_label", b"_host_label", "_peer_host", b"_peer_host", "_rack", b"_rack", "broker_id", b"broker_id", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "client", b"client", "cluster_id", b"cluster_id", "damaged_replicas", b"damaged_replicas", "directory_id", b"directory_id", "failure_domain", b"failure_domain", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "levels", b"levels", "listeners", b"listeners", "peer_host", b"peer_host", "peer_port", b"peer_port", "port", b"port", "rack", b"rack", "recovered_replicas", b"recovered_replicas", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clean_stop_broker_epoch: _TypeAlias = _typing.Literal["clean_stop_broker_epoch"]  # noqa: Y015
     _WhichOneofArgType__clean_stop_broker_epoch: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__host_label: _TypeAlias = _typing.Literal["host_label"]  # noqa: Y015
+    _WhichOneofArgType__host_label: _TypeAlias = _typing.Literal["_host_label", b"_host_label"]  # noqa: Y015
     _WhichOneofReturnType__peer_host: _TypeAlias = _typing.Literal["peer_host"]  # noqa: Y015
     _WhichOneofArgType__peer_host: _TypeAlias = _typing.Literal["_peer_host", b"_peer_host"]  # noqa: Y015
     _WhichOneofReturnType__rack: _TypeAlias = _typing.Literal["rack"]  # noqa: Y015
     _WhichOneofArgType__rack: _TypeAlias = _typing.Literal["_rack", b"_rack"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__clean_stop_broker_epoch) -> _WhichOneofReturnType__clean_stop_broker_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__host_label) -> _WhichOneofReturnType__host_label | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__peer_host) -> _WhichOneofReturnType__peer_host | None: ...
     @_typing.overload

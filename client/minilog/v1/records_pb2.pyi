@@ -214,7 +214,7 @@ class BrokerRegistrationRecord(_message.Message):
     HOST_FIELD_NUMBER: _builtins.int
     PORT_FIELD_NUMBER: _builtins.int
     RACK_FIELD_NUMBER: _builtins.int
-    HOST_LABEL_FIELD_NUMBER: _builtins.int
+    FAILURE_DOMAIN_FIELD_NUMBER: _builtins.int
     KERNEL_BOOT_ID_FIELD_NUMBER: _builtins.int
     BROKER_EPOCH_FIELD_NUMBER: _builtins.int
     LEVELS_FIELD_NUMBER: _builtins.int
@@ -222,12 +222,15 @@ class BrokerRegistrationRecord(_message.Message):
     CLEAN_STOP_BROKER_EPOCH_FIELD_NUMBER: _builtins.int
     PEER_HOST_FIELD_NUMBER: _builtins.int
     PEER_PORT_FIELD_NUMBER: _builtins.int
+    HOST_LABEL_FIELD_NUMBER: _builtins.int
+    LISTENERS_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     directory_id: _builtins.bytes
     host: _builtins.str
     port: _builtins.int
     rack: _builtins.str
-    host_label: _builtins.str
+    failure_domain: _builtins.str
+    """What replicas are spread over first: the rack, else the host label, else the host of the address."""
     kernel_boot_id: _builtins.str
     broker_epoch: _builtins.int
     """In snapshots only, where the offset of the record is not the one it was committed at."""
@@ -239,9 +242,17 @@ class BrokerRegistrationRecord(_message.Message):
     peer_host: _builtins.str
     """Where other brokers reach it, if they have a listener of their own. From level 3 on."""
     peer_port: _builtins.int
+    host_label: _builtins.str
+    """The host that it runs on, which others may share: replicas are spread over hosts next. From level 3 on."""
     @_builtins.property
     def levels(self) -> _common_pb2.VersionRange:
         """The levels that this life can read and write, and its version, for people."""
+
+    @_builtins.property
+    def listeners(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ListenerAddress]:
+        """Where clients reach it that come by a listener with a name, by name; the host is empty where there is no other
+        listener for clients. From level 3 on.
+        """
 
     def __init__(
         self,
@@ -251,7 +262,7 @@ class BrokerRegistrationRecord(_message.Message):
         host: _builtins.str = ...,
         port: _builtins.int = ...,
         rack: _builtins.str | None = ...,
-        host_label: _builtins.str = ...,
+        failure_domain: _builtins.str = ...,
         kernel_boot_id: _builtins.str = ...,
         broker_epoch: _builtins.int | None = ...,
         levels: _common_pb2.VersionRange | None = ...,
@@ -259,15 +270,19 @@ class BrokerRegistrationRecord(_message.Message):
         clean_stop_broker_epoch: _builtins.int | None = ...,
         peer_host: _builtins.str | None = ...,
         peer_port: _builtins.int = ...,
+        host_label: _builtins.str | None = ...,
+        listeners: _abc.Iterable[_common_pb2.ListenerAddress] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_peer_host", b"_peer_host", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "levels", b"levels", "peer_host", b"peer_host", "rack", b"rack"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_host_label", b"_host_label", "_peer_host", b"_peer_host", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "host_label", b"host_label", "levels", b"levels", "peer_host", b"peer_host", "rack", b"rack"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_peer_host", b"_peer_host", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "directory_id", b"directory_id", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "levels", b"levels", "peer_host", b"peer_host", "peer_port", b"peer_port", "port", b"port", "rack", b"rack", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch", "_clean_stop_broker_epoch", b"_clean_stop_broker_epoch", "_host_label", b"_host_label", "_peer_host", b"_peer_host", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "clean_stop_broker_epoch", b"clean_stop_broker_epoch", "directory_id", b"directory_id", "failure_domain", b"failure_domain", "host", b"host", "host_label", b"host_label", "kernel_boot_id", b"kernel_boot_id", "levels", b"levels", "listeners", b"listeners", "peer_host", b"peer_host", "peer_port", b"peer_port", "port", b"port", "rack", b"rack", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__broker_epoch: _TypeAlias = _typing.Literal["broker_epoch"]  # noqa: Y015
     _WhichOneofArgType__broker_epoch: _TypeAlias = _typing.Literal["_broker_epoch", b"_broker_epoch"]  # noqa: Y015
     _WhichOneofReturnType__clean_stop_broker_epoch: _TypeAlias = _typing.Literal["clean_stop_broker_epoch"]  # noqa: Y015
     _WhichOneofArgType__clean_stop_broker_epoch: _TypeAlias = _typing.Literal["_clean_stop_broker_epoch", b"_clean_stop_broker_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__host_label: _TypeAlias = _typing.Literal["host_label"]  # noqa: Y015
+    _WhichOneofArgType__host_label: _TypeAlias = _typing.Literal["_host_label", b"_host_label"]  # noqa: Y015
     _WhichOneofReturnType__peer_host: _TypeAlias = _typing.Literal["peer_host"]  # noqa: Y015
     _WhichOneofArgType__peer_host: _TypeAlias = _typing.Literal["_peer_host", b"_peer_host"]  # noqa: Y015
     _WhichOneofReturnType__rack: _TypeAlias = _typing.Literal["rack"]  # noqa: Y015
@@ -276,6 +291,8 @@ class BrokerRegistrationRecord(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_epoch) -> _WhichOneofReturnType__broker_epoch | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__clean_stop_broker_epoch) -> _WhichOneofReturnType__clean_stop_broker_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__host_label) -> _WhichOneofReturnType__host_label | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__peer_host) -> _WhichOneofReturnType__peer_host | None: ...
     @_typing.overload

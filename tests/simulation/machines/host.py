@@ -108,6 +108,7 @@ class SimulatedHost:
         self.ends: Counter[str] = Counter()
         self.configs = {**IMPATIENCE, **plan.configs.get(number, {})}
         self.rack = plan.racks.get(number)
+        self.host_label = plan.host_labels.get(number)
         self.levels = plan.levels.get(number, SUPPORTED_LEVELS)
         # By a version that cannot read it: what is on its disk, and how many bits are rotten.
         self._found: tuple[dict[str, bytes], int] | None = None
@@ -200,11 +201,11 @@ class SimulatedHost:
         peer_port = PORT if known is None else PEER_PORT
         options = BrokerOptions(
             broker_id=self.number,
-            host=self.name,
-            port=PORT,
+            listen=(self.name, PORT),
             data_dir=pathlib.Path(DATA_PATH),
             voters=tuple(VoterAddress(number, f"b{number}", peer_port) for number in voters),
             rack=self.rack,
+            host_label=self.host_label,
             config=load_config(overrides={**self.configs, **secured}),
             levels=self.levels,
         )

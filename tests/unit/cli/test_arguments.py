@@ -23,6 +23,7 @@ from minilog_broker.cli.transaction import transaction_document
 from minilog_broker.failure import CommandFailed
 from minilog_broker.server.config import VoterAddress
 
+LOCAL = ("broker", "--id", "1", "--listen", "127.0.0.1:9092", "--data-dir", "d", "--voters", "1@h:1")
 EVERYWHERE = ("broker", "--id", "1", "--listen", "0.0.0.0:9092", "--data-dir", "d", "--voters", "1@h:1")
 VERBS = (
     ["up"],
@@ -97,6 +98,16 @@ def test_every_verb_has_help_with_an_example(verb: list[str], capsys: pytest.Cap
         (["up", "--set", "flush.policy=never"], "flush.policy=never (--set) is not valid: expected fsync or os"),
         (["broker", "--id", "1", "--listen", "here", "--data-dir", "d", "--voters", "1@h:1"], "is not HOST:PORT"),
         (["broker", "--id", "1", "--listen", "h:1", "--data-dir", "d", "--voters", "h:1"], "is not ID@HOST:PORT"),
+        ([*EVERYWHERE, "--host-label", ""], "name the host, or leave it out"),
+        (["broker", "--id", "1", "--data-dir", "d", "--voters", "1@h:1"], "listens nowhere: say --listen HOST:PORT"),
+        (
+            [*LOCAL, "--set", "listeners=a://127.0.0.1:9092", "--set", "listener.security.protocol.map=a:PLAINTEXT"],
+            "listeners=a://127.0.0.1:9092 has port 9092, and so has --listen",
+        ),
+        (
+            [*LOCAL, "--set", "listeners=a://10.0.0.7:1", "--set", "listener.security.protocol.map=a:PLAINTEXT"],
+            "the listener a 10.0.0.7:1 would be plaintext on an address that others reach",
+        ),
         (["consume", "t", "-c", "fetch.max.byte=1"], "fetch.max.bytes"),
         (["nonsense"], "No such command"),
     ],

@@ -9,6 +9,7 @@ import pytest
 
 from minilog_broker.cli import app
 from minilog_broker.local_security import open_security
+from minilog_broker.server.config import load_config
 
 
 class TestLocalClusters:
@@ -48,21 +49,18 @@ class TestLocalClusters:
         with pytest.raises(Exception, match="chmod"):
             open_security(tmp_path / "a", [1], "127.0.0.1:9092")
 
+    @pytest.mark.parametrize("setting", ["security.protocol=PLAINTEXT", "listeners=plaintext://127.0.0.1:29099"])
     def test_a_setting_does_not_open_a_secured_cluster(
-        self, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+        self, setting: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        given = [
-            "up",
-            "--data-dir",
-            str(tmp_path),
-            "--secure",
-            "--set",
-            "security.protocol=PLAINTEXT",
-            "--port",
-            "29092",
-        ]
+        given = ["up", "--data-dir", str(tmp_path), "--secure", "--set", setting, "--port", "29092"]
         assert app.run(given) == 1
-        assert "security.protocol is set by --secure" in capsys.readouterr().err
+        assert f"{setting.partition('=')[0]} is set by --secure" in capsys.readouterr().err
+
+    def test_nor_does_a_listener_of_the_environment(self, tmp_path: pathlib.Path) -> None:
+        settings = open_security(tmp_path / "a", [1], "127.0.0.1:9092").settings(1, "127.0.0.1:9192")
+        config = load_config(environment={"MINILOG_LISTENERS": "plaintext://127.0.0.1:9099"}, overrides=settings)
+        assert config.listeners == ()
 
     def test_a_secured_directory_is_not_started_in_the_clear(
         self, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]

@@ -59,6 +59,8 @@ class Brokers:
         self.in_sync = brokers
         self.high_watermarks: dict[int, int] = {}  # of brokers that are behind
         self.addresses = {broker: ("127.0.0.1", 9000 + broker) for broker in brokers}
+        self.listener = ""  # by which the client came
+        self.unreachable: set[int] = set()  # brokers that have no such listener
 
     def log(self, partition: int = 0) -> LeaderLog:
         return self.logs[(TOPIC_ID, partition)]
@@ -85,6 +87,7 @@ class Brokers:
                 broker_id=broker, host=host, port=port, state=self.states[broker], rack=self.racks.get(broker)
             )
             for broker, (host, port) in self.addresses.items()
+            if broker not in self.unreachable
         ]
         return metadata_pb2.GetMetadataResponse(
             cluster_id="model",
@@ -93,6 +96,8 @@ class Brokers:
             metadata_offset=self.metadata_offset,
             brokers=brokers,
             topics=[topic],
+            listener=self.listener,
+            unreachable_brokers=[metadata_pb2.BrokerMetadata(broker_id=each) for each in sorted(self.unreachable)],
         )
 
     def produce(self, broker: int, entry: data_pb2.ProduceEntry, batch: Buffer) -> data_pb2.ProduceResult:

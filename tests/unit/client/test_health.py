@@ -61,6 +61,18 @@ def test_a_broker_that_is_not_there_and_what_it_leaves(state: metadata_pb2.Broke
     ]
 
 
+def test_brokers_without_the_listener_that_was_asked() -> None:
+    answer = cluster()
+    answer.listener = "outside"
+    answer.unreachable_brokers.append(answer.brokers[2])
+    del answer.brokers[2]
+    answer.unreachable_brokers[0].no_space = True
+    found = problems(answer)
+    assert (found["LISTENER_NOT_FOUND"].brokers, found["DISK_FULL"].brokers) == ([3], [3])
+    assert "have no listener 'outside'" in found["LISTENER_NOT_FOUND"].message
+    assert [each.id for each in judge(answer).cluster.brokers] == [1, 2, 3]
+
+
 def test_a_voter_that_lost_its_directory() -> None:
     answer = cluster()
     answer.voters[1].lost = True

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from minilog.errors import InvalidArgument, OffsetOutOfRange, UnknownTopicOrPartition
+from minilog.admin.records_deletion import RecordsDeletion
+from minilog.errors import InvalidArgument, ListenerNotFound, OffsetOutOfRange, UnknownTopicOrPartition
 from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache
 from minilog.net.offsets_query import OffsetsQuery, offset_of
 from minilog.partition_key import PartitionKey
@@ -174,3 +175,41 @@ def test_a_broker_that_knows_no_cluster_yet_is_not_believed() -> None:
     assert cache.apply(metadata_pb2.GetMetadataResponse(cluster_id="c", metadata_offset=7))
     assert not cache.apply(metadata_pb2.GetMetadataResponse(cluster_id="", metadata_offset=0))
     assert (cache.cluster_id, cache.metadata_offset) == ("c", 7)
+
+
+def outside(*unreachable: int, listener: str = "outside") -> Brokers:
+    """Brokers 1 and 2, of which 1 leads, as a client is told that came by this listener."""
+    brokers = Brokers()
+    brokers.listener, brokers.unreachable = listener, set(unreachable)
+    return brokers
+
+
+def test_a_leader_without_the_listener_that_was_asked_is_none_and_what_is_missing_is_said() -> None:
+    brokers = outside(1)
+    cache = known(brokers)
+    assert cache.leader(KEY) is None
+    assert list(cache.brokers) == [2]
+    missing = cache.why_no_leader(KEY)
+    assert isinstance(missing, ListenerNotFound)
+    assert missing.retriable
+    assert str(missing).startswith("broker 1 has no listener 'outside', by which this client came: give it one")
+    query = OffsetsQuery(cache, {P0: "latest"})
+    assert query.requests(WHO) == []
+    assert isinstance(query.last_errors[P0], ListenerNotFound)
+    deletion = RecordsDeletion(cache, {P0: 5})
+    assert deletion.requests(WHO, 1_000) == []
+    assert "no listener 'outside'" in str(deletion.error())
+    brokers.unreachable.clear()  # it was given one
+    assert cache.apply(brokers.metadata())
+    assert (cache.leader(KEY), cache.why_no_leader(KEY)) == (LeaderAndEpoch(1, 0), None)
+
+
+def test_one_without_a_listener_that_has_no_name_is_told_by_its_option() -> None:
+    assert "no listener without a name (--listen)" in str(known(outside(1, listener="")).why_unreachable(1))
+
+
+def test_a_partition_that_nobody_leads_misses_no_listener() -> None:
+    cache = known(outside(2))
+    assert cache.why_no_leader(KEY) is None
+    cache.learn_leader(KEY, LeaderAndEpoch(-1, 9))
+    assert cache.why_no_leader(KEY) is None

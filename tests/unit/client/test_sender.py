@@ -182,6 +182,23 @@ def test_what_could_never_be_sent_is_timed_out() -> None:
     assert cluster.sent == []
 
 
+def test_what_a_broker_without_the_listener_leads_waits_for_it_and_says_so_in_the_end() -> None:
+    cluster = Producing(Brokers(), delivery_timeout_ms=1000)
+    cluster.brokers.listener, cluster.brokers.unreachable = "outside", {1}
+    cluster.cache.apply(cluster.brokers.metadata())
+    waits = cluster.send(b"a")
+    cluster.run(500)
+    cluster.brokers.unreachable.clear()
+    cluster.run(300)
+    assert waits.result(0).offset == 0
+    cluster.brokers.unreachable.add(1)
+    cluster.cache.apply(cluster.brokers.metadata())
+    future = cluster.send(b"b")
+    cluster.run(1100)
+    with pytest.raises(TimedOut, match="LISTENER_NOT_FOUND: broker 1 has no listener 'outside'"):
+        future.result(0)
+
+
 def test_a_batch_without_an_answer_is_unknown_and_so_are_those_sent_behind_it() -> None:
     cluster = proven(delivery_timeout_ms=1000)
     cluster.hold = True

@@ -70,8 +70,10 @@ class How(TypedDict, total=False):
 
     disk: int
     boot: str
-    host: str | None
+    domain: str | None
     damaged: Iterable[PartitionKey]
+    host_label: str | None
+    listeners: Iterable[common_pb2.ListenerAddress]
 
 
 class ControllerCluster:
@@ -172,7 +174,9 @@ class ControllerCluster:
         clean: int | None = None,
         disk: int = 0,
         boot: str = "boot",
-        host: str | None = None,
+        domain: str | None = None,
+        host_label: str | None = None,
+        listeners: Iterable[common_pb2.ListenerAddress] = (),
         damaged: Iterable[PartitionKey] = (),
         found: Mapping[PartitionKey, Found] | None = None,
         cluster_id: str = CLUSTER_ID,
@@ -188,11 +192,13 @@ class ControllerCluster:
             port=9092,
             clean_stop_broker_epoch=clean,
             kernel_boot_id=boot,
-            host_label=host or f"host{broker_id}",
+            failure_domain=domain or f"host{broker_id}",
             damaged_replicas=[common_pb2.PartitionId(topic_id=k.topic_id, partition=k.partition) for k in damaged],
             recovered_replicas=self._recovered(broker_id, dict.fromkeys(damaged) | dict(found or {})),
             voters=[peer_pb2.VoterAddress(broker_id=each) for each in (self.voters if voters is None else voters)],
             levels=levels.to_wire(),
+            host_label=host_label,
+            listeners=listeners,
         )
         ticket = self.ticket()
         self.controller.register(ticket, request, self.now_ms)
@@ -254,6 +260,12 @@ class ControllerCluster:
         assert error_of(response) is None, error_of(response)
         known = {key: each for key, each in (found or {}).items() if each is not None}
         self.heartbeat(broker_id, found=known, offline=[key for key, each in known.items() if each[0] == UNREADABLE])
+
+    def upgrade(self, level: int) -> None:
+        """The cluster is at this level from now on."""
+        ticket = self.ticket()
+        self.controller.upgrade_level(ticket, admin_pb2.UpgradeLevelRequest(level=level))
+        assert error_of(self.answer(ticket, admin_pb2.UpgradeLevelResponse)) is None
 
     def start_all(self, brokers: int = 3) -> None:
         for broker_id in range(1, brokers + 1):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from minilog.errors import UnsupportedVersion
+from minilog.errors import LevelNotReached, UnsupportedVersion
 from minilog.v1 import admin_pb2
 from minilog.versions import VersionRange
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot, image_records
-from minilog_broker.levels import ClusterLevel
+from minilog_broker.levels import SECURITY_LEVEL, ClusterLevel
 from minilog_broker.storage.snapshot_files import SnapshotId
 from tests.unit.controller.cluster import ControllerCluster, error_of
 
@@ -122,3 +122,17 @@ def test_a_snapshot_begins_with_the_level_and_keeps_what_brokers_support() -> No
     other = MetadataImage()
     other.become(loaded)
     assert other.level == 2
+
+
+def test_a_host_label_waits_for_its_level() -> None:
+    cluster = ControllerCluster()
+    cluster.start_all(3)
+    before = len(cluster.records)
+    refusal = error_of(cluster.register(3, host_label="m3"))
+    assert isinstance(refusal, LevelNotReached)
+    assert "broker 3 has a host label, m3" in str(refusal)
+    assert "run `minilog cluster upgrade`" in str(refusal)
+    assert len(cluster.records) == before
+    cluster.upgrade(SECURITY_LEVEL)
+    cluster.restart(3, host_label="m3")
+    assert cluster.image.brokers[3].host_label == "m3"

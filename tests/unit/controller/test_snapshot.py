@@ -14,6 +14,7 @@ from minilog_broker.controller import snapshot as snapshot_module
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.replay import newest_snapshot
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
+from minilog_broker.levels import SECURITY_LEVEL
 from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId
 from tests.unit.controller.cluster import ControllerCluster
 from tests.unit.storage.crashable_files import CrashableFiles
@@ -28,6 +29,18 @@ def history() -> ControllerCluster:
     cluster.fence(2)
     cluster.delete("gone")
     return cluster
+
+
+def test_where_a_broker_stands_comes_back() -> None:
+    cluster = ControllerCluster()
+    cluster.start_all(3)
+    cluster.upgrade(SECURITY_LEVEL)
+    cluster.restart(1, domain="rack-a", host_label="machine-1")
+    image = cluster.image
+    loaded = decode_snapshot(snapshot_of(image)[1], snapshot_of(image)[0])
+    told = {each.broker_id: (each.failure_domain, each.host_label) for each in loaded.brokers.values()}
+    assert told == {1: ("rack-a", "machine-1"), 2: ("host2", None), 3: ("host3", None)}
+    assert loaded == image
 
 
 def snapshot_of(image: MetadataImage, epoch: int = 4) -> tuple[SnapshotId, bytes]:

@@ -30,6 +30,7 @@ from minilog_broker.controller.topic_config import (
     effective_topic_config,
     topic_config_values,
 )
+from minilog_broker.levels import SECURITY_LEVEL
 from minilog_broker.replication.partition_state import NO_LEADER
 from tests.unit.controller.cluster import DEFAULTS, DOUBTFUL, ControllerCluster, error_of
 
@@ -76,6 +77,21 @@ def test_a_topic_has_all_its_replicas_in_sync_and_its_leaders_spread(cluster: Co
     assert all(set(state.in_sync_replicas) == {1, 2, 3} for state in states)
     assert Counter(state.leader_id for state in states) == {1: 2, 2: 2, 3: 2}
     assert all(state.leader_broker_epoch == cluster.epoch(state.leader_id) for state in states)
+
+
+def test_replicas_are_spread_over_racks_and_then_over_hosts_when_topics_are_made_and_grow() -> None:
+    """Racks a and b of two hosts, each with two brokers: a rack has two replicas of four, and a host one."""
+    cluster = ControllerCluster()
+    cluster.start_all(8)
+    cluster.upgrade(SECURITY_LEVEL)
+    hosts = dict(zip(range(1, 9), ("a1", "a1", "a2", "a2", "b1", "b1", "b2", "b2"), strict=True))
+    for broker_id, host in hosts.items():
+        cluster.restart(broker_id, domain=host[0], host_label=host)
+    key = cluster.created("t", partitions=8, replication_factor=4)
+    cluster.alter("t", partitions=16)
+    states = cluster.image.partitions_of(key.topic_id)
+    assert len(states) == 16
+    assert all({hosts[each] for each in state.replicas} == set(hosts.values()) for state in states)
 
 
 def test_a_topic_is_one_batch_with_its_partitions_and_settings(cluster: ControllerCluster) -> None:

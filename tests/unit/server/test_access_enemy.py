@@ -16,6 +16,7 @@ from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.access import AccessRule, Operation, Pattern, Permission, ResourceKind
 from minilog_broker.security.authorizer import Authorizer
 from minilog_broker.security.principal import USER, Principal
+from minilog_broker.security.quotas import Quotas
 from minilog_broker.server.access.attempts import MOST_WAITING, PLACES, Attempts, _Host
 from minilog_broker.server.access.caller import NO_RULES, Caller
 from minilog_broker.server.access.client_gate import ClientGate
@@ -84,7 +85,7 @@ class TestCallersThatRemember:
 
     def test_more_than_ten_thousand_questions_hide_no_rule_that_goes(self) -> None:
         authorizer = [Authorizer(self.rules("secret", "t"), ())]
-        gate = ClientGate(MetadataImage(), lambda: authorizer[0], None, lambda event: None)
+        gate = ClientGate(MetadataImage(), lambda: authorizer[0], None, lambda event: None, Quotas())
         caller = Caller(ALICE, "127.0.0.1", HEARTBEAT, gate)
         assert caller.may(Operation.READ, ResourceKind.TOPIC, "secret")
         for number in range(10_000):
@@ -97,7 +98,7 @@ class TestCallersThatRemember:
         authorizer = Authorizer(self.rules("t"), ())
 
         async def turns_of_others() -> int:
-            gate = ClientGate(MetadataImage(), lambda: authorizer, None, lambda event: None)
+            gate = ClientGate(MetadataImage(), lambda: authorizer, None, lambda event: None, Quotas())
 
             async def stream() -> None:
                 caller = Caller(ALICE, "127.0.0.1", HEARTBEAT, gate)

@@ -26,7 +26,7 @@ def test_a_start_that_finds_its_port_taken_leaves_the_clean_stop_before_it_as_it
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         voters = (VoterAddress(1, "127.0.0.1", port),)
-        options = BrokerOptions(broker_id=1, host="127.0.0.1", port=port, data_dir=tmp_path, voters=voters)
+        options = BrokerOptions(broker_id=1, listen=("127.0.0.1", port), data_dir=tmp_path, voters=voters)
         with pytest.raises(CommandFailed, match="cannot listen"):
             asyncio.run(Broker(options, SYSTEM_BROKER_RUNTIME).run())
     again = DataDirectory.open(OsFileSystem(), str(tmp_path), 1, None)

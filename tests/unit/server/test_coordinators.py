@@ -28,7 +28,7 @@ from minilog_broker.coordinators.batches import encode_batch
 from minilog_broker.coordinators.table import LogRecord
 from minilog_broker.replication.partition_state import PartitionState
 from minilog_broker.security.principal import USER, Principal
-from minilog_broker.server.access.caller import EVERYBODY, NO_RULES, Caller
+from minilog_broker.server.access.caller import NO_RULES, Caller, Everybody
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.services import transaction_service
 from minilog_broker.server.services.group_service import GroupService
@@ -225,12 +225,12 @@ def test_each_enlisting_has_a_producer_id_of_its_own_and_a_call_that_cannot_be_h
 
         service = TransactionService(cluster.coordinators, ProducerIds(allocate))
         request = coordinator_pb2.EnlistRequest(transactional_id="job", run_id=b"run", attempt_id=b"attempt")
-        found = [await decided(lambda: service.Enlist(request, EVERYBODY)) for _ in range(3)]
+        found = [await decided(lambda: service.Enlist(request, Everybody())) for _ in range(3)]
         given = [each.producer_id for each in found]
         assert len(set(given)) == 3
         assert given == sorted(given)
         before = next(ids)
-        nameless = await service.Enlist(coordinator_pb2.EnlistRequest(), EVERYBODY)
+        nameless = await service.Enlist(coordinator_pb2.EnlistRequest(), Everybody())
         assert isinstance(error_of(nameless), InvalidArgument)
         assert next(ids) == before + 2
 
@@ -303,7 +303,7 @@ def test_markers_that_nobody_has_written_are_not_visible(tmp_path: pathlib.Path)
 
         service = TransactionService(cluster.coordinators, ProducerIds(allocate))
         enlist = coordinator_pb2.EnlistRequest(transactional_id="job", run_id=b"run", attempt_id=b"attempt")
-        part = await decided(lambda: service.Enlist(enlist, EVERYBODY))
+        part = await decided(lambda: service.Enlist(enlist, Everybody()))
         written = common_pb2.PartitionId(topic_id=ORDERS, partition=0)
         register = coordinator_pb2.RegisterPartitionsRequest(
             transactional_id="job",
@@ -311,7 +311,7 @@ def test_markers_that_nobody_has_written_are_not_visible(tmp_path: pathlib.Path)
             partitions=[written],
             coordinator_epoch=part.coordinator_epoch,
         )
-        assert error_of(await service.RegisterPartitions(register, EVERYBODY)) is None
+        assert error_of(await service.RegisterPartitions(register, Everybody())) is None
         last = coordinator_pb2.WrittenPartition(partition_id=written, last_sequence=0)
         end = coordinator_pb2.EndTransactionRequest(
             transactional_id="job",

@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from minilog.errors import AuthenticationFailed, AuthorizationFailed
+from minilog.security.quota_keys import REQUEST_RATE
 from minilog.v1 import admin_pb2, peer_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.access import AccessRule, Operation, Pattern, Permission, ResourceKind
 from minilog_broker.security.audit import AuditEvent, Decision
 from minilog_broker.security.authorizer import Authorizer
 from minilog_broker.security.principal import ANONYMOUS, BROKER, USER, Principal
+from minilog_broker.security.quotas import Quotas
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.client_gate import ClientGate
-from minilog_broker.server.access.gate import PeerGate, host_of
+from minilog_broker.server.access.gate import OpenGate, PeerGate, host_of
 from minilog_broker.server.access.sessions import MOST_OF_ONE_USER, MOST_SESSIONS, SESSION_BYTES, Sessions
 
 ALICE = Principal(USER, "alice")
@@ -47,13 +49,19 @@ class Call:
 class World:
     """A gate with rules that change."""
 
-    def __init__(self, *rules: AccessRule, is_sasl: bool = True) -> None:
+    def __init__(self, *rules: AccessRule, is_sasl: bool = True, listener: str = "") -> None:
         self.rules = list(rules)
         self.told: list[AuditEvent] = []
         self.sessions = numbered()
         self.image = MetadataImage()
-        self.gate = ClientGate(
-            self.image, lambda: Authorizer(self.rules, ()), self.sessions if is_sasl else None, self.told.append
+        self.quotas = Quotas()
+        self.gate = self.another(listener, is_sasl=is_sasl)
+
+    def another(self, listener: str, *, is_sasl: bool = True) -> ClientGate:
+        """Of one more listener of the same broker."""
+        sessions = self.sessions if is_sasl else None
+        return ClientGate(
+            self.image, lambda: Authorizer(self.rules, ()), sessions, self.told.append, self.quotas, listener
         )
 
     def session(self, host: str = HOST, lifetime_ms: float = HOUR_MS) -> bytes:
@@ -104,6 +112,31 @@ class TestWhoCalls:
         for wrong in (None, "broker:minilog:1"):
             with pytest.raises(AuthenticationFailed):
                 gate.admit(METADATA, Call(name=wrong))
+
+    def test_a_caller_has_the_listener_that_it_came_by(self) -> None:
+        async def scenario() -> list[Caller]:
+            world = World(listener="outside")
+            return [
+                OpenGate("inside").admit(METADATA, Call()),
+                world.gate.admit(METADATA, Call(session=world.session())),
+                world.gate.admit("/minilog.v1.AuthenticationService/Authenticate", Call()),
+                World(is_sasl=False, listener="c").gate.admit(METADATA, Call(name="alice")),
+                World().gate.admit("/minilog.v1.AuthenticationService/Authenticate", Call()),
+            ]
+
+        callers = asyncio.run(scenario())
+        assert [each.listener for each in callers] == ["inside", "outside", "outside", "c", ""]
+        assert [each.is_everybody for each in callers] == [True, False, False, False, False]
+
+    def test_quotas_are_those_of_all_listeners_together(self) -> None:
+        async def scenario() -> None:
+            world = World()
+            world.image.quotas["default"] = {REQUEST_RATE: 1}
+            first, second = world.gate, world.another("outside")
+            assert first.charge_ms(ALICE, REQUEST_RATE, 10) == 0.0
+            assert second.charge_ms(ALICE, REQUEST_RATE, 1) > 0.0
+
+        asyncio.run(scenario())
 
     def test_what_brokers_ask_of_each_other_is_not_for_clients(self) -> None:
         async def scenario() -> None:

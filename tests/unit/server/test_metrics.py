@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from minilog.errors import InvalidArgument, InvalidConfig
 from minilog.partition_key import PartitionKey
 from minilog_broker.replication.partition_state import PartitionState
-from minilog_broker.server.config import check_plaintext
+from minilog_broker.server.addresses import check_plaintext
 from minilog_broker.server.metrics import names
 from minilog_broker.server.metrics.broker_metrics import BrokerMetrics, Samples
 from minilog_broker.server.metrics.group_lag import MAX_POINTS, EndHistory, LogEnd, lag_of

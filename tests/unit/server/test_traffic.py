@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from minilog_broker.server.access.caller import EVERYBODY
+import pytest
+
+from minilog.errors import ResourceExhausted
+from minilog.security.quota_keys import CONNECTIONS
+from minilog_broker.security.principal import USER, Principal
+from minilog_broker.server.access.caller import Caller, Everybody
 from minilog_broker.server.runtime.budget import Budget
 from minilog_broker.server.runtime.traffic import LARGE_BYTES, ClientStream, Flow
 from minilog_broker.server.runtime.turns import Turns
@@ -19,6 +24,41 @@ class Unread:
 
     async def write(self, content: bytes) -> None:
         await asyncio.Event().wait()
+
+
+class Limited:
+    """Rules under which a user has so many connections."""
+
+    def is_allowed(self, *question: object) -> bool:
+        return True
+
+    def is_allowed_any(self, *question: object) -> bool:
+        return True
+
+    def denied(self, *told: object) -> None:
+        """Nothing is."""
+
+    def charge_ms(self, *told: object) -> float:
+        return 0.0
+
+    def quota(self, principal: Principal, key: str) -> int | None:
+        return 2 if key == CONNECTIONS else None
+
+
+def test_a_users_connections_count_on_all_ports_that_share_a_budget() -> None:
+    together: list[Flow] = []
+    requests, responses, turns = Budget(1), Budget(1), Turns()
+    inside, outside = (Flow(requests, responses, turns, together) for _ in range(2))
+    alice = Caller(Principal(USER, "alice"), "127.0.0.1", "/p", Limited())
+    inside.belongs_to("ipv4:127.0.0.1:1", alice)
+    outside.belongs_to("ipv4:127.0.0.1:1", alice)
+    assert (inside.connections, outside.connections) == (2, 2)
+    for flow in (inside, outside):
+        with pytest.raises(ResourceExhausted, match="has 2 connections to this broker"):
+            flow.belongs_to("ipv4:127.0.0.1:2", alice)
+    outside.keep_only(())
+    inside.belongs_to("ipv4:127.0.0.1:2", alice)
+    assert inside.connections == 2
 
 
 def test_readers_that_ask_for_large_messages_at_one_time_go_no_further_than_the_budget() -> None:
@@ -35,7 +75,7 @@ def test_readers_that_ask_for_large_messages_at_one_time_go_no_further_than_the_
             raise AssertionError("nobody sends")
 
         context = cast("Any", Unread())
-        streams = [ClientStream(context, flow.of("reader"), flow, parse, bytes, EVERYBODY) for _ in range(READERS)]
+        streams = [ClientStream(context, flow.of("reader"), flow, parse, bytes, Everybody()) for _ in range(READERS)]
         tasks = [asyncio.ensure_future(read(stream)) for stream in streams]
         await asyncio.wait(tasks, timeout=0.2)
         assert flow.responses.held_bytes == 2 * ALLOWED * LARGE_BYTES

@@ -1,11 +1,11 @@
 """Security of one broker: its listeners with their gates, sessions, and the rules as the metadata says them now.
 
-    security.protocol=PLAINTEXT      one listener, in the clear: everybody may do everything
-    SSL, SASL_SSL                    clients' listener, where rules count (what no rule allows is refused), and another
-                                     one for brokers: mutual TLS
+    PLAINTEXT        a listener of clients in the clear: everybody may do everything
+    SSL, SASL_SSL    one where rules count (what no rule allows is refused); brokers have another one then: mutual TLS
 
-Brokers may have a listener of their own also where that of clients is in the clear. Until the metadata is replayed
-there are no rules and no users but those of the configuration: nobody else comes in.
+There may be several of clients (client_listeners.py): each has a gate of its own, and all have the same users, rules,
+sessions and quotas. Brokers may have a listener of their own also where all of clients are in the clear. Until the
+metadata is replayed there are no rules and no users but those of the configuration: nobody else comes in.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minilog.security.channel_security import read_pem
@@ -23,13 +24,16 @@ from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.audit import WINDOW_MS, AuditEvent, AuditLog, to_structlog
 from minilog_broker.security.authorizer import Authorizer
 from minilog_broker.security.principal import USER
+from minilog_broker.security.quotas import Quotas
 from minilog_broker.server.access.authentication_service import AuthenticationService, ServerMechanism
 from minilog_broker.server.access.client_gate import ClientGate
 from minilog_broker.server.access.gate import OpenGate, PeerGate
 from minilog_broker.server.access.scram_exchange import ScramUsers
 from minilog_broker.server.access.server_credentials import ServerFiles
 from minilog_broker.server.access.sessions import Sessions
-from minilog_broker.server.config import BrokerConfig, BrokerOptions, parse_address
+from minilog_broker.server.addresses import parse_address
+from minilog_broker.server.client_listeners import ClientListener, file_settings
+from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.runtime.port import Listener, Service
 
 if TYPE_CHECKING:
@@ -37,6 +41,15 @@ if TYPE_CHECKING:
 
 _LOOK_S = 1.0
 _LOOKS_A_FLUSH = WINDOW_MS // 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ClientEntrance:
+    """A listener of clients by its name, empty for that of `--listen`, and what is offered there alone."""
+
+    name: str
+    listener: Listener
+    services: tuple[Service, ...]
 
 
 class BrokerAccess:
@@ -58,36 +71,49 @@ class BrokerAccess:
         self._options = options
         self._image = image
         self._super_users = frozenset(config.super_users)
-        self._protocol = SecurityProtocol(config.security_protocol)
+        self._listeners = options.client_listeners()
         self._users = ScramUsers(image, config.sasl_scram_users_file, _common_secret(config))
         self._tokens = _tokens(config, wall_us)
-        is_sasl = self._protocol is SecurityProtocol.SASL_SSL
+        is_sasl = any(each.protocol is SecurityProtocol.SASL_SSL for each in self._listeners)
         self._sessions = Sessions(secrets.token_bytes) if is_sasl else None
         self._rules = Authorizer(image.access_rules, self._super_users)
-        is_open = self._protocol is SecurityProtocol.PLAINTEXT
-        self._gate = None if is_open else ClientGate(image, lambda: self._rules, self._sessions, self._audit)
+        quotas = Quotas()
+        self._gates = {each.name: self._gate(each, quotas) for each in self._listeners if not each.is_open}
 
-    def client_listener(self) -> Listener:
-        """That of clients; of brokers too, where they have none of their own."""
-        options, config = self._options, self._options.config
-        address = (options.host, options.port)
-        if self._gate is None:
-            return Listener(address, OpenGate())
-        truststore = config.ssl_truststore_location if self._protocol is SecurityProtocol.SSL else ""
-        files = ServerFiles(config.ssl_keystore_location, truststore)
-        return Listener(address, self._gate, files.credentials())
+    def _gate(self, listener: ClientListener, quotas: Quotas) -> ClientGate:
+        sessions = self._sessions if listener.protocol is SecurityProtocol.SASL_SSL else None
+        return ClientGate(self._image, lambda: self._rules, sessions, self._audit, quotas, listener.name)
+
+    def client_listeners(self) -> tuple[ClientEntrance, ...]:
+        """Those of clients; brokers come to that without a name, too, where they have none of their own. Raises
+        InvalidConfig where a file cannot be read."""
+        authentication = self._authentication()
+        found = []
+        for each in self._listeners:
+            if each.is_open:
+                listener = Listener(each.address, OpenGate(each.name))
+            else:
+                files = ServerFiles(each.keystore, each.truststore, file_settings(each, self._options.config))
+                listener = Listener(each.address, self._gates[each.name], files.credentials())
+            is_sasl = each.protocol is SecurityProtocol.SASL_SSL
+            found.append(ClientEntrance(each.name, listener, authentication if is_sasl else ()))
+        return tuple(found)
 
     def peer_listener(self) -> Listener | None:
         """That of brokers alone, if there is one."""
         config = self._options.config
         if config.inter_broker_listen is None:
             return None
-        files = ServerFiles(config.inter_broker_ssl_keystore_location, config.inter_broker_ssl_truststore_location)
+        files = ServerFiles(
+            config.inter_broker_ssl_keystore_location,
+            config.inter_broker_ssl_truststore_location,
+            ("inter.broker.ssl.keystore.location", "inter.broker.ssl.truststore.location"),
+        )
         gate = PeerGate(config.cluster_name, self._image, self._audit)
         return Listener(parse_address(config.inter_broker_listen), gate, files.credentials())
 
-    def services(self) -> tuple[Service, ...]:
-        """What clients ask before they ask for anything else."""
+    def _authentication(self) -> tuple[Service, ...]:
+        """What clients ask before they ask for anything else: one for all listeners, as who guesses waits on all."""
         if self._sessions is None:
             return ()
         lifetime_ms = float(self._options.config.connections_max_reauth_ms)
@@ -101,12 +127,13 @@ class BrokerAccess:
 
     def changed(self) -> None:
         """Users or rules of the image are others."""
-        if self._gate is None:
+        if not self._gates:
             return
         self._rules = Authorizer(self._image.access_rules, self._super_users)
         self._changed.set()
         if gone := self._users.take_changed():
-            self._gate.users_changed(lambda principal: principal.kind == USER and principal.name in gone)
+            for gate in self._gates.values():
+                gate.users_changed(lambda principal: principal.kind == USER and principal.name in gone)
 
     async def watch(self) -> None:
         """Until cancelled: streams end with their sessions, and what the audit log left out is told."""
@@ -116,11 +143,12 @@ class BrokerAccess:
                 async with asyncio.timeout(_LOOK_S):
                     await self._changed.wait()
             looks += 1
-            if self._gate is not None:
-                if self._changed.is_set():
-                    self._changed.clear()
-                    await self._gate.rules_changed()
-                self._gate.end_streams_of_ended_sessions()
+            have_changed = self._changed.is_set()
+            self._changed.clear()
+            for gate in self._gates.values():
+                if have_changed:
+                    await gate.rules_changed()
+                gate.end_streams_of_ended_sessions()
             if looks % _LOOKS_A_FLUSH == 0:
                 self._audit_log.flush(self._wall_us() // 1000)
 

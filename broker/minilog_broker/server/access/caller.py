@@ -37,10 +37,15 @@ class Rules(Protocol):
 
 
 class Caller:
-    """One who calls; `rules` are those of now, whenever they are asked."""
+    """One who calls; `rules` are those of now, whenever they are asked. `listener`: the name of the one that the call
+    came by, empty for that without a name."""
 
-    def __init__(self, principal: Principal, host: str, path: str, rules: Rules) -> None:
+    is_everybody = False
+    """Where nobody is asked who he is, and nothing is refused."""
+
+    def __init__(self, principal: Principal, host: str, path: str, rules: Rules, listener: str = "") -> None:
         self.principal = principal
+        self.listener = listener
         self.path = path
         self.host = host
         self._rules = rules
@@ -112,5 +117,12 @@ class _NoRules:
 
 NO_RULES = _NoRules()
 """Of a listener in the clear, and of brokers, for whom the table alone decides."""
-EVERYBODY = Caller(ANONYMOUS, "", "", NO_RULES)
-"""Where there are no identities: a listener in the clear."""
+
+
+class Everybody(Caller):
+    """Where there are no identities: a listener in the clear."""
+
+    is_everybody = True
+
+    def __init__(self, listener: str = "") -> None:
+        super().__init__(ANONYMOUS, "", "", NO_RULES, listener)

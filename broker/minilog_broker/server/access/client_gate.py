@@ -42,7 +42,8 @@ class _Stream:
 
 
 class ClientGate:
-    """`authorizer` gives the rules as they are now. Where `sessions` is None clients show certificates."""
+    """`authorizer` gives the rules as they are now. Where `sessions` is None clients show certificates. `quotas`: what
+    all listeners of a broker have spent. `listener`: the name of this one."""
 
     def __init__(
         self,
@@ -50,19 +51,22 @@ class ClientGate:
         authorizer: Callable[[], Authorizer],
         sessions: Sessions | None,
         audit: Audit,
+        quotas: Quotas,
+        listener: str = "",
     ) -> None:
         self._image = image
         self._authorizer = authorizer
         self._sessions = sessions
         self._audit = audit
-        self._quotas = Quotas()
+        self._quotas = quotas
+        self._listener = listener
         self._streams: set[_Stream] = set()
 
     def admit(self, path: str, context: Context) -> Caller:
         row, host = ROWS.get(path), host_of(context)
         try:
             if isinstance(row, OpenToAll):
-                return Caller(ANONYMOUS, host, path, self)
+                return Caller(ANONYMOUS, host, path, self, self._listener)
             if row is None or isinstance(row, OfPeers):
                 raise AuthorizationFailed(f"{path} is not for clients")
             return self._caller(path, context, host)
@@ -75,14 +79,14 @@ class ClientGate:
             name = common_name(context)
             if name is None or Principal.of_broker_name(name) is not None or not _is_user_name(name):
                 raise AuthenticationFailed("a certificate of a user is needed (ssl.keystore.location)")
-            return Caller(Principal(USER, name), host, path, self)
+            return Caller(Principal(USER, name), host, path, self, self._listener)
         name_of_session = dict(context.invocation_metadata() or ()).get(SESSION_METADATA)
         if not isinstance(name_of_session, bytes):
             raise AuthenticationFailed("nobody is known yet: authenticate first (security.protocol=SASL_SSL)")
         session = self._sessions.find(name_of_session, host, now_ms())
         if session is None:
             raise AuthenticationFailed("the session has ended, or this broker was started anew: authenticate again")
-        return SessionCaller(session, path, self)
+        return SessionCaller(session, path, self, self._listener)
 
     def is_allowed(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, name: str) -> bool:
         """By the rules of now."""
@@ -182,8 +186,8 @@ class ClientGate:
 class SessionCaller(Caller):
     """One that is known by a session."""
 
-    def __init__(self, session: Session, path: str, rules: Rules) -> None:
-        super().__init__(session.principal, session.host, path, rules)
+    def __init__(self, session: Session, path: str, rules: Rules, listener: str) -> None:
+        super().__init__(session.principal, session.host, path, rules, listener)
         self.session = session
 
 

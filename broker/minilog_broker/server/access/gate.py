@@ -29,7 +29,7 @@ from minilog.errors import (
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.audit import AuditEvent, Decision
 from minilog_broker.security.principal import ANONYMOUS, Principal
-from minilog_broker.server.access.caller import EVERYBODY, NO_RULES, Caller
+from minilog_broker.server.access.caller import NO_RULES, Caller, Everybody
 from minilog_broker.server.access.table import ALSO_OF_BROKERS, ROWS, OfPeers, OpenToAll
 
 Context = Any
@@ -57,10 +57,13 @@ class Gate(Protocol):
 
 
 class OpenGate:
-    """Everybody may do everything."""
+    """Everybody may do everything. `listener`: its name."""
+
+    def __init__(self, listener: str = "") -> None:
+        self._everybody = Everybody(listener)
 
     def admit(self, path: str, context: Context) -> Caller:
-        return EVERYBODY
+        return self._everybody
 
     def check(self, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
         """Nothing is refused."""

@@ -17,11 +17,17 @@ _LOOK_EVERY_S = 1.0
 
 
 class ServerFiles:
-    """`truststore` empty: clients show no certificate."""
+    """`truststore` empty: clients show no certificate. `settings`: which the two files were told by."""
 
-    def __init__(self, keystore: str, truststore: str) -> None:
+    def __init__(
+        self,
+        keystore: str,
+        truststore: str,
+        settings: tuple[str, str] = ("ssl.keystore.location", "ssl.truststore.location"),
+    ) -> None:
         self._keystore = keystore
         self._truststore = truststore
+        self._settings = settings
         self._stamps = self._stamp()
         self._looked_s = time.monotonic()
         self._told = ""
@@ -35,8 +41,9 @@ class ServerFiles:
         )
 
     def _configuration(self) -> grpc.ServerCertificateConfiguration:
-        key, chain = split_keystore(read_pem(self._keystore, "ssl.keystore.location"), self._keystore)
-        roots = read_pem(self._truststore, "ssl.truststore.location") if self._truststore else None
+        of_keystore, of_truststore = self._settings
+        key, chain = split_keystore(read_pem(self._keystore, of_keystore), self._keystore)
+        roots = read_pem(self._truststore, of_truststore) if self._truststore else None
         return grpc.ssl_server_certificate_configuration([(key, chain)], roots)
 
     def _stamp(self) -> list[tuple[int, int]]:

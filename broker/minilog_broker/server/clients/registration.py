@@ -6,7 +6,8 @@ from minilog.config import Address
 from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2, peer_pb2
 from minilog.v1.peer_pb2 import RecoveryFinding
-from minilog_broker.server.config import BrokerConfig, BrokerOptions, parse_address
+from minilog_broker.server.addresses import parse_address
+from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.log import Log
@@ -66,10 +67,10 @@ def registration_request(
     logs: LogDirectory,
 ) -> peer_pb2.RegisterRequest:
     """`found`: the logs that recovery has opened, some of them damaged."""
-    host, port = options.host, options.port
-    if options.config.advertised_address is not None:
-        host, port = parse_address(options.config.advertised_address)
+    told = {each.name: each.advertised for each in options.client_listeners()}
     peer = peer_address(options.config)
+    host, port = told.pop("", ("", 0))
+    domain = options.rack or options.host_label or host or ("" if peer is None else peer[0])
     return peer_pb2.RegisterRequest(
         client=client,
         cluster_id=directory.cluster_id or "",
@@ -82,9 +83,11 @@ def registration_request(
         kernel_boot_id=directory.boot_id,
         damaged_replicas=[each.key.to_wire() for each in found if each.log.recovery.damaged],
         recovered_replicas=recovered_replicas(found, logs),
-        host_label=options.rack or host,
+        failure_domain=domain,
         voters=[peer_pb2.VoterAddress(broker_id=each.id, host=each.host, port=each.port) for each in options.voters],
         levels=options.levels.to_wire(),
         peer_host=None if peer is None else peer[0],
         peer_port=0 if peer is None else peer[1],
+        host_label=options.host_label,
+        listeners=[common_pb2.ListenerAddress(name=name, host=host, port=port) for name, (host, port) in told.items()],
     )

@@ -75,7 +75,7 @@ def of_queues(parts: BrokerParts) -> Samples:
     """What waits, and for what."""
     flow = parts.flow
     return [
-        (names.CONNECTIONS, (), float(len(flow.by_peer))),
+        (names.CONNECTIONS, (), float(flow.connections)),
         (names.QUEUED_REQUEST_BYTES, (), float(flow.requests.held_bytes)),
         (names.QUEUED_RESPONSE_BYTES, (), float(flow.responses.held_bytes)),
         (names.CLIENTS_WAITING, ("requests",), float(flow.requests.waiting)),

@@ -17,7 +17,7 @@ MOST_SEGMENT_FILES = 10_000  # what is open beyond has no use: opening one costs
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """A half for segment files, a quarter for connections to the port; a quarter for what the broker opens besides:
+    """A half for segment files, a quarter for connections of clients; a quarter for what the broker opens besides:
     links to other brokers, metadata, checkpoints."""
 
     limit: int
@@ -26,9 +26,9 @@ class Descriptors:
     def segment_files(self) -> int:
         return min(self.limit // 2, MOST_SEGMENT_FILES)
 
-    def connections(self, wanted: int) -> int:
-        """How many of the `wanted` ones can be held."""
-        return min(wanted, self.limit // 4)
+    def connections(self, wanted: int, ports: int = 1) -> int:
+        """How many of the `wanted` ones each of so many ports can hold."""
+        return min(wanted, self.limit // 4 // ports)
 
 
 def raise_limit() -> Descriptors:

@@ -1,5 +1,5 @@
 """A port of the broker: services on a gRPC server, the gate in front of them, and what guards it against asking for too
-much. In the clear there is one for all; else brokers have one of their own (server/access/listeners.py).
+much. Which ports there are: server/listening.py.
 
 What a request may name is bounded, and large ones take turns (services/admission.py). Clients' messages count against
 two budgets (traffic.py), connections against the process's file descriptors
@@ -17,7 +17,7 @@ import grpc
 from minilog.config import Address
 from minilog_broker.failure import CommandFailed
 from minilog_broker.server.access.gate import Gate
-from minilog_broker.server.config import BrokerOptions
+from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
 from minilog_broker.server.runtime.budget import Budget
 from minilog_broker.server.runtime.connections import ConnectionLimits
@@ -42,8 +42,24 @@ class Listener:
     credentials: grpc.ServerCredentials | None = None
 
 
+class Shares:
+    """What the ports of one kind share: the budgets, and the files that connections may have. `backlog_bytes`: what
+    waits for the disk now."""
+
+    def __init__(self, config: BrokerConfig, ports: int, backlog_bytes: Callable[[], int], turns: Turns) -> None:
+        self._requests = Budget(config.queued_max_request_bytes // 2, backlog_bytes)
+        self._responses = Budget(config.queued_max_response_bytes)
+        self._turns = turns
+        self._flows: list[Flow] = []
+        self.ports = ports
+
+    def flow(self) -> Flow:
+        """Of one more of them."""
+        return Flow(self._requests, self._responses, self._turns, self._flows)
+
+
 class Port:
-    """See the module's text. `backlog_bytes`: what waits for the disk now. CommandFailed where it cannot listen."""
+    """See the module's text. CommandFailed where it cannot listen."""
 
     def __init__(
         self,
@@ -51,22 +67,18 @@ class Port:
         listener: Listener,
         descriptors: Descriptors,
         services: Iterable[Service],
-        backlog_bytes: Callable[[], int],
+        shares: Shares,
         turns: Turns,
         runtime: BrokerRuntime,
         observer: Observer,
     ) -> None:
         config = options.config
-        connections = descriptors.connections(config.max_connections)
+        connections = descriptors.connections(config.max_connections, shares.ports)
         self._server = runtime.open_server(
             most_connections=connections + min(_BURST_CONNECTIONS, connections),
             connection_idle_ms=config.connections_max_idle_ms,
         )
-        self.flow = flow = Flow(
-            Budget(config.queued_max_request_bytes // 2, backlog_bytes),
-            Budget(config.queued_max_response_bytes),
-            turns,
-        )
+        self.flow = flow = shares.flow()
         counted = CountedServer(self._server, flow, Admission(turns).parser, listener.gate, observer)
         for add, service in services:
             add(service, counted)
@@ -76,8 +88,8 @@ class Port:
             flow,
             ConnectionLimits(
                 connections=connections,
-                request_bytes=config.queued_max_request_bytes,
-                response_bytes=config.queued_max_response_bytes,
+                request_bytes=config.queued_max_request_bytes // shares.ports,
+                response_bytes=config.queued_max_response_bytes // shares.ports,
                 is_encrypted=listener.credentials is not None,
             ),
         )

@@ -29,7 +29,7 @@ from minilog.security.quota_keys import (
 )
 from minilog.stream_messages import FETCH, PRODUCE, STREAM_METHODS, StreamMessage
 from minilog_broker.security.principal import ANONYMOUS, Principal
-from minilog_broker.server.access.caller import EVERYBODY, Caller
+from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.gate import Gate, status_of
 from minilog_broker.server.runtime.budget import Budget
 from minilog_broker.server.runtime.observer import UNOBSERVED_CALL, CallObserver, Observer
@@ -63,14 +63,21 @@ class Traffic:
 
 
 class Flow:
-    """All traffic of this broker's port: by the other side's address as gRPC names it, the two budgets, and turns for
-    what is large."""
+    """All traffic of one port: by the other side's address as gRPC names it, the two budgets, which the ports of one
+    kind share, and turns for what is large. `together`: the flows of those ports; this one is added."""
 
-    def __init__(self, requests: Budget, responses: Budget, turns: Turns) -> None:
+    def __init__(self, requests: Budget, responses: Budget, turns: Turns, together: list[Flow] | None = None) -> None:
         self.requests = requests
         self.responses = responses
         self.turns = turns
         self.by_peer: dict[str, Traffic] = {}
+        self._together = [] if together is None else together
+        self._together.append(self)
+
+    @property
+    def connections(self) -> int:
+        """Of all ports that share the budgets."""
+        return sum(len(each.by_peer) for each in self._together)
 
     def of(self, peer: str) -> Traffic:
         traffic = self.by_peer.get(peer)
@@ -85,9 +92,14 @@ class Flow:
         if traffic.principal == caller.principal:
             return
         most = caller.most(CONNECTIONS)
-        if most is not None and sum(each.principal == caller.principal for each in self.by_peer.values()) >= most:
+        if most is not None and self._connections_of(caller.principal) >= most:
             raise ResourceExhausted(f"{caller.principal} has {most} connections to this broker, its quota: close some")
         traffic.principal = caller.principal
+
+    def _connections_of(self, principal: Principal) -> int:
+        """On whichever port."""
+        every = (traffic for each in self._together for traffic in each.by_peer.values())
+        return sum(traffic.principal == principal for traffic in every)
 
     def keep_only(self, peers: Iterable[str]) -> None:
         """All other connections are gone."""
@@ -165,7 +177,7 @@ class ClientStream:
 
     async def _slow_down(self, key: str, amount: int) -> None:
         """Count it against the caller's quota; above that the next message waits."""
-        if self.caller is not EVERYBODY and (delay_s := self.caller.charge_s(key, amount)) > 0:
+        if not self.caller.is_everybody and (delay_s := self.caller.charge_s(key, amount)) > 0:
             await asyncio.sleep(delay_s)
 
 
@@ -250,7 +262,7 @@ class CountedServer:
                 request = await _checked(gate, path, caller, parse)(content, context)
                 answer = await _answered(handler, request, caller, context)
             gate.shown(path, caller, answer)
-            if caller is not EVERYBODY and (delay_s := _unary_delay_s(path, caller, request)) > 0:
+            if not caller.is_everybody and (delay_s := _unary_delay_s(path, caller, request)) > 0:
                 await asyncio.sleep(delay_s)
             serialized = answer.SerializeToString()
             traffic.given_bytes += len(serialized)
@@ -290,7 +302,7 @@ async def _admitted(gate: Gate, flow: Flow, path: str, context: Any) -> Caller:
     """Who calls. A refusal ends the call."""
     try:
         caller = gate.admit(path, context)
-        if caller is not EVERYBODY and caller.principal != ANONYMOUS:
+        if not caller.is_everybody and caller.principal != ANONYMOUS:
             flow.belongs_to(context.peer(), caller)
         return caller
     except MinilogError as error:
@@ -300,7 +312,7 @@ async def _admitted(gate: Gate, flow: Flow, path: str, context: Any) -> Caller:
 
 def _checked(gate: Gate, path: str, caller: Caller, parse: Parse) -> Parse:
     """`parse`, and then what is asked for is looked at. A refusal ends the call."""
-    if caller is EVERYBODY:
+    if caller.is_everybody:
         return parse
     is_first = True
 

@@ -9,7 +9,7 @@ from minilog.v1 import data_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.replication.leader.pending import TransactionalWrite
 from minilog_broker.security.access import Operation, ResourceKind
-from minilog_broker.server.access.caller import EVERYBODY, Caller
+from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.table import topic_name, unknown_topic
 
 
@@ -23,7 +23,7 @@ class DataAccess:
         self, caller: Caller, key: PartitionKey, transaction: TransactionalWrite | None
     ) -> MinilogError | None:
         """None where the batch may be written."""
-        if caller is EVERYBODY:
+        if caller.is_everybody:
             return None
         refusal = self._refusal(caller, Operation.WRITE, key.topic_id)
         if refusal is None and transaction is not None:
@@ -34,7 +34,7 @@ class DataAccess:
     def take_out_refused(self, caller: Caller, request: data_pb2.FetchRequest) -> data_pb2.FetchResponse:
         """The positions that may be read are left in `request`; the answers for the others."""
         answer = data_pb2.FetchResponse()
-        if caller is EVERYBODY:
+        if caller.is_everybody:
             return answer
         allowed = []
         for position in request.positions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
+from minilog.config import Address
 from minilog.errors import (
     BrokerNotAvailable,
     MinilogError,
@@ -95,13 +96,14 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
             controller_epoch=self._quorum.epoch,
             # Of the beginning: what is described later may know more, never less.
             metadata_offset=self._image.end_offset,
-            brokers=[_broker(each, reported, sees_all=sees_all) for each in self._image.brokers.values()],
             voters=[
                 _voter(each, self._image.brokers.get(each.broker_id), sees_all=sees_all) for each in self._image.voters
             ],
             level=self._image.level,
+            listener=context.listener,
         )
         _identified(answer)
+        tell_brokers(answer, self._image.brokers.values(), reported, sees_all=sees_all)
         piece = await self._begin(request)
         for topic in self._topics(request, context):
             told = answer.topics.add()
@@ -220,8 +222,24 @@ def _identified(answer: metadata_pb2.GetMetadataResponse) -> metadata_pb2.GetMet
     return answer
 
 
+def tell_brokers(
+    answer: metadata_pb2.GetMetadataResponse,
+    brokers: Iterable[BrokerRegistration],
+    reported: Reported,
+    *,
+    sees_all: bool,
+) -> None:
+    """Each where clients of the answer's listener reach it, and never by another one; apart from those, the brokers
+    that have no such listener."""
+    for each in brokers:
+        address = each.address_on(answer.listener)
+        (answer.unreachable_brokers if address is None else answer.brokers).append(
+            _broker(each, address or ("", 0), reported, sees_all=sees_all)
+        )
+
+
 def _broker(
-    broker: BrokerRegistration, reported: Reported = NOTHING_REPORTED, *, sees_all: bool = True
+    broker: BrokerRegistration, address: Address, reported: Reported, *, sees_all: bool
 ) -> metadata_pb2.BrokerMetadata:
     """With the broker's epoch for those alone who may see all of the cluster."""
     if broker.stopping:
@@ -232,8 +250,8 @@ def _broker(
         state = metadata_pb2.BROKER_STATE_RUNNING
     return metadata_pb2.BrokerMetadata(
         broker_id=broker.broker_id,
-        host=broker.host,
-        port=broker.port,
+        host=address[0],
+        port=address[1],
         rack=broker.rack,
         state=state,
         broker_epoch=broker.broker_epoch if sees_all else -1,
@@ -241,6 +259,7 @@ def _broker(
         disk_stalled=broker.broker_id in reported.stalled,
         levels=broker.levels.to_wire(),
         version=broker.version,
+        host_label=broker.host_label,
     )
 
 

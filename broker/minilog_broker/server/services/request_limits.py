@@ -25,6 +25,7 @@ from minilog.typed.topic_schema import MAX_FIELDS
 from minilog_broker.coordinators.transactions.enlisting import MAX_PRODUCERS, MAX_REGISTRATIONS
 from minilog_broker.replication.leader.list_offsets import MAX_SIZES
 from minilog_broker.replication.leader.transaction_markers import MAX_MARKERS
+from minilog_broker.server.client_listeners import MOST_LISTENERS
 from minilog_broker.server.services.wire_fields import Shape, has_more_fields
 
 MAX_REQUEST_BYTES = 4 << 20  # without record batches: more than any that keeps to its counts
@@ -68,6 +69,7 @@ _MAX: dict[str, tuple[int, str]] = {
     "ListOffsetsEntry.sizes_bytes": (limits.MAX_OFFSETS_ENTRIES * MAX_SIZES, "each searches an index"),
     "RegisterRequest.damaged_replicas": (MAX_REPLICAS_OF_BROKER, "a broker has no more replicas"),
     "RegisterRequest.recovered_replicas": (MAX_REPLICAS_OF_BROKER, "a broker has no more replicas"),
+    "RegisterRequest.listeners": (MOST_LISTENERS, "a broker has no more listeners"),
     "RegisterRequest.voters": (MAX_VOTERS, "there are 1, 3 or 5 voters"),
     "HeartbeatRequest.offline_replicas": (MAX_REPLICAS_OF_BROKER, "a broker has no more replicas"),
     "HeartbeatRequest.damaged_replicas": (MAX_REPLICAS_OF_BROKER, "a broker has no more replicas"),
