@@ -8,16 +8,21 @@ from collections.abc import Awaitable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from minilog.admin.security import (
+    DelegationToken,
     Quota,
     QuotaAlteration,
+    TokenInformation,
     UserAlteration,
     UserDeletion,
     UserDescription,
     UserUpsertion,
+    checked_period_ms,
+    created_token,
     deletion_message,
     described_user,
     quota_message,
     told_quotas,
+    told_token,
     upsertion_message,
 )
 from minilog.errors import InvalidArgument
@@ -36,6 +41,10 @@ _Answer = TypeVar(
     security_pb2.DescribeAccessRulesResponse,
     security_pb2.AlterQuotasResponse,
     security_pb2.DescribeQuotasResponse,
+    security_pb2.CreateDelegationTokenResponse,
+    security_pb2.RenewDelegationTokenResponse,
+    security_pb2.ExpireDelegationTokenResponse,
+    security_pb2.DescribeDelegationTokensResponse,
 )
 
 
@@ -117,6 +126,49 @@ class SecurityAdmin:
         )
         response = await self._ask("describe quotas", security_pb2.DescribeQuotasResponse, request, changes=False)
         return told_quotas(response.quotas)
+
+    async def create_delegation_token(
+        self, renewers: Iterable[str] = (), max_lifetime_ms: int | None = None
+    ) -> DelegationToken:
+        request = security_pb2.CreateDelegationTokenRequest(
+            client=self._cluster.identity,
+            timeout_ms=self._timeout_ms,
+            renewers=renewers,
+            max_lifetime_ms=checked_period_ms(max_lifetime_ms, "max_lifetime_ms"),
+        )
+        kind = security_pb2.CreateDelegationTokenResponse
+        return created_token(await self._ask("create a delegation token", kind, request))
+
+    async def renew_delegation_token(self, token_id: str, renew_period_ms: int | None = None) -> int:
+        request = security_pb2.RenewDelegationTokenRequest(
+            client=self._cluster.identity,
+            timeout_ms=self._timeout_ms,
+            token_id=token_id,
+            renew_period_ms=checked_period_ms(renew_period_ms, "renew_period_ms"),
+        )
+        kind = security_pb2.RenewDelegationTokenResponse
+        return (await self._ask("renew a delegation token", kind, request)).expiry_timestamp_ms
+
+    async def expire_delegation_token(self, token_id: str, expiry_period_ms: int | None = None) -> int:
+        request = security_pb2.ExpireDelegationTokenRequest(
+            client=self._cluster.identity,
+            timeout_ms=self._timeout_ms,
+            token_id=token_id,
+            expiry_period_ms=checked_period_ms(expiry_period_ms, "expiry_period_ms"),
+        )
+        kind = security_pb2.ExpireDelegationTokenResponse
+        return (await self._ask("expire a delegation token", kind, request)).expiry_timestamp_ms
+
+    async def describe_delegation_tokens(self, owners: Iterable[str] | None = None) -> list[TokenInformation]:
+        found: list[TokenInformation] = []
+        for part in [[]] if owners is None else parts_of(sorted(set(owners)), MAX_SECURITY_CHANGES):
+            request = security_pb2.DescribeDelegationTokensRequest(
+                client=self._cluster.identity, timeout_ms=self._timeout_ms, owners=part
+            )
+            kind = security_pb2.DescribeDelegationTokensResponse
+            response = await self._ask("describe delegation tokens", kind, request, changes=False)
+            found += map(told_token, response.tokens)
+        return found
 
     async def _ask(self, what: str, kind: type[_Answer], request: Any, *, changes: bool = True) -> _Answer:
         method = kind.__name__.removesuffix("Response")

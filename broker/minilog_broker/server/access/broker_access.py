@@ -59,7 +59,7 @@ class BrokerAccess:
         self._image = image
         self._super_users = frozenset(config.super_users)
         self._protocol = SecurityProtocol(config.security_protocol)
-        self._users = ScramUsers(image, config.sasl_scram_users_file, _common_secret(config))
+        self._users = ScramUsers(image, config.sasl_scram_users_file, wall_us, _common_secret(config))
         self._tokens = _tokens(config, wall_us)
         is_sasl = self._protocol is SecurityProtocol.SASL_SSL
         self._sessions = Sessions(secrets.token_bytes) if is_sasl else None
@@ -100,13 +100,15 @@ class BrokerAccess:
         return self._users.begin(mechanism)
 
     def changed(self) -> None:
-        """Users or rules of the image are others."""
+        """Users, rules or delegation tokens of the image are others."""
         if self._gate is None:
             return
         self._rules = Authorizer(self._image.access_rules, self._super_users)
         self._changed.set()
         if gone := self._users.take_changed():
             self._gate.users_changed(lambda principal: principal.kind == USER and principal.name in gone)
+        if ended := self._users.take_changed_tokens():
+            self._gate.tokens_changed(ended)
 
     async def watch(self) -> None:
         """Until cancelled: streams end with their sessions, and what the audit log left out is told."""
