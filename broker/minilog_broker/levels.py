@@ -16,7 +16,7 @@ from minilog.versions import VersionRange
 SUPPORTED_LEVELS = VersionRange(1, 3)
 FIRST_LEVEL = 1  # of a cluster until a record says another
 TYPED_TOPICS_LEVEL = 2  # brought topic_schema to the metadata log, and typed batches
-SECURITY_LEVEL = 3  # brought user_scram_credential, access_rule and quota to the metadata log, and peers' listeners
+SECURITY_LEVEL = 3  # brought users, access rules, quotas and tokens to the metadata log, and peers' listeners
 
 
 class ClusterLevel:

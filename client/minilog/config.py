@@ -75,6 +75,7 @@ class ClientConfig:
     sasl_mechanism: str
     sasl_username: str
     sasl_password: Secret
+    sasl_tokenauth: bool
     sasl_oauthbearer_token_file: str
 
     def identity(self) -> common_pb2.ClientIdentity:
@@ -220,6 +221,7 @@ _TABLE: dict[str, tuple[_Parser, object]] = {
     "sasl.mechanism": (_word(*MECHANISMS), SCRAM_SHA_512),
     "sasl.username": (_text, ""),
     "sasl.password": (_secret, ""),
+    "sasl.tokenauth": (_boolean, "false"),  # name and password are those of a delegation token
     "sasl.oauthbearer.token.file": (_text, ""),  # read anew for each session
 }
 _FIELD = {name: name.replace(".", "_") for name in _TABLE} | {"max.in.flight.requests.per.connection": "max_in_flight"}
@@ -227,7 +229,7 @@ assert {*_FIELD.values(), "lingers_alone"} == {field.name for field in fields(Cl
 
 
 def config_names() -> list[str]:
-    """Every name that may be given, sorted: those of the table, and sasl.jaas.config, which says two of them."""
+    """Every name that may be given, sorted: those of the table, and sasl.jaas.config, which says some of them."""
     return sorted((*_TABLE, JAAS_CONFIG))
 
 
@@ -260,12 +262,16 @@ def _check_security(values: Mapping[str, Any]) -> None:
     """A password never travels without TLS, and what would be ignored is refused. Raises InvalidConfig."""
     protocol, mechanism = SecurityProtocol(values["security_protocol"]), values["sasl_mechanism"]
     if protocol is not SecurityProtocol.SASL_SSL:
-        for name in ("sasl.username", "sasl.password", "sasl.oauthbearer.token.file"):
-            if values[_FIELD[name]] not in ("", Secret("")):
+        for name in ("sasl.username", "sasl.password", "sasl.tokenauth", "sasl.oauthbearer.token.file"):
+            if values[_FIELD[name]] not in ("", Secret(""), False):
                 raise InvalidConfig(f"{name} is given, and security.protocol is {protocol.value}: it must be SASL_SSL")
     elif mechanism == OAUTHBEARER:
         if not values["sasl_oauthbearer_token_file"]:
             raise InvalidConfig("sasl.oauthbearer.token.file is missing: sasl.mechanism is OAUTHBEARER")
+        if values["sasl_tokenauth"]:
+            raise InvalidConfig(
+                "sasl.tokenauth is true, and sasl.mechanism is OAUTHBEARER: delegation tokens take SCRAM"
+            )
     elif not values["sasl_username"] or not values["sasl_password"].reveal():
         raise InvalidConfig(f"sasl.username and sasl.password are needed: sasl.mechanism is {mechanism}")
     if protocol is SecurityProtocol.PLAINTEXT:
@@ -283,12 +289,15 @@ def _check_transactional(given: Mapping[str, object], values: Mapping[str, Any])
 
 
 def _without_jaas(settings: Mapping[str, object]) -> dict[str, object]:
-    """sasl.jaas.config as the two settings that it says. Raises InvalidConfig."""
+    """sasl.jaas.config as the settings that it says. Raises InvalidConfig."""
     found = dict(settings)
     if JAAS_CONFIG not in found:
         return found
-    username, password = parse_jaas(_secret(JAAS_CONFIG, found.pop(JAAS_CONFIG)))
-    for name, said in (("sasl.username", username), ("sasl.password", password)):
+    login = parse_jaas(_secret(JAAS_CONFIG, found.pop(JAAS_CONFIG)))
+    told: dict[str, object] = {"sasl.username": login.username, "sasl.password": login.password}
+    if login.is_token:
+        told["sasl.tokenauth"] = "true"
+    for name, said in told.items():
         if name in found:
             raise InvalidConfig(f"{name} and {JAAS_CONFIG}, which says it too, are both given: keep one of them")
         found[name] = said

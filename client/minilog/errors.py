@@ -282,6 +282,30 @@ class InvalidPrincipal(InvalidArgument):
     code = "INVALID_PRINCIPAL"
 
 
+class DelegationTokenNotFound(ResourceNotFound):
+    """No token has this id: it was expired, or removed some time after its end."""
+
+    code = "DELEGATION_TOKEN_NOT_FOUND"
+
+
+class DelegationTokenOwnerMismatch(MinilogError):
+    """The token is another's, and this user is none of its renewers."""
+
+    code = "DELEGATION_TOKEN_OWNER_MISMATCH"
+
+
+class DelegationTokenRequestNotAllowed(MinilogError):
+    """Whoever is not known by a password or an issuer's token, such as by a delegation token, has no tokens."""
+
+    code = "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED"
+
+
+class DelegationTokenExpired(MinilogError):
+    """The token is over, and cannot be renewed: create another one."""
+
+    code = "DELEGATION_TOKEN_EXPIRED"
+
+
 class PreferredLeaderNotAvailable(MinilogError):
     """The preferred replica is not in the ISR, or its broker is fenced or stopping: it cannot lead now."""
 

@@ -23,6 +23,7 @@ MAX_SELECTION_TERMS = 100_000  # of the conditions of all positions of one Fetch
 MAX_ADMIN_PARTITIONS = 1_000  # to be elected or reassigned by one request
 MAX_SECURITY_CHANGES = 1_000  # users, access rules or quotas that one request changes; names that it asks for
 MAX_ACCESS_FILTERS = 20  # of one request: each is held against every rule
+MAX_RENEWERS = 16  # of one delegation token
 MAX_KEEPALIVE_MS = 6_000  # of a client's streams: a consumer that is silent for five of them is dropped
 MAX_GROUP_OFFSETS = 10_000  # of one commit, which is one batch: about a mebibyte; and of one question for them
 

@@ -17,7 +17,7 @@ from minilog.errors import InvalidConfig
 _MAX_BYTES = 1024 * 1024  # some dozen lines, and perhaps certificates; more is another file
 _OTHERS_READ = stat.S_IRGRP | stat.S_IROTH
 _SECRET = re.compile(
-    r"password|passwd|secret|token|credential|sasl\.jaas\.config|keystore\.key|private\.key", re.IGNORECASE
+    r"password|passwd|secret|token(?!auth)|credential|sasl\.jaas\.config|keystore\.key|private\.key", re.IGNORECASE
 )
 _PLACE = re.compile(r"\.(?:file|location)$", re.IGNORECASE)
 

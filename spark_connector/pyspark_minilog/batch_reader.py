@@ -11,6 +11,7 @@ from pyspark_minilog.loss import LossReport
 from pyspark_minilog.options import SourceOptions
 from pyspark_minilog.planning import batch_ranges, split
 from pyspark_minilog.read_task import ReadTask, planned, read_ranges
+from pyspark_minilog.task_login import task_login
 from pyspark_minilog.telling import each_told_first, told_first
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class BatchReader(DataSourceReader):
         LossReport(options.fail_on_data_loss).report(starting.losses + ending.losses)
         pieces = split(ranges, options.min_partitions, options.max_records_per_partition)
         # Spark makes a task of its own where it is given none: an empty task reads nothing.
-        return planned([(each,) for each in pieces] or [()], rows, {})
+        return planned([(each,) for each in pieces] or [()], rows, {}, task_login(options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range as Arrow batches of the source's schema."""

@@ -17,6 +17,8 @@ from pyspark_minilog.errors import InvalidOption, refused
 
 CLIENT_PREFIX, _KAFKA_PREFIX = CLIENT_PREFIXES = "minilog.", "kafka."
 ALLOW_SECRETS = "allowSecretsInOptions"
+DELEGATION_TOKENS = "delegationTokens"
+_NO_SECRETS = frozenset((ALLOW_SECRETS.lower(), DELEGATION_TOKENS.lower()))  # though their names have such words
 GROUP = CLIENT_PREFIX + "group.id"
 SERVERS = ("bootstrap.servers", "minilog.bootstrap.servers", "kafka.bootstrap.servers")
 # Kafka's, which mean the same here; of its other settings the defaults are others.
@@ -53,7 +55,7 @@ def refuse_stored_secrets(keys: Iterable[str]) -> None:
 
 
 def _secrets(keys: Iterable[str]) -> list[str]:
-    return [key for key in keys if is_secret(key) and key.lower() != ALLOW_SECRETS.lower()]
+    return [key for key in keys if is_secret(key) and key.lower() not in _NO_SECRETS]
 
 
 def unknown(key: str, known: tuple[str, ...], side: str) -> InvalidOption:

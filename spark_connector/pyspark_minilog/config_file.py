@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from typing import Any
 
 from minilog.config import config_names, parse_config
 from minilog.errors import InvalidConfig
@@ -26,7 +27,7 @@ OWNED = {
 }
 
 
-def with_file(settings: Mapping[str, str]) -> dict[str, str]:
+def with_file(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a client, completed by those of its file, where it names one. Raises InvalidConfig, which shows
     no value of the file."""
     given = {name: value for name, value in settings.items() if name != CONFIG_FILE}

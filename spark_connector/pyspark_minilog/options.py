@@ -11,9 +11,11 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyspark_minilog.client_options import (
     ALLOW_SECRETS,
+    DELEGATION_TOKENS,
     GROUP,
     SERVERS,
     client_settings,
@@ -53,6 +55,7 @@ _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _SOURCE = (
     *SERVERS,
     ALLOW_SECRETS,
+    DELEGATION_TOKENS,
     *SUBSCRIPTIONS,
     *_STREAM_ONLY,
     *_BATCH_ONLY,
@@ -77,6 +80,7 @@ _SOURCE = (
 _SINK = (
     *SERVERS,
     ALLOW_SECRETS,
+    DELEGATION_TOKENS,
     "topic",
     "includeHeaders",
     "exactlyOnce",
@@ -133,9 +137,9 @@ class SchemaOptions:
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """What a query reads and how. `client` are settings of the minilog client, servers included. `group`: under which
-    a stream reports how far it has got."""
+    a stream reports how far it has got. `delegates`: tasks log in by delegation tokens of the driver's user."""
 
-    client: dict[str, str]
+    client: dict[str, Any]
     subscription: TopicSubscription
     starting: Place
     ending: Place
@@ -148,6 +152,7 @@ class SourceOptions:
     retry_interval_ms: int
     group: str | None = None
     rows: RowOptions = RowOptions()
+    delegates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +160,7 @@ class SinkOptions:
     """Where a query writes. `topic` wins over the column of that name. `check_replay`: what is committed already must
     be the same as what is written now. `checkpoint`: that of a streaming query, where Spark says it."""
 
-    client: dict[str, str]
+    client: dict[str, Any]
     topic: str | None
     exactly_once: bool = True
     transactional_id: str | None = None
@@ -163,6 +168,7 @@ class SinkOptions:
     check_replay: bool = True
     checkpoint: str | None = None
     schema: SchemaOptions = SchemaOptions()
+    delegates: bool = False
 
 
 def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
@@ -225,6 +231,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         transaction_version=_number(named, "transactionVersion", 0, 0) or 0,
         check_replay=_boolean(named, "checkReplay", True),
         schema=_schema_options(named),
+        delegates=_boolean(named, DELEGATION_TOKENS, False),
     )
 
 
@@ -248,6 +255,7 @@ def _source_options(named: dict[str, str], default_start: int) -> SourceOptions:
         retry_interval_ms=_number(named, "fetchOffset.retryIntervalMs", 1000, 0) or 0,
         group=group,
         rows=_row_options(named),
+        delegates=_boolean(named, DELEGATION_TOKENS, False),
     )
 
 

@@ -23,6 +23,7 @@ from pyspark_minilog.loss import LossReport
 from pyspark_minilog.offsets import Partition
 from pyspark_minilog.options import SourceOptions
 from pyspark_minilog.planning import PlannedRange
+from pyspark_minilog.task_login import TaskLogin, as_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,24 +42,29 @@ _MAX_STRANGERS = 5  # consumers in a row that do not know the topic, each after 
 
 @dataclass(frozen=True)
 class ReadTask(InputPartition):
-    """What one task reads: ranges of different partitions, or nothing. `rows`: what of topics that have a schema."""
+    """What one task reads: ranges of different partitions, or nothing. `rows`: what of topics that have a schema.
+    `login`: as whom, where not as the driver."""
 
     ranges: tuple[PlannedRange, ...]
     rows: TaskRows | None = None
+    login: TaskLogin | None = None
 
 
 def planned(
-    parts: Sequence[tuple[PlannedRange, ...]], rows: TypedTopics | None, versions: Mapping[str, int]
+    parts: Sequence[tuple[PlannedRange, ...]],
+    rows: TypedTopics | None,
+    versions: Mapping[str, int],
+    login: TaskLogin | None = None,
 ) -> list[InputPartition]:
     """A task for each, which knows the schemas that it needs; `versions`: by which it reads."""
     if rows is None:
-        return [ReadTask(each) for each in parts]
-    return [ReadTask(each, rows.rows(sorted({one.partition.topic for one in each}), versions)) for each in parts]
+        return [ReadTask(each, login=login) for each in parts]
+    return [ReadTask(each, rows.rows(sorted({one.partition.topic for one in each}), versions), login) for each in parts]
 
 
 def read_ranges(task: ReadTask, options: SourceOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The records of a task, those of each range in offset order. Raises DataLoss, ReadStalled, MinilogError."""
-    yield from joined(_polled(task, options), schema)
+    yield from joined(_polled(task, as_task(options, task.login)), schema)
 
 
 def joined(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

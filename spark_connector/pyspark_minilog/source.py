@@ -106,13 +106,14 @@ class DefaultSource(DataSource):
     @told_first
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         from pyspark_minilog.options import parse_stream_sink_options
+        from pyspark_minilog.task_login import task_login
         from pyspark_minilog.typed_sink import plan_write
         from pyspark_minilog.worker import settle_in
         from pyspark_minilog.write_task import StreamWriter
 
         settle_in()
         options = parse_stream_sink_options(self.options)
-        return StreamWriter(options, plan_write(schema, options))
+        return StreamWriter(options, plan_write(schema, options), task_login(options))
 
 
 def _find_rows(options: SourceOptions) -> TypedTopics | None:

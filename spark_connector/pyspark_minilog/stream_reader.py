@@ -43,6 +43,7 @@ from pyspark_minilog.planning import (
 )
 from pyspark_minilog.read_task import ReadTask, planned, read_ranges
 from pyspark_minilog.resolving import Snapshot
+from pyspark_minilog.task_login import LoginKeeper, TaskLogin
 from pyspark_minilog.telling import each_told_first, told_first
 from pyspark_minilog.unread import Unread, left_over, unread_bytes
 
@@ -111,6 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._unread: set[str] = set()  # topics of which the batch leaves something
         self._unread_bytes: dict[str, int] = {}
         self._first_unread: FirstUnread | None = None
+        self._keeper: LoginKeeper | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's names, here and below
         """What Spark hands back to `latestOffset`, unless the trigger is Once: it only tells whether limits hold."""
@@ -197,8 +199,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges, versions = stream_ranges(SourceOffset.from_json(start), until_here), until_here.schema_versions
         least, most = self._options.min_partitions, self._options.max_records_per_partition
         if least is None and most is None:
-            return planned(gathered(ranges), self._rows, versions)
-        return planned([(each,) for each in split(ranges, least, most)], self._rows, versions)
+            parts = gathered(ranges)
+        else:
+            parts = [(each,) for each in split(ranges, least, most)]
+        return planned(parts, self._rows, versions, self._login())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A task's ranges as Arrow batches of the source's schema; runs in a Python worker."""
@@ -210,7 +214,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         group how far the query has got."""
 
     def stop(self) -> None:
-        """Nothing: clients belong to the process."""
+        """Clients belong to the process; the token of the tasks is renewed no more."""
+        if self._keeper is not None:
+            self._keeper.stop()
+
+    def _login(self) -> TaskLogin | None:
+        """As whom the tasks of this micro-batch read."""
+        if not self._options.delegates:
+            return None
+        if self._keeper is None:
+            self._keeper = LoginKeeper(self._options)
+        return self._keeper.login()
 
     def _snapshot(self, *, must_exist: bool, sizes_from: Positions | None = None) -> Snapshot:
         from pyspark_minilog.cluster import renewed, take_snapshot

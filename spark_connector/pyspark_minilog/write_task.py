@@ -30,6 +30,7 @@ from pyspark_minilog.sink_protocol import (
     commit_decision,
     stream_attempt,
 )
+from pyspark_minilog.task_login import TaskLogin, as_task, task_login
 from pyspark_minilog.telling import told_first
 from pyspark_minilog.typed_sink import TypedPlan
 
@@ -62,9 +63,12 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._plan = plan
         self._begun: Enlistment | AlreadyCommitted | None = None
+        self._login: TaskLogin | None = None
 
     def begin(self) -> Self:
-        """On the driver, before any task: this write takes over from others of its name. Raises MinilogError."""
+        """On the driver, before any task: this write takes over from others of its name. Raises InvalidOption,
+        MinilogError."""
+        self._login = task_login(self._options)
         if self._options.exactly_once:
             from minilog.sync.transaction import Transactions
             from pyspark_minilog.clients import lend
@@ -84,13 +88,14 @@ class BatchWriter(DataSourceArrowWriter):
         """Send one task's rows. Raises InvalidOption, MinilogError."""
         from minilog.transactions import AlreadyCommitted
 
+        options = as_task(self._options, self._login)
         match self._begun:
             case None:
-                return Written(write_batches(self._options, self._plan, iterator))
+                return Written(write_batches(options, self._plan, iterator))
             case AlreadyCommitted():
                 return Written(TaskReport(_drain(iterator), self._begun))
             case begun:
-                return Written(write_part(self._options, self._plan, iterator, begun.attempt, expires=True))
+                return Written(write_part(options, self._plan, iterator, begun.attempt, expires=True))
 
     @told_first
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -110,17 +115,19 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream`, made once for each micro-batch and pickled to its tasks: its attempt id is theirs. `commit` and
     `abort` run on another instance, which knows the tasks' messages only."""
 
-    def __init__(self, options: SinkOptions, plan: SinkPlan | TypedPlan) -> None:
+    def __init__(self, options: SinkOptions, plan: SinkPlan | TypedPlan, login: TaskLogin | None = None) -> None:
         self._options = options
         self._plan = plan
+        self._login = login
         self._attempt_id = os.urandom(16)
 
     @told_first
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Send one task's rows. Raises InvalidOption, MinilogError."""
-        if not self._options.exactly_once:
-            return Written(write_batches(self._options, self._plan, iterator))
-        return Written(write_part(self._options, self._plan, iterator, _stream_attempt(self._attempt_id)))
+        options = as_task(self._options, self._login)
+        if not options.exactly_once:
+            return Written(write_batches(options, self._plan, iterator))
+        return Written(write_part(options, self._plan, iterator, _stream_attempt(self._attempt_id)))
 
     @told_first
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name

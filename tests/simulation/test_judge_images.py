@@ -13,9 +13,10 @@ from minilog.typed.evolution import rename_column
 from minilog.typed.wire import schema_to_wire
 from minilog.v1 import common_pb2, records_pb2, security_pb2
 from minilog_broker.controller.image import MetadataImage
-from minilog_broker.controller.security_records import rule_record
+from minilog_broker.controller.security_records import rule_record, token_record, token_removal
 from minilog_broker.controller.snapshot import encode_snapshot
 from minilog_broker.quorum.records import CommittedBatch
+from minilog_broker.security.delegation_token import DelegationToken
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.judge.images import Images
 from tests.simulation.judge.metadata import LOG_NAME
@@ -61,6 +62,8 @@ _READ, _ALTER = (
     for operation in (Operation.READ, Operation.ALTER)
 )
 
+_TOKEN, _OTHER_TOKEN = (DelegationToken(name, "User:alice", ("User:bob",), 1, 2, 3, {}) for name in ("0f", "1e"))
+
 COMMITTED = [
     Record(cluster=records_pb2.ClusterRecord(cluster_id="c", voters=[_voter(1), _voter(2)])),
     Record(cluster_level=records_pb2.ClusterLevelRecord(level=2)),
@@ -104,6 +107,9 @@ COMMITTED = [
     Record(quota=records_pb2.QuotaRecord(entity="default", key="connections", value=0)),
     Record(quota=records_pb2.QuotaRecord(entity="User:bob", key="connections", value=7)),
     Record(quota=records_pb2.QuotaRecord(entity="User:bob", key="connections")),
+    token_record(_TOKEN),
+    token_record(_OTHER_TOKEN),
+    token_removal(_OTHER_TOKEN.token_id),
     Record(
         voter_replaced=records_pb2.VoterReplacedRecord(
             broker_id=2, lost_directory_id=bytes([2]) * 16, directory_id=bytes([9]) * 16

@@ -19,6 +19,7 @@ from minilog_broker.cli import (
     group,
     produce,
     quota,
+    token,
     topic,
     transaction,
     up,
@@ -52,6 +53,7 @@ app.add_typer(group.app, name="group", help="How far the groups of consumers hav
 app.add_typer(transaction.app, name="transaction", help="List, describe and abort transactions.")
 app.add_typer(quota.app, name="quota", help="How much a user may do.")
 app.add_typer(topic.app, name="topic", help="Create, list, describe, delete and alter topics.")
+app.add_typer(token.app, name="token", help="Delegation tokens: to log in for a while in the name of their owner.")
 app.add_typer(user.app, name="user", help="Who may log in by SCRAM.")
 
 

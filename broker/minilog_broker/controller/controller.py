@@ -15,8 +15,10 @@
                                                        their responses
     alter_users, describe_users, and the same of access rules and quotas
                                                        their responses
+    create_token, renew_token, expire_token, describe_tokens
+                                                       their responses; wall_ms comes in
     allocate_producer_ids(ticket, request)             AllocateProducerIdsResponse
-    tick(now_ms), next_tick_ms                         silence fences; preferred leaders lead again
+    tick(now_ms, wall_ms), next_tick_ms                silence fences; preferred leaders lead again; expired tokens go
     committed(offset)                                  the answers that waited for this committed end
 
 Each decision is appended as one batch by `append(records) -> end offset`, given to the constructor. Every answer waits
@@ -37,6 +39,7 @@ from minilog.v1 import admin_pb2, peer_pb2, records_pb2, security_pb2
 from minilog.versions import VersionRange
 from minilog_broker.controller.brokers import BrokerRegistrations, require_incarnation
 from minilog_broker.controller.controller_effects import ControllerAnswer, ControllerEffect, ProbeBroker, Response
+from minilog_broker.controller.delegation_tokens import DelegationTokens, NewToken, Requester, TokenSettings
 from minilog_broker.controller.image import BrokerRegistration, MetadataImage
 from minilog_broker.controller.in_sync import propose_in_sync_replicas
 from minilog_broker.controller.ledger import NOTHING_REPORTED, AppendRecords, Ledger, Reported
@@ -51,6 +54,7 @@ from minilog_broker.controller.voters import VoterReplacements
 from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.replication.partition_state import TopicConfig
 
+_TOKENS = TokenSettings()
 PRODUCER_ID_BLOCK = 1000  # Kafka's: a broker asks once in so many producers
 NO_CONTROLLER = -1
 
@@ -72,6 +76,7 @@ class ControllerSettings:
     num_partitions: int = 1
     default_replication_factor: int | None = None
     leader_imbalance_check_interval_ms: float = 300_000  # infinity: leaders move back by command only
+    tokens: TokenSettings = _TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,7 @@ class _Term:
     voters: VoterReplacements
     levels: Levels
     security: Security
+    tokens: DelegationTokens
 
 
 class Controller:
@@ -160,7 +166,8 @@ class Controller:
         preferred = PreferredLeaders(ledger, settings.leader_imbalance_check_interval_ms, now_ms)
         incarnations, voters = BrokerRegistrations(ledger, liveness), VoterReplacements(ledger)
         levels, security = Levels(ledger, settings.levels), Security(ledger)
-        self._term = _Term(epoch, ledger, liveness, incarnations, topics, preferred, voters, levels, security)
+        tokens = DelegationTokens(ledger, settings.tokens, now_ms)
+        self._term = _Term(epoch, ledger, liveness, incarnations, topics, preferred, voters, levels, security, tokens)
         for broker in unfenced:
             if broker.broker_id != settings.broker_id:
                 self._probe(broker, now_ms)
@@ -180,7 +187,8 @@ class Controller:
             _, ticket, response = self._waiting.popleft()
             self._effects.append(ControllerAnswer(ticket, response))
 
-    def tick(self, now_ms: float) -> None:
+    def tick(self, now_ms: float, wall_ms: int) -> None:
+        """`wall_ms`: since 1970, by which tokens expire."""
         if self._term is None:
             return
         term = self._term
@@ -191,12 +199,15 @@ class Controller:
         if not self._seal():
             return
         term.preferred.tick(now_ms)
-        self._seal()
+        if self._seal():
+            term.tokens.tick(now_ms, wall_ms)
+            self._seal()
 
     @property
     def next_tick_ms(self) -> float:
-        term = self._term
-        return min(term.liveness.next_tick_ms, term.preferred.next_tick_ms) if term else float("inf")
+        if (term := self._term) is None:
+            return float("inf")
+        return min(term.liveness.next_tick_ms, term.preferred.next_tick_ms, term.tokens.next_tick_ms)
 
     # -- lives of brokers
 
@@ -333,6 +344,30 @@ class Controller:
 
     def describe_quotas(self, ticket: object, request: security_pb2.DescribeQuotasRequest) -> None:
         self._decide(ticket, lambda term: term.security.describe_quotas(request), security_pb2.DescribeQuotasResponse())
+
+    # -- delegation tokens
+
+    def create_token(self, ticket: object, wanted: NewToken, wall_ms: int) -> None:
+        refusal = security_pb2.CreateDelegationTokenResponse()
+        self._decide(ticket, lambda term: term.tokens.create(wanted, wall_ms), refusal)
+
+    def renew_token(
+        self, ticket: object, request: security_pb2.RenewDelegationTokenRequest, requester: Requester, wall_ms: int
+    ) -> None:
+        refusal = security_pb2.RenewDelegationTokenResponse()
+        self._decide(ticket, lambda term: term.tokens.renew(request, requester, wall_ms), refusal)
+
+    def expire_token(
+        self, ticket: object, request: security_pb2.ExpireDelegationTokenRequest, requester: Requester, wall_ms: int
+    ) -> None:
+        refusal = security_pb2.ExpireDelegationTokenResponse()
+        self._decide(ticket, lambda term: term.tokens.expire(request, requester, wall_ms), refusal)
+
+    def describe_tokens(
+        self, ticket: object, request: security_pb2.DescribeDelegationTokensRequest, requester: Requester, wall_ms: int
+    ) -> None:
+        refusal = security_pb2.DescribeDelegationTokensResponse()
+        self._decide(ticket, lambda term: term.tokens.describe(request, requester, wall_ms), refusal)
 
     # -- topics
 

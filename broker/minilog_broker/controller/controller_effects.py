@@ -35,6 +35,10 @@ Response: TypeAlias = (
     | security_pb2.DescribeAccessRulesResponse
     | security_pb2.AlterQuotasResponse
     | security_pb2.DescribeQuotasResponse
+    | security_pb2.CreateDelegationTokenResponse
+    | security_pb2.RenewDelegationTokenResponse
+    | security_pb2.ExpireDelegationTokenResponse
+    | security_pb2.DescribeDelegationTokensResponse
 )
 
 

@@ -15,6 +15,7 @@
     UserScramCredentialRecord what a user proves himself by, under one mechanism; set or removed
     AccessRuleRecord          a rule is there, or is gone
     QuotaRecord               one quota of a user or of all others, set or removed
+    DelegationTokenRecord     a delegation token as it is from here on, or is gone
 
 A record of any other kind is of a later version: it never comes so far (quorum/records.py).
 
@@ -36,11 +37,12 @@ from minilog.typed.topic_schemas import TopicSchemas
 from minilog.typed.wire import schema_from_wire
 from minilog.v1 import records_pb2
 from minilog.versions import FIRST, VersionRange, range_from_wire
-from minilog_broker.controller.security_records import apply_credential, apply_quota, apply_rule
+from minilog_broker.controller.security_records import apply_credential, apply_quota, apply_rule, apply_token
 from minilog_broker.controller.topic_config import effective_topic_config, shown_topic_config
 from minilog_broker.levels import FIRST_LEVEL
 from minilog_broker.quorum.voters import Voter, replaced, voters_of
 from minilog_broker.replication.partition_state import BrokerIncarnation, PartitionState, TopicConfig
+from minilog_broker.security.delegation_token import DelegationToken
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class TopicImage:
 class ImageChanges:
     """What changed since the last time it was asked. A deleted topic's partitions are in `removed` only; `configs` has
     the topics whose effective configuration may be another, which the schemas are part of. `security`: users, access
-    rules or quotas may be others."""
+    rules, quotas or delegation tokens may be others."""
 
     brokers: set[int] = field(default_factory=set)
     partitions: set[PartitionKey] = field(default_factory=set)
@@ -131,6 +133,7 @@ class MetadataImage:
         self.users: dict[str, Mapping[ScramMechanism, ScramCredential]] = {}
         self.access_rules: set[AccessRule] = set()
         self.quotas: dict[str, Mapping[str, int]] = {}
+        self.tokens: dict[str, DelegationToken] = {}
         self.end_offset = 0
         self._changes = ImageChanges()
         self._effective: dict[bytes, TopicConfig] = {}  # what was asked for, until it changes
@@ -148,7 +151,7 @@ class MetadataImage:
         return (*names, self.brokers, self.topics, self.topic_ids, self.partitions, configs, self.schemas, index)
 
     def _security(self) -> tuple[object, ...]:
-        return self.users, self.access_rules, self.quotas
+        return self.users, self.access_rules, self.quotas, self.tokens
 
     def copy(self) -> MetadataImage:
         """An independent image of the same content, without changes to hand over."""
@@ -160,6 +163,7 @@ class MetadataImage:
         twin.schemas = dict(self.schemas)
         twin.partitions_of_broker = {broker_id: set(keys) for broker_id, keys in self.partitions_of_broker.items()}
         twin.users, twin.access_rules, twin.quotas = dict(self.users), set(self.access_rules), dict(self.quotas)
+        twin.tokens = dict(self.tokens)
         twin.next_producer_id, twin.end_offset = self.next_producer_id, self.end_offset
         return twin
 
@@ -178,6 +182,7 @@ class MetadataImage:
         self.partitions, self.configs, self.schemas = other.partitions, other.configs, other.schemas
         self.partitions_of_broker = other.partitions_of_broker
         self.users, self.access_rules, self.quotas = other.users, other.access_rules, other.quotas
+        self.tokens = other.tokens
         self.next_producer_id, self.end_offset = other.next_producer_id, other.end_offset
         self._effective.clear()
 
@@ -251,7 +256,7 @@ class MetadataImage:
                 self.voters = replaced(self.voters, record.voter_replaced)
             case "cluster_level":
                 self.level = record.cluster_level.level
-            case "user_scram_credential" | "access_rule" | "quota":
+            case "user_scram_credential" | "access_rule" | "quota" | "delegation_token":
                 self._apply_security(record)
             case other:
                 raise AssertionError(f"the image does not know the record {other}")
@@ -354,6 +359,8 @@ class MetadataImage:
                 apply_credential(self.users, record.user_scram_credential)
             case "access_rule":
                 apply_rule(self.access_rules, record.access_rule)
+            case "delegation_token":
+                apply_token(self.tokens, record.delegation_token)
             case _:
                 apply_quota(self.quotas, record.quota)
         self._changes.security = True

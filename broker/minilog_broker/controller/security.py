@@ -24,6 +24,7 @@ from minilog.security.saslprep import UnpreparedText, saslprep
 from minilog.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, ScramMechanism
 from minilog.security.scram_wire import credential_from_wire, mechanism_from_wire, mechanism_to_wire
 from minilog.v1 import records_pb2, security_pb2
+from minilog_broker.controller.delegation_tokens import removals_of
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.security_records import (
     credential_record,
@@ -33,7 +34,7 @@ from minilog_broker.controller.security_records import (
 )
 from minilog_broker.levels import SECURITY_LEVEL
 from minilog_broker.security.access import check_rule
-from minilog_broker.security.principal import EVERYBODY, check_name, user_of
+from minilog_broker.security.principal import EVERYBODY, USER, check_name, user_of
 
 # Every broker has all of them in memory, and each snapshot. A rule is about a kilobyte there, the others less.
 MAX_USERS = 10_000
@@ -65,6 +66,9 @@ class Security:
         new = {name for name, mechanism in changed if name not in users}
         _check_count(len(users) + len(new), MAX_USERS, "users")
         self._write(records)
+        gone = {name for name, _ in changed if name not in users}
+        for name in gone:  # nobody comes in as a user that is no more
+            self._write(removals_of(self._ledger.image.tokens, f"{USER}:{name}"))
         return security_pb2.AlterUsersResponse()
 
     def _altered(

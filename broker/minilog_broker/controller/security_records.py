@@ -1,8 +1,9 @@
-"""Users, access rules and quotas as metadata records (level 3), and back.
+"""Users, access rules, quotas and delegation tokens as metadata records (level 3), and back.
 
     user_scram_credential   the credential of a user under one mechanism; without a verifier it is removed
     access_rule             a rule, or a removed one: it is all of its fields, so that written twice it is one
     quota                   one quota of an entity; without a value it is removed
+    delegation_token        a token, whole, with what its secret is verified by; or a removed one
 
 What a record removes and is not there changes nothing. Each says all that it is about: in any order but its own, the
 last one counts.
@@ -17,8 +18,9 @@ from minilog.errors import InvalidArgument
 from minilog.security.access_rules import AccessRule, rule_from_wire, rule_to_wire
 from minilog.security.scram import ScramCredential, ScramMechanism
 from minilog.security.scram_wire import credential_from_wire, mechanism_from_wire, mechanism_to_wire, verifier_of
-from minilog.v1 import records_pb2
+from minilog.v1 import records_pb2, security_pb2
 from minilog.versions import written_later
+from minilog_broker.security.delegation_token import DelegationToken
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -52,7 +54,35 @@ def quota_record(entity: str, key: str, value: int | None) -> records_pb2.Metada
     return records_pb2.MetadataRecord(quota=records_pb2.QuotaRecord(entity=entity, key=key, value=value))
 
 
-def security_records(users: Users, rules: Iterable[AccessRule], quotas: Quotas) -> Iterator[records_pb2.MetadataRecord]:
+def token_to_wire(token: DelegationToken) -> security_pb2.DelegationToken:
+    return security_pb2.DelegationToken(
+        token_id=token.token_id,
+        owner=token.owner,
+        renewers=token.renewers,
+        issue_timestamp_ms=token.issue_timestamp_ms,
+        expiry_timestamp_ms=token.expiry_timestamp_ms,
+        max_timestamp_ms=token.max_timestamp_ms,
+    )
+
+
+def token_record(token: DelegationToken) -> records_pb2.MetadataRecord:
+    verifiers = {each: verifier_of(credential) for each, credential in token.credentials.items()}
+    record = records_pb2.DelegationTokenRecord(
+        token=token_to_wire(token),
+        scram_sha_256=verifiers.get(ScramMechanism.SCRAM_SHA_256),
+        scram_sha_512=verifiers.get(ScramMechanism.SCRAM_SHA_512),
+    )
+    return records_pb2.MetadataRecord(delegation_token=record)
+
+
+def token_removal(token_id: str) -> records_pb2.MetadataRecord:
+    token = security_pb2.DelegationToken(token_id=token_id)
+    return records_pb2.MetadataRecord(delegation_token=records_pb2.DelegationTokenRecord(token=token, removed=True))
+
+
+def security_records(
+    users: Users, rules: Iterable[AccessRule], quotas: Quotas, tokens: Mapping[str, DelegationToken]
+) -> Iterator[records_pb2.MetadataRecord]:
     """Records that say all of it, always in the same order."""
     for user, credentials in sorted(users.items()):
         for _, credential in sorted(credentials.items()):
@@ -62,6 +92,8 @@ def security_records(users: Users, rules: Iterable[AccessRule], quotas: Quotas) 
     for entity, values in sorted(quotas.items()):
         for key, value in sorted(values.items()):
             yield quota_record(entity, key, value)
+    for _, token in sorted(tokens.items()):
+        yield token_record(token)
 
 
 # -- what is replayed. A choice that is not known raises UnsupportedVersion: a later version wrote it.
@@ -101,6 +133,27 @@ def apply_quota(quotas: dict[str, Mapping[str, int]], record: records_pb2.QuotaR
     else:
         values.pop(record.key, None)
     _replace(quotas, record.entity, values)
+
+
+def apply_token(tokens: dict[str, DelegationToken], record: records_pb2.DelegationTokenRecord) -> None:
+    told = record.token
+    if record.removed:
+        tokens.pop(told.token_id, None)
+        return
+    credentials = {}
+    if record.HasField("scram_sha_256"):
+        credentials[ScramMechanism.SCRAM_SHA_256] = record.scram_sha_256
+    if record.HasField("scram_sha_512"):
+        credentials[ScramMechanism.SCRAM_SHA_512] = record.scram_sha_512
+    tokens[told.token_id] = DelegationToken(
+        token_id=told.token_id,
+        owner=told.owner,
+        renewers=tuple(told.renewers),
+        issue_timestamp_ms=told.issue_timestamp_ms,
+        expiry_timestamp_ms=told.expiry_timestamp_ms,
+        max_timestamp_ms=told.max_timestamp_ms,
+        credentials={each: credential_from_wire(each, verifier) for each, verifier in credentials.items()},
+    )
 
 
 def _replace(of: dict[str, Mapping[_Key, _Value]], name: str, values: Mapping[_Key, _Value]) -> None:

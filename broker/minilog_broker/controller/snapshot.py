@@ -65,7 +65,7 @@ def image_records(image: MetadataImage) -> Iterator[records_pb2.MetadataRecord]:
     if image.next_producer_id:
         block = records_pb2.ProducerIdBlockRecord(broker_id=-1, next_producer_id=image.next_producer_id)
         yield records_pb2.MetadataRecord(producer_id_block=block)
-    yield from security_records(image.users, image.access_rules, image.quotas)
+    yield from security_records(image.users, image.access_rules, image.quotas, image.tokens)
 
 
 def _broker_records(broker: BrokerRegistration) -> Iterator[records_pb2.MetadataRecord]:

@@ -23,6 +23,7 @@ from minilog.security.scram import DEFAULT_ITERATIONS, SALT_BYTES, ScramCredenti
 from minilog.security.scram_messages import (
     MAX_NONCE_CHARACTERS,
     MIN_NONCE_CHARACTERS,
+    TOKEN_EXTENSION,
     ScramError,
     attributes_of,
     check_nonce,
@@ -43,10 +44,12 @@ FindCredential = Callable[[ScramMechanism, str], ScramCredential | None]
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The client knows the password of `name`; `answer` goes to it, and proves that this side knows the verifier."""
+    """The client knows the password of `name`; `answer` goes to it, and proves that this side knows the verifier.
+    `is_token`: the name is the id of a delegation token, and the password its secret."""
 
     name: str
     answer: bytes
+    is_token: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +87,31 @@ class _Challenge:
     nonce: str
     credential: ScramCredential
     is_known: bool
+    is_token: bool
 
 
 class ScramServer:
     """The server's side of one exchange: `first(...)`, then `final(...)`, each once.
 
-    `nonce` is random, drawn for this exchange alone. Both methods raise ScramError where a message is malformed or out
+    `nonce` is random, drawn for this exchange alone. `find_token` finds what a delegation token has, by its id: asked
+    where the client says that it shows one. Both methods raise ScramError where a message is malformed or out
     of order; the exchange has ended then, and so has the client's right to another try in it.
     """
 
     def __init__(
-        self, mechanism: ScramMechanism, find_credential: FindCredential, nonce: str, unknown_user_secret: bytes
+        self,
+        mechanism: ScramMechanism,
+        find_credential: FindCredential,
+        nonce: str,
+        unknown_user_secret: bytes,
+        find_token: FindCredential = lambda mechanism, token_id: None,
     ) -> None:
         check_own_nonce(nonce)
         if len(unknown_user_secret) < _MIN_SECRET_BYTES:
             raise ValueError(f"the secret for unknown users has at least {_MIN_SECRET_BYTES} random bytes")
         self.mechanism = mechanism
         self._find_credential = find_credential
+        self._find_token = find_token
         self._nonce = nonce
         self._unknown_user_secret = unknown_user_secret
         self._challenge: _Challenge | None = None
@@ -131,7 +142,9 @@ class ScramServer:
 
     def _challenged(self, message: bytes) -> _Challenge:
         gs2_header, authorized, first_bare = _parts_of_first(text_of(message, _CLIENT))
-        values = attributes_of(first_bare, "nr", _CLIENT)
+        own_attributes = first_bare.removesuffix(TOKEN_EXTENSION)
+        is_token = own_attributes != first_bare
+        values = attributes_of(own_attributes, "nr", _CLIENT)
         check_nonce(values["r"], MAX_NONCE_CHARACTERS, _CLIENT)
         if len(values["r"]) < MIN_NONCE_CHARACTERS:
             raise ScramError(f"the client's nonce has fewer than {MIN_NONCE_CHARACTERS} characters")
@@ -139,13 +152,13 @@ class ScramServer:
         if authorized and unescaped_name(authorized, _CLIENT) != sent:
             raise ScramError("the client wants to act as somebody else: there is no authorization identity here")
         name = _prepared(sent)
-        found = self._find_credential(self.mechanism, name)
+        found = (self._find_token if is_token else self._find_credential)(self.mechanism, name)
         fake = self._unknown_user(name)  # always, so that it takes as long
         is_known = found is not None and found.mechanism is self.mechanism
         credential = found if found is not None and is_known else fake
         nonce = values["r"] + self._nonce
         server_first = f"r={nonce},s={encoded(credential.salt)},i={credential.iterations}"
-        return _Challenge(name, gs2_header, first_bare, server_first, nonce, credential, is_known)
+        return _Challenge(name, gs2_header, first_bare, server_first, nonce, credential, is_known, is_token)
 
     def _unknown_user(self, name: str) -> ScramCredential:
         """What a user of this name would have, were there one: no password leads to it."""
@@ -179,7 +192,7 @@ class ScramServer:
             return Refused("the nonce belongs to another exchange", b"e=other-error")
         if not (proof_is_right & challenge.is_known):
             return Refused(_WRONG, b"e=invalid-proof")
-        return Accepted(challenge.name, f"v={encoded(signature)}".encode())
+        return Accepted(challenge.name, f"v={encoded(signature)}".encode(), challenge.is_token)
 
 
 def _parts_of_first(text: str) -> tuple[str, str, str]:

@@ -272,7 +272,9 @@ class Broker:
         self._links = LeaderLinks(replicas, self._client, self._address_of, self._channels)
         self._registrations = PartitionRegistrations(replicas, self._calls.register_partitions, self._spawn)
         self._access = BrokerAccess(options, self._quorum.image, self._runtime.wall_us, lambda: self._registered)
-        self._controller = ControllerShell(self._quorum, options, self._turns, self._runtime.chance(), self._observer)
+        self._controller = ControllerShell(
+            self._quorum, options, self._turns, self._runtime.chance(), self._runtime.wall_us, self._observer
+        )
         self._to_replicas = ImageToReplicas(
             self._quorum.image,
             replicas,

@@ -40,6 +40,7 @@ from minilog_broker.server.client_listeners import (
 ENVIRONMENT_PREFIX = "MINILOG_"
 _DAY_MS = 24 * 60 * 60 * 1000
 _MOST_TIMEOUT_MS = 2**31 - 1
+_MOST_TOKEN_MS = 10 * 365 * _DAY_MS  # what lives longer is no token
 _MIB = 1024 * 1024
 
 
@@ -212,6 +213,10 @@ class BrokerConfig:
     """The keys of who issues tokens, a JWK set; empty: no token is taken."""
     sasl_oauthbearer_expected_issuer: str = _setting(_text(), "")
     sasl_oauthbearer_expected_audience: str = _setting(_text(), "")
+    delegation_token_max_lifetime_ms: int = _setting(_integer(1, _MOST_TOKEN_MS), 7 * _DAY_MS)
+    delegation_token_expiry_time_ms: int = _setting(_integer(1, _MOST_TOKEN_MS), _DAY_MS)
+    """How long a delegation token is good before it is renewed; of these three the controller's values count."""
+    delegation_token_expiry_check_interval_ms: int = _setting(_integer(1, _MOST_TOKEN_MS), 3_600_000)
     connections_max_reauth_ms: int = _setting(_integer(1_000, _MOST_TIMEOUT_MS), 3_600_000)
     """How long a session that began with a password is taken."""
     listener_overrides: Overrides = dataclasses.field(default_factory=dict)

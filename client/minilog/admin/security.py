@@ -1,12 +1,14 @@
-"""Users, access rules and quotas: what Admin asks for, and what it makes of the answers. Pure."""
+"""Users, access rules, quotas and delegation tokens: what Admin asks for, and what it makes of the answers. Pure."""
 
 from __future__ import annotations
 
+import base64
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from minilog.errors import InvalidArgument, UnacceptableCredential
+from minilog.security.protocols import SCRAM_SHA_512
 from minilog.security.quota_keys import NO_QUOTA
 from minilog.security.scram import DEFAULT_ITERATIONS, ScramCredential, ScramMechanism
 from minilog.security.scram_messages import ScramError
@@ -72,6 +74,36 @@ class QuotaAlteration:
     value: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class TokenInformation:
+    """What is told of a delegation token. `owner` and `renewers` are principals, `User:alice`; times are milliseconds
+    since 1970. Above `max_timestamp_ms` it is not renewed."""
+
+    token_id: str
+    owner: str
+    renewers: tuple[str, ...]
+    issue_timestamp_ms: int
+    expiry_timestamp_ms: int
+    max_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationToken:
+    """A token with its secret, in base64: told once, when it is created."""
+
+    information: TokenInformation
+    hmac: Secret
+
+    def client_settings(self) -> dict[str, str | Secret]:
+        """How a client logs in with it: to be put beside bootstrap.servers, security.protocol=SASL_SSL and the like."""
+        return {
+            "sasl.mechanism": SCRAM_SHA_512,
+            "sasl.username": self.information.token_id,
+            "sasl.password": self.hmac,
+            "sasl.tokenauth": "true",
+        }
+
+
 def upsertion_message(wanted: UserUpsertion, salt: bytes) -> security_pb2.UserAlteration:
     """The slow step: some 0.6 us an iteration. Raises UnacceptableCredential."""
     try:
@@ -109,3 +141,27 @@ def quota_message(wanted: QuotaAlteration) -> security_pb2.QuotaAlteration:
 
 def told_quotas(told: Iterable[security_pb2.Quota]) -> list[Quota]:
     return [Quota(each.entity, each.key, each.value) for each in told]
+
+
+def told_token(told: security_pb2.DelegationToken) -> TokenInformation:
+    return TokenInformation(
+        told.token_id,
+        told.owner,
+        tuple(told.renewers),
+        told.issue_timestamp_ms,
+        told.expiry_timestamp_ms,
+        told.max_timestamp_ms,
+    )
+
+
+def created_token(answer: security_pb2.CreateDelegationTokenResponse) -> DelegationToken:
+    return DelegationToken(told_token(answer.token), Secret(base64.b64encode(answer.hmac).decode("ascii")))
+
+
+def checked_period_ms(period_ms: int | None, what: str) -> int | None:
+    """Raises InvalidArgument for what is no whole number of milliseconds."""
+    if period_ms is not None and (isinstance(period_ms, bool) or not isinstance(period_ms, int)):
+        raise InvalidArgument(f"{what} cannot be {period_ms!r}: give milliseconds, a whole number, or None")
+    if period_ms is not None and not -(2**63) <= period_ms < 2**63:
+        raise InvalidArgument(f"{what} cannot be {period_ms}: give fewer milliseconds")
+    return period_ms

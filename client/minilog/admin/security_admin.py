@@ -8,24 +8,32 @@ from collections.abc import Awaitable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from minilog.admin.security import (
+    DelegationToken,
     Quota,
     QuotaAlteration,
+    TokenInformation,
     UserAlteration,
     UserDeletion,
     UserDescription,
     UserUpsertion,
+    checked_period_ms,
+    created_token,
     deletion_message,
     described_user,
     quota_message,
     told_quotas,
+    told_token,
     upsertion_message,
 )
+from minilog.config import Address
 from minilog.errors import InvalidArgument
 from minilog.limits import MAX_ACCESS_FILTERS, MAX_SECURITY_CHANGES, parts_of
+from minilog.net.metadata_cache import metadata_request
 from minilog.net.network_client import NetworkClient
+from minilog.net.runtime import now_s
 from minilog.security.access_rules import AccessRule, AccessRuleFilter, filter_to_wire, rule_from_wire, rule_to_wire
 from minilog.security.scram import SALT_BYTES
-from minilog.v1 import security_pb2, security_pb2_grpc
+from minilog.v1 import metadata_pb2, metadata_pb2_grpc, security_pb2, security_pb2_grpc
 
 _Answer = TypeVar(
     "_Answer",
@@ -36,7 +44,15 @@ _Answer = TypeVar(
     security_pb2.DescribeAccessRulesResponse,
     security_pb2.AlterQuotasResponse,
     security_pb2.DescribeQuotasResponse,
+    security_pb2.CreateDelegationTokenResponse,
+    security_pb2.RenewDelegationTokenResponse,
+    security_pb2.ExpireDelegationTokenResponse,
+    security_pb2.DescribeDelegationTokensResponse,
 )
+
+
+_REPLAYED_WITHIN_S = 1.0
+_PAUSE_S = 0.02
 
 
 class Decide(Protocol):
@@ -118,6 +134,67 @@ class SecurityAdmin:
         response = await self._ask("describe quotas", security_pb2.DescribeQuotasResponse, request, changes=False)
         return told_quotas(response.quotas)
 
+    async def create_delegation_token(
+        self, renewers: Iterable[str] = (), max_lifetime_ms: int | None = None
+    ) -> DelegationToken:
+        request = security_pb2.CreateDelegationTokenRequest(
+            client=self._cluster.identity,
+            timeout_ms=self._timeout_ms,
+            renewers=renewers,
+            max_lifetime_ms=checked_period_ms(max_lifetime_ms, "max_lifetime_ms"),
+        )
+        kind = security_pb2.CreateDelegationTokenResponse
+        answer = await self._ask("create a delegation token", kind, request)
+        await self._known_to_all(answer.metadata_offset)
+        return created_token(answer)
+
+    async def _known_to_all(self, metadata_offset: int) -> None:
+        """Wait until the brokers that run have replayed so much: who shows a new token would be refused by one that has
+        not. One that does not say so within a second is waited for no longer."""
+        request = metadata_request(self._cluster.identity, ())
+        brokers = [(each.host, each.port) for each in self._cluster.cache.brokers.values()]
+
+        async def ask(address: Address) -> None:
+            until_s = now_s() + _REPLAYED_WITHIN_S
+            while (left_s := until_s - now_s()) > 0:
+                answer = await self._cluster.call(address, lambda channel: _metadata(channel, request, left_s))
+                if answer is not None and answer.metadata_offset >= metadata_offset:
+                    return
+                await asyncio.sleep(_PAUSE_S)
+
+        await asyncio.gather(*map(ask, brokers))
+
+    async def renew_delegation_token(self, token_id: str, renew_period_ms: int | None = None) -> int:
+        request = security_pb2.RenewDelegationTokenRequest(
+            client=self._cluster.identity,
+            timeout_ms=self._timeout_ms,
+            token_id=token_id,
+            renew_period_ms=checked_period_ms(renew_period_ms, "renew_period_ms"),
+        )
+        kind = security_pb2.RenewDelegationTokenResponse
+        return (await self._ask("renew a delegation token", kind, request)).expiry_timestamp_ms
+
+    async def expire_delegation_token(self, token_id: str, expiry_period_ms: int | None = None) -> int:
+        request = security_pb2.ExpireDelegationTokenRequest(
+            client=self._cluster.identity,
+            timeout_ms=self._timeout_ms,
+            token_id=token_id,
+            expiry_period_ms=checked_period_ms(expiry_period_ms, "expiry_period_ms"),
+        )
+        kind = security_pb2.ExpireDelegationTokenResponse
+        return (await self._ask("expire a delegation token", kind, request)).expiry_timestamp_ms
+
+    async def describe_delegation_tokens(self, owners: Iterable[str] | None = None) -> list[TokenInformation]:
+        found: list[TokenInformation] = []
+        for part in [[]] if owners is None else parts_of(sorted(set(owners)), MAX_SECURITY_CHANGES):
+            request = security_pb2.DescribeDelegationTokensRequest(
+                client=self._cluster.identity, timeout_ms=self._timeout_ms, owners=part
+            )
+            kind = security_pb2.DescribeDelegationTokensResponse
+            response = await self._ask("describe delegation tokens", kind, request, changes=False)
+            found += map(told_token, response.tokens)
+        return found
+
     async def _ask(self, what: str, kind: type[_Answer], request: Any, *, changes: bool = True) -> _Answer:
         method = kind.__name__.removesuffix("Response")
 
@@ -127,6 +204,15 @@ class SecurityAdmin:
         answer = await self._decide(what, make, changes=changes)
         assert isinstance(answer, kind)
         return answer
+
+
+def _metadata(
+    channel: Any, request: metadata_pb2.GetMetadataRequest, seconds: float
+) -> Awaitable[metadata_pb2.GetMetadataResponse]:
+    call: Awaitable[metadata_pb2.GetMetadataResponse] = metadata_pb2_grpc.MetadataServiceStub(channel).GetMetadata(
+        request, timeout=seconds
+    )
+    return call
 
 
 async def _user_message(wanted: UserAlteration) -> security_pb2.UserAlteration:

@@ -27,7 +27,14 @@ from minilog.admin.messages import (
     topic_alteration,
     topic_partitions,
 )
-from minilog.admin.security import Quota, QuotaAlteration, UserAlteration, UserDescription
+from minilog.admin.security import (
+    DelegationToken,
+    Quota,
+    QuotaAlteration,
+    TokenInformation,
+    UserAlteration,
+    UserDescription,
+)
 from minilog.admin.security_admin import SecurityAdmin
 from minilog.config import parse_config
 from minilog.errors import (
@@ -364,6 +371,20 @@ class Admin:
 
     async def describe_quotas(self, entity: str | None = None) -> list[Quota]:
         return await self._security.describe_quotas(entity)
+
+    async def create_delegation_token(
+        self, renewers: Iterable[str] = (), max_lifetime_ms: int | None = None
+    ) -> DelegationToken:
+        return await self._security.create_delegation_token(renewers, max_lifetime_ms)
+
+    async def renew_delegation_token(self, token_id: str, renew_period_ms: int | None = None) -> int:
+        return await self._security.renew_delegation_token(token_id, renew_period_ms)
+
+    async def expire_delegation_token(self, token_id: str, expiry_period_ms: int | None = None) -> int:
+        return await self._security.expire_delegation_token(token_id, expiry_period_ms)
+
+    async def describe_delegation_tokens(self, owners: Iterable[str] | None = None) -> list[TokenInformation]:
+        return await self._security.describe_delegation_tokens(owners)
 
     async def _change(self, what: str, make: Callable[[Any, float], Awaitable[_Response]]) -> dict[str, str]:
         """Ask the controller until one answers for all topics. Raises the first topic's error."""

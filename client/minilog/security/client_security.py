@@ -22,7 +22,7 @@ from minilog.net.runtime import Runtime
 from minilog.security.channel_security import ChannelSecurity, PemFiles
 from minilog.security.mechanisms import Mechanism, OAuthBearer, Scram
 from minilog.security.protocols import OAUTHBEARER, SecurityProtocol
-from minilog.security.scram import salted_password
+from minilog.security.scram import LoginKind, salted_password
 from minilog.security.secret import Secret
 from minilog.security.session_channel import SessionChannel
 from minilog.security.sessions import Sessions
@@ -81,7 +81,9 @@ class ClientSecurity:
         config = self._config
         if config.sasl_mechanism != OAUTHBEARER:
             nonce = self._runtime.unique_bytes(24).hex()
-            return Scram(config.sasl_mechanism, config.sasl_username, config.sasl_password, nonce, self._salted)
+            kind = LoginKind.DELEGATION_TOKEN if config.sasl_tokenauth else LoginKind.PASSWORD
+            name, password = config.sasl_username, config.sasl_password
+            return Scram(config.sasl_mechanism, name, password, nonce, self._salted, kind)
         file = config.sasl_oauthbearer_token_file
         try:
             return OAuthBearer(Secret(pathlib.Path(file).read_text().strip()))

@@ -6,7 +6,7 @@ import asyncio
 from typing import Protocol
 
 from minilog.errors import AuthenticationFailed
-from minilog.security.scram import SaltPassword, ScramClient, ScramMechanism
+from minilog.security.scram import LoginKind, SaltPassword, ScramClient, ScramMechanism
 from minilog.security.scram_messages import ScramError
 from minilog.security.secret import Secret
 
@@ -25,16 +25,20 @@ class Mechanism(Protocol):
 class Scram:
     """SCRAM-SHA-256 or -512. The slow step is done on another thread."""
 
-    def __init__(self, name: str, username: str, password: Secret, nonce: str, salt_password: SaltPassword) -> None:
-        self._client = self._made(name, username, password, nonce, salt_password)
-        self._answered = False
-
-    @staticmethod
-    def _made(name: str, username: str, password: Secret, nonce: str, salt_password: SaltPassword) -> ScramClient:
+    def __init__(
+        self,
+        name: str,
+        username: str,
+        password: Secret,
+        nonce: str,
+        salt_password: SaltPassword,
+        kind: LoginKind = LoginKind.PASSWORD,
+    ) -> None:
         try:
-            return ScramClient(ScramMechanism(name), username, password, nonce, salt_password)
+            self._client = ScramClient(ScramMechanism(name), username, password, nonce, salt_password, kind)
         except ScramError as error:
             raise AuthenticationFailed(str(error)) from None
+        self._answered = False
 
     def first(self) -> bytes:
         return self._client.first_message()

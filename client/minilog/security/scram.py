@@ -29,6 +29,7 @@ from minilog.security.saslprep import UnpreparedText, saslprep
 from minilog.security.scram_messages import (
     MAX_NAME_CHARACTERS,
     MAX_NONCE_CHARACTERS,
+    TOKEN_EXTENSION,
     ScramError,
     ScramRefused,
     attributes_of,
@@ -139,6 +140,13 @@ def xor(one: bytes, other: bytes) -> bytes:
 SaltPassword = Callable[[ScramMechanism, Secret, bytes, int], bytes]
 
 
+class LoginKind(enum.Enum):
+    """What name and password are."""
+
+    PASSWORD = enum.auto()
+    DELEGATION_TOKEN = enum.auto()  # the token's id, and its hmac in base64
+
+
 class ClientState(enum.Enum):
     """Where the client's side stands; what leads from one to the next is in WAYS."""
 
@@ -162,7 +170,8 @@ class ScramClient:
     """The client's side of one exchange: `first_message()`, `answer(...)`, `check(...)`, each once, in this order.
 
     `nonce` is random, drawn for this exchange alone. `salt_password` is asked for the salted password: a caller may
-    give one that remembers. Each method raises ScramError; nothing but `check` returning says that all is well.
+    give one that remembers. `kind`: what name and password are. Each method raises ScramError; nothing but `check`
+    returning says that all is well.
     """
 
     def __init__(
@@ -172,6 +181,7 @@ class ScramClient:
         password: Secret,
         nonce: str,
         salt_password: SaltPassword = salted_password,
+        kind: LoginKind = LoginKind.PASSWORD,
     ) -> None:
         check_own_nonce(nonce)
         self.mechanism = mechanism
@@ -179,7 +189,8 @@ class ScramClient:
         self._password = password
         self._nonce = nonce
         self._salt_password = salt_password
-        self._first_bare = f"n={escaped_name(self.username)},r={nonce}"
+        extension = TOKEN_EXTENSION if kind is LoginKind.DELEGATION_TOKEN else ""
+        self._first_bare = f"n={escaped_name(self.username)},r={nonce}{extension}"
         self._server_signature = b""
         self._state = ClientState.NEW
 

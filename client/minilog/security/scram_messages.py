@@ -17,6 +17,10 @@ MAX_NAME_CHARACTERS = 255
 MIN_NONCE_CHARACTERS = 16
 MAX_NONCE_CHARACTERS = 256  # of one side
 
+# What a client adds to its first message that shows a delegation token: Kafka's extension (KIP-48). Its name is longer
+# than RFC 5802 lets one be, so it is no attribute here.
+TOKEN_EXTENSION = ",tokenauth=true"
+
 _ATTRIBUTE = re.compile(r"([A-Za-z])=([^\0,]+)", re.DOTALL)
 _NONCE = re.compile(r"[\x21-\x2b\x2d-\x7e]+")  # printable ASCII without the comma
 _ESCAPED_NAME = re.compile(r"(?:[^\0=,]|=2C|=3D)+", re.DOTALL)

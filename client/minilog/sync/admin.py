@@ -7,7 +7,14 @@ from types import TracebackType
 from typing import Self
 
 from minilog.admin.health import ClusterHealth
-from minilog.admin.security import Quota, QuotaAlteration, UserAlteration, UserDescription
+from minilog.admin.security import (
+    DelegationToken,
+    Quota,
+    QuotaAlteration,
+    TokenInformation,
+    UserAlteration,
+    UserDescription,
+)
 from minilog.aio.admin import Admin as AsyncAdmin
 from minilog.errors import MinilogError
 from minilog.security.access_rules import AccessRule, AccessRuleFilter
@@ -240,3 +247,31 @@ class Admin:
     def describe_quotas(self, entity: str | None = None) -> list[Quota]:
         """The quotas of `User:alice`, of `default`, or of all (None), by entity and key."""
         return self._loop.run(self._admin.describe_quotas(entity))
+
+    def create_delegation_token(
+        self, renewers: Iterable[str] = (), max_lifetime_ms: int | None = None
+    ) -> DelegationToken:
+        """A token of this client's user, with its secret, which is told this once. `renewers`: who else may renew and
+        expire it (`User:bob`). `max_lifetime_ms`: above that it is not renewed; None: as long as the brokers allow. It
+        is good for delegation.token.expiry.time.ms at first. Raises DelegationTokenRequestNotAllowed where this client
+        is not known by a password or an issuer's token, InvalidPrincipal, InvalidArgument, LevelNotReached. Where an
+        attempt's answer was lost there may be another token, whose secret nobody has."""
+        return self._loop.run(self._admin.create_delegation_token(list(renewers), max_lifetime_ms))
+
+    def renew_delegation_token(self, token_id: str, renew_period_ms: int | None = None) -> int:
+        """The token ends so many milliseconds from now (None: as the brokers say), at most at its max_timestamp_ms;
+        when that is, in milliseconds since 1970. Raises DelegationTokenNotFound, DelegationTokenExpired,
+        DelegationTokenOwnerMismatch, DelegationTokenRequestNotAllowed."""
+        return self._loop.run(self._admin.renew_delegation_token(token_id, renew_period_ms))
+
+    def expire_delegation_token(self, token_id: str, expiry_period_ms: int | None = None) -> int:
+        """The token ends so many milliseconds from now, or (None, or a negative number) at once: then it is removed,
+        and the sessions that began with it end. When that is, in milliseconds since 1970. Raises as
+        renew_delegation_token; who may alter the cluster may expire the tokens of others."""
+        return self._loop.run(self._admin.expire_delegation_token(token_id, expiry_period_ms))
+
+    def describe_delegation_tokens(self, owners: Iterable[str] | None = None) -> list[TokenInformation]:
+        """Tokens that live, without their secrets, of these owners (`User:alice`; None: of all): those that this
+        client's user owns or may renew, and all where it may describe the cluster. Raises
+        DelegationTokenRequestNotAllowed."""
+        return self._loop.run(self._admin.describe_delegation_tokens(None if owners is None else list(owners)))

@@ -43,6 +43,7 @@ class MetadataRecord(_message.Message):
     USER_SCRAM_CREDENTIAL_FIELD_NUMBER: _builtins.int
     ACCESS_RULE_FIELD_NUMBER: _builtins.int
     QUOTA_FIELD_NUMBER: _builtins.int
+    DELEGATION_TOKEN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cluster(self) -> Global___ClusterRecord: ...
     @_builtins.property
@@ -71,6 +72,8 @@ class MetadataRecord(_message.Message):
     def access_rule(self) -> Global___AccessRuleRecord: ...
     @_builtins.property
     def quota(self) -> Global___QuotaRecord: ...
+    @_builtins.property
+    def delegation_token(self) -> Global___DelegationTokenRecord: ...
     def __init__(
         self,
         *,
@@ -88,12 +91,13 @@ class MetadataRecord(_message.Message):
         user_scram_credential: Global___UserScramCredentialRecord | None = ...,
         access_rule: Global___AccessRuleRecord | None = ...,
         quota: Global___QuotaRecord | None = ...,
+        delegation_token: Global___DelegationTokenRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "delegation_token", b"delegation_token", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "delegation_token", b"delegation_token", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["cluster", "broker_registration", "broker_state", "topic", "partition", "topic_config", "topic_deletion", "producer_id_block", "voter_replaced", "cluster_level", "topic_schema", "user_scram_credential", "access_rule", "quota"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["cluster", "broker_registration", "broker_state", "topic", "partition", "topic_config", "topic_deletion", "producer_id_block", "voter_replaced", "cluster_level", "topic_schema", "user_scram_credential", "access_rule", "quota", "delegation_token"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 
@@ -639,6 +643,41 @@ class QuotaRecord(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
 
 Global___QuotaRecord: _TypeAlias = QuotaRecord  # noqa: Y015
+
+@_typing.final
+class DelegationTokenRecord(_message.Message):
+    """A token, anew with each change. Its secret is not here, only what it is verified by. From level 3 on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    SCRAM_SHA_256_FIELD_NUMBER: _builtins.int
+    SCRAM_SHA_512_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    removed: _builtins.bool
+    @_builtins.property
+    def token(self) -> _security_pb2.DelegationToken:
+        """Where it is removed: its token_id alone."""
+
+    @_builtins.property
+    def scram_sha_256(self) -> _security_pb2.ScramVerifier: ...
+    @_builtins.property
+    def scram_sha_512(self) -> _security_pb2.ScramVerifier: ...
+    def __init__(
+        self,
+        *,
+        token: _security_pb2.DelegationToken | None = ...,
+        scram_sha_256: _security_pb2.ScramVerifier | None = ...,
+        scram_sha_512: _security_pb2.ScramVerifier | None = ...,
+        removed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scram_sha_256", b"scram_sha_256", "scram_sha_512", b"scram_sha_512", "token", b"token"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["removed", b"removed", "scram_sha_256", b"scram_sha_256", "scram_sha_512", b"scram_sha_512", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DelegationTokenRecord: _TypeAlias = DelegationTokenRecord  # noqa: Y015
 
 @_typing.final
 class ControlRecord(_message.Message):

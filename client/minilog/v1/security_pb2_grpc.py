@@ -69,6 +69,26 @@ class SecurityServiceStub:
                 request_serializer=minilog_dot_v1_dot_security__pb2.DescribeQuotasRequest.SerializeToString,
                 response_deserializer=minilog_dot_v1_dot_security__pb2.DescribeQuotasResponse.FromString,
                 _registered_method=True)
+        self.CreateDelegationToken = channel.unary_unary(
+                '/minilog.v1.SecurityService/CreateDelegationToken',
+                request_serializer=minilog_dot_v1_dot_security__pb2.CreateDelegationTokenRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_security__pb2.CreateDelegationTokenResponse.FromString,
+                _registered_method=True)
+        self.RenewDelegationToken = channel.unary_unary(
+                '/minilog.v1.SecurityService/RenewDelegationToken',
+                request_serializer=minilog_dot_v1_dot_security__pb2.RenewDelegationTokenRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_security__pb2.RenewDelegationTokenResponse.FromString,
+                _registered_method=True)
+        self.ExpireDelegationToken = channel.unary_unary(
+                '/minilog.v1.SecurityService/ExpireDelegationToken',
+                request_serializer=minilog_dot_v1_dot_security__pb2.ExpireDelegationTokenRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_security__pb2.ExpireDelegationTokenResponse.FromString,
+                _registered_method=True)
+        self.DescribeDelegationTokens = channel.unary_unary(
+                '/minilog.v1.SecurityService/DescribeDelegationTokens',
+                request_serializer=minilog_dot_v1_dot_security__pb2.DescribeDelegationTokensRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_security__pb2.DescribeDelegationTokensResponse.FromString,
+                _registered_method=True)
 
 
 class SecurityServiceServicer:
@@ -117,6 +137,32 @@ class SecurityServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateDelegationToken(self, request, context):
+        """Of the caller, who is known by a session that began with a password or an issuer's token: with a certificate, with a
+        delegation token, or in the clear all four are refused (DELEGATION_TOKEN_REQUEST_NOT_ALLOWED).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewDelegationToken(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExpireDelegationToken(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeDelegationTokens(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SecurityServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -154,6 +200,26 @@ def add_SecurityServiceServicer_to_server(servicer, server):
                     servicer.DescribeQuotas,
                     request_deserializer=minilog_dot_v1_dot_security__pb2.DescribeQuotasRequest.FromString,
                     response_serializer=minilog_dot_v1_dot_security__pb2.DescribeQuotasResponse.SerializeToString,
+            ),
+            'CreateDelegationToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateDelegationToken,
+                    request_deserializer=minilog_dot_v1_dot_security__pb2.CreateDelegationTokenRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_security__pb2.CreateDelegationTokenResponse.SerializeToString,
+            ),
+            'RenewDelegationToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewDelegationToken,
+                    request_deserializer=minilog_dot_v1_dot_security__pb2.RenewDelegationTokenRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_security__pb2.RenewDelegationTokenResponse.SerializeToString,
+            ),
+            'ExpireDelegationToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExpireDelegationToken,
+                    request_deserializer=minilog_dot_v1_dot_security__pb2.ExpireDelegationTokenRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_security__pb2.ExpireDelegationTokenResponse.SerializeToString,
+            ),
+            'DescribeDelegationTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeDelegationTokens,
+                    request_deserializer=minilog_dot_v1_dot_security__pb2.DescribeDelegationTokensRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_security__pb2.DescribeDelegationTokensResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -345,6 +411,114 @@ class SecurityService:
             '/minilog.v1.SecurityService/DescribeQuotas',
             minilog_dot_v1_dot_security__pb2.DescribeQuotasRequest.SerializeToString,
             minilog_dot_v1_dot_security__pb2.DescribeQuotasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateDelegationToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.SecurityService/CreateDelegationToken',
+            minilog_dot_v1_dot_security__pb2.CreateDelegationTokenRequest.SerializeToString,
+            minilog_dot_v1_dot_security__pb2.CreateDelegationTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewDelegationToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.SecurityService/RenewDelegationToken',
+            minilog_dot_v1_dot_security__pb2.RenewDelegationTokenRequest.SerializeToString,
+            minilog_dot_v1_dot_security__pb2.RenewDelegationTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExpireDelegationToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.SecurityService/ExpireDelegationToken',
+            minilog_dot_v1_dot_security__pb2.ExpireDelegationTokenRequest.SerializeToString,
+            minilog_dot_v1_dot_security__pb2.ExpireDelegationTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeDelegationTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.SecurityService/DescribeDelegationTokens',
+            minilog_dot_v1_dot_security__pb2.DescribeDelegationTokensRequest.SerializeToString,
+            minilog_dot_v1_dot_security__pb2.DescribeDelegationTokensResponse.FromString,
             options,
             channel_credentials,
             insecure,

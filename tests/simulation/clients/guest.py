@@ -1,9 +1,9 @@
 """A user who may use one topic now and then, and who tries everything all the time; and the user of all other programs.
 
-access  what no rule allows does not come to pass: nothing of his is acknowledged, he is handed nothing, and told of no
+V22     what no rule allows does not come to pass: nothing of his is acknowledged, he is handed nothing, and told of no
         topic, unless a rule that allows it may have been there meanwhile. Each broker hears of a rule that is taken
         away with the metadata, and who hears nothing of the metadata leads nothing for long: GRACE_S
-access  when nothing befalls the cluster any more, he may what a rule allows, and may it no more when it is taken away
+V22     when nothing befalls the cluster any more, he may what a rule allows, and may it no more when it is taken away
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Guest:
 
     def _check_allowed(self, what: str) -> None:
         if not self._allowed and self._cluster.now_s > self._until_s + self._grace_s:
-            raise Violation("access", f"{what}, and no rule allows that since {self._until_s:.3f}")
+            raise Violation("V22", f"{what}, and no rule allows that since {self._until_s:.3f}")
 
     # -- what he tries
 
@@ -149,7 +149,7 @@ class Guest:
         at = next(iter(self._workload.keys))
         async with self._producer(machine) as producer:
             told = await (await producer.send(at.topic, b"guest", partition=at.partition))
-        raise Violation("access", f"the guest's record is acknowledged at {told.offset} of {at}")
+        raise Violation("V22", f"the guest's record is acknowledged at {told.offset} of {at}")
 
     async def _read(self, machine: ClientMachine) -> None:
         other = next(iter(self._workload.keys))
@@ -159,21 +159,21 @@ class Guest:
                 await consumer.assign([TopicPartition(at.topic, at.partition, 0)])
                 for record in await consumer.poll(1.0):
                     if at == other:
-                        raise Violation("access", f"the guest is handed the record at {record.offset} of {at}")
+                        raise Violation("V22", f"the guest is handed the record at {record.offset} of {at}")
                     self._check_allowed(f"the guest is handed the record at {record.offset} of {at}")
 
     async def _look(self, machine: ClientMachine) -> None:
         async with Admin(self._workload.settings_of(GUEST, request_timeout_ms=WITHIN_MS), machine) as admin:
             topics = set(await admin.list_topics())
             if topics - {TOPIC}:
-                raise Violation("access", f"the guest is told of {sorted(topics)}")
+                raise Violation("V22", f"the guest is told of {sorted(topics)}")
             if topics:
                 self._check_allowed(f"the guest is told of {sorted(topics)}")
             try:
                 await admin.create_access_rules([_allowing(GUEST, ResourceKind.TOPIC, "*")])
             except AuthorizationFailed:
                 return
-            raise Violation("access", "the guest may give himself rules")
+            raise Violation("V22", "the guest may give himself rules")
 
     # -- the end
 

@@ -54,7 +54,7 @@ class Replayed:
                 self.said[name] = value.value
         elif which == "topic_schema":
             self.said["schema", value.topic_id, value.schema.version] = value.schema
-        elif which in ("user_scram_credential", "access_rule", "quota"):
+        elif which in ("user_scram_credential", "access_rule", "quota", "delegation_token"):
             self._secure(which, value)
         elif which == "topic_deletion":
             self.said = {name: each for name, each in self.said.items() if value.topic_id not in name[1:2]}
@@ -79,6 +79,8 @@ class Replayed:
             name, said = (value.user, value.mechanism), value.verifier if value.HasField("verifier") else None
         elif which == "access_rule":
             name, said = (value.rule.SerializeToString(deterministic=True),), None if value.removed else True
+        elif which == "delegation_token":
+            name, said = (value.token.token_id,), None if value.removed else value
         else:
             name, said = (value.entity, value.key), value.value if value.HasField("value") else None
         self.said.pop((which, *name), None)

@@ -409,9 +409,14 @@ class ControllerCluster:
         until_ms = self.now_ms + by_ms
         while (due_ms := self.controller.next_tick_ms) <= until_ms:
             self.now_ms = max(due_ms, self.now_ms)
-            self.controller.tick(self.now_ms)
+            self.controller.tick(self.now_ms, self.wall_ms)
             self.commit()
         self.now_ms = until_ms
+
+    @property
+    def wall_ms(self) -> int:
+        """Since 1970, as far as tokens are concerned."""
+        return int(self.now_ms)
 
     # -- questions
 

@@ -287,7 +287,7 @@ def test_a_broker_that_is_heard_is_not_fenced(cluster: ControllerCluster) -> Non
 
 def test_what_the_controller_stood_still_itself_is_nobody_elses_silence(cluster: ControllerCluster) -> None:
     cluster.now_ms += 60_000
-    cluster.controller.tick(cluster.now_ms)
+    cluster.controller.tick(cluster.now_ms, cluster.wall_ms)
     cluster.commit()
     cluster.advance(SESSION_TIMEOUT_MS * 0.95)
     assert not any(broker.fenced for broker in cluster.image.brokers.values())
@@ -302,7 +302,7 @@ def test_a_controller_that_is_late_now_and_then_fences_who_is_silent(cluster: Co
         cluster.now_ms = cluster.controller.next_tick_ms + stall_ms
         cluster.heartbeat(1)
         cluster.heartbeat(2)
-        cluster.controller.tick(cluster.now_ms)
+        cluster.controller.tick(cluster.now_ms, cluster.wall_ms)
         cluster.commit()
     assert [broker.broker_id for broker in cluster.image.brokers.values() if broker.fenced] == [3]
     assert cluster.now_ms - began_ms < 4 * SESSION_TIMEOUT_MS, "of each period it slept three fifths"

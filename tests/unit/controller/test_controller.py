@@ -104,7 +104,7 @@ def test_who_is_not_active_says_so_and_who_is(cluster: ControllerCluster) -> Non
     assert response.controller_id == 3
     assert cluster.heartbeat(2).fenced
     assert isinstance(error_of(cluster.create("a")), NotController)
-    cluster.controller.tick(1e9)
+    cluster.controller.tick(1e9, 0)
     cluster.controller.heartbeat_stream_broken(2, cluster.epoch(2), 0.0)
     cluster.controller.broker_refused_connection(2, cluster.epoch(2), 0.0)
     assert cluster.controller.take_effects() == []

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from minilog.v1 import admin_pb2, peer_pb2, security_pb2
 from minilog_broker.controller.controller import Controller
+from minilog_broker.controller.delegation_tokens import NewToken, Requester
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.storage.snapshot_files import SnapshotId
@@ -23,6 +24,7 @@ from tests.unit.controller.cluster import CLUSTER_ID, ControllerCluster, directo
 from tests.unit.fuzz.messages import Plausible, fuzzing, messages
 
 Ask = Callable[[Controller, int, Any, float], None]  # Any: a message of the kind that it stands under
+TOKEN_ID, OWNER = "0f1e", Requester("User:alice")
 ASK: dict[type[Message], Ask] = {
     peer_pb2.RegisterRequest: lambda controller, ticket, what, now_ms: controller.register(ticket, what, now_ms),
     peer_pb2.HeartbeatRequest: lambda controller, ticket, what, now_ms: controller.heartbeat(ticket, what, now_ms),
@@ -55,6 +57,18 @@ ASK: dict[type[Message], Ask] = {
     ),
     security_pb2.AlterQuotasRequest: lambda controller, ticket, what, _: controller.alter_quotas(ticket, what),
     security_pb2.DescribeQuotasRequest: lambda controller, ticket, what, _: controller.describe_quotas(ticket, what),
+    security_pb2.CreateDelegationTokenRequest: lambda controller, ticket, what, now_ms: controller.create_token(
+        ticket, _wanted(what), int(now_ms)
+    ),
+    security_pb2.RenewDelegationTokenRequest: lambda controller, ticket, what, now_ms: controller.renew_token(
+        ticket, what, OWNER, int(now_ms)
+    ),
+    security_pb2.ExpireDelegationTokenRequest: lambda controller, ticket, what, now_ms: controller.expire_token(
+        ticket, what, OWNER, int(now_ms)
+    ),
+    security_pb2.DescribeDelegationTokensRequest: lambda controller, ticket, what, now_ms: controller.describe_tokens(
+        ticket, what, OWNER, int(now_ms)
+    ),
 }
 
 
@@ -63,7 +77,14 @@ def founded() -> ControllerCluster:
     cluster.start_all()
     cluster.controller.upgrade_level(cluster.ticket(), admin_pb2.UpgradeLevelRequest())
     cluster.created("flights", partitions=2)
+    cluster.controller.create_token(cluster.ticket(), NewToken(TOKEN_ID, OWNER.principal, ()), cluster.wall_ms)
+    cluster.commit()
     return cluster
+
+
+def _wanted(what: security_pb2.CreateDelegationTokenRequest) -> NewToken:
+    lifetime_ms = what.max_lifetime_ms if what.HasField("max_lifetime_ms") else None
+    return NewToken("another", OWNER.principal, (), tuple(what.renewers), lifetime_ms)
 
 
 def plausible(cluster: ControllerCluster) -> Plausible:
@@ -89,6 +110,9 @@ def plausible(cluster: ControllerCluster) -> Plausible:
         "stored_key": (bytes(32), bytes(64)),
         "server_key": (bytes(32), bytes(64)),
         "principal": ("User:alice", "User:*"),
+        "token_id": (TOKEN_ID,),
+        "renewers": ("User:alice", "User:*"),
+        "owners": (OWNER.principal,),
         "entity": ("User:alice", "default"),
         "num_partitions": (1, 3),
         "replication_factor": (1, 3, -1),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from minilog.config import parse_config
 from minilog.errors import InvalidConfig
-from minilog.security.jaas import parse_jaas
+from minilog.security.jaas import JaasLogin, parse_jaas
 from minilog.security.secret import Secret
 
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -26,7 +26,7 @@ ALICE = f'{MODULE} required username="alice" password="planted";'
     ],
 )
 def test_what_kafka_reads_is_read(text: str) -> None:
-    assert parse_jaas(Secret(text)) == ("alice", Secret("planted"))
+    assert parse_jaas(Secret(text)) == JaasLogin("alice", Secret("planted"), is_token=False)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_what_kafka_reads_is_read(text: str) -> None:
         ALICE.replace("required", "optional"),
         ALICE.replace("scram.Scram", "plain.Plain"),
         ALICE.replace("username", "tokenauth"),
-        ALICE.replace(";", ' tokenauth="true";'),
+        ALICE.replace(";", ' tokenauth="perhaps";'),
         ALICE.replace(";", ' password="planted";'),
         ALICE.replace(' username="alice"', ""),
         ALICE.replace("planted", 'plan"ted'),
@@ -63,7 +63,7 @@ def test_what_is_anything_else_is_refused_without_a_word_of_it(text: str) -> Non
 @given(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=40))
 def test_any_password_can_be_said(password: str) -> None:
     quoted = password.replace("\\", "\\\\").replace('"', '\\"')
-    assert parse_jaas(Secret(f'{MODULE} required username="alice" password="{quoted}";'))[1] == Secret(password)
+    assert parse_jaas(Secret(f'{MODULE} required username="alice" password="{quoted}";')).password == Secret(password)
 
 
 def test_it_says_name_and_password_of_a_client() -> None:
@@ -84,3 +84,42 @@ def test_what_is_said_twice_is_refused(name: str) -> None:
 def test_only_text_is_one() -> None:
     with pytest.raises(InvalidConfig, match=r"sasl.jaas.config is not possible: it must be text"):
         parse_config({**SECURED, "sasl.jaas.config": 5})
+
+
+TOKEN = f'{MODULE} required username="0f1e" password="planted=" tokenauth="{{}}";'
+
+
+@pytest.mark.parametrize("word", ["true", "TRUE"])
+def test_it_says_that_it_is_a_delegation_token(word: str) -> None:
+    """As Kafka writes it."""
+    assert parse_jaas(Secret(TOKEN.format(word))) == JaasLogin("0f1e", Secret("planted="), is_token=True)
+    config = parse_config({**SECURED, "sasl.jaas.config": TOKEN.format(word)})
+    assert (config.sasl_username, config.sasl_tokenauth) == ("0f1e", True)
+
+
+def test_a_password_is_no_token() -> None:
+    assert not parse_jaas(Secret(TOKEN.format("false"))).is_token
+    assert not parse_config({**SECURED, "sasl.jaas.config": ALICE}, {}).sasl_tokenauth
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TOKEN.format("yes"),
+        TOKEN.format("true").replace(";", ' tokenauth="true";'),
+        f'{MODULE} required username="0f1e" tokenauth="true";',
+        f'{MODULE} required password="planted" tokenauth="true";',
+    ],
+)
+def test_what_else_is_said_of_a_token_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        parse_jaas(Secret(text))
+    assert "planted" not in str(refused.value)
+
+
+def test_a_token_is_shown_by_scram_alone() -> None:
+    told = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.file": "f"}
+    with pytest.raises(InvalidConfig, match=r"^sasl.tokenauth is true"):
+        parse_config({"bootstrap.servers": "b:1", **told, "sasl.tokenauth": "true"}, {})
+    with pytest.raises(InvalidConfig, match=r"^sasl.tokenauth is given, and security.protocol is PLAINTEXT"):
+        parse_config({"bootstrap.servers": "b:1", "sasl.tokenauth": "true"}, {})

@@ -49,7 +49,7 @@ class TestUsersThatChange:
     def test_an_exchange_that_began_before_the_user_was_deleted_fails(self) -> None:
         image = MetadataImage()
         image.users["alice"] = {MECHANISM: credential("secret")}
-        users = ScramUsers(image, "")
+        users = ScramUsers(image, "", lambda: 0)
         exchange = users.begin(MECHANISM)
         client = ScramClient(MECHANISM, "alice", Secret("secret"), "n" * 32)
         answer = client.answer(exchange.respond(client.first_message()))
@@ -63,7 +63,7 @@ class TestUsersThatChange:
         """The image came from a snapshot; what is behind it deletes the user."""
         image = MetadataImage()
         image.users["alice"] = {MECHANISM: credential("secret")}
-        users = ScramUsers(image, "")
+        users = ScramUsers(image, "", lambda: 0)
         del image.users["alice"]
         assert users.take_changed() == {"alice"}
 
@@ -71,7 +71,7 @@ class TestUsersThatChange:
         salts = set()
         for _ in range(2):
             client = ScramClient(MECHANISM, "nobody", Secret("x"), "n" * 32)
-            told = ScramUsers(MetadataImage(), "").begin(MECHANISM).respond(client.first_message())
+            told = ScramUsers(MetadataImage(), "", lambda: 0).begin(MECHANISM).respond(client.first_message())
             salts.add(told.split(b",")[1])
         assert len(salts) == 1
 

@@ -243,7 +243,7 @@ class OneQuota:
     def __init__(self, key: str, most: int) -> None:
         self._key, self._most = key, most
         self.is_allowed, self.is_allowed_any = NO_RULES.is_allowed, NO_RULES.is_allowed_any
-        self.denied, self.charge_ms = NO_RULES.denied, NO_RULES.charge_ms
+        self.denied, self.tell, self.charge_ms = NO_RULES.denied, NO_RULES.tell, NO_RULES.charge_ms
 
     def quota(self, principal: Principal, key: str) -> int | None:
         return self._most if key == self._key else None
@@ -319,7 +319,7 @@ def test_markers_that_nobody_has_written_are_not_visible(tmp_path: pathlib.Path)
             attempt_id=b"attempt",
             run_id=b"run",
             winners=[coordinator_pb2.Winner(producer_id=part.producer_id, partitions=[last])],
-            timeout_ms=100,
+            timeout_ms=1_000,
             coordinator_epoch=part.coordinator_epoch,
         )
         ended = await decided(lambda: service.EndTransaction(end, None))

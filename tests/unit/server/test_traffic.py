@@ -38,6 +38,9 @@ class Limited:
     def denied(self, *told: object) -> None:
         """Nothing is."""
 
+    def tell(self, *told: object) -> None:
+        """There is no audit log."""
+
     def charge_ms(self, *told: object) -> float:
         return 0.0
 

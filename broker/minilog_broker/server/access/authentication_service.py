@@ -41,6 +41,10 @@ class ServerMechanism(Protocol):
     def lifetime_ms(self) -> float | None:
         """For how long that is known; None: as the broker is configured."""
 
+    @property
+    def token_id(self) -> str | None:
+        """Of the delegation token that proves it, where one does."""
+
 
 Begin = Callable[[str], ServerMechanism]
 """An exchange of a mechanism by its name. Raises AuthenticationFailed where it is none that is taken here."""
@@ -101,9 +105,10 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
             answer = authentication_pb2.AuthenticateResponse(content=mechanism.respond(request.content))
             if (principal := mechanism.principal) is not None:
                 lifetime_ms = min(self._lifetime_ms, mechanism.lifetime_ms or self._lifetime_ms)
-                answer.session = self._sessions.begin(principal, host, now_ms(), lifetime_ms)
+                answer.session = self._sessions.begin(principal, host, now_ms(), lifetime_ms, mechanism.token_id)
                 answer.lifetime_ms = int(lifetime_ms)
-                self._tell(host, principal, Decision.ALLOWED, f"{request.mechanism or 'the mechanism'} proves it")
+                proof = "the mechanism" if mechanism.token_id is None else f"the delegation token {mechanism.token_id}"
+                self._tell(host, principal, Decision.ALLOWED, f"{proof} proves it")
             await context.write(answer)
             if principal is not None:
                 return

@@ -56,6 +56,8 @@ class BearerTokens:
 class _Exchange:
     """As AuthenticationService drives it."""
 
+    token_id = None  # an issuer's token, and none of ours
+
     def __init__(self, verifier: BearerVerifier, wall_us: Callable[[], int]) -> None:
         self._verifier = verifier
         self._wall_us = wall_us

@@ -72,7 +72,7 @@ class BrokerAccess:
         self._image = image
         self._super_users = frozenset(config.super_users)
         self._listeners = options.client_listeners()
-        self._users = ScramUsers(image, config.sasl_scram_users_file, _common_secret(config))
+        self._users = ScramUsers(image, config.sasl_scram_users_file, wall_us, _common_secret(config))
         self._tokens = _tokens(config, wall_us)
         is_sasl = any(each.protocol is SecurityProtocol.SASL_SSL for each in self._listeners)
         self._sessions = Sessions(secrets.token_bytes) if is_sasl else None
@@ -126,7 +126,7 @@ class BrokerAccess:
         return self._users.begin(mechanism)
 
     def changed(self) -> None:
-        """Users or rules of the image are others."""
+        """Users, rules or delegation tokens of the image are others."""
         if not self._gates:
             return
         self._rules = Authorizer(self._image.access_rules, self._super_users)
@@ -134,6 +134,9 @@ class BrokerAccess:
         if gone := self._users.take_changed():
             for gate in self._gates.values():
                 gate.users_changed(lambda principal: principal.kind == USER and principal.name in gone)
+        if ended := self._users.take_changed_tokens():
+            for gate in self._gates.values():
+                gate.tokens_changed(ended)
 
     async def watch(self) -> None:
         """Until cancelled: streams end with their sessions, and what the audit log left out is told."""

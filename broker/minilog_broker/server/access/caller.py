@@ -6,15 +6,26 @@ may not do any more what it was allowed is ended (gate.py).
 
 from __future__ import annotations
 
+import enum
 from typing import Protocol
 
 from minilog.errors import AuthorizationFailed, MinilogError
 from minilog_broker.security.access import Operation, ResourceKind
+from minilog_broker.security.audit import Decision
 from minilog_broker.security.principal import ANONYMOUS, Principal
 
 # A stream has no more positions. What is not remembered is asked for each time, and a change of rules ends the stream.
 _MOST_REMEMBERED, _LONGEST_NAME = 10_000, 255
 Question = tuple[Operation, ResourceKind, str]
+
+
+class Proof(enum.Enum):
+    """By what a caller is known."""
+
+    NONE = enum.auto()  # a listener in the clear, or nobody is asked
+    CERTIFICATE = enum.auto()
+    SESSION = enum.auto()  # that began with a password, or an issuer's token
+    DELEGATION_TOKEN = enum.auto()  # a session, too
 
 
 class Rules(Protocol):
@@ -28,6 +39,9 @@ class Rules(Protocol):
 
     def denied(self, caller: Caller, operation: Operation, kind: ResourceKind, name: str, reason: str) -> None:
         """It was asked for, and is not allowed."""
+
+    def tell(self, caller: Caller, operation: Operation, resource: str, decision: Decision, reason: str) -> None:
+        """What a service has decided, to the audit log."""
 
     def charge_ms(self, principal: Principal, key: str, amount: float) -> float:
         """Count it against a quota; how long the next answer waits."""
@@ -43,7 +57,16 @@ class Caller:
     is_everybody = False
     """Where nobody is asked who he is, and nothing is refused."""
 
-    def __init__(self, principal: Principal, host: str, path: str, rules: Rules, listener: str = "") -> None:
+    def __init__(
+        self,
+        principal: Principal,
+        host: str,
+        path: str,
+        rules: Rules,
+        listener: str = "",
+        proof: Proof = Proof.NONE,
+    ) -> None:
+        self.proof = proof
         self.principal = principal
         self.listener = listener
         self.path = path
@@ -81,6 +104,10 @@ class Caller:
         self._rules.denied(self, operation, kind, name, str(error))
         return error
 
+    def tell(self, operation: Operation, resource: str, decision: Decision, reason: str) -> None:
+        """What a service has decided for this caller, to the audit log."""
+        self._rules.tell(self, operation, resource, decision, reason)
+
     def charge_s(self, key: str, amount: float) -> float:
         """Count so much against a quota (minilog.security.quota_keys); for how many seconds this caller waits."""
         return self._rules.charge_ms(self.principal, key, amount) / 1000.0
@@ -107,6 +134,9 @@ class _NoRules:
 
     def denied(self, *told: object) -> None:
         """Nothing is."""
+
+    def tell(self, *told: object) -> None:
+        """There is no audit log."""
 
     def charge_ms(self, *told: object) -> float:
         return 0.0

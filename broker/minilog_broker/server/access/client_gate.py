@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from minilog_broker.security.audit import AuditEvent, Decision
 from minilog_broker.security.authorizer import Authorizer
 from minilog_broker.security.principal import ANONYMOUS, EVERYBODY, USER, Principal, check_name
 from minilog_broker.security.quotas import Quotas
-from minilog_broker.server.access.caller import Caller, Rules
+from minilog_broker.server.access.caller import Caller, Proof, Rules
 from minilog_broker.server.access.gate import Audit, Context, common_name, host_of, refused_call
 from minilog_broker.server.access.sessions import Session, Sessions
 from minilog_broker.server.access.table import ROWS, SHOWN, AllOf, Asked, InService, OfPeers, OpenToAll, topic_name
@@ -79,7 +79,7 @@ class ClientGate:
             name = common_name(context)
             if name is None or Principal.of_broker_name(name) is not None or not _is_user_name(name):
                 raise AuthenticationFailed("a certificate of a user is needed (ssl.keystore.location)")
-            return Caller(Principal(USER, name), host, path, self, self._listener)
+            return Caller(Principal(USER, name), host, path, self, self._listener, Proof.CERTIFICATE)
         name_of_session = dict(context.invocation_metadata() or ()).get(SESSION_METADATA)
         if not isinstance(name_of_session, bytes):
             raise AuthenticationFailed("nobody is known yet: authenticate first (security.protocol=SASL_SSL)")
@@ -100,6 +100,12 @@ class ClientGate:
         """To the audit log."""
         self._tell(caller, operation, kind, name, Decision.DENIED, reason)
 
+    def tell(self, caller: Caller, operation: Operation, resource: str, decision: Decision, reason: str) -> None:
+        """To the audit log."""
+        self._audit(
+            AuditEvent(str(caller.principal), caller.host, caller.path, operation.value, resource, decision, reason)
+        )
+
     def quota(self, principal: Principal, key: str) -> int | None:
         """Its own, else that of all who have none."""
         for entity in (str(principal), DEFAULT_ENTITY):
@@ -114,9 +120,7 @@ class ClientGate:
     def _tell(
         self, caller: Caller, operation: Operation, kind: ResourceKind, name: str, decision: Decision, reason: str
     ) -> None:
-        resource = f"{kind.value}:{name}"
-        event = AuditEvent(str(caller.principal), caller.host, caller.path, operation.value, resource, decision, reason)
-        self._audit(event)
+        self.tell(caller, operation, f"{kind.value}:{name}", decision, reason)
 
     def check(self, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
         row = ROWS[path]
@@ -175,6 +179,14 @@ class ClientGate:
             if is_gone(each.caller.principal):
                 each.end(AuthenticationFailed(f"{each.caller.principal} is no more, or has another password"))
 
+    def tokens_changed(self, gone: Container[str]) -> None:
+        """Sessions and streams that began with these delegation tokens are ended: they are no more, or end sooner."""
+        if self._sessions is not None:
+            self._sessions.end_of_tokens(gone)
+        for each in list(self._streams):
+            if each.session is not None and each.session.token_id is not None and each.session.token_id in gone:
+                each.end(AuthenticationFailed("the delegation token was expired: authenticate again"))
+
     def end_streams_of_ended_sessions(self) -> None:
         """To be called now and then."""
         time_ms = now_ms()
@@ -187,7 +199,8 @@ class SessionCaller(Caller):
     """One that is known by a session."""
 
     def __init__(self, session: Session, path: str, rules: Rules, listener: str) -> None:
-        super().__init__(session.principal, session.host, path, rules, listener)
+        proof = Proof.SESSION if session.token_id is None else Proof.DELEGATION_TOKEN
+        super().__init__(session.principal, session.host, path, rules, listener, proof)
         self.session = session
 
 

@@ -1,4 +1,6 @@
-"""SCRAM on a broker: users of the metadata, and those of a file that are known without it (the first administrators).
+"""SCRAM on a broker: users of the metadata, those of a file that are known without it (the first administrators), and
+delegation tokens, whose id is the name and whose secret the password (tokenauth=true in the first message, as Kafka
+has it): a token is no user, and a user no token, whatever they are called.
 
 The file has one JSON object a line: name, mechanism, iterations, and salt, stored_key, server_key in base64
 (`minilog user verifier` makes one). It counts before the metadata: whoever may write it owns the broker anyway.
@@ -12,12 +14,13 @@ import json
 import pathlib
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from minilog.errors import AuthenticationFailed, InvalidConfig
 from minilog.security.scram import ScramCredential, ScramMechanism
 from minilog.security.scram_messages import ScramError
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.security.delegation_token import DelegationToken
 from minilog_broker.security.principal import USER, Principal
 from minilog_broker.security.scram_server import Accepted, FindCredential, ScramServer
 from minilog_broker.server.access.authentication_service import ServerMechanism
@@ -29,22 +32,48 @@ class ScramUsers:
     """Whom this broker believes a password. `common_secret`: what all brokers have and no client. Raises InvalidConfig
     where the file is not right."""
 
-    def __init__(self, image: MetadataImage, file: str, common_secret: bytes = b"") -> None:
+    def __init__(self, image: MetadataImage, file: str, wall_us: Callable[[], int], common_secret: bytes = b"") -> None:
         self._image = image
+        self._wall_us = wall_us
         content = _read(file) if file else b""
         self._of_file: Credentials = dict(_parsed(content, file))
         # The same on all brokers, and after a restart: else two of them tell two salts of an unknown user.
         self._unknown_user_secret = hashlib.sha256(b"users that are not known" + common_secret + content).digest()
         self._known = dict(image.users)
+        self._known_tokens = dict(image.tokens)
 
     def begin(self, mechanism: str) -> ServerMechanism:
         """An exchange. Raises AuthenticationFailed."""
         if mechanism not in tuple(ScramMechanism):
             raise AuthenticationFailed(f"the mechanism {mechanism[:40]!a} is not taken here")
-        return _Exchange(ScramMechanism(mechanism), self._find, self._unknown_user_secret)
+        return _Exchange(ScramMechanism(mechanism), self, self._unknown_user_secret)
 
-    def _find(self, mechanism: ScramMechanism, name: str) -> ScramCredential | None:
+    def find(self, mechanism: ScramMechanism, name: str) -> ScramCredential | None:
+        """Of a user."""
         return self._of_file.get((name, mechanism)) or self._image.users.get(name, {}).get(mechanism)
+
+    def find_token(self, mechanism: ScramMechanism, token_id: str) -> ScramCredential | None:
+        """Of a delegation token that is not expired."""
+        token = self._image.tokens.get(token_id)
+        return None if token is None or token.is_expired(self._wall_ms()) else token.credentials.get(mechanism)
+
+    def token(self, token_id: str) -> tuple[DelegationToken, float]:
+        """One that was found, and how many milliseconds it is good for. Raises KeyError."""
+        token = self._image.tokens[token_id]
+        return token, token.expiry_timestamp_ms - self._wall_ms()
+
+    def _wall_ms(self) -> float:
+        return self._wall_us() / 1000
+
+    def take_changed_tokens(self) -> frozenset[str]:
+        """Tokens that are no more since the last call, or that end sooner."""
+        former, now = self._known_tokens, dict(self._image.tokens)
+        self._known_tokens = now
+        return frozenset(
+            token_id
+            for token_id, each in former.items()
+            if token_id not in now or now[token_id].expiry_timestamp_ms < each.expiry_timestamp_ms
+        )
 
     def take_changed(self) -> frozenset[str]:
         """Users whose credentials are others than at the last call, or are no more."""
@@ -55,19 +84,25 @@ class ScramUsers:
 class _Exchange:
     """One exchange of SCRAM as AuthenticationService drives it."""
 
-    lifetime_ms = None
-
-    def __init__(self, mechanism: ScramMechanism, find: FindCredential, unknown_user_secret: bytes) -> None:
+    def __init__(self, mechanism: ScramMechanism, users: ScramUsers, unknown_user_secret: bytes) -> None:
         self._mechanism = mechanism
-        self._find = find
-        self._server = ScramServer(mechanism, self._found, secrets.token_urlsafe(24), unknown_user_secret)
+        self._users = users
+        nonce = secrets.token_urlsafe(24)
+        self._server = ScramServer(
+            mechanism, self._found(users.find), nonce, unknown_user_secret, self._found(users.find_token)
+        )
         self._credential: ScramCredential | None = None
         self._challenged = False
         self.principal: Principal | None = None
+        self.lifetime_ms: float | None = None
+        self.token_id: str | None = None
 
-    def _found(self, mechanism: ScramMechanism, name: str) -> ScramCredential | None:
-        self._credential = self._find(mechanism, name)
-        return self._credential
+    def _found(self, find: FindCredential) -> FindCredential:
+        def found(mechanism: ScramMechanism, name: str) -> ScramCredential | None:
+            self._credential = find(mechanism, name)
+            return self._credential
+
+        return found
 
     def respond(self, content: bytes) -> bytes:
         try:
@@ -79,9 +114,15 @@ class _Exchange:
             raise AuthenticationFailed(str(error)) from None
         if not isinstance(judged, Accepted):
             raise AuthenticationFailed(judged.reason)
-        if self._find(self._mechanism, judged.name) != self._credential:
+        find = self._users.find_token if judged.is_token else self._users.find
+        if find(self._mechanism, judged.name) != self._credential:
             raise AuthenticationFailed("the user was deleted, or got another password, meanwhile")
-        self.principal = Principal(USER, judged.name)
+        if judged.is_token:
+            token, left_ms = self._users.token(judged.name)
+            self.token_id, self.lifetime_ms = token.token_id, max(1.0, left_ms)
+            self.principal = Principal.parse(token.owner)
+        else:
+            self.principal = Principal(USER, judged.name)
         return judged.answer
 
 

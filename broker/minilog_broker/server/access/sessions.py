@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 from minilog_broker.security.principal import Principal
@@ -26,6 +26,8 @@ class Session:
     principal: Principal
     host: str
     ends_at_ms: float
+    token_id: str | None = None
+    """Of the delegation token that it began with, if it did."""
 
 
 @dataclass(slots=True)
@@ -37,14 +39,16 @@ class Sessions:
     _of_user: dict[Principal, OrderedDict[bytes, None]] = field(default_factory=dict)
     _ends: list[tuple[float, bytes]] = field(default_factory=list)
 
-    def begin(self, principal: Principal, host: str, now_ms: float, lifetime_ms: float) -> bytes:
+    def begin(
+        self, principal: Principal, host: str, now_ms: float, lifetime_ms: float, token_id: str | None = None
+    ) -> bytes:
         """A new one."""
         self._let_go(now_ms)
         own = self._of_user.get(principal, OrderedDict())
         if len(own) >= MOST_OF_ONE_USER:
             self._end(next(iter(own)))
         name = self.random_bytes(SESSION_BYTES)
-        self._sessions[name] = Session(principal, host, now_ms + lifetime_ms)
+        self._sessions[name] = Session(principal, host, now_ms + lifetime_ms, token_id)
         self._of_user.setdefault(principal, OrderedDict())[name] = None
         heapq.heappush(self._ends, (now_ms + lifetime_ms, name))
         return name
@@ -59,6 +63,13 @@ class Sessions:
         for principal in [each for each in self._of_user if is_gone(each)]:
             for name in list(self._of_user[principal]):
                 self._end(name)
+
+    def end_of_tokens(self, gone: Container[str]) -> None:
+        """These delegation tokens are no more, or end sooner."""
+        for name in [
+            name for name, each in self._sessions.items() if each.token_id is not None and each.token_id in gone
+        ]:
+            self._end(name)
 
     def _end(self, name: bytes) -> None:
         session = self._sessions.pop(name, None)

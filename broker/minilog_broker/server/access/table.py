@@ -204,6 +204,10 @@ _SERVICES: Mapping[str, Mapping[str, Row]] = {
         "DescribeAccessRules": _READS_CLUSTER,
         "AlterQuotas": _asked(_O.ALTER_CONFIGS, _OF_CLUSTER),
         "DescribeQuotas": _asked(_O.DESCRIBE_CONFIGS, _OF_CLUSTER),
+        "CreateDelegationToken": InService(),
+        "RenewDelegationToken": InService(),
+        "ExpireDelegationToken": InService(),
+        "DescribeDelegationTokens": InService(),
     },
     "PeerService": {
         "Register": _peers("broker_id"),

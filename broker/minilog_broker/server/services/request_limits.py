@@ -57,6 +57,8 @@ _MAX: dict[str, tuple[int, str]] = {
     "CreateAccessRulesRequest.rules": (limits.MAX_SECURITY_CHANGES, "each is a record that all brokers replay"),
     "DeleteAccessRulesRequest.filters": (limits.MAX_ACCESS_FILTERS, "each is held against every rule"),
     "AlterQuotasRequest.alterations": (limits.MAX_SECURITY_CHANGES, "each is a record that all brokers replay"),
+    "CreateDelegationTokenRequest.renewers": (limits.MAX_RENEWERS, "each is kept with the token"),
+    "DescribeDelegationTokensRequest.owners": (limits.MAX_SECURITY_CHANGES, "each is looked for"),
     "ProduceRequest.entries": (limits.MAX_PRODUCE_ENTRIES, "each is judged and given its place"),
     "FetchRequest.positions": (limits.MAX_POSITIONS, "each is judged against a log"),
     "Selection.field_ids": (limits.MAX_POSITIONS * MAX_FIELDS, "a topic has no more columns"),

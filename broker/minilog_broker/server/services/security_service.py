@@ -1,11 +1,47 @@
-"""SecurityService: users, access rules and quotas, answered by the active controller when it is committed."""
+"""SecurityService: users, access rules, quotas and delegation tokens, answered by the active controller when it is
+committed.
+
+Of a delegation token this broker draws the secret, where it is the controller: what goes to the log are its verifiers,
+and the secret to who asked, once. Who may ask is known by a session that a password or an issuer's token began: whoever
+has no more than a delegation token makes no second one, which would outlive the first (Kafka's rule), and so it is with
+the other three calls.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import secrets
+from collections.abc import Callable
+from typing import TypeVar
+
+from minilog.errors import DelegationTokenRequestNotAllowed, wire_error
+from minilog.security.access_rules import CLUSTER_NAME
+from minilog.security.scram import DEFAULT_ITERATIONS, SALT_BYTES, ScramCredential, ScramMechanism
+from minilog.security.secret import Secret
 from minilog.v1 import security_pb2, security_pb2_grpc
 from minilog_broker.controller.controller import Controller
+from minilog_broker.controller.delegation_tokens import NewToken, Requester
+from minilog_broker.security import audit
+from minilog_broker.security.access import Operation, ResourceKind
+from minilog_broker.server.access.caller import Caller, Proof
 from minilog_broker.server.services.calls import decision
 from minilog_broker.server.shells.controller_shell import ControllerShell
+
+SECRET_BYTES = 32
+TOKEN_ID_BYTES = 16
+_Decided = TypeVar(
+    "_Decided",
+    security_pb2.CreateDelegationTokenResponse,
+    security_pb2.RenewDelegationTokenResponse,
+    security_pb2.ExpireDelegationTokenResponse,
+    security_pb2.DescribeDelegationTokensResponse,
+)
+_NOT_ALLOWED = {
+    Proof.NONE: "nobody is known on a listener in the clear: delegation tokens need security.protocol=SASL_SSL",
+    Proof.CERTIFICATE: "this listener takes certificates and no tokens: they need security.protocol=SASL_SSL",
+    Proof.DELEGATION_TOKEN: "whoever logged in with a delegation token has none of his own: log in by password",
+}
 
 
 class SecurityService(security_pb2_grpc.SecurityServiceServicer):
@@ -21,3 +57,88 @@ class SecurityService(security_pb2_grpc.SecurityServiceServicer):
     DescribeAccessRules = decision(security_pb2.DescribeAccessRulesResponse, Controller.describe_access_rules)
     AlterQuotas = decision(security_pb2.AlterQuotasResponse, Controller.alter_quotas)
     DescribeQuotas = decision(security_pb2.DescribeQuotasResponse, Controller.describe_quotas)
+
+    # The caller stands where gRPC has its context (server/access/caller.py).
+
+    async def CreateDelegationToken(  # type: ignore[override]  # noqa: N802
+        self, request: security_pb2.CreateDelegationTokenRequest, caller: Caller
+    ) -> security_pb2.CreateDelegationTokenResponse:
+        kind = security_pb2.CreateDelegationTokenResponse
+        if (refused := _refusal(kind, caller, Operation.CREATE)) is not None:
+            return refused
+        secret = secrets.token_bytes(SECRET_BYTES)
+        credentials: tuple[ScramCredential, ...] = ()
+        if self.controller.is_active:  # who is not decides nothing, and need not compute
+            credentials = await asyncio.to_thread(_credentials, secret)
+        wanted = NewToken(
+            token_id=secrets.token_hex(TOKEN_ID_BYTES),
+            owner=str(caller.principal),
+            credentials=credentials,
+            renewers=tuple(request.renewers),
+            max_lifetime_ms=request.max_lifetime_ms if request.HasField("max_lifetime_ms") else None,
+        )
+        answer = await self._decided(kind, lambda core, ticket, now: core.create_token(ticket, wanted, now))
+        if not answer.error.code:
+            answer.hmac = secret
+        _tell(caller, Operation.CREATE, wanted.token_id, answer)
+        return answer
+
+    async def RenewDelegationToken(  # type: ignore[override]  # noqa: N802
+        self, request: security_pb2.RenewDelegationTokenRequest, caller: Caller
+    ) -> security_pb2.RenewDelegationTokenResponse:
+        kind = security_pb2.RenewDelegationTokenResponse
+        if (refused := _refusal(kind, caller, Operation.ALTER)) is not None:
+            return refused
+        who = Requester(str(caller.principal))
+        answer = await self._decided(kind, lambda core, ticket, now: core.renew_token(ticket, request, who, now))
+        _tell(caller, Operation.ALTER, request.token_id, answer)
+        return answer
+
+    async def ExpireDelegationToken(  # type: ignore[override]  # noqa: N802
+        self, request: security_pb2.ExpireDelegationTokenRequest, caller: Caller
+    ) -> security_pb2.ExpireDelegationTokenResponse:
+        kind = security_pb2.ExpireDelegationTokenResponse
+        if (refused := _refusal(kind, caller, Operation.DELETE)) is not None:
+            return refused
+        who = Requester(str(caller.principal), caller.may(Operation.ALTER, ResourceKind.CLUSTER, CLUSTER_NAME))
+        answer = await self._decided(kind, lambda core, ticket, now: core.expire_token(ticket, request, who, now))
+        _tell(caller, Operation.DELETE, request.token_id, answer)
+        return answer
+
+    async def DescribeDelegationTokens(  # type: ignore[override]  # noqa: N802
+        self, request: security_pb2.DescribeDelegationTokensRequest, caller: Caller
+    ) -> security_pb2.DescribeDelegationTokensResponse:
+        kind = security_pb2.DescribeDelegationTokensResponse
+        if (refused := _refusal(kind, caller, Operation.DESCRIBE)) is not None:
+            return refused
+        who = Requester(str(caller.principal), caller.may(Operation.DESCRIBE, ResourceKind.CLUSTER, CLUSTER_NAME))
+        return await self._decided(kind, lambda core, ticket, now: core.describe_tokens(ticket, request, who, now))
+
+    async def _decided(self, kind: type[_Decided], ask: Callable[[Controller, object, int], None]) -> _Decided:
+        now_ms = self.controller.wall_ms()
+        return await self.controller.decide(kind, lambda core, ticket: ask(core, ticket, now_ms))
+
+
+def _credentials(secret: bytes) -> tuple[ScramCredential, ...]:
+    """Of the password that the secret is in base64. As many iterations as any user has: an exchange does not show
+    whether a token is there. Some 20 ms."""
+    password = Secret(base64.b64encode(secret).decode("ascii"))
+    return tuple(
+        ScramCredential.derive(each, password, salt=secrets.token_bytes(SALT_BYTES), iterations=DEFAULT_ITERATIONS)
+        for each in ScramMechanism
+    )
+
+
+def _refusal(kind: type[_Decided], caller: Caller, operation: Operation) -> _Decided | None:
+    """None where the caller may have tokens."""
+    if caller.proof is Proof.SESSION:
+        return None
+    error = DelegationTokenRequestNotAllowed(_NOT_ALLOWED[caller.proof])
+    caller.tell(operation, "delegation-token:", audit.Decision.DENIED, str(error))
+    return kind(error=wire_error(error))
+
+
+def _tell(caller: Caller, operation: Operation, token_id: str, answer: _Decided) -> None:
+    made = audit.Decision.DENIED if answer.error.code else audit.Decision.ALLOWED
+    reason = answer.error.message or "it is the caller's, or he may renew it, or alter the cluster"
+    caller.tell(operation, f"delegation-token:{token_id}", made, reason)

@@ -23,6 +23,7 @@ from minilog_broker.controller.controller_effects import (
     ProbeBroker,
     UncleanElection,
 )
+from minilog_broker.controller.delegation_tokens import TokenSettings
 from minilog_broker.controller.ledger import Reported
 from minilog_broker.replication.partition_state import TopicConfig
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
@@ -50,6 +51,10 @@ Decision = TypeVar(
     security_pb2.DescribeAccessRulesResponse,
     security_pb2.AlterQuotasResponse,
     security_pb2.DescribeQuotasResponse,
+    security_pb2.CreateDelegationTokenResponse,
+    security_pb2.RenewDelegationTokenResponse,
+    security_pb2.ExpireDelegationTokenResponse,
+    security_pb2.DescribeDelegationTokensResponse,
 )
 TopicsRequest = TypeVar(
     "TopicsRequest", admin_pb2.CreateTopicsRequest, admin_pb2.DeleteTopicsRequest, admin_pb2.AlterTopicsRequest
@@ -82,10 +87,12 @@ class ControllerShell:
         options: BrokerOptions,
         turns: Turns,
         chance: random.Random,
+        wall_us: Callable[[], int],
         observer: Observer = UNOBSERVED,
     ) -> None:
         config = options.config
         self._observer = observer
+        self._wall_us = wall_us
         self._quorum = quorum
         self._turns = turns
         settings = ControllerSettings(
@@ -98,6 +105,11 @@ class ControllerShell:
             leader_imbalance_check_interval_ms=(
                 config.leader_imbalance_check_interval_ms if config.auto_leader_rebalance_enable else math.inf
             ),
+            tokens=TokenSettings(
+                max_lifetime_ms=config.delegation_token_max_lifetime_ms,
+                expiry_time_ms=config.delegation_token_expiry_time_ms,
+                expiry_check_interval_ms=config.delegation_token_expiry_check_interval_ms,
+            ),
         )
         self._controller = Controller(settings, quorum.append_records, chance)
         self._probes: set[asyncio.Task[None]] = set()
@@ -107,6 +119,10 @@ class ControllerShell:
     def is_active(self) -> bool:
         """Whether this broker is the active controller."""
         return self._controller.is_active
+
+    def wall_ms(self) -> int:
+        """Now, since 1970: by which tokens are issued and expire."""
+        return self._wall_us() // 1000
 
     def reported(self) -> Reported:
         """What the brokers say of their disks; nothing where this is not the active controller."""
@@ -179,7 +195,7 @@ class ControllerShell:
         self._run()
 
     def _tick(self) -> None:
-        self._controller.tick(now_ms())
+        self._controller.tick(now_ms(), self.wall_ms())
         self._run()
 
     # -- effects

@@ -1,0 +1,203 @@
+"""`minilog token`: delegation tokens, which log in for a while in the name of their owner.
+
+A token's secret is told once, when it is created: it goes into a file of its owner alone, which is all that a client
+needs to log in, or to stdout where that is asked for. No other verb has it, and a token is named by its id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import IO, Annotated, Any
+
+import typer
+
+from minilog.admin.security import DelegationToken, TokenInformation
+from minilog.config import parse_config
+from minilog.security.secret import Secret
+from minilog_broker.cli.common import (
+    AsJson,
+    BootstrapServers,
+    CommandConfig,
+    admin_client,
+    client_settings,
+    join,
+    print_json,
+    print_table,
+    say,
+)
+from minilog_broker.failure import CommandFailed
+
+app = typer.Typer(no_args_is_help=True)
+TokenId = Annotated[str, typer.Argument(metavar="ID", help="The token's id: see `minilog token list`.")]
+
+
+@app.callback()
+def token() -> None:
+    """Create, renew, expire and list delegation tokens, of the user that --command-config says."""
+
+
+@app.command(epilog="Example: minilog token create --out job.properties --command-config client.properties")
+def create(
+    out: Annotated[
+        pathlib.Path | None,
+        typer.Option(
+            "--out", metavar="FILE", help="A new file, mode 600: what a client needs to log in with the token."
+        ),
+    ] = None,
+    to_stdout: Annotated[bool, typer.Option("--print", help="The secret on stdout, where others may see it.")] = False,
+    renewers: Annotated[
+        list[str] | None,
+        typer.Option("--renewer-principal", metavar="User:NAME", help="Who else may renew and expire it; repeatable."),
+    ] = None,
+    max_life_time_period: Annotated[
+        int | None, typer.Option("--max-life-time-period", metavar="MS", help="Above that it is not renewed.")
+    ] = None,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create a token. Its secret is told this once: say --out FILE, or --print."""
+    if (out is None) == (not to_stdout):
+        raise typer.BadParameter("the token's secret is told once: say --out FILE or --print, one of them")
+    settings = client_settings(bootstrap_servers, command_config)
+    with contextlib.ExitStack() as stack:
+        file = None if out is None else stack.enter_context(_private_file(out))
+        admin = stack.enter_context(admin_client(settings))
+        made = admin.create_delegation_token(renewers or (), max_life_time_period)
+        if file is not None:
+            file.write(client_file(settings, made))
+    shown = {"hmac": made.hmac.reveal()} if to_stdout else {}
+    if as_json:
+        print_json(token_document(made.information) | shown)
+        return
+    _print_tokens([made.information])
+    for name, value in shown.items():
+        say(f"{name}: {value}")
+    if out is not None:
+        say(f"{out} has what a client needs to log in with it")
+
+
+@app.command(epilog="Example: minilog token renew 0f1e2d3c4b5a69788796a5b4c3d2e1f0 --command-config client.properties")
+def renew(
+    token_id: TokenId,
+    renew_time_period: Annotated[
+        int | None,
+        typer.Option("--renew-time-period", metavar="MS", help="From now on. Default: as the brokers say."),
+    ] = None,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have a token end later: as its owner or one of its renewers."""
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        expiry_ms = admin.renew_delegation_token(token_id, renew_time_period)
+    _done(token_id, "ends at", expiry_ms, as_json=as_json)
+
+
+@app.command(epilog="Example: minilog token expire 0f1e2d3c4b5a69788796a5b4c3d2e1f0 --command-config client.properties")
+def expire(
+    token_id: TokenId,
+    expiry_time_period: Annotated[
+        int | None, typer.Option("--expiry-time-period", metavar="MS", help="From now on. Default: at once.")
+    ] = None,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """End a token, and the sessions that began with it: as its owner, one of its renewers, or who may alter the
+    cluster."""
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        expiry_ms = admin.expire_delegation_token(token_id, expiry_time_period)
+    _done(token_id, "ends at", expiry_ms, as_json=as_json)
+
+
+@app.command("list", epilog="Example: minilog token list --json --command-config client.properties")
+def list_(
+    owners: Annotated[
+        list[str] | None, typer.Option("--owner-principal", metavar="User:NAME", help="Default: all; repeatable.")
+    ] = None,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the tokens that the user owns or may renew; all, where he may describe the cluster. Never their secrets."""
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        found = admin.describe_delegation_tokens(owners)
+    if as_json:
+        print_json([token_document(each) for each in found])
+    else:
+        _print_tokens(found)
+
+
+def token_document(found: TokenInformation) -> dict[str, Any]:
+    """What machines get to read of one token."""
+    return {
+        "id": found.token_id,
+        "owner": found.owner,
+        "renewers": list(found.renewers),
+        "issue_timestamp": found.issue_timestamp_ms,
+        "expiry_timestamp": found.expiry_timestamp_ms,
+        "max_timestamp": found.max_timestamp_ms,
+    }
+
+
+def client_file(settings: Mapping[str, Any], made: DelegationToken) -> str:
+    """The properties file of a client that logs in with the token, where `settings` have led to it."""
+    config = parse_config(settings)
+    told: dict[str, str | Secret] = {
+        "bootstrap.servers": str(settings["bootstrap.servers"]),
+        "security.protocol": config.security_protocol,
+        "ssl.truststore.location": config.ssl_truststore_location,
+        **made.client_settings(),
+    }
+    said = {name: value.reveal() if isinstance(value, Secret) else value for name, value in told.items()}
+    return "".join(f"{name}={value.replace(_BACKSLASH, _BACKSLASH * 2)}\n" for name, value in said.items() if value)
+
+
+_BACKSLASH = "\\"
+
+
+@contextlib.contextmanager
+def _private_file(path: pathlib.Path) -> Iterator[IO[str]]:
+    """A new one that only its owner may read; gone where its content fails."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise CommandFailed(f"{path} exists, and is left as it is: name a new file with --out") from None
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            yield file
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _print_tokens(found: list[TokenInformation]) -> None:
+    rows = (
+        (
+            each.token_id,
+            each.owner,
+            join(each.renewers),
+            *map(_moment, (each.expiry_timestamp_ms, each.max_timestamp_ms)),
+        )
+        for each in found
+    )
+    print_table(("id", "owner", "renewers", "ends", "is renewed until"), rows)
+
+
+def _moment(timestamp_ms: int) -> str:
+    try:
+        return datetime.datetime.fromtimestamp(timestamp_ms / 1000, datetime.UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):  # later than calendars go
+        return f"{timestamp_ms} ms"
+
+
+def _done(token_id: str, what: str, expiry_ms: int, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"id": token_id, "expiry_timestamp": expiry_ms})
+    else:
+        say(f"token {token_id} {what} {_moment(expiry_ms)}")

@@ -1,0 +1,218 @@
+"""Delegation tokens: made, renewed, expired, told and removed by the controller (Kafka's KIP-48).
+
+    issued ──renew──► expiry: now + period, at most max_timestamp   by its owner or a renewer, until it is expired
+           ──expire─► expiry: now + period; or removed at once      by them, or by who may alter the cluster
+           ──time───► good for nothing at its expiry, by the clock of each broker; removed here from time to time
+
+A user that is deleted takes its tokens along (security.py). The secret of a token is drawn by who asks here, and of it
+come only the verifiers: so no metadata log has it. A token is named by its id where Kafka names it by its secret.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from minilog.errors import (
+    DelegationTokenExpired,
+    DelegationTokenNotFound,
+    DelegationTokenOwnerMismatch,
+    InvalidArgument,
+    InvalidPrincipal,
+    LevelNotReached,
+)
+from minilog.limits import MAX_RENEWERS
+from minilog.security.scram import ScramCredential
+from minilog.v1 import records_pb2, security_pb2
+from minilog_broker.controller.ledger import Ledger
+from minilog_broker.controller.security_records import token_record, token_removal, token_to_wire
+from minilog_broker.levels import SECURITY_LEVEL
+from minilog_broker.security.delegation_token import DelegationToken
+from minilog_broker.security.principal import EVERYBODY, user_of
+
+# Every broker has all of them in memory, and each snapshot; some 700 bytes each, and its renewers.
+MAX_TOKENS = 10_000
+MAX_TOKENS_OF_OWNER = 1_000
+
+MAX_REMOVALS = 1_000  # one decision is one batch; what is left has its turn soon
+SOON_MS = 1_000.0
+MAX_PERIOD_MS = 2**53  # far above any life, and far below where int64 ends
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSettings:
+    """What of a broker's configuration concerns tokens; those of the controller count. Kafka's defaults."""
+
+    max_lifetime_ms: int = 604_800_000
+    expiry_time_ms: int = 86_400_000
+    expiry_check_interval_ms: float = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """What is asked for. `credentials`: the verifiers of its secret, which was drawn for it."""
+
+    token_id: str
+    owner: str
+    credentials: tuple[ScramCredential, ...]
+    renewers: tuple[str, ...] = ()
+    max_lifetime_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """Who asks about tokens that are there. `may_all`: also about those of others."""
+
+    principal: str
+    may_all: bool = False
+
+
+class DelegationTokens:
+    """See the module's text. `wall_ms`: now, since 1970. Each call raises without a trace for what cannot be."""
+
+    def __init__(self, ledger: Ledger, settings: TokenSettings, now_ms: float) -> None:
+        self._ledger = ledger
+        self._settings = settings
+        self.next_tick_ms = now_ms + settings.expiry_check_interval_ms
+
+    def create(self, wanted: NewToken, wall_ms: int) -> security_pb2.CreateDelegationTokenResponse:
+        self._check_level()
+        renewers = _checked_renewers(wanted.renewers)
+        life_ms = self._settings.max_lifetime_ms
+        if wanted.max_lifetime_ms is not None:
+            life_ms = min(life_ms, _checked_period(wanted.max_lifetime_ms, "a maximal lifetime"))
+        expired = self._expired(wall_ms)
+        self._check_counts(wanted.owner, expired)
+        token = DelegationToken(
+            token_id=wanted.token_id,
+            owner=wanted.owner,
+            renewers=renewers,
+            issue_timestamp_ms=wall_ms,
+            expiry_timestamp_ms=wall_ms + min(life_ms, self._settings.expiry_time_ms),
+            max_timestamp_ms=wall_ms + life_ms,
+            credentials={each.mechanism: each for each in wanted.credentials},
+        )
+        self._remove(expired)
+        self._ledger.write(token_record(token))
+        return security_pb2.CreateDelegationTokenResponse(token=token_to_wire(token))
+
+    def renew(
+        self, request: security_pb2.RenewDelegationTokenRequest, requester: Requester, wall_ms: int
+    ) -> security_pb2.RenewDelegationTokenResponse:
+        period_ms = self._settings.expiry_time_ms
+        if request.HasField("renew_period_ms"):
+            period_ms = _checked_period(request.renew_period_ms, "a renewal's period")
+        token = self._found(request.token_id, requester)
+        _check_lives(token, wall_ms)
+        return security_pb2.RenewDelegationTokenResponse(expiry_timestamp_ms=self._moved(token, wall_ms + period_ms))
+
+    def expire(
+        self, request: security_pb2.ExpireDelegationTokenRequest, requester: Requester, wall_ms: int
+    ) -> security_pb2.ExpireDelegationTokenResponse:
+        token = self._found(request.token_id, requester)
+        if not request.HasField("expiry_period_ms") or request.expiry_period_ms < 0:
+            self._remove([token])
+            return security_pb2.ExpireDelegationTokenResponse(expiry_timestamp_ms=wall_ms)
+        period_ms = _checked_period(request.expiry_period_ms, "a period", least=0)
+        _check_lives(token, wall_ms)
+        return security_pb2.ExpireDelegationTokenResponse(expiry_timestamp_ms=self._moved(token, wall_ms + period_ms))
+
+    def describe(
+        self, request: security_pb2.DescribeDelegationTokensRequest, requester: Requester, wall_ms: int
+    ) -> security_pb2.DescribeDelegationTokensResponse:
+        """Those that live; of others only those that the requester may know."""
+        found = [
+            each
+            for each in self._ledger.image.tokens.values()
+            if not each.is_expired(wall_ms)
+            and (not request.owners or each.owner in request.owners)
+            and (requester.may_all or each.may_be_renewed_by(requester.principal))
+        ]
+        found.sort(key=lambda each: (each.owner, each.issue_timestamp_ms, each.token_id))
+        return security_pb2.DescribeDelegationTokensResponse(tokens=map(token_to_wire, found))
+
+    def tick(self, now_ms: float, wall_ms: int) -> None:
+        """Where it is time: what is expired is removed, a bounded number at a time."""
+        if now_ms < self.next_tick_ms:
+            return
+        expired = self._expired(wall_ms)
+        self._remove(expired)
+        is_over = len(expired) < MAX_REMOVALS
+        self.next_tick_ms = now_ms + (self._settings.expiry_check_interval_ms if is_over else SOON_MS)
+
+    # -- all of them
+
+    def _check_level(self) -> None:
+        level = self._ledger.image.level
+        if level < SECURITY_LEVEL:
+            raise LevelNotReached(
+                f"there are no delegation tokens yet: they came with level {SECURITY_LEVEL}, and the cluster is at "
+                f"level {level}. When all brokers support it, run `minilog cluster upgrade`"
+            )
+
+    def _check_counts(self, owner: str, expired: Iterable[DelegationToken]) -> None:
+        """Expired ones, which go with this decision, do not count."""
+        tokens = self._ledger.image.tokens
+        gone = {each.token_id for each in expired}
+        if len(tokens) - len(gone) >= MAX_TOKENS:
+            raise InvalidArgument(f"there are {MAX_TOKENS} delegation tokens, and no more can be: expire some")
+        own = sum(each.owner == owner and each.token_id not in gone for each in tokens.values())
+        if own >= MAX_TOKENS_OF_OWNER:
+            raise InvalidArgument(
+                f"{owner} has {MAX_TOKENS_OF_OWNER} delegation tokens, and no more can be of one owner: expire some"
+            )
+
+    def _found(self, token_id: str, requester: Requester) -> DelegationToken:
+        """Raises LevelNotReached, DelegationTokenNotFound, DelegationTokenOwnerMismatch."""
+        self._check_level()
+        token = self._ledger.image.tokens.get(token_id)
+        if token is None:
+            raise DelegationTokenNotFound(
+                f"no delegation token has the id {token_id[:100]!r}: see `minilog token list`"
+            )
+        if not requester.may_all and not token.may_be_renewed_by(requester.principal):
+            raise DelegationTokenOwnerMismatch(
+                f"{requester.principal} neither owns nor may renew the delegation token {token_id!r}: ask its owner"
+            )
+        return token
+
+    def _moved(self, token: DelegationToken, expiry_ms: int) -> int:
+        moved = replace(token, expiry_timestamp_ms=min(token.max_timestamp_ms, expiry_ms))
+        if moved != token:
+            self._ledger.write(token_record(moved))
+        return moved.expiry_timestamp_ms
+
+    def _expired(self, wall_ms: int) -> list[DelegationToken]:
+        tokens = self._ledger.image.tokens.values()
+        return list(itertools.islice((each for each in tokens if each.is_expired(wall_ms)), MAX_REMOVALS))
+
+    def _remove(self, tokens: Iterable[DelegationToken]) -> None:
+        for each in tokens:
+            self._ledger.write(token_removal(each.token_id))
+
+
+def removals_of(tokens: Mapping[str, DelegationToken], owner: str) -> Iterator[records_pb2.MetadataRecord]:
+    """What removes all tokens of an owner."""
+    return (token_removal(each.token_id) for each in list(tokens.values()) if each.owner == owner)
+
+
+def _check_lives(token: DelegationToken, wall_ms: int) -> None:
+    if token.is_expired(wall_ms):
+        raise DelegationTokenExpired(f"the delegation token {token.token_id!r} is expired: create another one")
+
+
+def _checked_period(period_ms: int, what: str, least: int = 1) -> int:
+    if not least <= period_ms <= MAX_PERIOD_MS:
+        raise InvalidArgument(f"{what} of {period_ms} ms cannot be: give {least} to {MAX_PERIOD_MS}")
+    return period_ms
+
+
+def _checked_renewers(renewers: tuple[str, ...]) -> tuple[str, ...]:
+    """Raises InvalidPrincipal, InvalidArgument."""
+    if len(renewers) > MAX_RENEWERS:
+        raise InvalidArgument(f"{len(renewers)} renewers are named, and a token has at most {MAX_RENEWERS}")
+    for each in renewers:
+        if user_of(each).name == EVERYBODY:
+            raise InvalidPrincipal("a renewer is one user: everybody may not renew a token")
+    return tuple(sorted(set(renewers)))

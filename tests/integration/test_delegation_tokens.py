@@ -1,0 +1,347 @@
+"""Delegation tokens on a secured cluster: who gets one, what it is good for, and what an enemy does with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import stat
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from minilog import Admin, Consumer, NewTopic, Producer, properties_file
+from minilog.admin.security import DelegationToken, TokenInformation, UserDeletion, UserUpsertion
+from minilog.errors import (
+    AuthenticationFailed,
+    DelegationTokenNotFound,
+    DelegationTokenOwnerMismatch,
+    DelegationTokenRequestNotAllowed,
+    MinilogError,
+)
+from minilog.security.access_rules import AccessRule, Operation, Pattern, Permission, ResourceKind
+from minilog.security.secret import Secret
+from minilog_broker.cli.app import run
+from tests.cluster import running_cluster
+from tests.secured import SecuredCluster, running_secured_cluster
+
+TOPIC = "flights"
+WITHIN_S = 20.0
+PASSWORD = "correct horse battery staple"
+REFUSAL = "authentication failed: see the user's name and password, or the token"
+EXPIRY_MS = 4_000
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
+    """Tokens are good for four seconds."""
+    folder = tmp_path_factory.mktemp("tokens")
+    settings = {"delegation.token.expiry.time.ms": str(EXPIRY_MS), "delegation.token.expiry.check.interval.ms": "500"}
+    with running_secured_cluster(folder, 1, settings) as running:
+        with Admin(running.client) as admin:
+            admin.create_topics([NewTopic(TOPIC)])
+            admin.alter_users([UserUpsertion(each, PASSWORD) for each in ("alice", "bob", "eve")])
+            admin.create_access_rules(
+                [
+                    AccessRule(
+                        "User:alice", "*", Operation.ALL, ResourceKind.TOPIC, TOPIC, Pattern.LITERAL, Permission.ALLOW
+                    )
+                ]
+            )
+        yield running
+
+
+def by_password(cluster: SecuredCluster, name: str, password: str = PASSWORD) -> dict[str, Any]:
+    return {**cluster.client, "sasl.username": name, "sasl.password": password, "request.timeout.ms": 10_000}
+
+
+def by_token(cluster: SecuredCluster, token: DelegationToken, **more: object) -> dict[str, Any]:
+    return {**cluster.client, **token.client_settings(), "request.timeout.ms": 10_000, **more}
+
+
+def created(
+    cluster: SecuredCluster, name: str = "alice", *renewers: str, life_ms: int | None = None
+) -> DelegationToken:
+    with Admin(by_password(cluster, name)) as admin:
+        return admin.create_delegation_token(renewers, life_ms)
+
+
+def ids(found: list[TokenInformation]) -> list[str]:
+    return [each.token_id for each in found]
+
+
+def refusal(settings: dict[str, Any]) -> str:
+    with Admin(settings) as admin, pytest.raises(AuthenticationFailed) as refused:
+        admin.list_topics()
+    return str(refused.value)
+
+
+class TestWhoHasOne:
+    def test_it_logs_in_as_its_owner(self, cluster: SecuredCluster) -> None:
+        token = created(cluster)
+        assert token.information.owner == "User:alice"
+        assert token.information.expiry_timestamp_ms - token.information.issue_timestamp_ms == EXPIRY_MS
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            with Admin(by_token(cluster, token, **{"sasl.mechanism": mechanism})) as admin:
+                assert admin.list_topics() == [TOPIC]
+        with Admin(by_password(cluster, "eve")) as admin:
+            assert admin.list_topics() == []
+
+    def test_kafkas_way_to_say_it(self, cluster: SecuredCluster) -> None:
+        token = created(cluster)
+        settings = {name: each for name, each in cluster.client.items() if not name.startswith("sasl.")}
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        name, hmac = token.information.token_id, token.hmac.reveal()
+        settings["sasl.jaas.config"] = f'{module} required username="{name}" password="{hmac}" tokenauth="true";'
+        with Admin(settings) as admin:
+            assert admin.list_topics() == [TOPIC]
+
+    def test_its_renewer_renews_and_ends_it(self, cluster: SecuredCluster) -> None:
+        token = created(cluster, "alice", "User:bob")
+        with Admin(by_password(cluster, "bob")) as bob:
+            assert ids(bob.describe_delegation_tokens()) == [token.information.token_id]
+            assert bob.renew_delegation_token(token.information.token_id, 60_000) > time.time() * 1000 + 50_000
+            bob.expire_delegation_token(token.information.token_id)
+            assert bob.describe_delegation_tokens() == []
+
+    def test_an_administrator_sees_all_and_ends_any(self, cluster: SecuredCluster) -> None:
+        token = created(cluster)
+        with Admin(cluster.client) as admin:
+            assert token.information in admin.describe_delegation_tokens()
+            assert admin.describe_delegation_tokens(["User:eve"]) == []
+            admin.expire_delegation_token(token.information.token_id)
+        assert refusal(by_token(cluster, token)) == REFUSAL
+
+    def test_what_shows_a_token_shows_no_secret(self, cluster: SecuredCluster) -> None:
+        token = created(cluster)
+        secret = token.hmac.reveal()
+        assert secret not in f"{token!r} {token} {token.client_settings()!r}"
+        time.sleep(0.2)
+        assert secret not in cluster.log_text(1)
+        for file in cluster.directory.rglob("*"):
+            if file.is_file() and "broker-1" in str(file):
+                assert secret.encode() not in file.read_bytes(), file
+
+
+class TestTime:
+    def test_one_that_is_renewed_goes_on_while_a_client_works(self, cluster: SecuredCluster) -> None:
+        """It is good for four seconds; the client works for eight."""
+        token = created(cluster)
+        found = 0
+        settings = by_token(cluster, token, **{"auto.offset.reset": "latest"})
+        with (
+            Admin(by_password(cluster, "alice")) as owner,
+            Producer(settings) as producer,
+            Consumer(settings) as consumer,
+        ):
+            consumer.subscribe([TOPIC])
+            consumer.poll(2.0)
+            for number in range(8):
+                owner.renew_delegation_token(token.information.token_id)
+                producer.send(TOPIC, bytes([number])).result(timeout=WITHIN_S)
+                found += len(consumer.poll(1.0))
+            deadline = time.monotonic() + WITHIN_S
+            while found < 8 and time.monotonic() < deadline:
+                owner.renew_delegation_token(token.information.token_id)
+                found += len(consumer.poll(0.5))
+        assert found == 8
+
+    def test_one_that_is_not_renewed_ends_with_its_sessions(self, cluster: SecuredCluster) -> None:
+        token = created(cluster, life_ms=2_000)
+        with Producer(by_token(cluster, token, **{"delivery.timeout.ms": 3_000})) as producer:
+            producer.send(TOPIC, b"in time").result(timeout=WITHIN_S)
+            time.sleep(2.5)
+            with pytest.raises(MinilogError):
+                producer.send(TOPIC, b"too late").result(timeout=WITHIN_S)
+        assert refusal(by_token(cluster, token)) == REFUSAL
+        wait_until_gone(cluster, token)
+
+    def test_one_that_is_expired_ends_sessions_and_streams_at_once(self, cluster: SecuredCluster) -> None:
+        token = created(cluster)
+        with Admin(by_password(cluster, "alice")) as owner, Admin(by_token(cluster, token)) as admin:
+            owner.renew_delegation_token(token.information.token_id, 60_000)
+            assert admin.list_topics() == [TOPIC]
+            owner.expire_delegation_token(token.information.token_id)
+            with pytest.raises(AuthenticationFailed):
+                admin.list_topics()
+
+    def test_a_user_that_is_deleted_takes_it_along(self, cluster: SecuredCluster) -> None:
+        with Admin(cluster.client) as admin:
+            admin.alter_users([UserUpsertion("gone", PASSWORD)])
+            token = created(cluster, "gone")
+            admin.alter_users([UserDeletion("gone")])
+            assert token.information.token_id not in ids(admin.describe_delegation_tokens())
+        assert refusal(by_token(cluster, token)) == REFUSAL
+
+    def test_it_is_there_after_a_restart(self, cluster: SecuredCluster) -> None:
+        token = created(cluster)
+        with Admin(by_password(cluster, "alice")) as owner:
+            owner.renew_delegation_token(token.information.token_id, 60_000)
+        cluster.stop(1)
+        cluster.start(1)
+        cluster.wait_running()
+        with Admin(by_token(cluster, token)) as admin:
+            assert admin.list_topics() == [TOPIC]
+
+
+def wait_until_gone(cluster: SecuredCluster, token: DelegationToken) -> None:
+    """The controller removes it; whoever asks for it is told that there is none."""
+    deadline = time.monotonic() + WITHIN_S
+    with Admin(by_password(cluster, "alice")) as owner:
+        while time.monotonic() < deadline:
+            try:
+                owner.renew_delegation_token(token.information.token_id)
+            except DelegationTokenNotFound:
+                return
+            except MinilogError:
+                time.sleep(0.2)
+    raise AssertionError("an expired token is still there")
+
+
+class TestEnemies:
+    @pytest.mark.parametrize("call", ["create", "renew", "expire", "describe"])
+    def test_who_has_a_token_makes_no_other(self, cluster: SecuredCluster, call: str) -> None:
+        """Else a token that was stolen would never end."""
+        token = created(cluster)
+        arguments = [token.information.token_id] if call in ("renew", "expire") else []
+        name = f"{call}_delegation_token" + ("s" if call == "describe" else "")
+        with Admin(by_token(cluster, token)) as thief, pytest.raises(DelegationTokenRequestNotAllowed):
+            getattr(thief, name)(*arguments)
+
+    def test_anothers_token_is_neither_renewed_nor_ended_nor_seen(self, cluster: SecuredCluster) -> None:
+        token = created(cluster, "alice", "User:bob")
+        with Admin(by_password(cluster, "eve")) as eve:
+            with pytest.raises(DelegationTokenOwnerMismatch):
+                eve.renew_delegation_token(token.information.token_id)
+            with pytest.raises(DelegationTokenOwnerMismatch):
+                eve.expire_delegation_token(token.information.token_id)
+            assert eve.describe_delegation_tokens() == []
+        with Admin(by_token(cluster, token)) as admin:
+            assert admin.list_topics() == [TOPIC]
+
+    def test_all_that_is_wrong_is_told_in_one_sentence(self, cluster: SecuredCluster) -> None:
+        token, other = created(cluster), created(cluster)
+        with Admin(by_password(cluster, "alice")) as owner:
+            owner.renew_delegation_token(token.information.token_id, 60_000)
+        tried: dict[str, dict[str, object]] = {
+            "another's secret": {"sasl.password": other.hmac},
+            "no secret at all": {"sasl.password": "x"},
+            "an unknown token": {"sasl.username": "0" * 32},
+            "a token as a user": {"sasl.tokenauth": "false"},
+            "a user as a token": {"sasl.username": "alice", "sasl.password": Secret(PASSWORD)},
+            "an unknown user": {"sasl.username": "nobody", "sasl.tokenauth": "false"},
+        }
+        told = {name: refusal(by_token(cluster, token, **more)) for name, more in tried.items()}
+        assert set(told.values()) == {REFUSAL}, told
+
+    def test_an_exchange_for_an_unknown_token_takes_as_long(self, cluster: SecuredCluster) -> None:
+        """As far as the challenge: behind it all wait for the same pause."""
+        from minilog.security.scram import LoginKind, ScramClient, ScramMechanism
+        from minilog.v1 import authentication_pb2, authentication_pb2_grpc
+
+        token = created(cluster)
+
+        def challenge_s(name: str, kind: LoginKind) -> float:
+            client = ScramClient(ScramMechanism.SCRAM_SHA_512, name, Secret("x"), "n" * 32, kind=kind)
+            request = authentication_pb2.AuthenticateRequest(mechanism="SCRAM-SHA-512", content=client.first_message())
+            with cluster.client_channel() as channel:
+                stub = authentication_pb2_grpc.AuthenticationServiceStub(channel)
+                call = stub.Authenticate(iter([request]))
+                began_s = time.perf_counter()
+                answer = next(call)
+                took_s = time.perf_counter() - began_s
+                call.cancel()
+            assert b"i=16384" in answer.content
+            return took_s
+
+        names = {
+            "known token": (token.information.token_id, LoginKind.DELEGATION_TOKEN),
+            "unknown token": ("0" * 32, LoginKind.DELEGATION_TOKEN),
+            "unknown user": ("nobody", LoginKind.PASSWORD),
+        }
+        took = {name: [challenge_s(*each) for _ in range(3)] for name, each in names.items()}
+        medians = {name: statistics.median(each) for name, each in took.items()}
+        assert max(medians.values()) < 0.5, medians
+
+    def test_in_the_clear_there_are_none(self, tmp_path: pathlib.Path) -> None:
+        with (
+            running_cluster(tmp_path, 1) as clear,
+            Admin({"bootstrap.servers": clear.bootstrap_servers}) as admin,
+        ):
+            for call in (admin.create_delegation_token, admin.describe_delegation_tokens):
+                with pytest.raises(DelegationTokenRequestNotAllowed, match="listener in the clear"):
+                    call()
+            with pytest.raises(MinilogError, match=r"sasl.tokenauth is given"):
+                Admin({"bootstrap.servers": clear.bootstrap_servers, "sasl.tokenauth": "true"})
+
+
+class TestTheCommandLine:
+    @pytest.fixture
+    def alice(self, cluster: SecuredCluster, tmp_path: pathlib.Path) -> list[str]:
+        file = tmp_path / "alice.properties"
+        file.touch(0o600)
+        told = {**by_password(cluster, "alice")}
+        file.write_text("".join(f"{name}={each}\n" for name, each in told.items()))
+        return ["--command-config", str(file)]
+
+    def test_a_token_has_a_life(
+        self, alice: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        out = tmp_path / "token.properties"
+        assert run(["token", "create", "--out", str(out), "--renewer-principal", "User:bob", "--json", *alice]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert told.keys() == {"id", "owner", "renewers", "issue_timestamp", "expiry_timestamp", "max_timestamp"}
+        assert (told["owner"], told["renewers"]) == ("User:alice", ["User:bob"])
+        assert stat.S_IMODE(out.stat().st_mode) == 0o600
+        assert run(["topic", "list", "--command-config", str(out)]) == 0
+        assert TOPIC in capsys.readouterr().out
+        assert run(["token", "renew", told["id"], "--renew-time-period", "60000", "--json", *alice]) == 0
+        assert json.loads(capsys.readouterr().out)["expiry_timestamp"] > told["expiry_timestamp"]
+        assert run(["token", "list", *alice]) == 0
+        shown = capsys.readouterr().out
+        assert told["id"] in shown
+        assert properties_file(out)["sasl.password"] not in shown
+        assert run(["token", "expire", told["id"], *alice]) == 0
+        assert run(["topic", "list", "--command-config", str(out)]) == 1
+        assert REFUSAL in capsys.readouterr().err
+
+    def test_the_secret_is_shown_where_that_is_asked_for(
+        self, alice: list[str], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert run(["token", "create", "--print", "--json", *alice]) == 0
+        assert len(json.loads(capsys.readouterr().out)["hmac"]) == 44
+
+    def test_it_must_be_said_where_the_secret_goes(self, alice: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(["token", "create", *alice]) == 2
+        assert "--out FILE or --print" in capsys.readouterr().err
+
+    def test_a_file_that_is_there_is_left_as_it_is(
+        self, cluster: SecuredCluster, alice: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        out = tmp_path / "kept"
+        out.write_text("mine")
+        with Admin(by_password(cluster, "alice")) as admin:
+            before = ids(admin.describe_delegation_tokens())
+            assert run(["token", "create", "--out", str(out), *alice]) == 1
+            assert set(ids(admin.describe_delegation_tokens())) <= set(before)
+        assert "exists, and is left as it is" in capsys.readouterr().err
+        assert out.read_text() == "mine"
+
+    def test_where_no_token_is_made_no_file_is_left(
+        self, cluster: SecuredCluster, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        out = tmp_path / "none"
+        config = tmp_path / "wrong.properties"
+        config.touch(0o600)
+        config.write_text("".join(f"{n}={v}\n" for n, v in by_password(cluster, "alice", "wrong").items()))
+        assert run(["token", "create", "--out", str(out), "--command-config", str(config)]) == 1
+        assert not out.exists()
+        capsys.readouterr()
+
+
+def test_environment_of_this_test_holds_no_login() -> None:
+    """Else it would test itself."""
+    assert not [name for name in os.environ if name.startswith("MINILOG_SASL")]

@@ -1,0 +1,162 @@
+"""Logins by delegation tokens on a broker: whose they are, how long their sessions are taken, and who gets more."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from minilog.errors import (
+    AuthenticationFailed,
+    DelegationTokenRequestNotAllowed,
+    MinilogError,
+    error_from_wire,
+)
+from minilog.security.scram import (
+    DEFAULT_ITERATIONS,
+    SALT_BYTES,
+    LoginKind,
+    ScramClient,
+    ScramCredential,
+    ScramMechanism,
+)
+from minilog.security.secret import Secret
+from minilog.v1 import security_pb2
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.security.audit import AuditEvent, Decision
+from minilog_broker.security.authorizer import Authorizer
+from minilog_broker.security.delegation_token import DelegationToken
+from minilog_broker.security.principal import USER, Principal
+from minilog_broker.security.quotas import Quotas
+from minilog_broker.server.access.caller import Caller, Proof
+from minilog_broker.server.access.client_gate import ClientGate, SessionCaller
+from minilog_broker.server.access.scram_exchange import ScramUsers
+from minilog_broker.server.access.sessions import Session, Sessions
+from minilog_broker.server.services.security_service import SecurityService
+
+MECHANISM = ScramMechanism.SCRAM_SHA_512
+HMAC = Secret(base64.b64encode(b"s" * 32).decode())
+CREDENTIAL = ScramCredential.derive(MECHANISM, HMAC, salt=b"s" * SALT_BYTES, iterations=DEFAULT_ITERATIONS)
+TOKEN = DelegationToken("0f1e", "User:alice", (), 0, 10_000, 60_000, {MECHANISM: CREDENTIAL})
+ALICE, HOST, PATH = Principal(USER, "alice"), "10.0.0.7", "/minilog.v1.SecurityService/CreateDelegationToken"
+
+
+class World:
+    """A broker's image and clock."""
+
+    def __init__(self) -> None:
+        self.image = MetadataImage()
+        self.image.tokens[TOKEN.token_id] = TOKEN
+        self.wall_ms = 4_000
+        self.users = ScramUsers(self.image, "", lambda: self.wall_ms * 1000)
+
+    def exchange(self, kind: LoginKind = LoginKind.DELEGATION_TOKEN) -> tuple[Any, bytes]:
+        """As far as the client's last message."""
+        side = self.users.begin(MECHANISM)
+        client = ScramClient(MECHANISM, TOKEN.token_id, HMAC, "n" * 32, kind=kind)
+        return side, client.answer(side.respond(client.first_message()))
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+class TestTheExchange:
+    def test_it_ends_with_the_owner_until_the_tokens_end(self, world: World) -> None:
+        side, answer = world.exchange()
+        side.respond(answer)
+        assert (side.principal, side.token_id, side.lifetime_ms) == (ALICE, "0f1e", 6_000.0)
+
+    def test_a_token_that_is_expired_is_refused_by_this_brokers_clock(self, world: World) -> None:
+        """Whether the controller has removed it or not."""
+        world.wall_ms = 10_000
+        side, answer = world.exchange()
+        with pytest.raises(AuthenticationFailed, match=r"^the user is not known or the password is wrong$"):
+            side.respond(answer)
+
+    @pytest.mark.parametrize("how", ["expired", "removed"])
+    def test_one_that_goes_meanwhile_is_refused(self, world: World, how: str) -> None:
+        side, answer = world.exchange()
+        if how == "expired":
+            world.wall_ms = 10_000
+        else:
+            del world.image.tokens["0f1e"]
+        with pytest.raises(AuthenticationFailed, match="meanwhile"):
+            side.respond(answer)
+        assert side.principal is None
+
+    def test_it_is_no_user(self, world: World) -> None:
+        side, answer = world.exchange(LoginKind.PASSWORD)
+        with pytest.raises(AuthenticationFailed):
+            side.respond(answer)
+
+
+class TestWhatChanges:
+    def test_told_are_tokens_that_are_gone_or_end_sooner(self, world: World) -> None:
+        world.image.tokens |= {each: replace(TOKEN, token_id=each) for each in ("gone", "sooner", "later")}
+        assert world.users.take_changed_tokens() == frozenset()
+        del world.image.tokens["gone"]
+        world.image.tokens["sooner"] = replace(TOKEN, token_id="sooner", expiry_timestamp_ms=5_000)
+        world.image.tokens["later"] = replace(TOKEN, token_id="later", expiry_timestamp_ms=20_000)
+        assert world.users.take_changed_tokens() == {"gone", "sooner"}
+        assert world.users.take_changed_tokens() == frozenset()
+
+    def test_their_sessions_end_and_no_others(self) -> None:
+        names = iter((b"of the token", b"of another", b"by password"))
+        sessions = Sessions(lambda count: next(names))
+        for token_id in ("0f1e", "other", None):
+            sessions.begin(ALICE, HOST, 0.0, 9.0, token_id)
+        sessions.end_of_tokens({"0f1e"})
+        found = [sessions.find(each, HOST, 1.0) for each in (b"of the token", b"of another", b"by password")]
+        assert [each and each.token_id for each in found] == [None, "other", None]
+        assert [each is None for each in found] == [True, False, False]
+
+    async def _streams(self) -> list[str]:
+        gate = ClientGate(MetadataImage(), lambda: Authorizer((), ()), Sessions(bytes), lambda event: None, Quotas())
+
+        async def stream(token_id: str | None) -> str:
+            caller = SessionCaller(Session(ALICE, HOST, float("inf"), token_id), PATH, gate, "")
+            try:
+                with gate.stream(caller):
+                    await asyncio.sleep(0.05)
+            except AuthenticationFailed as error:
+                return str(error)
+            return "went on"
+
+        streams = [asyncio.create_task(stream(each)) for each in ("0f1e", "other", None)]
+        await asyncio.sleep(0)
+        gate.tokens_changed({"0f1e"})
+        return await asyncio.gather(*streams)
+
+    def test_their_streams_end_and_no_others(self) -> None:
+        assert asyncio.run(self._streams()) == [
+            "the delegation token was expired: authenticate again",
+            "went on",
+            "went on",
+        ]
+
+
+CALLS = [
+    (security_pb2.CreateDelegationTokenRequest(), "CreateDelegationToken"),
+    (security_pb2.RenewDelegationTokenRequest(), "RenewDelegationToken"),
+    (security_pb2.ExpireDelegationTokenRequest(), "ExpireDelegationToken"),
+    (security_pb2.DescribeDelegationTokensRequest(), "DescribeDelegationTokens"),
+]
+
+
+@pytest.mark.parametrize(("request_", "call"), CALLS, ids=[name for _, name in CALLS])
+@pytest.mark.parametrize("proof", [each for each in Proof if each is not Proof.SESSION])
+def test_who_is_not_known_by_a_password_asks_for_nothing(request_: object, call: str, proof: Proof) -> None:
+    """Nothing is asked of the controller: there is none here."""
+    told: list[AuditEvent] = []
+    gate = ClientGate(MetadataImage(), lambda: Authorizer((), ("User:alice",)), None, told.append, Quotas())
+    nowhere: Any = None
+    service = SecurityService(nowhere)
+    answer = asyncio.run(getattr(service, call)(request_, Caller(ALICE, HOST, PATH, gate, proof=proof)))
+    refused: MinilogError | None = error_from_wire(answer.error)
+    assert isinstance(refused, DelegationTokenRequestNotAllowed)
+    assert [each.decision for each in told] == [Decision.DENIED]
