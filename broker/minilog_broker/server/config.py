@@ -25,6 +25,8 @@ from minilog.versions import VersionRange
 from minilog_broker.controller.replay import SNAPSHOT_BYTES
 from minilog_broker.controller.topic_config import BUILT_IN, MAX_INT64, MAX_SEGMENT_BYTES
 from minilog_broker.levels import SUPPORTED_LEVELS
+from minilog_broker.security import https_url
+from minilog_broker.security.https_url import HttpsUrl
 
 ENVIRONMENT_PREFIX = "MINILOG_"
 _DAY_MS = 24 * 60 * 60 * 1000
@@ -38,6 +40,8 @@ class _Kind:
 
     expected: str
     parse: Callable[[str], Any]
+    is_shown: bool = True
+    """Whether an error may show what was said: it may hold a secret."""
 
 
 def _integer(least: int, most: int = MAX_INT64, *, none_word: str | None = None) -> _Kind:
@@ -90,6 +94,15 @@ def _cluster_name() -> _Kind:
         return text
 
     return _Kind("a name as of a host: small letters, digits and dashes, at most 63", parse)
+
+
+def _https_url() -> _Kind:
+    def parse(text: str) -> str:
+        if text:
+            HttpsUrl.parse(text)
+        return text
+
+    return _Kind(https_url.EXPECTED, parse, is_shown=False)
 
 
 def _names() -> _Kind:
@@ -223,7 +236,15 @@ class BrokerConfig:
     sasl_scram_users_file: str = _setting(_text(), "")
     """Verifiers of users that are known without metadata, one JSON object a line: the first administrators."""
     sasl_oauthbearer_jwks_file: str = _setting(_text(), "")
-    """The keys of who issues tokens, a JWK set; empty: no token is taken."""
+    """The keys of who issues tokens, a JWK set."""
+    sasl_oauthbearer_jwks_endpoint_url: str = _setting(_https_url(), "")
+    """Where the issuer publishes them, in the place of the file; neither: no token is taken."""
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = _setting(_integer(1_000, _MOST_TIMEOUT_MS), 3_600_000)
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = _setting(_integer(10, _MOST_TIMEOUT_MS), 100)
+    """After a fetch that failed, or that a token with an unknown key brought about for nothing; doubled each time."""
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = _setting(_integer(10, _MOST_TIMEOUT_MS), 10_000)
+    sasl_oauthbearer_jwks_endpoint_ssl_truststore_location: str = _setting(_text(), "")
+    """PEM: the authorities that the endpoint's certificate is believed by; empty: those of the machine."""
     sasl_oauthbearer_expected_issuer: str = _setting(_text(), "")
     sasl_oauthbearer_expected_audience: str = _setting(_text(), "")
     connections_max_reauth_ms: int = _setting(_integer(1_000, _MOST_TIMEOUT_MS), 3_600_000)
@@ -317,7 +338,8 @@ def _parse(name: str, text: str, where: str) -> Any:
     try:
         return kind.parse(text.strip())
     except ValueError:
-        raise InvalidConfig(f"{name}={text} ({where}) is not valid: expected {kind.expected}") from None
+        said = f"{name}={text}" if kind.is_shown else name
+        raise InvalidConfig(f"{said} ({where}) is not valid: expected {kind.expected}") from None
 
 
 def _from_file(file: pathlib.Path) -> Iterator[tuple[str, str, str]]:
@@ -380,6 +402,7 @@ _ONLY_WITH: dict[str, tuple[str, ...]] = {
     "ssl.truststore.location": (SecurityProtocol.SSL.value,),
     "sasl.scram.users.file": (SecurityProtocol.SASL_SSL.value,),
     "sasl.oauthbearer.jwks.file": (SecurityProtocol.SASL_SSL.value,),
+    "sasl.oauthbearer.jwks.endpoint.url": (SecurityProtocol.SASL_SSL.value,),
 }
 """What means nothing under another security.protocol: who gives it believes that the broker is closed."""
 
@@ -398,6 +421,7 @@ def _check_security(config: BrokerConfig) -> None:
                 f"{name} is given, and security.protocol is {config.security_protocol}: it must be "
                 f"{' or '.join(protocols)}, else it would do nothing"
             )
+    _check_keys_of_tokens(config)
     if config.security_protocol == SecurityProtocol.PLAINTEXT.value:
         return
     if not config.ssl_keystore_location:
@@ -408,4 +432,21 @@ def _check_security(config: BrokerConfig) -> None:
         raise InvalidConfig(
             f"inter.broker.listen is missing: security.protocol is {config.security_protocol}, and brokers need a "
             "listener of their own then"
+        )
+
+
+def _check_keys_of_tokens(config: BrokerConfig) -> None:
+    """They come from one place. Raises InvalidConfig."""
+    endpoint = "sasl.oauthbearer.jwks.endpoint"
+    if config.sasl_oauthbearer_jwks_file and config.sasl_oauthbearer_jwks_endpoint_url:
+        raise InvalidConfig(f"sasl.oauthbearer.jwks.file and {endpoint}.url are both given: keep one of them")
+    truststore = config.sasl_oauthbearer_jwks_endpoint_ssl_truststore_location
+    if truststore and not config.sasl_oauthbearer_jwks_endpoint_url:
+        raise InvalidConfig(f"{endpoint}.ssl.truststore.location is given, and {endpoint}.url is not")
+    least_ms = config.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms
+    most_ms = config.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms
+    if most_ms < least_ms:
+        raise InvalidConfig(
+            f"{endpoint}.retry.backoff.max.ms={most_ms} is not valid: expected at least {endpoint}.retry.backoff.ms, "
+            f"which is {least_ms}"
         )

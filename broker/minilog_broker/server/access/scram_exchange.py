@@ -69,7 +69,7 @@ class _Exchange:
         self._credential = self._find(mechanism, name)
         return self._credential
 
-    def respond(self, content: bytes) -> bytes:
+    async def respond(self, content: bytes) -> bytes:
         try:
             if not self._challenged:
                 self._challenged = True
