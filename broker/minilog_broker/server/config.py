@@ -18,6 +18,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from minilog.config import config_names
+from minilog.effective import DEFAULT, EffectiveSetting, Origin, Source, told_value
 from minilog.errors import InvalidConfig
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 from minilog.security.protocols import SecurityProtocol
@@ -29,6 +30,7 @@ from minilog_broker.security import https_url
 from minilog_broker.security.https_url import HttpsUrl
 
 ENVIRONMENT_PREFIX = "MINILOG_"
+_VARIABLE = "environment variable "
 _DAY_MS = 24 * 60 * 60 * 1000
 _MOST_TIMEOUT_MS = 2**31 - 1
 _MIB = 1024 * 1024
@@ -42,6 +44,10 @@ class _Kind:
     parse: Callable[[str], Any]
     is_shown: bool = True
     """Whether an error may show what was said: it may hold a secret."""
+    none_word: str = ""
+    """How None is typed."""
+    tell: Callable[[Any], Any] = lambda value: value
+    """What of a value is shown."""
 
 
 def _integer(least: int, most: int = MAX_INT64, *, none_word: str | None = None) -> _Kind:
@@ -55,7 +61,9 @@ def _integer(least: int, most: int = MAX_INT64, *, none_word: str | None = None)
             raise ValueError(text)
         return number
 
-    return _Kind(limits if none_word is None else f"{limits}, or {none_word}", parse)
+    if none_word is None:
+        return _Kind(limits, parse)
+    return _Kind(f"{limits}, or {none_word}", parse, none_word=none_word)
 
 
 def _choice(*words: str) -> _Kind:
@@ -102,7 +110,9 @@ def _https_url() -> _Kind:
             HttpsUrl.parse(text)
         return text
 
-    return _Kind(https_url.EXPECTED, parse, is_shown=False)
+    return _Kind(
+        https_url.EXPECTED, parse, is_shown=False, tell=lambda text: str(HttpsUrl.parse(text)) if text else text
+    )
 
 
 def _names() -> _Kind:
@@ -113,7 +123,7 @@ def _names() -> _Kind:
             raise ValueError(text)
         return names
 
-    return _Kind("User:NAME, or several separated by semicolons", parse)
+    return _Kind("User:NAME, or several separated by semicolons", parse, tell=";".join)
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -317,18 +327,41 @@ def load_config(
     overrides: Mapping[str, str] | None = None,
 ) -> BrokerConfig:
     """The configuration from its four layers. InvalidConfig names the key, the value and what would be right."""
+    return _load(file, environment, overrides)[0]
+
+
+def explain_config(
+    file: pathlib.Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+) -> list[EffectiveSetting]:
+    """Each setting as it counts, and which layer says so. Raises as load_config does."""
+    config, origins = _load(file, environment, overrides)
+    told = []
+    for name, kind in _KINDS.items():
+        value = getattr(config, name.replace(".", "_"))
+        text = told_value(name, None if value is None else kind.tell(value), kind.none_word)
+        told.append(EffectiveSetting(name, text, origins.get(name, DEFAULT)))
+    return told
+
+
+def _load(
+    file: pathlib.Path | None, environment: Mapping[str, str] | None, overrides: Mapping[str, str] | None
+) -> tuple[BrokerConfig, dict[str, Origin]]:
     values: dict[str, Any] = {}
+    origins: dict[str, Origin] = {}
     layers = (
-        _from_file(file) if file is not None else (),
-        _from_environment(environment or {}),
-        ((name, text, "--set") for name, text in (overrides or {}).items()),
+        (Source.FILE, _from_file(file) if file is not None else ()),
+        (Source.ENVIRONMENT, _from_environment(environment or {})),
+        (Source.OPTION, ((name, text, "--set") for name, text in (overrides or {}).items())),
     )
-    for layer in layers:
+    for source, layer in layers:
         for name, text, where in layer:
             values[name.replace(".", "_")] = _parse(name, text, where)
+            origins[name] = Origin(source, where.removeprefix(_VARIABLE))
     config = BrokerConfig(**values)
     _check_together(config, values)
-    return config
+    return config, origins
 
 
 def _parse(name: str, text: str, where: str) -> Any:
@@ -371,7 +404,7 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
         # Names that are a client's are not meant for a broker.
         if name in _KINDS or name not in config_names():
-            yield name, environment[variable], f"environment variable {variable}"
+            yield name, environment[variable], _VARIABLE + variable
 
 
 def _check_together(config: BrokerConfig, given: Container[str]) -> None:
