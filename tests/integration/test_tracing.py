@@ -5,8 +5,11 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import json
+import os
 import pathlib
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -153,6 +156,27 @@ def test_clients_and_brokers_tell_of_one_batch_and_message_in_one_trace(
         # A batch and not a record is what has a span: followers got them in some messages.
         counts = collections.Counter(each.trace_id for each in told.spans("Produce append"))
         assert max(counts.values()) == 1
+    finally:
+        cluster.end()
+
+
+def test_a_client_whose_environment_asks_for_it_tells_until_it_ends(
+    tmp_path: pathlib.Path, collector: tuple[Collector, dict[str, str]]
+) -> None:
+    told, environment = collector
+    cluster = Cluster(tmp_path, 1)
+    try:
+        cluster.start()
+        cluster.wait_running()
+        with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+            admin.create_topics([NewTopic(TOPIC, 1, 1)])
+        produce = [sys.executable, "-m", "minilog_broker.cli.main", "produce", TOPIC, "-b", cluster.bootstrap_servers]
+        asking = {**os.environ, **environment, "OTEL_BSP_SCHEDULE_DELAY": "60000"}  # what is left is told at the end
+        ended = subprocess.run(produce, input="late\n", env=asking, text=True, capture_output=True, timeout=WITHIN_S)
+        assert (ended.returncode, ended.stderr.count("opentelemetry")) == (0, 0), ended.stderr
+        assert told.services() == {"minilog-client"}
+        assert told.spans("Produce send")
+        assert "late" not in told.everything()
     finally:
         cluster.end()
 

@@ -20,7 +20,8 @@ def provider_of(environment: Mapping[str, str]) -> TracerProvider:
     """One by OTEL_*: the sampler, limits, batches and the exporter's own settings are read by the SDK. Raises
     ImportError where a part is not installed, ValueError for a name that is none."""
     provider = TracerProvider(resource=_resource(environment), shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(_exporter(environment)))
+    for name in _exporters(environment):
+        provider.add_span_processor(BatchSpanProcessor(_exporter(name, environment)))
     return provider
 
 
@@ -55,8 +56,13 @@ def _resource(environment: Mapping[str, str]) -> Resource:
     return Resource.create({**name, "process.pid": os.getpid()})
 
 
-def _exporter(environment: Mapping[str, str]) -> SpanExporter:
-    name = environment.get("OTEL_TRACES_EXPORTER", "").strip() or "otlp"
+def _exporters(environment: Mapping[str, str]) -> list[str]:
+    """By name; OpenTelemetry has several of them separated by commas."""
+    names = environment.get("OTEL_TRACES_EXPORTER", "").split(",")
+    return list(dict.fromkeys(filter(None, map(str.strip, names)))) or ["otlp"]
+
+
+def _exporter(name: str, environment: Mapping[str, str]) -> SpanExporter:
     if name == "console":
         return ConsoleSpanExporter()
     if name != "otlp":

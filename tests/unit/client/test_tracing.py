@@ -283,6 +283,7 @@ class TestWhenItIsOn:
         ("said", "told"),
         [
             ({"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER='zipkin' is not known"),
+            ({"OTEL_TRACES_EXPORTER": "console, zipkin"}, "OTEL_TRACES_EXPORTER='zipkin' is not known"),
             ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, "'http/json' is not known"),
         ],
     )
