@@ -14,10 +14,11 @@ import difflib
 import functools
 import importlib.metadata
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
+from minilog.effective import DEFAULT, EffectiveSetting, Origin, Source, told_value
 from minilog.errors import InvalidConfig
 from minilog.limits import MAX_KEEPALIVE_MS
 from minilog.security.jaas import JAAS_CONFIG, parse_jaas
@@ -256,6 +257,47 @@ def parse_config(settings: Mapping[str, object], environment: Mapping[str, str] 
         raise _refuse("delivery.timeout.ms", values["delivery_timeout_ms"], "at least linger.ms")
     _check_security(values)
     return ClientConfig(**values, lingers_alone="linger.ms" in given)
+
+
+def explain_config(
+    layers: Iterable[tuple[Origin, Mapping[str, object]]], environment: Mapping[str, str]
+) -> list[EffectiveSetting]:
+    """Each setting as it counts in a client that is made of `layers`, of which a later one counts more, and which of
+    them, or of `environment`, says so. Raises InvalidConfig as parse_config does."""
+    origins = {
+        name: Origin(Source.ENVIRONMENT, variable_of(name))
+        for name in config_names()
+        if variable_of(name) in environment
+    }
+    origins = _origins_without_jaas(origins)
+    settings: dict[str, object] = {}
+    for origin, layer in layers:
+        settings |= layer
+        origins |= _origins_without_jaas(dict.fromkeys(layer, origin))
+    config = parse_config(settings, environment)
+    if not config.enable_idempotence and "enable.idempotence" not in origins:
+        origins["enable.idempotence"] = Origin(Source.DERIVED, "acks")
+    return [
+        EffectiveSetting(name, _told(name, getattr(config, _FIELD[name])), origins.get(name, DEFAULT))
+        for name in _TABLE
+    ]
+
+
+def _origins_without_jaas(origins: dict[str, Origin]) -> dict[str, Origin]:
+    said = origins.pop(JAAS_CONFIG, None)
+    if said is not None:
+        both = Origin(said.source, f"{said.where} ({JAAS_CONFIG})")
+        origins |= {"sasl.username": both, "sasl.password": both}
+    return origins
+
+
+def _told(name: str, value: object) -> str:
+    if name == "acks":
+        return "all" if value == ACKS_ALL else str(value)
+    if name == "bootstrap.servers":
+        assert isinstance(value, tuple)
+        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in value)
+    return told_value(name, value)
 
 
 def _check_security(values: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ _OTHERS_READ = stat.S_IRGRP | stat.S_IROTH
 _SECRET = re.compile(
     r"password|passwd|secret|token(?!auth)|credential|sasl\.jaas\.config|keystore\.key|private\.key", re.IGNORECASE
 )
-_PLACE = re.compile(r"\.(?:file|location)$", re.IGNORECASE)
+_PLACE = re.compile(r"\.(?:file|location|ms)$", re.IGNORECASE)
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")
 _BLANKS = " \t\f"
@@ -57,7 +57,7 @@ def properties_file(path: str | os.PathLike[str]) -> dict[str, str]:
 
 def is_secret(key: str) -> bool:
     """Whether the value of a setting of this name is likely not to be shown to anybody. Where a secret is found, such
-    as the name of a file, is none."""
+    as the name of a file, or a time, is none."""
     return _SECRET.search(key) is not None and _PLACE.search(key) is None
 
 

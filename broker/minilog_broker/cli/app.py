@@ -14,6 +14,7 @@ from minilog_broker.cli import (
     broker,
     cert,
     cluster,
+    config,
     consume,
     demo,
     group,
@@ -49,6 +50,7 @@ app.command(epilog="Example: minilog consume flights -o start --exit-at-end --js
 app.add_typer(acl.app, name="acl", help="Who may do what.")
 app.add_typer(cert.app, name="cert", help="Keys and certificates, of an authority for tests and trials.")
 app.add_typer(cluster.app, name="cluster", help="The brokers and who controls them.")
+app.add_typer(config.app, name="config", help="Which settings count, and who says so.")
 app.add_typer(group.app, name="group", help="How far the groups of consumers have got.")
 app.add_typer(transaction.app, name="transaction", help="List, describe and abort transactions.")
 app.add_typer(quota.app, name="quota", help="How much a user may do.")

@@ -44,6 +44,10 @@ class BearerRefused(Exception):
     """The token proves nothing. `str` is a sentence for the log, which steers no terminal; the client gets REFUSAL."""
 
 
+class UnknownKey(BearerRefused):
+    """The token names a key that is not here: its issuer may have changed its keys. Nothing of it is proven."""
+
+
 class InvalidBearerSettings(ValueError):
     """What tokens are to be checked against cannot be used. The message says what to do."""
 
@@ -95,12 +99,31 @@ class BearerVerifier:
 
     def __init__(self, settings: BearerSettings, jwks: str | None) -> None:
         self._settings = settings
-        self._keys = () if jwks is None else _keys(jwks, settings.algorithms)
+        self._keys = () if jwks is None else _all_usable(_listed(jwks), settings.algorithms)
+        self.passed_over: tuple[str, ...] = ()
+        """Why keys of the set are not used: see `of_issuer`."""
+
+    @classmethod
+    def of_issuer(cls, settings: BearerSettings, jwks: str) -> BearerVerifier:
+        """Of what the issuer itself publishes, which has keys for other uses, too: those are passed over (RFC 7517
+        section 5). Raises InvalidBearerSettings where it is no JWK set, or too large a one."""
+        made = cls(settings, None)
+        made._keys, made.passed_over = _usable(_listed(jwks), settings.algorithms)
+        return made
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The kid of each key, for people: short, on one line."""
+        return tuple("(no kid)" if each.kid is None else _shown(each.kid) for each in self._keys)
+
+    def has_keys_of(self, other: BearerVerifier) -> bool:
+        """Whether both believe the same keys, in any order."""
+        return len(self._keys) == len(other._keys) and all(each in other._keys for each in self._keys)
 
     def verify(self, token: str, now_s: float) -> BearerIdentity:
         """Who shows `token` at `now_s` (seconds since 1970). Raises BearerRefused."""
         if not self._keys:
-            raise BearerRefused("there is no key of an issuer here: set one, or do without tokens")
+            raise UnknownKey("there is no key of an issuer here: set one, or do without tokens")
         if len(token) > MAX_TOKEN_BYTES:
             raise BearerRefused(f"the token has {len(token)} characters, and at most {MAX_TOKEN_BYTES} are read")
         if _COMPACT.fullmatch(token) is None:
@@ -144,7 +167,8 @@ class BearerVerifier:
             raise BearerRefused(f"the token is signed with {_shown(algorithm)}, which is not allowed")
         named = [each for each in self._keys if each.kid == kid] if kid is not None else list(self._keys)
         if len(named) != 1:
-            raise BearerRefused(f"no single key of the issuer is meant by the token's kid {_shown(kid)}")
+            refused = UnknownKey if isinstance(kid, str) and not named else BearerRefused
+            raise refused(f"no single key of the issuer is meant by the token's kid {_shown(kid)}")
         if algorithm not in named[0].algorithms:
             raise BearerRefused(f"the key {_shown(kid)} does not sign with {_shown(algorithm)}")
         return named[0], str(algorithm)
@@ -170,7 +194,7 @@ class BearerVerifier:
         return Principal(USER, name)
 
 
-def _keys(jwks: str, allowed: Sequence[str]) -> tuple[_Key, ...]:
+def _listed(jwks: str) -> list[Mapping[str, Any]]:
     if len(jwks) > MAX_JWKS_BYTES:
         raise InvalidBearerSettings(f"the JWK set has {len(jwks)} characters: at most {MAX_JWKS_BYTES} are read")
     try:
@@ -182,6 +206,10 @@ def _keys(jwks: str, allowed: Sequence[str]) -> tuple[_Key, ...]:
         raise InvalidBearerSettings('the JWK set is none: it is an object with a list of objects, "keys"')
     if len(listed) > MAX_KEYS:
         raise InvalidBearerSettings(f"the JWK set has {len(listed)} keys: at most {MAX_KEYS} are kept")
+    return listed
+
+
+def _all_usable(listed: Sequence[Mapping[str, Any]], allowed: Sequence[str]) -> tuple[_Key, ...]:
     keys = tuple(_key(each, number, allowed) for number, each in enumerate(listed))
     kids = [each.kid for each in keys]
     if len(set(kids)) < len(kids):
@@ -189,6 +217,17 @@ def _keys(jwks: str, allowed: Sequence[str]) -> tuple[_Key, ...]:
             "two keys of the JWK set have one kid, or none: a token could not say which it means"
         )
     return keys
+
+
+def _usable(listed: Sequence[Mapping[str, Any]], allowed: Sequence[str]) -> tuple[tuple[_Key, ...], tuple[str, ...]]:
+    """Those that can be used, and why others cannot. Of several with one kid none is meant by a token (`_key_of`)."""
+    keys, passed_over = [], []
+    for number, each in enumerate(listed):
+        try:
+            keys.append(_key(each, number, allowed))
+        except InvalidBearerSettings as error:
+            passed_over.append(str(error))
+    return tuple(keys), tuple(passed_over)
 
 
 def _key(document: Mapping[str, Any], number: int, allowed: Sequence[str]) -> _Key:
@@ -203,7 +242,7 @@ def _key(document: Mapping[str, Any], number: int, allowed: Sequence[str]) -> _K
         raise InvalidBearerSettings(f"{where} is not for signatures: leave it out")
     try:
         public = jwt.PyJWK(dict(document)).key
-    except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except Exception as error:  # a document from elsewhere: whatever the libraries for it stumble over
         raise InvalidBearerSettings(f"{where} cannot be used: {_shown(error)}") from None
     fitting = _algorithms_of(public, where)
     wanted = document.get("alg")

@@ -187,6 +187,7 @@ class Broker:
             reserve=self._reserve,
             turns=self._turns,
             wall_us=self._runtime.wall_us,
+            access=self._access,
         )
 
     async def _open_directory(self) -> None:

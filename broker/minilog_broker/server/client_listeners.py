@@ -79,6 +79,16 @@ def parse_named(text: str) -> Named:
     return tuple(found)
 
 
+def tell_named(named: Named) -> str:
+    """As it is typed."""
+    return ",".join(f"{name}://{address_text(address)}" for name, address in named)
+
+
+def tell_protocols(protocols: Iterable[tuple[str, SecurityProtocol]]) -> str:
+    """As it is typed."""
+    return ",".join(f"{name}:{protocol.value}" for name, protocol in protocols)
+
+
 def parse_protocols(text: str) -> tuple[tuple[str, SecurityProtocol], ...]:
     """`NAME:PROTOCOL,...`. ValueError where it is none."""
     found = []
@@ -210,6 +220,7 @@ _ONLY_WITH: Mapping[str, tuple[SecurityProtocol, ...]] = {
     TRUSTSTORE: (SecurityProtocol.SSL,),
     "sasl.scram.users.file": (SecurityProtocol.SASL_SSL,),
     "sasl.oauthbearer.jwks.file": (SecurityProtocol.SASL_SSL,),
+    "sasl.oauthbearer.jwks.endpoint.url": (SecurityProtocol.SASL_SSL,),
 }
 """What means nothing where no listener has such a protocol: who gives it believes that the broker is closed."""
 

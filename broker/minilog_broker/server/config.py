@@ -17,6 +17,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from minilog.config import Address, config_names
+from minilog.effective import DEFAULT, EffectiveSetting, Origin, Source, told_value
 from minilog.errors import InvalidConfig
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 from minilog.security.protocols import SecurityProtocol
@@ -24,6 +25,8 @@ from minilog.versions import VersionRange
 from minilog_broker.controller.replay import SNAPSHOT_BYTES
 from minilog_broker.controller.topic_config import BUILT_IN, MAX_INT64, MAX_SEGMENT_BYTES
 from minilog_broker.levels import SUPPORTED_LEVELS
+from minilog_broker.security import https_url
+from minilog_broker.security.https_url import HttpsUrl
 from minilog_broker.server.addresses import parse_address
 from minilog_broker.server.client_listeners import (
     OVERRIDABLE,
@@ -35,9 +38,12 @@ from minilog_broker.server.client_listeners import (
     parse_named,
     parse_override,
     parse_protocols,
+    tell_named,
+    tell_protocols,
 )
 
 ENVIRONMENT_PREFIX = "MINILOG_"
+_VARIABLE = "environment variable "
 _DAY_MS = 24 * 60 * 60 * 1000
 _MOST_TIMEOUT_MS = 2**31 - 1
 _MOST_TOKEN_MS = 10 * 365 * _DAY_MS  # what lives longer is no token
@@ -50,6 +56,12 @@ class _Kind:
 
     expected: str
     parse: Callable[[str], Any]
+    is_shown: bool = True
+    """Whether an error may show what was said: it may hold a secret."""
+    none_word: str = ""
+    """How None is typed."""
+    tell: Callable[[Any], Any] = lambda value: value
+    """What of a value is shown."""
 
 
 def _integer(least: int, most: int = MAX_INT64, *, none_word: str | None = None) -> _Kind:
@@ -63,7 +75,9 @@ def _integer(least: int, most: int = MAX_INT64, *, none_word: str | None = None)
             raise ValueError(text)
         return number
 
-    return _Kind(limits if none_word is None else f"{limits}, or {none_word}", parse)
+    if none_word is None:
+        return _Kind(limits, parse)
+    return _Kind(f"{limits}, or {none_word}", parse, none_word=none_word)
 
 
 def _choice(*words: str) -> _Kind:
@@ -104,6 +118,17 @@ def _cluster_name() -> _Kind:
     return _Kind("a name as of a host: small letters, digits and dashes, at most 63", parse)
 
 
+def _https_url() -> _Kind:
+    def parse(text: str) -> str:
+        if text:
+            HttpsUrl.parse(text)
+        return text
+
+    return _Kind(
+        https_url.EXPECTED, parse, is_shown=False, tell=lambda text: str(HttpsUrl.parse(text)) if text else text
+    )
+
+
 def _names() -> _Kind:
     def parse(text: str) -> tuple[str, ...]:
         names = tuple(filter(None, (each.strip() for each in text.split(";"))))
@@ -112,15 +137,15 @@ def _names() -> _Kind:
             raise ValueError(text)
         return names
 
-    return _Kind("User:NAME, or several separated by semicolons", parse)
+    return _Kind("User:NAME, or several separated by semicolons", parse, tell=";".join)
 
 
 def _listeners() -> _Kind:
-    return _Kind("NAME://HOST:PORT, or several separated by commas", parse_named)
+    return _Kind("NAME://HOST:PORT, or several separated by commas", parse_named, tell=tell_named)
 
 
 def _protocols() -> _Kind:
-    return _Kind("NAME:PROTOCOL, or several separated by commas", parse_protocols)
+    return _Kind("NAME:PROTOCOL, or several separated by commas", parse_protocols, tell=tell_protocols)
 
 
 def _setting(kind: _Kind, default: object) -> Any:
@@ -210,7 +235,15 @@ class BrokerConfig:
     sasl_scram_users_file: str = _setting(_text(), "")
     """Verifiers of users that are known without metadata, one JSON object a line: the first administrators."""
     sasl_oauthbearer_jwks_file: str = _setting(_text(), "")
-    """The keys of who issues tokens, a JWK set; empty: no token is taken."""
+    """The keys of who issues tokens, a JWK set."""
+    sasl_oauthbearer_jwks_endpoint_url: str = _setting(_https_url(), "")
+    """Where the issuer publishes them, in the place of the file; neither: no token is taken."""
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = _setting(_integer(1_000, _MOST_TIMEOUT_MS), 3_600_000)
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = _setting(_integer(10, _MOST_TIMEOUT_MS), 100)
+    """After a fetch that failed, or that a token with an unknown key brought about for nothing; doubled each time."""
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = _setting(_integer(10, _MOST_TIMEOUT_MS), 10_000)
+    sasl_oauthbearer_jwks_endpoint_ssl_truststore_location: str = _setting(_text(), "")
+    """PEM: the authorities that the endpoint's certificate is believed by; empty: those of the machine."""
     sasl_oauthbearer_expected_issuer: str = _setting(_text(), "")
     sasl_oauthbearer_expected_audience: str = _setting(_text(), "")
     delegation_token_max_lifetime_ms: int = _setting(_integer(1, _MOST_TOKEN_MS), 7 * _DAY_MS)
@@ -297,22 +330,48 @@ def load_config(
     overrides: Mapping[str, str] | None = None,
 ) -> BrokerConfig:
     """The configuration from its four layers. InvalidConfig names the key, the value and what would be right."""
+    return _load(file, environment, overrides)[0]
+
+
+def explain_config(
+    file: pathlib.Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+) -> list[EffectiveSetting]:
+    """Each setting as it counts, and which layer says so. Raises as load_config does."""
+    config, origins = _load(file, environment, overrides)
+    told = []
+    for name, kind in _KINDS.items():
+        value = getattr(config, name.replace(".", "_"))
+        text = told_value(name, None if value is None else kind.tell(value), kind.none_word)
+        told.append(EffectiveSetting(name, text, origins.get(name, DEFAULT)))
+    for (listener, setting), value in config.listener_overrides.items():
+        name = f"{OVERRIDE_PREFIX}{listener}.{setting}"
+        told.append(EffectiveSetting(name, told_value(name, value, ""), origins.get(name, DEFAULT)))
+    return told
+
+
+def _load(
+    file: pathlib.Path | None, environment: Mapping[str, str] | None, overrides: Mapping[str, str] | None
+) -> tuple[BrokerConfig, dict[str, Origin]]:
     values: dict[str, Any] = {}
     overrides_of_listeners: dict[tuple[str, str], str] = {}
+    origins: dict[str, Origin] = {}
     layers = (
-        _from_file(file) if file is not None else (),
-        _from_environment(environment or {}),
-        ((name, text, "--set") for name, text in (overrides or {}).items()),
+        (Source.FILE, _from_file(file) if file is not None else ()),
+        (Source.ENVIRONMENT, _from_environment(environment or {})),
+        (Source.OPTION, ((name, text, "--set") for name, text in (overrides or {}).items())),
     )
-    for layer in layers:
+    for source, layer in layers:
         for name, text, where in layer:
+            origins[name] = Origin(source, where.removeprefix(_VARIABLE))
             if (listener := _of_listener(name, where)) is not None:
                 overrides_of_listeners[listener] = text.strip()
             else:
                 values[name.replace(".", "_")] = _parse(name, text, where)
     config = BrokerConfig(**values, listener_overrides=overrides_of_listeners)
     _check_together(config, values)
-    return config
+    return config, origins
 
 
 def _of_listener(name: str, where: str) -> tuple[str, str] | None:
@@ -331,7 +390,8 @@ def _parse(name: str, text: str, where: str) -> Any:
     try:
         return kind.parse(text.strip())
     except ValueError:
-        raise InvalidConfig(f"{name}={text} ({where}) is not valid: expected {kind.expected}") from None
+        said = f"{name}={text}" if kind.is_shown else name
+        raise InvalidConfig(f"{said} ({where}) is not valid: expected {kind.expected}") from None
 
 
 def _from_file(file: pathlib.Path) -> Iterator[tuple[str, str, str]]:
@@ -363,7 +423,7 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
         # Names that are a client's are not meant for a broker.
         if name in _KINDS or name not in config_names():
-            yield name, environment[variable], f"environment variable {variable}"
+            yield name, environment[variable], _VARIABLE + variable
 
 
 def _check_together(config: BrokerConfig, given: Container[str]) -> None:
@@ -379,9 +439,27 @@ def _check_together(config: BrokerConfig, given: Container[str]) -> None:
             f"transaction.max.timeout.ms, which is {config.transaction_max_timeout_ms}"
         )
     check_security(config)
+    _check_keys_of_tokens(config)
     factor = config.default_replication_factor
     if factor is not None and "min_insync_replicas" in given and config.min_insync_replicas > factor:
         raise InvalidConfig(
             f"min.insync.replicas={config.min_insync_replicas} is not valid: expected at most "
             f"default.replication.factor, which is {factor}"
+        )
+
+
+def _check_keys_of_tokens(config: BrokerConfig) -> None:
+    """They come from one place. Raises InvalidConfig."""
+    endpoint = "sasl.oauthbearer.jwks.endpoint"
+    if config.sasl_oauthbearer_jwks_file and config.sasl_oauthbearer_jwks_endpoint_url:
+        raise InvalidConfig(f"sasl.oauthbearer.jwks.file and {endpoint}.url are both given: keep one of them")
+    truststore = config.sasl_oauthbearer_jwks_endpoint_ssl_truststore_location
+    if truststore and not config.sasl_oauthbearer_jwks_endpoint_url:
+        raise InvalidConfig(f"{endpoint}.ssl.truststore.location is given, and {endpoint}.url is not")
+    least_ms = config.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms
+    most_ms = config.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms
+    if most_ms < least_ms:
+        raise InvalidConfig(
+            f"{endpoint}.retry.backoff.max.ms={most_ms} is not valid: expected at least {endpoint}.retry.backoff.ms, "
+            f"which is {least_ms}"
         )

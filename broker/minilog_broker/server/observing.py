@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from minilog_broker.server.access.broker_access import BrokerAccess
 from minilog_broker.server.clients.coordinator_calls import CoordinatorCalls
 from minilog_broker.server.config import BrokerOptions
 from minilog_broker.server.health import Look
@@ -34,6 +35,7 @@ class BrokerParts:
     reserve: Reserve
     turns: Turns
     wall_us: Callable[[], int]
+    access: BrokerAccess
 
 
 Parts = Callable[[], BrokerParts | None]

@@ -13,6 +13,7 @@ import grpc
 
 from minilog.errors import CorruptMessage
 from minilog.stream_messages import Framing, StreamMessage, StreamMethod
+from minilog.tracing import StreamSpans, process_tracing
 
 
 class PayloadStream(Protocol):
@@ -66,12 +67,48 @@ class OpenedStream:
         self._call.cancel()
 
 
+class _TracedStream(OpenedStream):
+    """One whose messages are told to `spans`."""
+
+    def __init__(self, call: Any, spans: StreamSpans) -> None:
+        super().__init__(call)
+        self._spans = spans
+
+    async def write(self, sent: StreamMessage[Any]) -> None:
+        self._spans.sending(sent)
+        await super().write(sent)
+        self._spans.sent()
+
+    async def received(self) -> AsyncIterator[StreamMessage[Any]]:
+        try:
+            async for came in watched(super().received(), self._spans):
+                held = [came]
+                del came
+                yield held.pop()
+        finally:
+            self._spans.closed()
+
+
+async def watched(incoming: AsyncIterator[StreamMessage[Any]], spans: StreamSpans) -> AsyncIterator[StreamMessage[Any]]:
+    """What comes, told to `spans`. While a message is dealt with, nothing here holds it."""
+    async for came in incoming:
+        spans.came(came)
+        held = [came]
+        del came
+        yield held.pop()
+        spans.handled()
+
+
 def open_stream(channel: grpc.aio.Channel, method: StreamMethod) -> OpenedStream:
     """A new stream on `channel`."""
     begin = channel.stream_stream(
         method.path, request_serializer=method.request.encode, response_deserializer=_decoder(method.response)
     )
-    return OpenedStream(begin())
+    tracing = process_tracing()
+    if tracing is None:
+        return OpenedStream(begin())
+    spans = tracing.opened(method)
+    return _TracedStream(begin(metadata=spans.metadata), spans)
 
 
 def _decoder(framing: Framing[Any]) -> Any:

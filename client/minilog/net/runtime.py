@@ -18,6 +18,7 @@ import grpc
 from minilog.config import Address
 from minilog.net.http2 import http2_options
 from minilog.security.channel_security import ChannelSecurity
+from minilog.tracing import process_tracing
 
 _WINDOW_BYTES = 16 << 20  # of one stream; a consumer's credit and a connection's memory are bounded elsewhere
 _OPTIONS: list[tuple[str, int | str]] = [
@@ -38,9 +39,12 @@ def open_channel(
     """A channel of gRPC with these options."""
     host, port = address
     target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    tracing = process_tracing()
+    interceptors = None if tracing is None else tracing.interceptors()
     if security is None:
-        return grpc.aio.insecure_channel(target, options=options)
-    return grpc.aio.secure_channel(target, security.credentials, options=(*options, *security.options()))
+        return grpc.aio.insecure_channel(target, options=options, interceptors=interceptors)
+    both = (*options, *security.options())
+    return grpc.aio.secure_channel(target, security.credentials, options=both, interceptors=interceptors)
 
 
 class Runtime(Protocol):

@@ -52,11 +52,11 @@ class TestUsersThatChange:
         users = ScramUsers(image, "", lambda: 0)
         exchange = users.begin(MECHANISM)
         client = ScramClient(MECHANISM, "alice", Secret("secret"), "n" * 32)
-        answer = client.answer(exchange.respond(client.first_message()))
+        answer = client.answer(asyncio.run(exchange.respond(client.first_message())))
         del image.users["alice"]
         users.take_changed()
         with pytest.raises(AuthenticationFailed, match="meanwhile"):
-            exchange.respond(answer)
+            asyncio.run(exchange.respond(answer))
         assert exchange.principal is None
 
     def test_the_first_change_ends_sessions_too(self) -> None:
@@ -71,7 +71,8 @@ class TestUsersThatChange:
         salts = set()
         for _ in range(2):
             client = ScramClient(MECHANISM, "nobody", Secret("x"), "n" * 32)
-            told = ScramUsers(MetadataImage(), "", lambda: 0).begin(MECHANISM).respond(client.first_message())
+            users = ScramUsers(MetadataImage(), "", lambda: 0)
+            told = asyncio.run(users.begin(MECHANISM).respond(client.first_message()))
             salts.add(told.split(b",")[1])
         assert len(salts) == 1
 

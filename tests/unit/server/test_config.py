@@ -78,3 +78,42 @@ def test_an_assignment_needs_an_equals_sign() -> None:
     assert parse_assignments(["a=1", "b=x=y"], "--set") == {"a": "1", "b": "x=y"}
     with pytest.raises(InvalidConfig, match="--set a: expected key=value"):
         parse_assignments(["a"], "--set")
+
+
+ENDPOINT = "sasl.oauthbearer.jwks.endpoint"
+
+
+@pytest.mark.parametrize("url", ["http://issuer.example/jwks", "file:///keys", "https://alice:hunter2@issuer.example/"])
+def test_an_endpoint_of_keys_is_https_and_what_was_said_is_not_shown(url: str) -> None:
+    with pytest.raises(
+        InvalidConfig, match=r"jwks\.endpoint\.url \(--set\) is not valid: expected an https URL"
+    ) as told:
+        load_config(overrides={f"{ENDPOINT}.url": url})
+    assert url not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"sasl.oauthbearer.jwks.file": "keys.json"}, "are both given: keep one of them"),
+        (
+            {"security.protocol": "PLAINTEXT", "ssl.keystore.location": ""},
+            "it must be SASL_SSL, else it would do nothing",
+        ),
+        ({f"{ENDPOINT}.url": ""}, r"truststore\.location is given, and .*\.url is not"),
+        ({f"{ENDPOINT}.retry.backoff.max.ms": "99"}, r"at least .*\.retry\.backoff\.ms, which is 100"),
+    ],
+)
+def test_keys_of_tokens_come_from_one_place(overrides: dict[str, str], message: str) -> None:
+    secured = {
+        "security.protocol": "SASL_SSL",
+        "ssl.keystore.location": "server.pem",
+        "inter.broker.listen": "127.0.0.1:9192",
+        "inter.broker.ssl.keystore.location": "broker.pem",
+        "inter.broker.ssl.truststore.location": "brokers.pem",
+        f"{ENDPOINT}.url": "https://issuer.example/jwks",
+        f"{ENDPOINT}.ssl.truststore.location": "house.pem",
+    }
+    assert load_config(overrides=secured).sasl_oauthbearer_jwks_endpoint_refresh_ms == 3_600_000
+    with pytest.raises(InvalidConfig, match=message):
+        load_config(overrides=secured | overrides)

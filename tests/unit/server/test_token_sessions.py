@@ -57,7 +57,7 @@ class World:
         """As far as the client's last message."""
         side = self.users.begin(MECHANISM)
         client = ScramClient(MECHANISM, TOKEN.token_id, HMAC, "n" * 32, kind=kind)
-        return side, client.answer(side.respond(client.first_message()))
+        return side, client.answer(asyncio.run(side.respond(client.first_message())))
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def world() -> World:
 class TestTheExchange:
     def test_it_ends_with_the_owner_until_the_tokens_end(self, world: World) -> None:
         side, answer = world.exchange()
-        side.respond(answer)
+        asyncio.run(side.respond(answer))
         assert (side.principal, side.token_id, side.lifetime_ms) == (ALICE, "0f1e", 6_000.0)
 
     def test_a_token_that_is_expired_is_refused_by_this_brokers_clock(self, world: World) -> None:
@@ -76,7 +76,7 @@ class TestTheExchange:
         world.wall_ms = 10_000
         side, answer = world.exchange()
         with pytest.raises(AuthenticationFailed, match=r"^the user is not known or the password is wrong$"):
-            side.respond(answer)
+            asyncio.run(side.respond(answer))
 
     @pytest.mark.parametrize("how", ["expired", "removed"])
     def test_one_that_goes_meanwhile_is_refused(self, world: World, how: str) -> None:
@@ -86,13 +86,13 @@ class TestTheExchange:
         else:
             del world.image.tokens["0f1e"]
         with pytest.raises(AuthenticationFailed, match="meanwhile"):
-            side.respond(answer)
+            asyncio.run(side.respond(answer))
         assert side.principal is None
 
     def test_it_is_no_user(self, world: World) -> None:
         side, answer = world.exchange(LoginKind.PASSWORD)
         with pytest.raises(AuthenticationFailed):
-            side.respond(answer)
+            asyncio.run(side.respond(answer))
 
 
 class TestWhatChanges:

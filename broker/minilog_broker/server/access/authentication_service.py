@@ -30,8 +30,9 @@ _STARTING = "this broker is starting, and does not know all users yet: ask anoth
 class ServerMechanism(Protocol):
     """The broker's side of one exchange."""
 
-    def respond(self, content: bytes) -> bytes:
-        """The answer to a client's message. Raises AuthenticationFailed."""
+    async def respond(self, content: bytes) -> bytes:
+        """The answer to a client's message. Raises AuthenticationFailed, or BrokerNotAvailable where this broker
+        cannot tell yet."""
 
     @property
     def principal(self) -> Principal | None:
@@ -80,11 +81,11 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
                 await self._converse(request_iterator, context, host)
         except BaseException as error:
             pause_s = self._attempts.failed(host)
-            if not isinstance(error, AuthenticationFailed | TimeoutError):
+            if not isinstance(error, AuthenticationFailed | BrokerNotAvailable | TimeoutError):
                 raise  # the client is gone
             self._tell(host, ANONYMOUS, Decision.DENIED, str(error) or "the exchange was not ended in time")
             await asyncio.sleep(pause_s)
-            refusal = AuthenticationFailed(_REFUSED) if knew_all else BrokerNotAvailable(_STARTING)
+            refusal = _told(error, knew_all)
             async with asyncio.timeout(EXCHANGE_S):  # who takes no answer is cut
                 await context.write(_refusal(refusal))
         else:
@@ -102,7 +103,7 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
                 raise AuthenticationFailed(f"a message of {len(request.content)} bytes came")
             if mechanism is None:
                 mechanism = self._begin(request.mechanism)
-            answer = authentication_pb2.AuthenticateResponse(content=mechanism.respond(request.content))
+            answer = authentication_pb2.AuthenticateResponse(content=await mechanism.respond(request.content))
             if (principal := mechanism.principal) is not None:
                 lifetime_ms = min(self._lifetime_ms, mechanism.lifetime_ms or self._lifetime_ms)
                 answer.session = self._sessions.begin(principal, host, now_ms(), lifetime_ms, mechanism.token_id)
@@ -115,6 +116,13 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
 
     def _tell(self, host: str, principal: Principal, decision: Decision, reason: str) -> None:
         self._audit(AuditEvent(str(principal), host, "Authenticate", "", "", decision, reason))
+
+
+def _told(error: BaseException, knew_all: bool) -> MinilogError:
+    """What a client is told of an exchange that failed."""
+    if isinstance(error, BrokerNotAvailable):
+        return error
+    return AuthenticationFailed(_REFUSED) if knew_all else BrokerNotAvailable(_STARTING)
 
 
 def _refusal(error: MinilogError) -> authentication_pb2.AuthenticateResponse:

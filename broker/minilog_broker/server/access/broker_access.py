@@ -27,7 +27,7 @@ from minilog_broker.security.principal import USER
 from minilog_broker.security.quotas import Quotas
 from minilog_broker.server.access.authentication_service import AuthenticationService, ServerMechanism
 from minilog_broker.server.access.client_gate import ClientGate
-from minilog_broker.server.access.gate import OpenGate, PeerGate
+from minilog_broker.server.access.gate import Audit, OpenGate, PeerGate
 from minilog_broker.server.access.scram_exchange import ScramUsers
 from minilog_broker.server.access.server_credentials import ServerFiles
 from minilog_broker.server.access.sessions import Sessions
@@ -37,7 +37,8 @@ from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.runtime.port import Listener, Service
 
 if TYPE_CHECKING:
-    from minilog_broker.server.access.bearer_exchange import BearerTokens
+    from minilog_broker.server.access.bearer_exchange import Keys
+    from minilog_broker.server.access.jwks_endpoint import JwksEndpoint, KeysLook
 
 _LOOK_S = 1.0
 _LOOKS_A_FLUSH = WINDOW_MS // 1000
@@ -73,7 +74,8 @@ class BrokerAccess:
         self._super_users = frozenset(config.super_users)
         self._listeners = options.client_listeners()
         self._users = ScramUsers(image, config.sasl_scram_users_file, wall_us, _common_secret(config))
-        self._tokens = _tokens(config, wall_us)
+        self._key_endpoint = _key_endpoint(config, self._audit)
+        self._keys = self._key_endpoint or _key_file(config)
         is_sasl = any(each.protocol is SecurityProtocol.SASL_SSL for each in self._listeners)
         self._sessions = Sessions(secrets.token_bytes) if is_sasl else None
         self._rules = Authorizer(image.access_rules, self._super_users)
@@ -121,8 +123,10 @@ class BrokerAccess:
         return ((authentication_pb2_grpc.add_AuthenticationServiceServicer_to_server, service),)
 
     def _begin(self, mechanism: str) -> ServerMechanism:
-        if mechanism == OAUTHBEARER and self._tokens is not None:
-            return self._tokens.begin()
+        if mechanism == OAUTHBEARER and self._keys is not None:
+            from minilog_broker.server.access.bearer_exchange import BearerExchange
+
+            return BearerExchange(self._keys, self._wall_us)
         return self._users.begin(mechanism)
 
     def changed(self) -> None:
@@ -138,8 +142,19 @@ class BrokerAccess:
             for gate in self._gates.values():
                 gate.tokens_changed(ended)
 
+    def look_at_keys(self) -> KeysLook | None:
+        """The keys of tokens that are fetched; None where none are."""
+        return None if self._key_endpoint is None else self._key_endpoint.look()
+
     async def watch(self) -> None:
-        """Until cancelled: streams end with their sessions, and what the audit log left out is told."""
+        """Until cancelled: streams end with their sessions, keys of tokens are fetched, and what the audit log left out
+        is told."""
+        async with asyncio.TaskGroup() as tasks:
+            if self._key_endpoint is not None:
+                tasks.create_task(self._key_endpoint.run())
+            await self._watch()
+
+    async def _watch(self) -> None:
         looks = 0
         while True:
             with contextlib.suppress(TimeoutError):
@@ -169,9 +184,19 @@ def _common_secret(config: BrokerConfig) -> bytes:
     return config.cluster_name.encode() + (read_pem(file, "inter.broker.ssl.truststore.location") if file else b"")
 
 
-def _tokens(config: BrokerConfig, wall_us: Callable[[], int]) -> BearerTokens | None:
+def _key_file(config: BrokerConfig) -> Keys | None:
     if not config.sasl_oauthbearer_jwks_file:
         return None
-    from minilog_broker.server.access.bearer_exchange import BearerTokens  # loads cryptography: where it is wanted
+    # It loads cryptography: where it is wanted.
+    from minilog_broker.server.access.bearer_exchange import KeyFile, bearer_settings
 
-    return BearerTokens(config, wall_us)
+    return KeyFile(config.sasl_oauthbearer_jwks_file, bearer_settings(config))
+
+
+def _key_endpoint(config: BrokerConfig, audit: Audit) -> JwksEndpoint | None:
+    if not config.sasl_oauthbearer_jwks_endpoint_url:
+        return None
+    from minilog_broker.server.access.bearer_exchange import bearer_settings
+    from minilog_broker.server.access.jwks_endpoint import JwksEndpoint
+
+    return JwksEndpoint(config, bearer_settings(config), audit)

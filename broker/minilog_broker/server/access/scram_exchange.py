@@ -104,7 +104,7 @@ class _Exchange:
 
         return found
 
-    def respond(self, content: bytes) -> bytes:
+    async def respond(self, content: bytes) -> bytes:
         try:
             if not self._challenged:
                 self._challenged = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from minilog.errors import InvalidArgument
 from minilog.limits import parts_of
@@ -15,6 +16,9 @@ from minilog_broker.server.metrics.disk_space import DiskSpace
 from minilog_broker.server.metrics.group_lag import GroupLag
 from minilog_broker.server.observing import BrokerParts, Parts
 from minilog_broker.version import CLIENT_VERSION
+
+if TYPE_CHECKING:
+    from minilog_broker.server.access.jwks_endpoint import KeysLook
 
 PARTITIONS_AT_ONCE = 500  # looked at before a look at the clock: some milliseconds
 
@@ -34,6 +38,7 @@ class BrokerState:
         if parts is None:
             return samples
         samples += of_cluster(parts) + of_queues(parts) + of_transactions(parts)
+        samples += of_token_keys(parts.access.look_at_keys())
         samples += await of_partitions(parts, topics)
         samples += await self._space.look(parts.data_dir)
         samples += await self._group_lag.look(parts)
@@ -82,6 +87,16 @@ def of_queues(parts: BrokerParts) -> Samples:
         (names.CLIENTS_WAITING, ("responses",), float(flow.responses.waiting)),
         (names.DISK_QUEUE_BYTES, (), float(parts.replicas.backlog_bytes)),
         (names.DISK_RESERVE_HELD, (), float(parts.reserve.held)),
+    ]
+
+
+def of_token_keys(look: KeysLook | None) -> Samples:
+    """Of the endpoint that they are fetched from, if there is one."""
+    if look is None:
+        return []
+    return [
+        (names.TOKEN_KEYS, (), float(look.keys)),
+        (names.TOKEN_KEYS_AGE_SECONDS, (), look.age_s),
     ]
 
 

@@ -135,6 +135,12 @@ GROUP_LAG_SECONDS = _gauge(
 )
 GROUPS_NOT_SHOWN = _gauge("groups_not_shown", "Groups coordinated here whose lag is not told: there are too many")
 
+# Keys of tokens: told where they are fetched (sasl.oauthbearer.jwks.endpoint.url)
+TOKEN_KEYS = _gauge("token_keys", "Keys that tokens are checked with; 0: every token is refused")
+TOKEN_KEYS_AGE_SECONDS = _gauge(
+    "token_keys_age_seconds", "Since their endpoint answered last; where it never did, since it is asked"
+)
+
 # Only for topics that a scrape names (`/metrics?topics=a,b`), of partitions led here
 PARTITION_LOG_START_OFFSET = _gauge("partition_log_start_offset", "The first offset there is", "topic", "partition")
 PARTITION_HIGH_WATERMARK = _gauge("partition_high_watermark", "What is below is committed", "topic", "partition")

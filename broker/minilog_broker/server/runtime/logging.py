@@ -17,6 +17,8 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from minilog_broker.printable import printable
 
+_LIBRARIES = ("minilog.tracing", "opentelemetry")
+
 
 def configure_logging(level_name: str) -> None:
     """Say what is at least as important as `level_name`: debug, info, warning or error."""
@@ -30,6 +32,18 @@ def configure_logging(level_name: str) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level_name.upper()]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+    for name in _LIBRARIES:
+        library = logging.getLogger(name)
+        library.handlers = [_HandOn(logging.WARNING)]
+
+
+class _HandOn(logging.Handler):
+    """What a library says by Python's own logging becomes a line as all others are."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        told = structlog.get_logger()
+        say = told.error if record.levelno >= logging.ERROR else told.warning
+        say("traces", logger=record.name, error=record.getMessage())
 
 
 def _for_people() -> tuple[Processor, ...]:

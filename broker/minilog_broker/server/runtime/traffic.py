@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import grpc
 from google.protobuf.message import Message
 
-from minilog.aio.payload_stream import messages
+from minilog.aio.payload_stream import messages, watched
 from minilog.errors import AuthenticationFailed, AuthorizationFailed, MinilogError, ResourceExhausted, ResourceNotFound
 from minilog.security.quota_keys import (
     CONNECTIONS,
@@ -28,6 +28,7 @@ from minilog.security.quota_keys import (
     REQUEST_RATE,
 )
 from minilog.stream_messages import FETCH, PRODUCE, STREAM_METHODS, StreamMessage
+from minilog.tracing import StreamSpans, Tracing, process_tracing
 from minilog_broker.security.principal import ANONYMOUS, Principal
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.gate import Gate, status_of
@@ -41,6 +42,7 @@ LARGE_BYTES = 2 << 20  # to compose or parse so much holds the loop for some mil
 Parse: TypeAlias = Callable[[bytes, "grpc.aio.ServicerContext[Any, Any]"], Awaitable[Any]]
 """What makes a request of its bytes (services/admission.py); what it refuses ends the call."""
 _GIVING_PRODUCER_IDS = ("/minilog.v1.MetadataService/InitProducerId", "/minilog.v1.TransactionService/Enlist")
+_OWN_SERVICES = "/minilog."  # health is asked for each second, by whoever watches
 PEER_SERVICES = frozenset({"minilog.v1.PeerService", "minilog.v1.MarkerService"})
 
 
@@ -124,8 +126,10 @@ class ClientStream:
         compose: Callable[[Any], bytes],
         caller: Caller,
         observer: CallObserver = UNOBSERVED_CALL,
+        spans: StreamSpans | None = None,
     ) -> None:
         self.caller = caller
+        self._spans = spans
         self._context = context
         self._observer = observer
         self._traffic = traffic
@@ -164,6 +168,8 @@ class ClientStream:
 
     async def write(self, message: Any) -> None:
         """Returns when gRPC has handed it on: the other side reads."""
+        if self._spans is not None:
+            self._spans.sending(message)
         content = self._compose(message)
         del message
         self._traffic.given_bytes += len(content)
@@ -172,6 +178,8 @@ class ClientStream:
         size_bytes = len(content)
         with self._flow.responses.holding(_COPIES * size_bytes):
             await self._context.write(content)
+        if self._spans is not None:
+            self._spans.sent()
         if self.caller.path == FETCH.path:
             await self._slow_down(CONSUMER_BYTE_RATE, size_bytes)
 
@@ -213,6 +221,7 @@ class CountedServer:
         self._observer = observer
         self._flow = flow
         self._parser = parser
+        self._tracing = process_tracing()
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
         """The same handlers come by name as well: those are taken."""
@@ -231,17 +240,22 @@ class CountedServer:
     def _counted(self, handler: Any, stream: type[ClientStream], path: str) -> Any:
         flow, gate, parse, method = self._flow, self._gate, self._parser(path), STREAM_METHODS.get(path)
         compose = _serialized if method is None else method.response.encode
-        observer = self._observer.call(path.rpartition("/")[2])
+        observer, tracing = self._observer.call(path.rpartition("/")[2]), self._tracing
 
         async def streaming(_: object, context: Any) -> None:
             caller = await _admitted(gate, flow, path, context)
             checked = _checked(gate, path, caller, parse)
-            counted = stream(context, flow.of(context.peer()), flow, checked, compose, caller, observer)
+            spans = None if tracing is None or method is None else tracing.served(method, context.invocation_metadata())
+            counted = stream(context, flow.of(context.peer()), flow, checked, compose, caller, observer, spans)
+            incoming = counted.received() if spans is None else watched(counted.received(), spans)
             try:
                 with gate.stream(caller):
-                    await handler.stream_stream(counted.received(), counted)
+                    await handler.stream_stream(incoming, counted)
             except (AuthenticationFailed, AuthorizationFailed) as error:
                 await context.abort(status_of(error), str(error))
+            finally:
+                if spans is not None:
+                    spans.closed()
 
         async def pieces(content: bytes, context: Any) -> None:
             traffic = flow.of(context.peer())
@@ -274,7 +288,21 @@ class CountedServer:
             return handler._replace(stream_stream=streaming)
         if handler.unary_stream is not None:
             return handler._replace(unary_stream=pieces)
+        if tracing is not None and path.startswith(_OWN_SERVICES):
+            return handler._replace(unary_unary=_traced(tracing, path, unary))
         return handler._replace(unary_unary=unary)
+
+
+def _traced(
+    tracing: Tracing, path: str, unary: Callable[[bytes, Any], Awaitable[bytes]]
+) -> Callable[[bytes, Any], Awaitable[bytes]]:
+    """The same call, in a span."""
+
+    async def traced(content: bytes, context: Any) -> bytes:
+        with tracing.serving(path, context.invocation_metadata()):
+            return await unary(content, context)
+
+    return traced
 
 
 async def _answered(handler: Any, request: Any, caller: Caller, context: Any) -> Message:

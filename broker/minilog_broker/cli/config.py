@@ -1,0 +1,87 @@
+"""`minilog config print`: each setting as it counts, and where it comes from. No broker is asked, no secret shown."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+import typer
+
+from minilog import config as client_config
+from minilog.effective import EffectiveSetting, Origin, Source
+from minilog.properties import properties_file
+from minilog_broker.cli.common import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    AsJson,
+    Assignments,
+    BootstrapServers,
+    CommandConfig,
+    Settings,
+    current_environment,
+    print_json,
+    print_table,
+)
+from minilog_broker.server.config import explain_config, parse_assignments
+
+app = typer.Typer(no_args_is_help=True)
+print_ = typer.Typer(no_args_is_help=True, help="Print the settings of a broker, or of a client.")
+app.add_typer(print_, name="print")
+
+Changed = Annotated[bool, typer.Option("--changed", help="Only what is not a default.")]
+
+
+@app.callback()
+def config() -> None:
+    """Tell which settings count where several places say something."""
+
+
+@print_.command(epilog="Example: minilog config print broker --config broker.toml --set log.level=debug")
+def broker(
+    config_file: Annotated[pathlib.Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings.")] = None,
+    assignments: Assignments = None,
+    changed: Changed = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the settings that `minilog broker` would run with, given the same options and environment."""
+    said = parse_assignments(assignments or [], "--set")
+    _print(explain_config(config_file, current_environment(), said), changed=changed, as_json=as_json)
+
+
+@print_.command(epilog="Example: minilog config print client --command-config client.properties --changed")
+def client(
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    settings: Settings = None,
+    changed: Changed = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the settings of a client that is made of this file. Verbs set a few of their own besides."""
+    layers: list[tuple[Origin, dict[str, str]]] = []
+    if command_config is not None:
+        layers.append((Origin(Source.FILE, command_config), properties_file(command_config)))
+    layers.append((Origin(Source.OPTION, "-c"), parse_assignments(settings or [], "-c")))
+    if bootstrap_servers is not None:
+        layers.append((Origin(Source.OPTION, "-b"), {"bootstrap.servers": bootstrap_servers}))
+    environment = current_environment()
+    servers = "bootstrap.servers"
+    if not environment.get(client_config.variable_of(servers)) and not any(servers in layer for _, layer in layers):
+        layers.insert(0, (Origin(Source.DEFAULT), {servers: DEFAULT_BOOTSTRAP_SERVERS}))
+    _print(client_config.explain_config(layers, environment), changed=changed, as_json=as_json)
+
+
+def _print(found: Sequence[EffectiveSetting], *, changed: bool, as_json: bool) -> None:
+    told = [each for each in found if not changed or each.origin.source is not Source.DEFAULT]
+    if as_json:
+        print_json(documents(told))
+        return
+    rows = ((each.name, each.value, f"{each.origin.source.value} {each.origin.where}".strip()) for each in told)
+    print_table(("setting", "value", "from"), rows)
+
+
+def documents(found: Iterable[EffectiveSetting]) -> list[dict[str, str]]:
+    """What machines get to read."""
+    return [
+        {"name": each.name, "value": each.value, "source": each.origin.source.value, "where": each.origin.where}
+        for each in found
+    ]
