@@ -31,7 +31,7 @@ from tests.spark.standalone import ENVIRONMENT, SPARK_HOME
 from tests.spark.test_secured import LOGGING, rule, values
 from tests.spark.token_job import SOURCE, TARGET, WRITTEN
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = pytest.mark.timeout(290)
 
 PASSWORD = f"planted-{secrets.token_hex(8)}"
 RECORDS = [f"record {number}" for number in range(20)]
@@ -102,7 +102,7 @@ def shown(secured: SecuredCluster, tmp_path_factory: pytest.TempPathFactory) -> 
     output, errors = home / "output", home / "errors"
     with output.open("w") as out, errors.open("w") as err, news(secured):
         code = subprocess.run(
-            [*command, str(RUN_S)], stdout=out, stderr=err, env=environment, cwd=home, timeout=150
+            [*command, str(RUN_S)], stdout=out, stderr=err, env=environment, cwd=home, timeout=240
         ).returncode
     assert code == 0, errors.read_text()[-3000:]
     told = json.loads(output.read_text().splitlines()[-1])

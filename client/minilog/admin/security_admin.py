@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Awaitable, Iterable
 from typing import Any, Protocol, TypeVar
@@ -26,7 +27,7 @@ from minilog.admin.security import (
     upsertion_message,
 )
 from minilog.config import Address
-from minilog.errors import InvalidArgument
+from minilog.errors import InvalidArgument, MinilogError
 from minilog.limits import MAX_ACCESS_FILTERS, MAX_SECURITY_CHANGES, parts_of
 from minilog.net.metadata_cache import metadata_request
 from minilog.net.network_client import NetworkClient
@@ -157,9 +158,10 @@ class SecurityAdmin:
         async def ask(address: Address) -> None:
             until_s = now_s() + _REPLAYED_WITHIN_S
             while (left_s := until_s - now_s()) > 0:
-                answer = await self._cluster.call(address, lambda channel: _metadata(channel, request, left_s))
-                if answer is not None and answer.metadata_offset >= metadata_offset:
-                    return
+                with contextlib.suppress(MinilogError):  # the token is made, whatever is wrong with this broker
+                    answer = await self._cluster.call(address, lambda channel: _metadata(channel, request, left_s))
+                    if answer is not None and answer.metadata_offset >= metadata_offset:
+                        return
                 await asyncio.sleep(_PAUSE_S)
 
         await asyncio.gather(*map(ask, brokers))
