@@ -55,6 +55,7 @@ def test_what_is_too_much_is_refused_with_what_the_limit_and_what_to_do(cluster:
         assert len(answer.results) == MAX_OFFSETS_ENTRIES
 
 
+@pytest.mark.long
 def test_a_user_of_many_topics_and_partitions_meets_no_limit(cluster: Cluster) -> None:
     names = [f"small-{number}" for number in range(MAX_ADMIN_TOPICS + 1)]
     with Admin({"bootstrap.servers": cluster.bootstrap_servers, "request.timeout.ms": 120_000}) as admin:

@@ -27,7 +27,14 @@ def check(outcome: KillRunOutcome, *, errors_allowed: bool = False) -> None:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(("mode", "times"), [("leader", 2), ("controller", 1), ("both", 1), ("all", 1), ("rolling", 1)])
+@pytest.mark.parametrize(
+    ("mode", "times"),
+    [
+        ("leader", 2),
+        ("all", 1),
+        *(pytest.param(mode, 1, marks=pytest.mark.long) for mode in ("controller", "both", "rolling")),
+    ],
+)
 def test_acknowledged_records_survive_kills_and_clean_stops(mode: str, times: int, tmp_path: pathlib.Path) -> None:
     check(run(mode, times, seed=7, directory=tmp_path))
 
@@ -47,6 +54,7 @@ def test_acknowledged_records_survive_cut_links(tmp_path: pathlib.Path) -> None:
     check(run("cut", 3, seed=7, directory=tmp_path, settings=QUICK))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_slow_links_losses_and_resets_cost_no_record(tmp_path: pathlib.Path) -> None:
     check(run("spoil", 1, seed=7, directory=tmp_path))

@@ -51,7 +51,7 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %p %c: %m%n%ex
 """
-WAYS = ["file", "environment"]
+WAYS = ["file", pytest.param("environment", marks=pytest.mark.long)]
 
 
 def rule(name: str, operation: Operation, kind: ResourceKind, resource: str, pattern: Pattern) -> AccessRule:

@@ -132,9 +132,10 @@ class NetworkClient:
             if refusal is not None and not refusal.retriable:
                 raise refusal from error
             self.avoid(address)
-            self._last_error = BrokerNotAvailable(
-                f"the broker at {address[0]}:{address[1]} did not answer: {error.code().name}, {error.details()}"
-            )
+            if self._last_error is None or error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                self._last_error = BrokerNotAvailable(  # where our own time was over, what was said before says more
+                    f"the broker at {address[0]}:{address[1]} did not answer: {error.code().name}, {error.details()}"
+                )
             return None
 
     async def is_reachable(self, address: Address, within_s: float) -> bool:
