@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from minilog import Admin
 from minilog.errors import MinilogError
@@ -88,6 +89,11 @@ class Cluster:
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(f"{HOST}:{port}" for port in self.ports.values())
+
+    @property
+    def client(self) -> dict[str, Any]:
+        """The settings of a client that may do everything."""
+        return {"bootstrap.servers": self.bootstrap_servers}
 
     @property
     def voter_list(self) -> str:

@@ -16,19 +16,19 @@ from tests.cluster import HOST, Cluster, free_ports
 
 
 class SecuredCluster(Cluster):
-    """`client`: the settings of its first user, who may do everything."""
+    """`client` is its first user."""
 
     def __init__(self, directory: pathlib.Path, brokers: int = 3, settings: Mapping[str, str] | None = None) -> None:
         super().__init__(directory, brokers, settings)
         self.peer_ports = dict(zip(self.ports, free_ports(brokers), strict=True))
         self.security: LocalSecurity = open_security(directory, list(self.ports), self.bootstrap_servers)
-        self.client: dict[str, Any] = {
-            **self.security.client_settings(),
-            "bootstrap.servers": self.bootstrap_servers,
-        }
         for broker_id, port in self.peer_ports.items():
             said = self.security.settings(broker_id, f"{HOST}:{port}").items()
             self.arguments[broker_id] = [word for name, value in said for word in ("--set", f"{name}={value}")]
+
+    @property
+    def client(self) -> dict[str, Any]:
+        return {**self.security.client_settings(), "bootstrap.servers": self.bootstrap_servers}
 
     @property
     def voter_list(self) -> str:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from minilog import Admin, Consumer, Producer, RecordMetadata, TopicPartition
 from minilog.errors import MinilogError, UnknownOutcome
@@ -29,12 +30,17 @@ class Watch:
     """Seconds after the fault began, by partition."""
 
 
+def client_settings(client: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Of a client that is said by its settings, or, of a cluster in the clear, by where the brokers are."""
+    return {"bootstrap.servers": client} if isinstance(client, str) else dict(client)
+
+
 class Writer:
     """Writes numbered values as fast as `in_flight`, and a pause after each, allow; keeps the history until stopped."""
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        client: str | Mapping[str, Any],
         topic: str,
         *,
         name: str = "writer",
@@ -47,7 +53,7 @@ class Writer:
         self.history = History()
         self._form = form
         self.name = name
-        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "client.id": name, **(settings or {})})
+        self._producer = Producer({**client_settings(client), "client.id": name, **(settings or {})})
         self._topic = topic
         self._padding = b"." * value_bytes
         self._window = threading.Semaphore(in_flight)
@@ -146,11 +152,11 @@ class Writer:
 class Reader:
     """Reads a topic from its start as it grows, until it is stopped."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, partitions: int, *, form: Form = RECORDS) -> None:
+    def __init__(self, client: str | Mapping[str, Any], topic: str, partitions: int, *, form: Form = RECORDS) -> None:
         self._form = form
         self.read: Stored = {each: [] for each in range(partitions)}
         self.errors: list[MinilogError] = []
-        self._consumer = Consumer({"bootstrap.servers": bootstrap_servers, "client.id": "reader"})
+        self._consumer = Consumer({**client_settings(client), "client.id": "reader"})
         self._consumer.assign([TopicPartition(topic, each, 0) for each in range(partitions)])
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="reader", daemon=True)
@@ -181,7 +187,7 @@ def take(consumer: Consumer, read: Stored, timeout_s: float, *, form: Form = REC
 
 
 def read_all(
-    bootstrap_servers: str,
+    client: str | Mapping[str, Any],
     topic: str,
     timeout_s: float = 60.0,
     *,
@@ -189,7 +195,7 @@ def read_all(
     form: Form = RECORDS,
 ) -> Stored:
     """(offset, value) of every record by partition, up to what such a reader finds to be the end at this moment."""
-    settings = {"bootstrap.servers": bootstrap_servers, "isolation.level": isolation}
+    settings = {**client_settings(client), "isolation.level": isolation}
     with Admin(settings) as admin:
         partitions = [each.partition for each in admin.describe_topics([topic])[0].partitions]
         ends = admin.list_offsets({TopicPartition(topic, p): "latest" for p in partitions})

@@ -11,6 +11,7 @@
     python -m tests.integration.kill_runs spoil      --times 5     slow links, losses, resets
     python -m tests.integration.kill_runs isolate    --times 20    an old leader with a client on its side
 
+--secured: a cluster that is closed to strangers, and clients that log in: TLS, SCRAM, a listener of brokers' own.
 --typed: rows of a typed topic, whose schema evolves before each round, so that the fault may meet it on its way.
 
 Prints a line per round, then a table (median and worst of the rounds), then what was acknowledged, lost and doubled;
@@ -20,6 +21,7 @@ Prints a line per round, then a table (median and worst of the rounds), then wha
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -41,6 +43,7 @@ from tests.integration.history import History, judge_copies, judge_reading
 from tests.integration.isolation import isolate
 from tests.integration.rounds import TOPIC, Measured, Round, RoundScene, admin_of
 from tests.integration.side_client import SideResult
+from tests.secured import running_secured_cluster
 
 ROUNDS: dict[str, Round] = {
     "leader": rounds.kill_leader,
@@ -92,15 +95,20 @@ def run(
     voters: int | None = None,
     settings: Mapping[str, str] | None = None,
     form: Form = RECORDS,
+    secured: bool = False,
 ) -> KillRunOutcome:
     """All rounds on one cluster, and the judgement."""
     outcome = KillRunOutcome(mode, seed)
-    cluster_of = running_cluster(directory, brokers, settings, voters=voters, proxied=mode in PROXIED)
+    cluster_of: contextlib.AbstractContextManager[Cluster] = (
+        running_secured_cluster(directory, brokers, settings)
+        if secured
+        else running_cluster(directory, brokers, settings, voters=voters, proxied=mode in PROXIED)
+    )
     with cluster_of as cluster, admin_of(cluster) as admin:
         partitions = max(PARTITIONS, brokers)
         admin.create_topics([form.new_topic(TOPIC, partitions, brokers)])
-        writer = Writer(cluster.bootstrap_servers, TOPIC, form=form)
-        reader = Reader(cluster.bootstrap_servers, TOPIC, partitions, form=form)
+        writer = Writer(cluster.client, TOPIC, form=form)
+        reader = Reader(cluster.client, TOPIC, partitions, form=form)
         sides: list[SideResult] = []
         try:
             scene = RoundScene(cluster, admin, writer, random.Random(seed), partitions)
@@ -134,7 +142,7 @@ def _judge(
     for side in sides:
         outcome.history = outcome.history.joined(side.history)
     scene.wait_whole()
-    stored = read_all(cluster.bootstrap_servers, TOPIC, form=form)
+    stored = read_all(cluster.client, TOPIC, form=form)
     wrong = outcome.history.judge(stored)
     for read in reads:
         wrong += judge_reading(read, stored)
@@ -189,16 +197,28 @@ def main() -> int:
     parser.add_argument("--brokers", type=int, help="default: 5 for both, else 3")
     parser.add_argument("--voters", type=int, help="default: as many as a cluster of this size has")
     parser.add_argument("--typed", action="store_true", help="not of isolate")
+    parser.add_argument("--secured", action="store_true", help="not where links are cut")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
     chosen = parser.parse_args()
     if chosen.typed and chosen.mode == "isolate":
         parser.error("the client beside an old leader writes records: isolate has no --typed")
+    if chosen.secured and (chosen.mode in PROXIED or chosen.voters):
+        parser.error("a secured cluster has no proxies, and each of its brokers is a voter")
     brokers = chosen.brokers or (5 if chosen.mode == "both" else 3)
     voters = chosen.voters or (5 if chosen.mode == "both" and brokers == 5 else None)
     with tempfile.TemporaryDirectory(prefix="minilog-kill-") as folder:
         form = ROWS if chosen.typed else RECORDS
         directory = pathlib.Path(folder)
-        outcome = run(chosen.mode, chosen.times, chosen.seed, directory, brokers=brokers, voters=voters, form=form)
+        outcome = run(
+            chosen.mode,
+            chosen.times,
+            chosen.seed,
+            directory,
+            brokers=brokers,
+            voters=voters,
+            form=form,
+            secured=chosen.secured,
+        )
     show(outcome)
     if chosen.json:
         chosen.json.write_text(json.dumps(outcome.summary(), indent=2) + "\n")

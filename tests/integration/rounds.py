@@ -120,7 +120,7 @@ class RoundScene:
 
 
 def admin_of(cluster: Cluster) -> Admin:
-    return Admin({"bootstrap.servers": cluster.bootstrap_servers, "request.timeout.ms": REQUEST_TIMEOUT_MS})
+    return Admin({**cluster.client, "request.timeout.ms": REQUEST_TIMEOUT_MS})
 
 
 Round: TypeAlias = Callable[[RoundScene], Measured]

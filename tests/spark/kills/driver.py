@@ -88,11 +88,14 @@ def main() -> int:
     parser.add_argument("--partitions", type=int, required=True, help="of the sink")
     parser.add_argument("--at-least-once", action="store_true")
     parser.add_argument("--typed", action="store_true")
+    parser.add_argument("--config-file", help="who the driver is: its tasks log in by tokens")
     chosen = parser.parse_args()
+    known = {"minilog.config.file": chosen.config_file, "delegationTokens": "true"} if chosen.config_file else {}
     records = (
         session(chosen.master, chosen.directory)
         .readStream.format("minilog")
         .option("bootstrap.servers", chosen.servers)
+        .options(**known)
         .option("subscribe", chosen.source)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", MAX_OFFSETS_PER_TRIGGER)
@@ -103,6 +106,7 @@ def main() -> int:
         (copied_rows(records) if chosen.typed else copies(records, chosen.partitions))
         .writeStream.format("minilog")
         .option("bootstrap.servers", chosen.servers)
+        .options(**known)
         .option("topic", chosen.sink)
         .option("exactlyOnce", not chosen.at_least_once)
         .option("checkpointLocation", chosen.checkpoint)

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from minilog import Admin
-from tests.cluster import running_cluster
+from tests.cluster import Cluster, running_cluster
 from tests.integration.clients import Reader, Writer, read_all
 from tests.integration.coordinating import coordinating
 from tests.integration.forms import KEYS, RECORDS, ROWS, Form
 from tests.integration.history import History, Stored, judge_copies
+from tests.secured import running_secured_cluster
 from tests.spark.kills.copying import Copying, wait_for
 from tests.spark.kills.judging import Verdict, judge, judge_reading
 from tests.spark.kills.victims import BROKERS, SINK, SOURCE, VICTIMS, KillScene
@@ -23,6 +24,8 @@ PARTITIONS = 2
 LOCAL = "local[2,4]"  # a task is tried four times, as in a cluster
 STANDALONE = "standalone"  # a master and two workers, of our own
 RECORDS_PER_S = 20  # fewer than are copied while nobody is killed
+SHORT_TOKENS = {"delegation.token.expiry.time.ms": "20000", "delegation.token.max.lifetime.ms": "60000"}
+"""Of a secured run: the tokens of its tasks are renewed, and replaced, in the middle of it."""
 FLOWS_WITHIN_S = 180.0
 """Until input is copied again: a driver starts in 5 s on an idle machine, in 30 s on a busy one."""
 _MORE_RECORDS = range(5, 60)
@@ -54,16 +57,23 @@ class CopyOutcome:
 
 @contextlib.contextmanager
 def running_scene(
-    directory: pathlib.Path, seed: int, *, master: str = LOCAL, at_least_once: bool = False, form: Form = RECORDS
+    directory: pathlib.Path,
+    seed: int,
+    *,
+    master: str = LOCAL,
+    at_least_once: bool = False,
+    form: Form = RECORDS,
+    secured: bool = False,
 ) -> Iterator[KillScene]:
     """Brokers with default settings, a copy from a topic to another, a writer and a reader; all gone afterwards."""
-    with running_cluster(directory / "brokers") as cluster, coordinating(cluster) as client:
+    with _running_brokers(directory / "brokers", secured=secured) as cluster, coordinating(cluster) as client:
         servers = cluster.bootstrap_servers
-        with Admin({"bootstrap.servers": servers}) as admin:
+        with Admin(cluster.client) as admin:
             admin.create_topics([form.new_topic(each, PARTITIONS, 3) for each in (SOURCE, SINK)])
         arguments = [servers, SOURCE, SINK, "--partitions", str(PARTITIONS)]
         arguments += ["--at-least-once"] if at_least_once else []
         arguments += ["--typed"] if form is ROWS else []
+        arguments += ["--config-file", str(cluster.directory / "client.properties")] if secured else []
         with contextlib.ExitStack() as stack:
             if master == STANDALONE:
                 spark = stack.enter_context(standalone(directory))
@@ -71,13 +81,23 @@ def running_scene(
             else:
                 copying = Copying(directory / "spark", arguments, master=master)
             stack.callback(copying.end)
-            writer = Writer(servers, SOURCE, in_flight=100, pause_s=1 / RECORDS_PER_S, form=form)
+            writer = Writer(cluster.client, SOURCE, in_flight=100, pause_s=1 / RECORDS_PER_S, form=form)
             stack.callback(writer.stop)
-            reader = Reader(servers, SINK, PARTITIONS, form=form)
+            reader = Reader(cluster.client, SINK, PARTITIONS, form=form)
             stack.callback(reader.stop)
             scene = KillScene(cluster, copying, writer, reader, client, random.Random(seed), form)
             wait_for("the first records to be copied", lambda: scene.seen() > 0, FLOWS_WITHIN_S)
             yield scene
+
+
+@contextlib.contextmanager
+def _running_brokers(directory: pathlib.Path, *, secured: bool) -> Iterator[Cluster]:
+    if not secured:
+        with running_cluster(directory) as cluster:
+            yield cluster
+        return
+    with running_secured_cluster(directory, settings=SHORT_TOKENS) as closed:
+        yield closed
 
 
 def play(scene: KillScene, victim: str) -> Killed:
@@ -121,13 +141,13 @@ def tell(scene: KillScene, outcome: CopyOutcome) -> None:
 
 def finish(scene: KillScene, outcome: CopyOutcome) -> None:
     """Let all input be copied, stop everything in order, and judge."""
-    servers = scene.cluster.bootstrap_servers
+    client = scene.cluster.client
     history = scene.writer.stop()
-    source = read_all(servers, SOURCE, form=scene.form)
+    source = read_all(client, SOURCE, form=scene.form)
     _catch_up(scene, sum(map(len, source.values())))
     code = scene.copying.stop()
-    sink = read_all(servers, SINK, form=scene.form)
-    stored = read_all(servers, SINK, isolation="read_uncommitted", form=scene.form)
+    sink = read_all(client, SINK, form=scene.form)
+    stored = read_all(client, SINK, isolation="read_uncommitted", form=scene.form)
     read = scene.reader.stop()
     outcome.acknowledged, outcome.read = len(history.acknowledged), sum(map(len, read.values()))
     outcome.aborted = sum(map(len, stored.values())) - sum(map(len, sink.values()))
@@ -190,10 +210,12 @@ def run(
     master: str = LOCAL,
     at_least_once: bool = False,
     form: Form = RECORDS,
+    secured: bool = False,
 ) -> CopyOutcome:
     """Kill these in turn. Prints a line for each; raises AssertionError where something stands still."""
     outcome = CopyOutcome(seed)
-    with running_scene(directory, seed, master=master, at_least_once=at_least_once, form=form) as scene:
+    scene_of = running_scene(directory, seed, master=master, at_least_once=at_least_once, form=form, secured=secured)
+    with scene_of as scene:
         for victim in victims:
             outcome.kills.append(play(scene, victim))
             tell(scene, outcome)

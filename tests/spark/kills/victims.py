@@ -49,7 +49,7 @@ class KillScene:
                 self.form.evolve(admin, topic)
 
     def admin(self) -> Admin:
-        return Admin({"bootstrap.servers": self.cluster.bootstrap_servers, **_ASK})
+        return Admin({**self.cluster.client, **_ASK})
 
     def seen(self) -> int:
         """How many records the reader has been given."""
