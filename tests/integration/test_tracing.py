@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -113,9 +114,9 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def write_and_read(settings: dict[str, object]) -> None:
+def write_and_read(settings: dict[str, Any], replicas: int = 3) -> None:
     with Admin(settings) as admin:
-        admin.create_topics([NewTopic(TOPIC, 1, 3)])
+        admin.create_topics([NewTopic(TOPIC, 1, replicas)])
     with Producer(settings) as producer:
         for number in range(RECORDS):
             producer.send(TOPIC, b"%d" % number).result(timeout=WITHIN_S)
@@ -246,6 +247,9 @@ def test_no_span_has_a_password_or_a_session(
         alice = {**cluster.client, "sasl.username": "alice", "sasl.password": PASSWORD}
         with Admin(alice) as admin:
             admin.list_topics()
+        write_and_read(cluster.client, replicas=1)
+        assert len(taken(named(own, "Produce send"))) == RECORDS
+        wait_until(lambda: ids(named(own, "Fetch receive")) <= told_ids(told.spans("Fetch send")))
         wait_until(lambda: bool(told.spans("AlterUsers")))
         wait_until(lambda: bool(named(own, "GetMetadata")))
         everything = told.everything() + "".join(each.to_json() for each in own.get_finished_spans())

@@ -20,7 +20,7 @@ from minilog.errors import MinilogError
 from minilog.security.sessions import SESSION_METADATA, Sessions
 
 _Codec = Callable[[Any], Any]
-_Metadata = tuple[tuple[str, bytes], ...]
+_Metadata = tuple[tuple[str, str | bytes], ...]
 
 
 class SessionChannel:
@@ -50,12 +50,16 @@ class SessionChannel:
 
     def stream_stream(
         self, method: str, request_serializer: _Codec, response_deserializer: _Codec, **_: object
-    ) -> Callable[[], Any]:
+    ) -> Callable[..., Any]:
         """As grpc.aio.Channel has it; to be begun when the channel is ready."""
         begin = self._channel.stream_stream(
             method, request_serializer=request_serializer, response_deserializer=response_deserializer
         )
-        return lambda: begin(metadata=((SESSION_METADATA, self._sessions.known(self._address)),))
+
+        def open_call(metadata: _Metadata = ()) -> Any:
+            return begin(metadata=(*metadata, (SESSION_METADATA, self._sessions.known(self._address))))
+
+        return open_call
 
     async def channel_ready(self) -> None:
         """There is a connection, and a session. Raises grpc.aio.AioRpcError."""

@@ -107,3 +107,14 @@ def test_a_stream_without_a_session_says_none_and_the_broker_says_so() -> None:
     wire, channel = channel_with(exchange)
     channel.stream_stream("/Talk", bytes, bytes)()
     assert wire.told == [("/Talk", None, ((SESSION_METADATA, b""),))]
+
+
+def test_what_else_is_said_of_a_stream_goes_along() -> None:
+    """Such as whose trace it is of: a stream that is traced could not be opened with a session."""
+
+    async def exchange(address: Address) -> tuple[bytes, float]:
+        return b"session", 60.0
+
+    wire, channel = channel_with(exchange)
+    channel.stream_stream("/Talk", bytes, bytes)(metadata=(("traceparent", "00-1-2-01"),))
+    assert wire.told == [("/Talk", None, (("traceparent", "00-1-2-01"), (SESSION_METADATA, b"")))]
