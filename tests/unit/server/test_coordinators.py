@@ -279,9 +279,15 @@ def test_who_has_as_many_transactions_open_as_he_may_waits_until_one_has_ended(
         assert isinstance(refused, RetriableError)
         assert "User:alice: 1 transactions are open, 1 are allowed (open_transactions)" in str(refused)
         monkeypatch.setattr(transaction_service, "ROOM_WAIT_S", TAKES_AT_MOST_S)
+        monkeypatch.setattr(transaction_service, "MOST_WAITING", 0)
+        assert isinstance(error_of(await service.Enlist(enlisting("two"), alice)), RetriableError), "too many wait"
+        monkeypatch.setattr(transaction_service, "MOST_WAITING", 1)
         waiting = asyncio.ensure_future(service.Enlist(enlisting("two"), alice))
         await asyncio.sleep(0.01)
         assert not waiting.done()
+        nothing = coordinator_pb2.KeepAliveRequest(transactional_id="x" * 100_000, producer_id=1)
+        assert error_of(await service.KeepAlive(nothing, bob)) is not None
+        assert len(service._open) == 2, "of what is not open nothing is kept, whatever it is called"
         command = coordinator_pb2.AbortTransactionRequest(transactional_id="one")
         assert error_of(await service.AbortTransaction(command, alice)) is None
         assert error_of(await waiting) is None

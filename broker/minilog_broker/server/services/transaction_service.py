@@ -7,6 +7,7 @@ refusal that is retried.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -28,6 +29,7 @@ from minilog_broker.server.shells.coordinators import Coordinators
 
 ROOM_WAIT_S = 10.0  # below the clients' request.timeout.ms, as the delays of rates are
 LOOK_S = 0.1
+MOST_WAITING = 64  # of one principal: some thousand looks a second, at most
 
 _Request = TypeVar("_Request", bound=OfTransaction)
 
@@ -49,7 +51,7 @@ def _writers_call(
     answered = cast("Any", _call(kind, ask, check))
 
     async def call(service: TransactionService, request: _Request, context: object) -> Response:
-        service.heard(context, request.transactional_id)
+        service.still_open(context, request.transactional_id)
         return cast("Response", await answered(service, request, context))
 
     return cast("UnaryCall[_Request, Response]", call)  # the class binds the service
@@ -62,11 +64,13 @@ class TransactionService(coordinator_pb2_grpc.TransactionServiceServicer):
         self.coordinators = coordinators
         self._producer_ids = producer_ids
         self._open = OpenTransactions()
+        self._waiting: Counter[str] = Counter()  # calls of principals that wait for room
 
-    def heard(self, caller: object, transactional_id: str) -> None:
-        """A writer of that transaction has called."""
+    def still_open(self, caller: object, transactional_id: str) -> None:
+        """A writer has called: where the transaction is open, it is his. Of what is not nothing is kept."""
         assert isinstance(caller, Caller)
-        self._open.heard(str(caller.principal), transactional_id)
+        if not caller.is_everybody and self._age_ms(transactional_id) is not None:
+            self._open.heard(str(caller.principal), transactional_id)
 
     async def Enlist(  # noqa: N802
         self, request: coordinator_pb2.EnlistRequest, context: object
@@ -76,23 +80,35 @@ class TransactionService(coordinator_pb2_grpc.TransactionServiceServicer):
             check_transaction(request)
             shell = self.coordinators.of_transaction(request.transactional_id)
             producer_id = await self._producer_ids.next()
-            await self._room(context, request.transactional_id)
+            await self._room(context, request.transactional_id)  # last: whoever finds room takes it at once
         except MinilogError as error:
             return kind(error=wire_error(error))
-        self.heard(context, request.transactional_id)
+        self._begin(context, request.transactional_id)
         now = self.coordinators.moment
         return await shell.ask(kind, lambda ticket: shell.core.enlist(ticket, request, producer_id, now()))
 
-    async def _room(self, caller: object, transactional_id: str) -> None:
-        """Waits until the caller's quotas allow one more. Raises ResourceExhausted after a while."""
+    def _begin(self, caller: object, transactional_id: str) -> None:
         assert isinstance(caller, Caller)
-        deadline_s = asyncio.get_running_loop().time() + ROOM_WAIT_S
+        if not caller.is_everybody:
+            self._open.heard(str(caller.principal), transactional_id)
+
+    async def _room(self, caller: object, transactional_id: str) -> None:
+        """Waits until the caller's quotas allow one more. Raises ResourceExhausted after a while, and at once where
+        many of his calls wait already: each of them looks again and again."""
+        assert isinstance(caller, Caller)
+        principal, deadline_s = str(caller.principal), asyncio.get_running_loop().time() + ROOM_WAIT_S
         while (why := self._excess(caller, transactional_id)) is not None:
-            if asyncio.get_running_loop().time() >= deadline_s:
+            if asyncio.get_running_loop().time() >= deadline_s or self._waiting[principal] >= MOST_WAITING:
                 raise ResourceExhausted(
-                    f"{caller.principal}: {why}; end or abort one of them (minilog transaction list), or try again"
+                    f"{principal}: {why}; end or abort one of them (minilog transaction list), or try again"
                 )
-            await asyncio.sleep(LOOK_S)
+            self._waiting[principal] += 1
+            try:
+                await asyncio.sleep(LOOK_S)
+            finally:
+                self._waiting[principal] -= 1
+                if not self._waiting[principal]:
+                    del self._waiting[principal]
 
     def _excess(self, caller: Caller, transactional_id: str) -> str | None:
         most, most_age_ms = caller.most(OPEN_TRANSACTIONS), caller.most(OPEN_TRANSACTIONS_AGE_MS)
