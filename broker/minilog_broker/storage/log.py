@@ -228,7 +228,6 @@ class Log:
         if end_offset < self.log_start_offset:
             self.truncate_fully_and_start_at(end_offset)
             return end_offset
-        self._clear_marks()
         with self._failing():
             count = max(1, bisect_right(self._segments, end_offset - 1, key=_BASE_OFFSET))
             kept, dropped = self._segments[:count], self._segments[count:]
@@ -236,6 +235,7 @@ class Log:
             end = max(end, self.log_start_offset)
             if self._checkpoint.promises_above(end):
                 self.write_checkpoint(end_offset=end)
+        self._clear_marks()
         with self._failing(passing=frozenset()):
             self._lower_ends(end)
             self._remove_segments(dropped)
@@ -247,9 +247,9 @@ class Log:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything, durably; the log is empty and starts at `offset`."""
         self._check_usable()
-        self._clear_marks()
         with self._failing():
             self._checkpoint.record(offset, offset, offset, flush_on_append=self.settings.flush_on_append)
+        self._clear_marks()
         with self._failing(passing=frozenset()):
             producer_snapshots.remove_snapshots(self._files, self.directory, above_offset=-1)
             self._remove_segments(self._segments)

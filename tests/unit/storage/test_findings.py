@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
@@ -52,6 +54,18 @@ class TestTornTails:
     def test_a_hole_below_the_recorded_end_is_damage(self, files: CrashableFiles) -> None:
         recorded(files, 3)
         files.damage(FIRST, 2 * BATCH_BYTES, bytes(BATCH_BYTES) + batch(3))
+        assert reopened(files).recovery.finding is Finding.DAMAGED
+
+    @pytest.mark.parametrize("cut", [lambda log: log.truncate_to(1), lambda log: log.truncate_fully_and_start_at(9)])
+    def test_damage_is_told_again_where_a_full_disk_let_nothing_be_cut(
+        self, files: CrashableFiles, cut: Callable[[Log], object]
+    ) -> None:
+        recorded(files, 3)
+        files.damage(FIRST, 2 * BATCH_BYTES, bytes(BATCH_BYTES) + batch(3))
+        log = reopened(files)
+        files.fail("write", errno.ENOSPC, "checkpoint")
+        with pytest.raises(OSError, match="No space"):
+            cut(log)
         assert reopened(files).recovery.finding is Finding.DAMAGED
 
     @pytest.mark.parametrize("hole", [0, 5, 20, 71])
