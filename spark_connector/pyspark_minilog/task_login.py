@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 _Options = TypeVar("_Options", SourceOptions, SinkOptions)
 _LEAST_PAUSE_S, _MOST_PAUSE_S = 0.2, 60.0
 _AFTER_FAILURE_S = 2.0
+_BELIEVED_S = 30.0  # a token that is no more is noticed so soon, at the cost of one question
 
 
 class TaskLogin:
@@ -163,10 +164,35 @@ def _kept(whole: Mapping[str, Any], common: Mapping[str, str]) -> KeptToken:
         kept = KeptToken.from_json(path.read_text()) if path.exists() else None
         step = Step.CREATE if kept is None else kept.step(_now_ms())
         if kept is not None and step is Step.KEEP:
-            return kept
+            if _is_fresh(path):
+                return kept
+            if _is_there(whole, kept):
+                os.utime(path)
+                return kept
         found = _asked(whole, kept if step is Step.RENEW else None)
         _write(path, found.to_json())
     return found
+
+
+def _is_fresh(path: pathlib.Path) -> bool:
+    """It was made, or found there, a short time ago."""
+    return 0 <= time.time() - path.stat().st_mtime < _BELIEVED_S
+
+
+def _is_there(whole: Mapping[str, Any], kept: KeptToken) -> bool:
+    """Whether the cluster still has it: somebody may have expired it, or another cluster be at the address. One that
+    does not answer now says nothing against it. Raises MinilogError."""
+    from minilog import Admin
+    from minilog.errors import MinilogError
+
+    try:
+        with Admin(whole) as admin:
+            return any(each.token_id == kept.token_id for each in admin.describe_delegation_tokens())
+    except MinilogError as error:
+        if not error.retriable:
+            raise
+        logger.info("whether the delegation token is there still could not be asked: %s", error)
+        return True
 
 
 def _asked(whole: Mapping[str, Any], kept: KeptToken | None) -> KeptToken:

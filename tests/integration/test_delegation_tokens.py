@@ -9,6 +9,7 @@ import stat
 import statistics
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,6 +26,8 @@ from minilog.errors import (
 from minilog.security.access_rules import AccessRule, Operation, Pattern, Permission, ResourceKind
 from minilog.security.secret import Secret
 from minilog_broker.cli.app import run
+from pyspark_minilog import task_login
+from pyspark_minilog.options import parse_source_options
 from tests.cluster import running_cluster
 from tests.secured import SecuredCluster, running_secured_cluster
 
@@ -356,3 +359,32 @@ class TestTheCommandLine:
 def test_environment_of_this_test_holds_no_login() -> None:
     """Else it would test itself."""
     assert not [name for name in os.environ if name.startswith("MINILOG_SASL")]
+
+
+def test_a_job_whose_token_is_no_more_gets_another_one(
+    cluster: SecuredCluster, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has expired it, or the cluster at that address is another one: its tasks would be refused for as long as
+    the token was to be good."""
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    now_ms = time.time_ns() // 1_000_000
+    monkeypatch.setattr(task_login, "_now_ms", lambda: now_ms)  # by the driver's clock it is good for all of the test
+    settings = {name: str(each) for name, each in by_password(cluster, "alice").items()}
+    options = parse_source_options({"bootstrap.servers": cluster.bootstrap_servers, "subscribe": TOPIC})
+    job = replace(options, client=settings, delegates=True)
+
+    def token_id() -> str:
+        login = task_login.task_login(job)
+        assert login is not None
+        return str(login.applied(job).client["sasl.username"])
+
+    first = token_id()
+    assert token_id() == first
+    with Admin(by_password(cluster, "alice")) as admin:
+        admin.expire_delegation_token(first)
+    assert token_id() == first, "it was made a moment ago, and is believed"
+    monkeypatch.setattr(task_login, "_BELIEVED_S", 0.0)
+    second = token_id()
+    assert second != first
+    with Admin(by_password(cluster, "alice")) as admin:
+        assert second in ids(admin.describe_delegation_tokens())
