@@ -98,6 +98,12 @@ def parse_protocols(text: str) -> tuple[tuple[str, SecurityProtocol], ...]:
     return tuple(found)
 
 
+def override_name(overridden: tuple[str, str]) -> str:
+    """Of a listener and its setting, as it is typed."""
+    listener, setting = overridden
+    return f"{OVERRIDE_PREFIX}{listener}.{setting}"
+
+
 def parse_override(setting: str) -> tuple[str, str] | None:
     """`listener.name.NAME.SETTING` as the two; None where it is another setting. Raises ValueError where one of them is
     none."""

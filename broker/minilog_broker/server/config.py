@@ -35,6 +35,7 @@ from minilog_broker.server.client_listeners import (
     Overrides,
     check_security,
     client_listeners,
+    override_name,
     parse_named,
     parse_override,
     parse_protocols,
@@ -345,8 +346,8 @@ def explain_config(
         value = getattr(config, name.replace(".", "_"))
         text = told_value(name, None if value is None else kind.tell(value), kind.none_word)
         told.append(EffectiveSetting(name, text, origins.get(name, DEFAULT)))
-    for (listener, setting), value in config.listener_overrides.items():
-        name = f"{OVERRIDE_PREFIX}{listener}.{setting}"
+    for overridden, value in config.listener_overrides.items():
+        name = override_name(overridden)
         told.append(EffectiveSetting(name, told_value(name, value, ""), origins.get(name, DEFAULT)))
     return told
 
@@ -364,11 +365,13 @@ def _load(
     )
     for source, layer in layers:
         for name, text, where in layer:
-            origins[name] = Origin(source, where.removeprefix(_VARIABLE))
+            origin = Origin(source, where.removeprefix(_VARIABLE))
             if (listener := _of_listener(name, where)) is not None:
                 overrides_of_listeners[listener] = text.strip()
+                origins[override_name(listener)] = origin
             else:
                 values[name.replace(".", "_")] = _parse(name, text, where)
+                origins[name] = origin
     config = BrokerConfig(**values, listener_overrides=overrides_of_listeners)
     _check_together(config, values)
     return config, origins

@@ -79,6 +79,26 @@ class TestBroker:
             **{name: (value, "option", "--set") for name, value in secured.items()},
         }
 
+    def test_what_a_named_listener_has_of_its_own_is_told_too(self, capsys: pytest.CaptureFixture[str]) -> None:
+        said = {
+            "listeners": "OUTSIDE://127.0.0.1:9093,inside://[::1]:9094",
+            "listener.security.protocol.map": "outside:SASL_SSL,inside:PLAINTEXT",
+            "listener.name.Outside.ssl.keystore.location": "outside.pem",
+            "inter.broker.listen": "127.0.0.1:9192",
+            "inter.broker.ssl.keystore.location": "broker.pem",
+            "inter.broker.ssl.truststore.location": "brokers.pem",
+        }
+        found = printed(
+            capsys, "broker", *(word for name in said for word in ("--set", f"{name}={said[name]}")), "--changed"
+        )
+        assert {name: value for name, (value, _, _) in found.items()} == {
+            "listeners": "outside://127.0.0.1:9093,inside://[::1]:9094",
+            "listener.security.protocol.map": "outside:SASL_SSL,inside:PLAINTEXT",
+            "listener.name.outside.ssl.keystore.location": "outside.pem",
+            **{name: value for name, value in said.items() if name.startswith("inter.broker")},
+        }
+        assert {(source, where) for _, source, where in found.values()} == {("option", "--set")}
+
     def test_what_a_broker_refuses_is_refused(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert run(["config", "print", "broker", "--set", "segment.ms=soon"]) == 2
         assert "segment.ms=soon (--set) is not valid" in capsys.readouterr().err
