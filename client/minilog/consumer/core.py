@@ -388,16 +388,27 @@ class ConsumerCore:
 
     def _look_for_schema(self, assigned: Assigned, error: UnknownSchemaVersion, now_ms: float) -> None:
         """Metadata will tell of the version; but where the user says which one to read by, it may not hold the rows."""
-        if assigned.key is not None:
-            self._rows.forget(assigned.key.topic_id)
         self._wants_metadata = True
         pause_ms = self._config.retry_backoff_ms
+        if assigned.key is not None:
+            self._read_anew(assigned, assigned.key.topic_id, now_ms + pause_ms)
         if self._rows.selection.schemas is not None:
             assigned.broken_runs += 1
             pause_ms = self._config.retry_backoff_max_ms if assigned.broken_runs > 1 else pause_ms
             if assigned.broken_runs >= _BROKEN_RUNS:
                 assigned.error = error
         assigned.pause(now_ms + pause_ms)
+
+    def _read_anew(self, first: Assigned, topic_id: bytes, from_ms: float) -> None:
+        """All partitions of a topic are read by one version: what one has to leave behind the others do, too. Else a
+        where would mean one column here and another one there, by a name that has changed hands."""
+        self._rows.forget(topic_id)
+        for other in self._assigned.values() if self._rows.selection.schemas is None else ():
+            is_of_topic = other.key is not None and other.key.topic_id == topic_id
+            if other is not first and is_of_topic and other.position is not None and other.error is None:
+                other.place(other.position, self._next_number())
+                other.pause(from_ms)
+                self._look_at(other)
 
     def run_is_corrupt(self, run: FetchedRun, error: Broken, now_ms: float) -> None:
         """The user's side could not decode a run it took: go back to its start, unless the user has gone elsewhere."""

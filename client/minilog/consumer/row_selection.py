@@ -1,7 +1,8 @@
 """What a consumer wants of topics that have a schema, and how that is read of each of them. Pure.
 
 A topic is read by the schema that it has when its first position is sent: what is evolved later does not change what a
-program gets. Where that cannot be, since a column has become wider than what was asked for, it is read by the newest.
+program gets. Where that cannot be, since a column has become wider than what was asked for, or a version is met that is
+not known here, it is read by the newest, in all of its partitions.
 Who names the version to read by gets that one, or an error.
 """
 
