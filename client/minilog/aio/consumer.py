@@ -120,9 +120,9 @@ class ConsumerShell:
         for run, _ in outcome.good:
             self.core.run_is_good(run)
         self.core.put_back(outcome.rest)
-        for run, error in outcome.corrupt:
+        for _, error in outcome.corrupt:
             _log.debug("a run is asked for again: %s", error)
-            self.core.run_is_corrupt(run, error, now_ms())
+        self.core.runs_are_corrupt(outcome.corrupt, now_ms())
         self._wake.set()
 
     async def close(self) -> None:

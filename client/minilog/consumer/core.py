@@ -410,15 +410,23 @@ class ConsumerCore:
                 other.pause(from_ms)
                 self._look_at(other)
 
-    def run_is_corrupt(self, run: FetchedRun, error: Broken, now_ms: float) -> None:
-        """The user's side could not decode a run it took: go back to its start, unless the user has gone elsewhere."""
-        assigned = self._assigned.get(run.partition)
-        if assigned is None or assigned.key != run.key or assigned.position is None:
-            return
-        if run.position_number == assigned.position_number or assigned.position == run.end_offset:
-            assigned.place(run.start_offset, self._next_number())
+    def runs_are_corrupt(self, corrupt: Sequence[tuple[FetchedRun, Broken]], now_ms: float) -> None:
+        """The user's side could not decode these of the runs that it took last: go back to their starts, unless the
+        user has gone elsewhere. All go back before the first is looked into: that may read others anew from where they
+        are."""
+        broken = [(assigned, error) for run, error in corrupt if (assigned := self._set_back(run)) is not None]
+        for assigned, error in broken:
             self._broken(assigned, error, now_ms)
             self._look_at(assigned)
+
+    def _set_back(self, run: FetchedRun) -> Assigned | None:
+        assigned = self._assigned.get(run.partition)
+        if assigned is None or assigned.key != run.key or assigned.position is None:
+            return None
+        if run.position_number != assigned.position_number and assigned.position != run.end_offset:
+            return None
+        assigned.place(run.start_offset, self._next_number())
+        return assigned
 
     def put_back(self, runs: Sequence[FetchedRun]) -> None:
         """The user's side did not hand these out, the last that it took: they are the next again, unless the user has

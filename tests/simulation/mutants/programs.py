@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from minilog.consumer.core import ConsumerCore
@@ -97,12 +98,13 @@ def older_metadata_is_believed() -> Patches:
 def damaged_run_is_skipped() -> Patches:
     """A run that cannot be decoded is passed over: reading goes on behind it."""
 
-    def mutant(self: ConsumerCore, run: FetchedRun, error: MinilogError, now_ms: float) -> None:
-        assigned = self._assigned.get(run.partition)
-        if assigned is not None and assigned.key == run.key:
-            assigned.place(run.end_offset, self._next_number())
+    def mutant(self: ConsumerCore, corrupt: Sequence[tuple[FetchedRun, MinilogError]], now_ms: float) -> None:
+        for run, _ in corrupt:
+            assigned = self._assigned.get(run.partition)
+            if assigned is not None and assigned.key == run.key:
+                assigned.place(run.end_offset, self._next_number())
 
-    return [(ConsumerCore, "run_is_corrupt", mutant)]
+    return [(ConsumerCore, "runs_are_corrupt", mutant)]
 
 
 def dropped_runs_cost_credit() -> Patches:

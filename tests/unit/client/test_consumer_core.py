@@ -10,6 +10,7 @@ from minilog.errors import (
     CorruptMessage,
     InvalidArgument,
     OffsetOutOfRange,
+    UnknownSchemaVersion,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -195,12 +196,31 @@ def test_a_run_that_does_not_decode_is_read_again_from_its_start() -> None:
     cluster.push()
     [run] = cluster.core.take(1)
     assert not came_damaged(cluster)
-    cluster.core.run_is_corrupt(run, CorruptMessage("as the test says"), cluster.now)
+    cluster.core.runs_are_corrupt([(run, CorruptMessage("as the test says"))], cluster.now)
     assert cluster.core.position(P0) == 0
     cluster.run(1000)
     assert came_damaged(cluster), "the replica has to look at its own copy"
     cluster.push()
     assert offsets(cluster) == [0, 1, 2]
+
+
+def test_partitions_that_meet_an_unknown_schema_together_are_each_read_from_there() -> None:
+    """Seed 1300006: the first of them had the second read anew from behind what was taken of it."""
+    cluster = Consuming(Brokers(partitions=2), auto_offset_reset="earliest")
+    cluster.core.assign([P0, P1])
+    for count in (3, 2):
+        fill(cluster.brokers, count, partition=0)
+        fill(cluster.brokers, count, partition=1)
+        cluster.run()
+        cluster.push()
+    runs = cluster.core.take(1 << 30)
+    assert [run.partition for run in runs] in ([P0, P1, P0, P1], [P1, P0, P1, P0])
+    error = UnknownSchemaVersion("as the test says")
+    cluster.core.runs_are_corrupt([(run, error) for run in runs[:2]], cluster.now)
+    assert [cluster.core.position(each) for each in (P0, P1)] == [0, 0]
+    cluster.run(1000)
+    cluster.push()
+    assert sorted(cluster.read()) == [(each, offset) for each in (0, 1) for offset in range(5)]
 
 
 def test_a_lost_session_is_opened_anew_where_the_stream_was() -> None:

@@ -46,8 +46,7 @@ def polled(cluster: Consuming, max_bytes: int, record_bytes: int = 0) -> DecodeO
     """What the consumers do with what they take."""
     outcome = decode_all(cluster.core.take(1 << 30), max_bytes, record_bytes)
     cluster.core.put_back(outcome.rest)
-    for run, error in outcome.corrupt:
-        cluster.core.run_is_corrupt(run, error, cluster.now)
+    cluster.core.runs_are_corrupt(outcome.corrupt, cluster.now)
     return outcome
 
 

@@ -70,8 +70,7 @@ class VersionsReading:
         came = [replace(run, batches=bytes(run.batches).replace(self.known, self.other)) for run in runs]
         outcome = decode_all(came, 1 << 30)
         self.cluster.core.put_back(outcome.rest)
-        for run, error in outcome.corrupt:
-            self.cluster.core.run_is_corrupt(run, error, self.cluster.now)
+        self.cluster.core.runs_are_corrupt(outcome.corrupt, self.cluster.now)
         return [offset for _, found in outcome.good for rows in found for offset in rows.column("offset").to_pylist()]
 
 
