@@ -107,6 +107,26 @@ def damaged_run_is_skipped() -> Patches:
     return [(ConsumerCore, "runs_are_corrupt", mutant)]
 
 
+def broken_runs_are_set_back_in_turn() -> Patches:
+    """One broken run is looked into before the next is set back (seed 1300006)."""
+    together = ConsumerCore.runs_are_corrupt
+
+    def mutant(self: ConsumerCore, corrupt: Sequence[tuple[FetchedRun, Any]], now_ms: float) -> None:
+        for each in corrupt:
+            together(self, [each], now_ms)
+
+    return [(ConsumerCore, "runs_are_corrupt", mutant)]
+
+
+def each_partition_has_its_version() -> Patches:
+    """A partition that meets an unknown version is read by the newest, the others as before (seed 1201703)."""
+
+    def mutant(self: ConsumerCore, first: Assigned, topic_id: bytes, from_ms: float) -> None:
+        self._rows.forget(topic_id)
+
+    return [(ConsumerCore, "_read_anew", mutant)]
+
+
 def dropped_runs_cost_credit() -> Patches:
     """What is dropped unread is not given back: it was not taken."""
 
