@@ -13,6 +13,7 @@ from minilog.v1 import common_pb2, data_pb2, peer_pb2, records_pb2
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.judge.backlog import MOST_CALLS, MOST_IN_FLIGHT, Backlog
 from tests.simulation.judge.bounds import CALM_S, MOST_CHANGES, Calm, Changes
+from tests.simulation.judge.liveness import refused_s
 from tests.simulation.judge.metadata import JudgedChange
 from tests.simulation.machines.loop import Process
 from tests.simulation.plan import Plan
@@ -133,3 +134,13 @@ class TestChanges:
     def test_nor_does_a_burst_of_writes_under_a_bound_in_records(self) -> None:
         configs = {number: {"replica.lag.max.records": "20"} for number in range(1, 4)}
         self._flap(*self._world(replace(CALM, configs=configs)), 2 * MOST_CHANGES)
+
+
+def test_a_leader_that_refuses_a_client_that_lives_is_not_well_for_it() -> None:
+    """Seed 1300536: it stays the leader, since brokers are connected to it."""
+    cluster = _cluster()
+    cluster.client("p1")
+    cluster.network.refused_s |= {("p1", "b1"): 12.0, ("p0", "b1"): 14.0, ("b3", "b1"): 15.0, ("p1", "b2"): 16.0}
+    assert refused_s(cluster, cluster.hosts[1]) == 12.0
+    assert refused_s(cluster, cluster.hosts[3]) == 0.0
+    assert refused_s(cluster, None) == 0.0

@@ -51,7 +51,10 @@ async def watch(cluster: SimulatedCluster, workload: Workload, exceptions: Excep
         for at, key in workload.keys.items():
             if exceptions.lost_all(key):
                 continue
-            well_since_s = max(cluster.clients_well_since_s, workload.asked_s.get(key, cluster.now_s))
+            asked_s = workload.asked_s.get(key, cluster.now_s)
+            state = judge.truth.metadata.states.get(key)
+            leader = None if state is None else cluster.hosts.get(state.leader_id)
+            well_since_s = max(cluster.clients_well_since_s, asked_s, refused_s(cluster, leader))
             if min(calm.lasts_s, cluster.now_s - well_since_s) > CALM_STALL_S:
                 text = f"{at} acknowledges nothing since {well_since_s:.1f} s, and nothing was broken or healed since "
                 raise Violation("V19", f"{text}{calm.since_s:.1f} s", key=key)
@@ -64,6 +67,15 @@ async def watch(cluster: SimulatedCluster, workload: Workload, exceptions: Excep
                 raise Violation(
                     "V19", f"{at} acknowledges nothing since {since_s:.1f} s, and all it needs is well", key=key
                 )
+
+
+def refused_s(cluster: SimulatedCluster, leader: SimulatedHost | None) -> float:
+    """When a client that lives was refused a connection by the leader last: while the other brokers are connected to
+    it, it stays the leader."""
+    if leader is None:
+        return 0.0
+    refusals = cluster.network.refused_s.items()
+    return max((at_s for (name, by), at_s in refusals if by == leader.name and name in cluster.clients), default=0.0)
 
 
 def _replicas_of(cluster: SimulatedCluster, judge: Judge, key: PartitionKey) -> tuple[list[str], int]:
