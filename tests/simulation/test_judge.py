@@ -11,6 +11,7 @@ from minilog.partition_key import PartitionKey
 from minilog.record_batch.builder import build_batch, records_to_columns
 from minilog.record_batch.header import PLACEMENT_BYTES, placement
 from minilog.v1 import peer_pb2, records_pb2
+from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.epoch_cache import EpochCache
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.judge.copies import Copies, Copy
@@ -305,6 +306,16 @@ class TestCopies:
         assert self.copy.live.end == 2
         self._write(disk, 0, _batch(2), len(_batch(0)), sync=True)
         assert self.copy.live.end == 6
+
+    @pytest.mark.parametrize(("log_start", "start", "end"), [(3, 0, 2), (4, 4, 6), (5, 4, 6)])
+    def test_a_gap_below_the_start_of_the_log_is_what_a_crash_left(
+        self, disk: SimulatedDisk, log_start: int, start: int, end: int
+    ) -> None:
+        """Seed 1301134: of three segments that were being deleted the second had gone."""
+        self._write(disk, 0, _batch(0), 0, sync=True)
+        self._write(disk, 4, _batch(4), 0, sync=True)
+        write_durable_file(disk, f"{PATH}/checkpoint", b'{"log_start_offset":%d}' % log_start)
+        assert (self.copy.live.start, self.copy.live.end) == (start, end)
 
     def test_after_a_loss_of_power_the_copy_is_what_was_durable(self, disk: SimulatedDisk) -> None:
         disk.random = random.Random(1)

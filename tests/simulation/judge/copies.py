@@ -101,7 +101,8 @@ class _Segment:
 
 
 class View:
-    """One of the two views of a copy: whole batches in their order, up to the first gap.
+    """One of the two views of a copy: whole batches in their order, up to the first gap. A gap below the log's start is
+    none: a crash left there what was being deleted, and what is before it does not count.
 
     `agreed`: what it was found to share with the truth about its partition; it goes back where the copy changes.
     `epochs`: where each leader epoch begins, as the batches say."""
@@ -114,7 +115,7 @@ class View:
         self._segments: dict[str, _Segment] = {}
         self._cuts: dict[str, int | None] = {}
 
-    def look(self, files: dict[str, Inode] | None) -> None:
+    def look(self, files: dict[str, Inode] | None, log_start: int) -> None:
         """`files`: the log's segments where names may have changed, else None."""
         lowest = None if files is None else self._take(files)
         if self.durable:
@@ -124,7 +125,7 @@ class View:
         for segment in changed:
             lowest = _least(lowest, segment.look())
         if lowest is not None:
-            self._join(lowest)
+            self._join(lowest, log_start)
 
     def _take(self, files: dict[str, Inode]) -> int | None:
         """The lowest offset of a segment that came or went; None where none did."""
@@ -141,7 +142,7 @@ class View:
             lowest = _least(lowest, int(name[: -len(SEGMENT_SUFFIX)]))
         return lowest
 
-    def _join(self, changed_from: int) -> None:
+    def _join(self, changed_from: int, log_start: int) -> None:
         self.agreed = min(self.agreed, changed_from)
         batches, epochs = self.batches, self.epochs
         while batches and batches[-1].next_offset > changed_from:
@@ -154,7 +155,10 @@ class View:
             first = bisect.bisect_left(segment.batches, batches[-1].next_offset, key=_base_offset) if batches else 0
             for header in segment.batches[first:]:
                 if batches and header.base_offset > batches[-1].next_offset:
-                    return
+                    if header.base_offset > log_start:
+                        return
+                    batches.clear()
+                    epochs.clear()
                 batches.append(header)
                 if not epochs or epochs[-1][0] != header.partition_leader_epoch:
                     epochs.append((header.partition_leader_epoch, header.base_offset))
@@ -206,6 +210,7 @@ class Copy:
         self.host = host
         self.path = f"{DATA_PATH}/{name}"
         self._changes = self._renames = -1
+        self._log_start = 0  # as its checkpoint says
         self._live = View(durable=False)
         self._durable = View(durable=True)
 
@@ -215,8 +220,10 @@ class Copy:
             return
         renamed = disk.renames != self._renames
         self._changes, self._renames = disk.changes, disk.renames
+        if renamed:
+            self._log_start = int((self.recorded("checkpoint") or {}).get("log_start_offset", 0))
         for view in (self._live, self._durable):
-            view.look(disk.segments(self.path, durable=view.durable) if renamed else None)
+            view.look(disk.segments(self.path, durable=view.durable) if renamed else None, self._log_start)
 
     @property
     def live(self) -> View:
