@@ -19,6 +19,7 @@ from minilog.typed.evolution import add_column, drop_column, rename_column
 from minilog.typed.fields import Field, Primitive
 from minilog.typed.topic_schema import TopicSchema
 from tests.cluster import HOST, Cluster, running_cluster
+from tests.integration.moving import wait_until
 from tests.integration.rounds import admin_of
 
 FLIGHTS = schema_from_ddl("carrier string NOT NULL, delay int, at timestamp", ["carrier"], "at")
@@ -47,12 +48,20 @@ def minilog(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[st
 def told_by_each(cluster: Cluster, name: str, after: Admin) -> list[list[TopicSchema]]:
     """What each broker tells, once it has replayed what the admin's client has seen."""
     least = after._admin._cluster.cache.metadata_offset
-    found = []
-    for port in cluster.ports.values():
+    return [told_by(port, name, least) for port in cluster.ports.values()]
+
+
+def told_by(port: int, name: str, least: int) -> list[TopicSchema]:
+    """What one broker tells once it has replayed `least`. Each client is new: one that knows the others asks any."""
+    told: list[TopicSchema] = []
+
+    def has_replayed() -> bool:
         with Admin({"bootstrap.servers": f"{HOST}:{port}"}) as admin:
-            admin._admin._cluster.cache.must_show(least)
-            found.append(admin.describe_topics([name])[0].schema_versions)
-    return found
+            told[:] = admin.describe_topics([name])[0].schema_versions
+            return admin._admin._cluster.cache.metadata_offset >= least
+
+    wait_until(has_replayed)
+    return told
 
 
 def test_every_broker_tells_the_schema_and_keeps_it_over_a_restart(tmp_path: pathlib.Path) -> None:
