@@ -1,6 +1,7 @@
 """Load deploy/ into a real Prometheus beside a real cluster, and ask every expression of the alerts and the dashboard.
 
     .venv/bin/python -m tools.check_deploy      needs `prometheus` and `promtool` (Debian: apt-get install prometheus)
+    .venv/bin/python -m tools.check_deploy --picture docs/dashboard.png     needs `npm` and `chromium`, too
 
 The cluster has load: records, a group that is behind, a broker that is killed at the end. It fails where an expression
 is refused, where one that must have a value by then has none, or where the killed broker raises no alert.
@@ -8,33 +9,21 @@ is refused, where one that must have a value by then has none, or where the kill
 
 from __future__ import annotations
 
+import argparse
 import json
 import pathlib
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
-from typing import Any
 
 from minilog import Admin, Consumer, NewTopic, Producer
 from tests.cluster import HOST, Cluster, free_ports
+from tools.dashboard import DEPLOY, asked, expressions, take_picture
 
-DEPLOY = pathlib.Path(__file__).parents[1] / "deploy"
 LOAD_S = 45.0
 ALERT_WITHIN_S = 120.0
-
-
-def expressions() -> dict[str, str]:
-    """Of the panels, by title and reference. `$__rate_interval` is Grafana's: here a time that the load covers."""
-    dashboard = json.loads((DEPLOY / "minilog-dashboard.json").read_text())
-    return {
-        f"{panel['title']} {target['refId']}": target["expr"].replace("$__rate_interval", "20s")
-        for panel in dashboard["panels"]
-        for target in panel.get("targets", ())
-    }
 
 
 def configured(directory: pathlib.Path, targets: list[str]) -> pathlib.Path:
@@ -45,13 +34,6 @@ def configured(directory: pathlib.Path, targets: list[str]) -> pathlib.Path:
     file = directory / "prometheus.yaml"
     file.write_text(text)
     return file
-
-
-def asked(port: int, path: str, **query: str) -> Any:
-    """The data of an answer of Prometheus."""
-    address = f"http://{HOST}:{port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
-    with urllib.request.urlopen(address, timeout=10) as answer:
-        return json.load(answer)["data"]
 
 
 def load(servers: str) -> None:
@@ -87,6 +69,9 @@ def wrong(port: int) -> Iterator[str]:
 
 def main() -> int:
     """0 where all is as it should be."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--picture", type=pathlib.Path, help="of the dashboard under this load, a PNG file to write")
+    picture = parser.parse_args().picture
     subprocess.run(["promtool", "check", "rules", DEPLOY / "minilog-alerts.yaml"], check=True)
     ports = free_ports(4)
     with tempfile.TemporaryDirectory() as folder:
@@ -101,11 +86,15 @@ def main() -> int:
         try:
             cluster.start()
             cluster.wait_running()
+            began_s = time.time()
             load(cluster.bootstrap_servers)
+            ended_s = time.time()
             found = list(wrong(ports[3]))
             rules = asked(ports[3], "rules")["groups"][0]["rules"]
             found += [f"{each['name']}: {each['lastError']}" for each in rules if each["health"] != "ok"]
             found += [f"{each} is raised in a cluster that is well" for each in firing(ports[3])]
+            if picture is not None:
+                take_picture(ports[3], began_s, ended_s, picture)
             cluster.kill(3)
             deadline_s, wanted = time.monotonic() + ALERT_WITHIN_S, {"MinilogBrokerDown", "MinilogUnderReplicated"}
             while not wanted <= firing(ports[3]) and time.monotonic() < deadline_s:
