@@ -1,7 +1,7 @@
 """Load deploy/ into a real Prometheus beside a real cluster, and ask every expression of the alerts and the dashboard.
 
     .venv/bin/python -m tools.check_deploy      needs `prometheus` and `promtool` (Debian: apt-get install prometheus)
-    .venv/bin/python -m tools.check_deploy --picture docs/dashboard.png     needs `npm` and `chromium`, too
+    .venv/bin/python -m tools.check_deploy --picture docs/images/dashboard.png     needs `npm` and `chromium`, too
 
 The cluster has load: records, a group that is behind, a broker that is killed at the end. It fails where an expression
 is refused, where one that must have a value by then has none, or where the killed broker raises no alert.
