@@ -22,11 +22,13 @@ from minilog import Admin, Consumer, NewTopic, Producer
 from minilog.errors import AuthenticationFailed, BrokerNotAvailable, InvalidConfig
 from minilog.stream_messages import STREAM_METHODS, StreamMessage
 from minilog.v1 import coordinator_pb2, peer_pb2
+from minilog_broker.security import audit
 from minilog_broker.security.certificates import (
     CURVE,
     Signing,
     broker_identity,
     certificate_pem,
+    client_identity,
     issue,
     key_pem,
     read_authority,
@@ -196,13 +198,27 @@ class TestClientsThatAreRefused:
                 Admin({**cluster.client, "security.protocol": protocol})
 
 
+def audited(cluster: SecuredCluster, method: MethodDescriptor, principal: str) -> list[str]:
+    """Why broker 1 has refused this call to this principal, as its audit log tells."""
+    found = []
+    for line in cluster.log_text(1).splitlines():
+        told = json.loads(line) if line.startswith("{") else {}
+        if told.get("logger") == audit.LOGGER:
+            event = json.loads(told["event"])
+            refusal = (garbage.path_of(method), principal, "denied")
+            if (event["method"], event["principal"], event["decision"]) == refusal:
+                found.append(event["reason"])
+    return found
+
+
 class TestAttacksOnTheClientsListener:
     @pytest.mark.parametrize("method", OF_CLIENTS + OF_PEERS, ids=garbage.path_of)
     def test_no_call_is_answered_to_a_stranger(self, cluster: SecuredCluster, method: MethodDescriptor) -> None:
         chance = random.Random(method.full_name)
         with cluster.client_channel() as channel:
             said = garbage.call(channel, method, [garbage.request_of(method, chance)], ANSWER_S)
-        assert said.startswith((*REFUSED, "UNIMPLEMENTED")), said
+        assert said.startswith(REFUSED), said
+        assert audited(cluster, method, "User:ANONYMOUS")
 
     def test_a_session_that_nobody_gave_is_none(self, cluster: SecuredCluster) -> None:
         with cluster.client_channel() as channel:
@@ -212,12 +228,22 @@ class TestAttacksOnTheClientsListener:
         assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
+@pytest.fixture(scope="module")
+def clients_keystore(cluster: SecuredCluster) -> bytes:
+    """Key and certificate of a client, by the authority that clients believe."""
+    authority = read_authority(*((cluster.folder / f"clients.{each}").read_bytes() for each in ("pem", "key")))
+    key = ec.generate_private_key(CURVE())
+    return key_pem(key) + certificate_pem(issue(client_identity("alice"), key.public_key(), authority, signing()))
+
+
 class TestAttacksOnTheBrokersListener:
+    @pytest.mark.parametrize("shown", ["nothing", "a client's"])
     @pytest.mark.parametrize("method", OF_CLIENTS + OF_PEERS, ids=garbage.path_of)
-    def test_without_a_certificate_there_is_no_connection(
-        self, cluster: SecuredCluster, method: MethodDescriptor
+    def test_without_a_certificate_of_a_broker_there_is_no_connection(
+        self, cluster: SecuredCluster, clients_keystore: bytes, method: MethodDescriptor, shown: str
     ) -> None:
-        with cluster.peer_channel(1, None) as channel:
+        """TLS ends it: no call comes that an audit log could tell of."""
+        with cluster.peer_channel(1, None if shown == "nothing" else clients_keystore) as channel:
             said = garbage.call(channel, method, [b""], ANSWER_S)
         assert said.startswith(("UNAVAILABLE", "DEADLINE_EXCEEDED")), said
 
@@ -226,7 +252,8 @@ class TestAttacksOnTheBrokersListener:
         with cluster.peer_channel(1, cluster.keystore_of(2)) as channel:
             said = garbage.call(channel, method, [b""], ANSWER_S)
         if method.name not in ("RegisterPartitions", "ListOffsets"):  # leaders and coordinators ask each other those
-            assert said.startswith((*REFUSED, "UNIMPLEMENTED")), said
+            assert said.startswith(REFUSED), said
+            assert audited(cluster, method, "User:ANONYMOUS")
 
     @pytest.mark.parametrize("method", OF_PEERS, ids=garbage.path_of)
     def test_a_broker_speaks_in_its_own_name_alone(self, cluster: SecuredCluster, method: MethodDescriptor) -> None:
@@ -239,6 +266,7 @@ class TestAttacksOnTheBrokersListener:
         with cluster.peer_channel(1, cluster.keystore_of(2)) as channel:
             said = garbage.call(channel, method, [first_message(method, request)], ANSWER_S)
         assert said.startswith("PERMISSION_DENIED"), said
+        assert any("speaks in the name of" in each for each in audited(cluster, method, "Broker:minilog:2"))
 
     def test_a_certificate_of_another_cluster_is_refused(self, cluster: SecuredCluster) -> None:
         authority = read_authority(*((cluster.folder / f"brokers.{each}").read_bytes() for each in ("pem", "key")))

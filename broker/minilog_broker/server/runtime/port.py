@@ -82,6 +82,7 @@ class Port:
         counted = CountedServer(self._server, flow, Admission(turns).parser, listener.gate, observer)
         for add, service in services:
             add(service, counted)
+        counted.refuse_the_rest()
         bound = self._bind(options.broker_id, listener)
         self.guard = runtime.guard(
             bound,

@@ -32,6 +32,7 @@ from minilog.tracing import StreamSpans, Tracing, process_tracing
 from minilog_broker.security.principal import ANONYMOUS, Principal
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.gate import Gate, status_of
+from minilog_broker.server.access.table import ROWS
 from minilog_broker.server.runtime.budget import Budget
 from minilog_broker.server.runtime.observer import UNOBSERVED_CALL, CallObserver, Observer
 from minilog_broker.server.runtime.turns import Turns
@@ -237,6 +238,10 @@ class CountedServer:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, counted),))
         self._server.add_registered_method_handlers(service, counted)
 
+    def refuse_the_rest(self) -> None:
+        """After the last service: calls of others are refused by the gate, which tells the audit log of them."""
+        self._server.add_generic_rpc_handlers((_ServedElsewhere(self._gate, self._flow),))
+
     def _counted(self, handler: Any, stream: type[ClientStream], path: str) -> Any:
         flow, gate, parse, method = self._flow, self._gate, self._parser(path), STREAM_METHODS.get(path)
         compose = _serialized if method is None else method.response.encode
@@ -291,6 +296,26 @@ class CountedServer:
         if tracing is not None and path.startswith(_OWN_SERVICES):
             return handler._replace(unary_unary=_traced(tracing, path, unary))
         return handler._replace(unary_unary=unary)
+
+
+class _ServedElsewhere(grpc.GenericRpcHandler):
+    """Calls that brokers answer on another listener. Of a name that no call has gRPC says so, and nobody is told: who
+    makes names up fills no log."""
+
+    def __init__(self, gate: Gate, flow: Flow) -> None:
+        self._gate = gate
+        self._flow = flow
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
+        path = handler_call_details.method
+        if path not in ROWS:
+            return None
+
+        async def refused(_: object, context: Any) -> None:
+            await _admitted(self._gate, self._flow, path, context)
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{path} is not answered on this listener")
+
+        return grpc.stream_stream_rpc_method_handler(refused)
 
 
 def _traced(
