@@ -163,7 +163,7 @@ def idle_connections(cluster: Cluster) -> Iterator[None]:
         for _ in range(1000):
             with contextlib.suppress(OSError):
                 connection = stack.enter_context(socket.create_connection((HOST, target.port), timeout=1.0))
-                connection.sendall(HTTP2_PREFACE + _frame(_SETTINGS, 0, 0, b""))
+                connection.sendall(HTTP2_PREFACE + frame(_SETTINGS, 0, 0, b""))
         yield
         while True:
             time.sleep(1.0)
@@ -210,7 +210,7 @@ class HalfSender:
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection((HOST, port), timeout=5.0)
-        self._socket.sendall(HTTP2_PREFACE + _frame(_SETTINGS, 0, 0, b""))
+        self._socket.sendall(HTTP2_PREFACE + frame(_SETTINGS, 0, 0, b""))
         self._socket.setblocking(False)
         self._came = b""
         self._going = b""
@@ -227,7 +227,7 @@ class HalfSender:
     def open_streams(self, count: int, *, announced_bytes: int, sent_bytes: int) -> None:
         """Begin `count` calls, each with a message of which `sent_bytes` go."""
         for number in range(1, 2 * count, 2):
-            self._going += _frame(_HEADERS, 4, number, _call_headers(_PRODUCE_PATH))
+            self._going += frame(_HEADERS, 4, number, call_headers(_PRODUCE_PATH))
             head = struct.pack(">BI", 0, announced_bytes)
             self._streams[number] = _Stream(sent_bytes, self._first_window_bytes, head)
 
@@ -275,9 +275,9 @@ class HalfSender:
                     for stream in self._streams.values():
                         stream.window_bytes += value - self._first_window_bytes
                     self._first_window_bytes = value
-            self._going += _frame(_SETTINGS, 1, 0, b"")
+            self._going += frame(_SETTINGS, 1, 0, b"")
         elif kind == _PING and not flags & 1:
-            self._going += _frame(_PING, 1, 0, content)
+            self._going += frame(_PING, 1, 0, content)
         elif kind == _RST_STREAM:
             self._streams.pop(number, None)
         elif kind == _GOAWAY:
@@ -288,7 +288,7 @@ class HalfSender:
         for number, stream in list(self._streams.items()):
             size = min(stream.left_bytes, stream.window_bytes, self._window_bytes, _FRAME_BYTES)
             if size > 0 and len(self._going) < MIB:
-                self._going += _frame(_DATA, 0, number, (stream.head + bytes(size))[:size])
+                self._going += frame(_DATA, 0, number, (stream.head + bytes(size))[:size])
                 stream.head = stream.head[size:]
                 stream.left_bytes -= size
                 stream.window_bytes -= size
@@ -305,14 +305,15 @@ class HalfSender:
         return moved
 
 
-def _frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
+def frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
+    """Of HTTP/2 (RFC 9113, 4.1)."""
     return len(content).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + content
 
 
-def _call_headers(path: bytes) -> bytes:
+def call_headers(path: bytes, scheme: bytes = b"http") -> bytes:
     """The headers of a call, each as a literal without indexing (RFC 7541, 6.2.2)."""
     pairs = (
-        (b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"attack"),
+        (b":method", b"POST"), (b":scheme", scheme), (b":path", path), (b":authority", b"attack"),
         (b"te", b"trailers"), (b"content-type", b"application/grpc"),
     )  # fmt: skip
     return b"".join(b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in pairs)

@@ -138,12 +138,46 @@ class TestWriting:
             admin.delete_access_rules([AccessRuleFilter(principal="User:former", operation=Operation.WRITE)])
             eventually(lambda: refused(lambda: producer.send(OPEN, b"x").result(timeout=WITHIN_S)))
 
+    def test_rules_that_change_while_leaders_die(self, cluster: SecuredCluster, admin: Admin) -> None:
+        settings = user(cluster, admin, "moved", rule("moved", Operation.WRITE), rule("moved", Operation.DESCRIBE))
+        with Producer({**settings, "delivery.timeout.ms": 6000}) as producer:
+            assert is_written(producer)
+            cluster.kill(first := leader_of(admin))
+            admin.delete_access_rules([AccessRuleFilter(principal="User:moved", operation=Operation.WRITE)])
+            eventually(lambda: refused(lambda: producer.send(OPEN, b"x").result(timeout=WITHIN_S)))
+            cluster.start(first)
+            cluster.wait_running()
+            cluster.kill(second := leader_of(admin))
+            while leader_of(admin) == second:
+                assert not is_written(producer)
+            assert not is_written(producer)
+            cluster.kill(first)
+            cluster.start(first)  # it has replayed nothing when it is asked
+            assert not is_written(producer)
+            admin.create_access_rules([rule("moved", Operation.WRITE)])
+            eventually(lambda: is_written(producer))
+            cluster.start(second)
+            cluster.wait_running()
+
     def test_a_transaction_needs_its_name(self, cluster: SecuredCluster, admin: Admin) -> None:
         settings = user(cluster, admin, "nameless", rule("nameless", Operation.WRITE))
         with pytest.raises(AuthorizationFailed, match="transactional id 'report'"):
             commit_one({**settings, "transactional.id": "report"})
         admin.create_access_rules([rule("nameless", Operation.WRITE, "report", kind=ResourceKind.TRANSACTIONAL_ID)])
         eventually(lambda: commits({**settings, "transactional.id": "report"}))
+
+
+def leader_of(admin: Admin) -> int:
+    """Of the open topic; 0 while it has none."""
+    return admin.describe_topics([OPEN])[0].partitions[0].leader or 0
+
+
+def is_written(producer: Producer) -> bool:
+    try:
+        producer.send(OPEN, b"x").result(timeout=WITHIN_S)
+    except MinilogError:
+        return False
+    return True
 
 
 def commit_one(settings: dict[str, Any]) -> None:

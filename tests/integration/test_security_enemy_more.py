@@ -26,13 +26,14 @@ from minilog.stream_messages import FETCH, StreamMessage
 from minilog.v1 import authentication_pb2, authentication_pb2_grpc, common_pb2, coordinator_pb2, data_pb2, metadata_pb2
 from minilog_broker.server.access.scram_exchange import verifier_line
 from tests.integration.garbage import HTTP2_PREFACE
-from tests.integration.memory_attacks import HalfSender, _frame, _Stream
+from tests.integration.memory_attacks import HalfSender, _Stream, call_headers, frame
 from tests.integration.streams_by_hand import call_of
 from tests.integration.test_access_rules import PASSWORD, rule, user
 from tests.integration.test_security_enemy import said, session_of, topic_id_of
 from tests.secured import SecuredCluster, running_secured_cluster
 
 WITHIN_S = 15.0
+AUTHENTICATE = b"/minilog.v1.AuthenticationService/Authenticate"
 
 pytestmark = pytest.mark.long
 
@@ -268,9 +269,9 @@ class TestStrangers:
                 plain = socket.create_connection(("127.0.0.1", cluster.ports[1]))
                 one = roots.wrap_socket(plain, server_hostname="127.0.0.1")
                 settings = struct.pack(">HI", 4, 0)
-                one.sendall(HTTP2_PREFACE + _frame(4, 0, 0, settings) + _frame(4, 1, 0, b""))
+                one.sendall(HTTP2_PREFACE + frame(4, 0, 0, settings) + frame(4, 1, 0, b""))
                 for number in range(1, 200, 2):
-                    one.sendall(_frame(1, 4, number, headers(b"/minilog.v1.AuthenticationService/Authenticate")))
+                    one.sendall(frame(1, 4, number, call_headers(AUTHENTICATE, b"https")))
                 connections.append(one)
             deadline = time.monotonic() + 25
             ended = 0
@@ -296,14 +297,6 @@ class TestStrangers:
             assert ended > 400
 
 
-def headers(path: bytes) -> bytes:
-    pairs = (
-        (b":method", b"POST"), (b":scheme", b"https"), (b":path", path), (b":authority", b"attack"),
-        (b"te", b"trailers"), (b"content-type", b"application/grpc"),
-    )  # fmt: skip
-    return b"".join(b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in pairs)
-
-
 def resident_mib(pid: int) -> float:
     return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / (1 << 20)
 
@@ -316,7 +309,7 @@ class _Tls:
         context.set_alpn_protocols(["h2"])
         plain = socket.create_connection(("127.0.0.1", cluster.ports[1]), timeout=5.0)
         self._socket = context.wrap_socket(plain, server_hostname="127.0.0.1")
-        self._socket.sendall(HTTP2_PREFACE + _frame(4, 0, 0, struct.pack(">HI", 4, 0)))
+        self._socket.sendall(HTTP2_PREFACE + frame(4, 0, 0, struct.pack(">HI", 4, 0)))
         self._socket.setblocking(False)
 
     def recv(self, size: int) -> bytes:
@@ -353,8 +346,7 @@ class Stranger(HalfSender):
             left >>= 7
         content = b"\x12" + length + bytes([left])
         for number in range(1, 2 * count, 2):
-            path = b"/minilog.v1.AuthenticationService/Authenticate"
-            self._going += _frame(1, 4, number, headers(path))
+            self._going += frame(1, 4, number, call_headers(AUTHENTICATE, b"https"))
             head = struct.pack(">BI", 0, size_bytes + len(content)) + content
             self._streams[number] = _Stream(size_bytes + len(head), self._first_window_bytes, head)
 

@@ -26,7 +26,7 @@ MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + FRAME_OVERHEAD_BYTES
 WINDOW_BYTES = 4 << 20
 PEER_WINDOW_BYTES = 64 << 20  # what a leader may: credits bound it, and a link of 80 ms is not to
 MAX_STREAMS = 100  # of one connection: what RFC 9113 advises as the least; clients have a connection for each stream
-HANDSHAKE_TIMEOUT_MS = 10_000  # a connection that says nothing of HTTP/2 for so long is closed
+HANDSHAKE_TIMEOUT_MS = 5_000  # a connection that says nothing of HTTP/2 for so long is closed
 KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 30_000, 10_000  # who does not answer a ping is gone: a machine that lost power
 
 _CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
