@@ -61,7 +61,8 @@ def take_picture(port: int, from_s: float, to_s: float, picture: pathlib.Path) -
         shutil.copy(_FILE, built / "dashboard.json")
         results = {"from_ms": 1000 * from_s, "to_ms": 1000 * to_s, "panels": panels}
         (built / "results.json").write_text(json.dumps(results))
-        _photograph(built, picture)
+        _photograph(built, pathlib.Path(folder) / "drawn.png")
+        shutil.copy(pathlib.Path(folder) / "drawn.png", picture)
 
 
 def _built(folder: pathlib.Path) -> pathlib.Path:
@@ -88,7 +89,7 @@ def _photograph(built: pathlib.Path, picture: pathlib.Path) -> None:
             wanted = sum(panel["type"] == "timeseries" for panel in json.loads(_FILE.read_text())["panels"])
             if drawn != wanted:
                 raise RuntimeError(f"{drawn} of {wanted} plots drawn: the console of a browser says why")
-            _browsed(page, f"--screenshot={picture.absolute()}")
+            _browsed(page, f"--screenshot={picture}")
         finally:
             server.shutdown()
 

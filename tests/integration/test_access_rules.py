@@ -5,7 +5,6 @@ from __future__ import annotations
 import pathlib
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,6 +27,7 @@ from minilog.security.access_rules import (
     Permission,
     ResourceKind,
 )
+from tests.integration.moving import wait_until
 from tests.secured import SecuredCluster, running_secured_cluster
 
 PASSWORD = "correct horse battery staple"
@@ -68,7 +68,7 @@ def user(cluster: SecuredCluster, admin: Admin, name: str, *rules: AccessRule) -
         admin.create_access_rules(rules)
     settings = {**cluster.client, "sasl.username": name, "sasl.password": PASSWORD, "request.timeout.ms": 5000}
     for port in cluster.ports.values():
-        eventually(lambda port=port: logs_in({**settings, "bootstrap.servers": f"127.0.0.1:{port}"}))  # type: ignore[misc]
+        wait_until(lambda port=port: logs_in({**settings, "bootstrap.servers": f"127.0.0.1:{port}"}))  # type: ignore[misc]
     return settings
 
 
@@ -79,13 +79,6 @@ def logs_in(settings: dict[str, Any]) -> bool:
     except AuthenticationFailed:
         return False
     return True
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not holds():
-        assert time.monotonic() < deadline, f"not so within {WITHIN_S} s"
-        time.sleep(0.1)
 
 
 def refused(work: Callable[[], object]) -> bool:
@@ -136,7 +129,7 @@ class TestWriting:
             producer.send(OPEN, b"x").result(timeout=WITHIN_S)
             admin.create_access_rules([rule("former", Operation.DESCRIBE)])
             admin.delete_access_rules([AccessRuleFilter(principal="User:former", operation=Operation.WRITE)])
-            eventually(lambda: refused(lambda: producer.send(OPEN, b"x").result(timeout=WITHIN_S)))
+            wait_until(lambda: refused(lambda: producer.send(OPEN, b"x").result(timeout=WITHIN_S)))
 
     def test_rules_that_change_while_leaders_die(self, cluster: SecuredCluster, admin: Admin) -> None:
         settings = user(cluster, admin, "moved", rule("moved", Operation.WRITE), rule("moved", Operation.DESCRIBE))
@@ -144,7 +137,7 @@ class TestWriting:
             assert is_written(producer)
             cluster.kill(first := leader_of(admin))
             admin.delete_access_rules([AccessRuleFilter(principal="User:moved", operation=Operation.WRITE)])
-            eventually(lambda: refused(lambda: producer.send(OPEN, b"x").result(timeout=WITHIN_S)))
+            wait_until(lambda: refused(lambda: producer.send(OPEN, b"x").result(timeout=WITHIN_S)))
             cluster.start(first)
             cluster.wait_running()
             cluster.kill(second := leader_of(admin))
@@ -155,7 +148,7 @@ class TestWriting:
             cluster.start(first)  # it has replayed nothing when it is asked
             assert not is_written(producer)
             admin.create_access_rules([rule("moved", Operation.WRITE)])
-            eventually(lambda: is_written(producer))
+            wait_until(lambda: is_written(producer))
             cluster.start(second)
             cluster.wait_running()
 
@@ -164,7 +157,7 @@ class TestWriting:
         with pytest.raises(AuthorizationFailed, match="transactional id 'report'"):
             commit_one({**settings, "transactional.id": "report"})
         admin.create_access_rules([rule("nameless", Operation.WRITE, "report", kind=ResourceKind.TRANSACTIONAL_ID)])
-        eventually(lambda: commits({**settings, "transactional.id": "report"}))
+        wait_until(lambda: commits({**settings, "transactional.id": "report"}))
 
 
 def leader_of(admin: Admin) -> int:
@@ -205,7 +198,7 @@ class TestReading:
         settings = user(cluster, admin, "reader", rule("reader", Operation.READ))
         with Consumer({**settings, "auto.offset.reset": "earliest"}) as consumer:
             consumer.subscribe([OPEN])
-            eventually(lambda: any(each.value == b"for the reader" for each in consumer.poll(1.0)))
+            wait_until(lambda: any(each.value == b"for the reader" for each in consumer.poll(1.0)))
 
     def test_who_may_only_look_is_told_so(self, cluster: SecuredCluster, admin: Admin) -> None:
         settings = user(cluster, admin, "viewer", rule("viewer", Operation.DESCRIBE))
@@ -229,7 +222,7 @@ class TestReading:
             consumer.poll(1.0)
             admin.create_access_rules([rule("ousted", Operation.DESCRIBE)])
             admin.delete_access_rules([AccessRuleFilter(principal="User:ousted", operation=Operation.READ)])
-            eventually(lambda: refused(lambda: consumer.poll(1.0)))
+            wait_until(lambda: refused(lambda: consumer.poll(1.0)))
 
     def test_offsets_of_a_group_need_the_group(self, cluster: SecuredCluster, admin: Admin) -> None:
         settings = user(cluster, admin, "groupless", rule("groupless", Operation.READ))
@@ -279,8 +272,8 @@ class TestTheRest:
                     return True
                 return False
 
-            eventually(is_out)
-        eventually(lambda: not logs_in(settings))
+            wait_until(is_out)
+        wait_until(lambda: not logs_in(settings))
 
     def test_the_command_line_with_a_file(self, cluster: SecuredCluster, tmp_path: pathlib.Path) -> None:
         file = str(cluster.security.client_properties)

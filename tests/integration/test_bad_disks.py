@@ -19,6 +19,7 @@ from minilog import NewTopic
 from tests.cluster import Cluster, running_cluster
 from tests.integration.clients import Writer, read_all
 from tests.integration.history import judge_copies
+from tests.integration.moving import wait_until
 from tests.integration.rounds import TOPIC, RoundScene, admin_of
 
 PARTITIONS = 3
@@ -70,13 +71,6 @@ def refused_start(cluster: Cluster, broker_id: int) -> str:
     said = cluster.said_in_this_life(broker_id)
     assert "Traceback" not in said, said
     return said.strip().splitlines()[-1]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + ENDS_WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def mend(scene: RoundScene, broker_id: int) -> None:
