@@ -2,8 +2,8 @@
 
 Python's datetime ends with the years 1 and 9999, and Arrow's own text with 32767. Spark writes values beyond both: the
 last second of 9999 in New York is in the year 10000 of UTC. A year outside of 0 to 9999 has a sign and as many digits
-as it needs (ISO 8601 § 4.1.2.4), as in Spark: `+10000-01-01`. Inside, the text is that of Python's `isoformat`. The
-calendar is the proleptic Gregorian one. The year 0 is 1 BC.
+as it needs, as ISO 8601 says of expanded years and as Spark does: `+10000-01-01`. Inside, the text is that of Python's
+`isoformat`. The calendar is the proleptic Gregorian one. The year 0 is 1 BC.
 """
 
 from __future__ import annotations
