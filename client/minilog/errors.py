@@ -138,6 +138,12 @@ class UnknownSchemaVersion(RetriableError):
     code = "UNKNOWN_SCHEMA_VERSION"
 
 
+class NarrowSchemaVersion(MinilogError):
+    """The version of a schema that a reader names cannot hold what was written by a later one."""
+
+    code = "NARROW_SCHEMA_VERSION"
+
+
 class InvalidPartitions(InvalidArgument):
     """A number of partitions that is not allowed."""
 

@@ -1,8 +1,8 @@
 """Rows as JSON, one document a row, for people and for what knows keys and values only. Not for the hot path.
 
 Numbers stay numbers; a decimal is text with all of its digits, a date and a time are ISO 8601, bytes are base64, NaN
-and the infinities are text. A null is null. Every value that a row can have has a form here: a reader that fails at one row
-would never come to the rows behind it.
+and the infinities are text. A null is null. Every value that a row can have has a form here: a reader that fails at one
+row would never come to the rows behind it.
 """
 
 from __future__ import annotations
