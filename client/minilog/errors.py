@@ -162,6 +162,12 @@ class InvalidRecord(InvalidArgument):
     code = "INVALID_RECORD"
 
 
+class InvalidTimestamp(InvalidArgument):
+    """A record whose time stamp is further from the leader's clock than its topic allows: nothing was written."""
+
+    code = "INVALID_TIMESTAMP"
+
+
 class TopicAlreadyExists(MinilogError):
     """A topic of this name exists."""
 
