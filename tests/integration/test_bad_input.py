@@ -9,6 +9,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import grpc
 import pyarrow as pa
@@ -179,7 +180,9 @@ def test_a_message_that_grpc_has_compressed_is_refused_before_it_is_expanded(
     assert len(calls) > 40
     with grpc.insecure_channel(target.address, options=[("grpc.max_send_message_length", -1)]) as channel:
         for path in calls:
-            call = channel.stream_stream(path)(iter([bytes(1 << 20)]), timeout=ANSWER_WITHIN_S, compression=compression)
+            call: Any = channel.stream_stream(path, request_serializer=bytes)(
+                iter([bytes(1 << 20)]), timeout=ANSWER_WITHIN_S, compression=compression
+            )
             with pytest.raises(grpc.RpcError) as refused:
                 next(call)
             assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED, (path, refused.value)

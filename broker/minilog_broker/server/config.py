@@ -16,6 +16,7 @@ import tomllib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
+from minilog.addresses import address_text, parse_address
 from minilog.config import Address, config_names
 from minilog.effective import DEFAULT, EffectiveSetting, Origin, Source, told_value
 from minilog.errors import InvalidConfig
@@ -28,7 +29,6 @@ from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.replication.partition_state import MAX_INT64
 from minilog_broker.security import https_url
 from minilog_broker.security.https_url import HttpsUrl
-from minilog_broker.server.addresses import parse_address
 from minilog_broker.server.client_listeners import (
     OVERRIDABLE,
     OVERRIDE_PREFIX,
@@ -104,7 +104,7 @@ def _boolean() -> _Kind:
 
 
 def _address() -> _Kind:
-    return _Kind("HOST:PORT, such as broker-1.example:9092", lambda text: "{}:{}".format(*parse_address(text)))
+    return _Kind("HOST:PORT, such as broker-1.example:9092", lambda text: address_text(parse_address(text)))
 
 
 def _text() -> _Kind:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from minilog.addresses import address_text
 from minilog.config import Address, ClientConfig
 from minilog.errors import (
     BrokerNotAvailable,
@@ -179,7 +180,7 @@ class NetworkClient:
 
     def timed_out(self, what: str) -> MinilogError:
         """The error for a deadline that passed, with the last reason known."""
-        servers = ",".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
+        servers = ",".join(map(address_text, self.config.bootstrap_servers))
         if self._last_error is None:
             return TimedOut(f"{what}; bootstrap.servers={servers}")
         return type(self._last_error)(f"{what}; bootstrap.servers={servers}; last: {self._last_error}")
