@@ -241,7 +241,7 @@ class DuplicateBrokerRegistration(MinilogError):
 
 
 class InconsistentClusterId(MinilogError):
-    """The data directory belongs to another cluster."""
+    """The data directory, or the broker that answers, belongs to another cluster."""
 
     code = "INCONSISTENT_CLUSTER_ID"
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from minilog import Admin, NewTopic, Producer
-from minilog.errors import RetriableError
+from minilog.errors import InconsistentClusterId, RetriableError
 from tests.cluster import Cluster, free_ports, running_cluster, running_program
 
 MINILOG = [sys.executable, "-m", "minilog_broker.cli.main"]
@@ -142,8 +142,9 @@ def test_a_signal_at_any_moment_ends_it_cleanly(
         (data / "broker.pid").unlink(missing_ok=True)
 
 
-def test_a_broker_on_an_ipv6_address_registers_and_serves(tmp_path: pathlib.Path) -> None:
-    """R35: brackets went into the host that others are given. A machine without ::1 gets the sentence that says so."""
+def test_a_broker_on_an_ipv6_address_registers_and_serves(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    """R35: brackets went into the host that others are given. A machine without ::1 gets the sentence that says so.
+    R39: a client that is given brokers of two clusters is refused."""
     (port,) = free_ports(1)
     address = f"[::1]:{port}"
     command = [*MINILOG, "broker", "--id", "1", "--listen", address, "--voters", f"1@{address}"]
@@ -157,6 +158,9 @@ def test_a_broker_on_an_ipv6_address_registers_and_serves(tmp_path: pathlib.Path
             wait_for(lambda: admin.create_topics([NewTopic("six", 1, 1)]))
             assert producer.send("six", b"v6").result(timeout=END_WITHIN_S).offset == 0
             assert [(each.host, each.port) for each in admin.describe_cluster().brokers] == [("::1", port)]
+        both = {"bootstrap.servers": f"{address},{cluster.bootstrap_servers}"}
+        with Admin(both) as admin, pytest.raises(InconsistentClusterId, match="brokers of one cluster"):
+            [admin.list_topics() for _ in range(20)]  # another broker is asked first each time
 
 
 def has_ipv6_loopback() -> bool:
