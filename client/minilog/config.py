@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
+from minilog.addresses import Address as Address
+from minilog.addresses import address_text, parse_address
 from minilog.effective import DEFAULT, EffectiveSetting, Origin, Source, told_value
 from minilog.errors import InvalidConfig
 from minilog.limits import MAX_KEEPALIVE_MS
@@ -27,7 +29,6 @@ from minilog.security.secret import Secret
 from minilog.v1 import common_pb2
 from minilog.versions import PROTOCOL
 
-Address: TypeAlias = tuple[str, int]
 _Parser: TypeAlias = Callable[[str, object], Any]
 
 ACKS_ALL = -1
@@ -146,10 +147,10 @@ def parse_addresses(name: str, value: object) -> tuple[Address, ...]:
         raise _refuse(name, value, right)
     addresses = []
     for part in filter(None, (str(part).strip() for part in parts)):
-        host, colon, port = part.rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise _refuse(name, value, right)
-        addresses.append((host.strip("[]"), int(port)))
+        try:
+            addresses.append(parse_address(part))
+        except ValueError as error:
+            raise InvalidConfig(f"{name}={value!r} is not possible: it must be {right} ({error})") from None
     if not addresses:
         raise _refuse(name, value, right)
     return tuple(addresses)
@@ -296,7 +297,7 @@ def _told(name: str, value: object) -> str:
         return "all" if value == ACKS_ALL else str(value)
     if name == "bootstrap.servers":
         assert isinstance(value, tuple)
-        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in value)
+        return ",".join(map(address_text, value))
     return told_value(name, value)
 
 

@@ -138,6 +138,12 @@ class UnknownSchemaVersion(RetriableError):
     code = "UNKNOWN_SCHEMA_VERSION"
 
 
+class NarrowSchemaVersion(MinilogError):
+    """The version of a schema that a reader names cannot hold what was written by a later one."""
+
+    code = "NARROW_SCHEMA_VERSION"
+
+
 class InvalidPartitions(InvalidArgument):
     """A number of partitions that is not allowed."""
 
@@ -154,6 +160,12 @@ class InvalidRecord(InvalidArgument):
     """A record or column that the record batch cannot hold."""
 
     code = "INVALID_RECORD"
+
+
+class InvalidTimestamp(InvalidArgument):
+    """A record whose time stamp is further from the leader's clock than its topic allows: nothing was written."""
+
+    code = "INVALID_TIMESTAMP"
 
 
 class TopicAlreadyExists(MinilogError):
@@ -229,7 +241,7 @@ class DuplicateBrokerRegistration(MinilogError):
 
 
 class InconsistentClusterId(MinilogError):
-    """The data directory belongs to another cluster."""
+    """The data directory, or the broker that answers, belongs to another cluster."""
 
     code = "INCONSISTENT_CLUSTER_ID"
 

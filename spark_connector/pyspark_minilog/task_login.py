@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from minilog.addresses import address_text
 from minilog.security.secret import Secret
 from pyspark_minilog.client_options import DELEGATION_TOKENS as OPTION
 from pyspark_minilog.errors import InvalidOption
@@ -145,9 +146,7 @@ def _common_settings(whole: Mapping[str, Any]) -> dict[str, str]:
     found = {name: str(value) for name, value in whole.items() if not name.startswith(own)}
     found["security.protocol"] = config.security_protocol
     found["ssl.truststore.location"] = config.ssl_truststore_location
-    found["bootstrap.servers"] = ",".join(
-        f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in config.bootstrap_servers
-    )
+    found["bootstrap.servers"] = ",".join(address_text(each) for each in config.bootstrap_servers)
     return found
 
 

@@ -9,6 +9,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import grpc
 import pyarrow as pa
@@ -31,6 +32,7 @@ from minilog.record_batch.header import HEADER_BYTES, BatchHeader, batch_crc, de
 from minilog.stream_messages import PRODUCE, StreamMessage
 from minilog.v1 import common_pb2, data_pb2
 from tests.cluster import Cluster, running_cluster
+from tests.integration.garbage import SERVICES
 from tests.integration.streams_by_hand import call_of
 
 ANSWER_WITHIN_S = 10.0
@@ -167,6 +169,25 @@ def test_a_frame_over_its_limit_ends_its_stream_alone(cluster: Cluster, target: 
             stream.send(bytes((128 << 20) + 1))
         assert other.send(target.batch()) is None
     assert end(cluster) == (before or 0) + 1
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+def test_a_message_that_grpc_has_compressed_is_refused_before_it_is_expanded(
+    target: Target, compression: grpc.Compression
+) -> None:
+    """R60: 60 MiB of zeros take 60 KB on the wire, and no limit of ours counts what they become."""
+    calls = [f"/{service.full_name}/{method.name}" for service in SERVICES for method in service.methods]
+    assert len(calls) > 40
+    with grpc.insecure_channel(target.address, options=[("grpc.max_send_message_length", -1)]) as channel:
+        for path in calls:
+            call: Any = channel.stream_stream(path, request_serializer=bytes)(
+                iter([bytes(1 << 20)]), timeout=ANSWER_WITHIN_S, compression=compression
+            )
+            with pytest.raises(grpc.RpcError) as refused:
+                next(call)
+            assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED, (path, refused.value)
+    with RawProduceStream(target) as stream:
+        assert stream.send(target.batch()) is None
 
 
 def test_an_unknown_partition_or_topic_id_is_named(target: Target) -> None:

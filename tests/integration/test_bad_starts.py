@@ -5,13 +5,16 @@ from __future__ import annotations
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from minilog import Admin, NewTopic, Producer
+from minilog.errors import InconsistentClusterId, RetriableError
 from tests.cluster import Cluster, free_ports, running_cluster, running_program
 
 MINILOG = [sys.executable, "-m", "minilog_broker.cli.main"]
@@ -137,3 +140,47 @@ def test_a_signal_at_any_moment_ends_it_cleanly(
         for each in data.glob("**/broker.pid"):
             assert not pathlib.Path(f"/proc/{each.read_text().strip()}").exists(), (moment, "a process is left")
         (data / "broker.pid").unlink(missing_ok=True)
+
+
+def test_a_broker_on_an_ipv6_address_registers_and_serves(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    """R35: brackets went into the host that others are given. A machine without ::1 gets the sentence that says so.
+    R39: a client that is given brokers of two clusters is refused."""
+    (port,) = free_ports(1)
+    address = f"[::1]:{port}"
+    command = [*MINILOG, "broker", "--id", "1", "--listen", address, "--voters", f"1@{address}"]
+    with running_program([*command, "--data-dir", str(tmp_path), "--set", "min.insync.replicas=1"]) as running:
+        if not socket.has_ipv6 or not has_ipv6_loopback():
+            _, said = running.communicate(timeout=END_WITHIN_S)
+            assert f"cannot listen on {address}" in said
+            return
+        servers = {"bootstrap.servers": address, "max.block.ms": 30_000}
+        with Admin(servers) as admin, Producer(servers) as producer:
+            wait_for(lambda: admin.create_topics([NewTopic("six", 1, 1)]))
+            assert producer.send("six", b"v6").result(timeout=END_WITHIN_S).offset == 0
+            assert [(each.host, each.port) for each in admin.describe_cluster().brokers] == [("::1", port)]
+        both = {"bootstrap.servers": f"{address},{cluster.bootstrap_servers}"}
+        with Admin(both) as admin, pytest.raises(InconsistentClusterId, match="brokers of one cluster"):
+            [admin.list_topics() for _ in range(20)]  # another broker is asked first each time
+
+
+def has_ipv6_loopback() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+def wait_for(call: Callable[[], object]) -> None:
+    """Until a broker that has just been started answers."""
+    end_s = time.monotonic() + END_WITHIN_S
+    while True:
+        try:
+            call()
+        except RetriableError:
+            if time.monotonic() > end_s:
+                raise
+            time.sleep(0.1)
+        else:
+            return

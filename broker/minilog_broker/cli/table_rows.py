@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.csv as pcsv
 
 from minilog.errors import InvalidRecord
+from minilog.typed.as_json import value_shown
 from minilog.typed.fields import FieldType, arrow_type, children
 from minilog.typed.rows import rows_of
 from minilog.typed.topic_schema import TopicSchema
@@ -122,9 +123,9 @@ def _csv_batch(read: pa.RecordBatch, schema: TopicSchema, first_row: int) -> pa.
         bad = first_failing(read.num_rows, lambda count: rows(read.slice(0, count), 0))
         name = next(name for name in read.schema.names if _fails(rows, read.slice(bad, 1).select([name])))
         kind = schema.column(name).type
-        value = read.slice(bad, 1).column(name)[0].as_py()
+        value = value_shown(read.slice(bad, 1).column(name)[0])
         raise BadRows(
-            f"row {first_row + bad}: column {name!r} is {kind}, and {value!r} does not fit ({error}){hint(kind)}"
+            f"row {first_row + bad}: column {name!r} is {kind}, and {value} does not fit ({error}){hint(kind)}"
         ) from None
 
 

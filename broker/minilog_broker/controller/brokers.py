@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from minilog.addresses import address_text
 from minilog.errors import (
     BrokerIdNotRegistered,
     DuplicateBrokerRegistration,
@@ -161,9 +162,9 @@ class BrokerRegistrations:
         if former is None or former.directory_id == request.directory_id:
             return
         if not former.fenced or not self._liveness.is_silent(former.broker_id, now_ms):
-            host, port = former.peer_address
+            address = address_text(former.peer_address)
             raise DuplicateBrokerRegistration(
-                f"broker id {former.broker_id} is held by a live process at {host}:{port} with another data directory: "
+                f"broker id {former.broker_id} is held by a live process at {address} with another data directory: "
                 "stop it, or choose another id"
             )
 

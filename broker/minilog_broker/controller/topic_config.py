@@ -24,7 +24,7 @@ from typing import Any
 from minilog.errors import InvalidConfig, InvalidTopic
 from minilog.net.metadata_cache import STATISTICS_COLUMNS
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
-from minilog_broker.replication.partition_state import TopicConfig
+from minilog_broker.replication.partition_state import MAX_INT64, TopicConfig
 
 MAX_NAME_LENGTH = 249  # Kafka's: a directory is named <topic>-<partition>, and a file name has at most 255 bytes
 INTERNAL_PREFIX = "__"
@@ -32,7 +32,6 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _MIB = 1 << 20
 _DAY_MS = 24 * 60 * 60 * 1000
 MAX_SEGMENT_BYTES = 2**31 - 1  # positions in a segment are 32 bits
-MAX_INT64 = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +80,8 @@ _KEYS: dict[str, _Key] = {
     "segment.ms": _integer("segment_ms", 1),
     "retention.ms": _integer("retention_ms", -1),
     "retention.bytes": _integer("retention_bytes", -1),
+    "message.timestamp.before.max.ms": _integer("timestamp_before_max_ms", 0),
+    "message.timestamp.after.max.ms": _integer("timestamp_after_max_ms", 0),
     STATISTICS_COLUMNS: _Key(None, "names of columns, separated by commas", _column_names),
     "cleanup.policy": _choice(None, {"delete": None}),  # compaction is not built yet, and is not silently ignored
 }

@@ -225,11 +225,12 @@ class ReplicaManager:
         now_ms: float,
         transaction: TransactionalWrite | None = None,
         validated: BatchHeader | MinilogError | None = None,
+        now_us: int | None = None,
     ) -> None:
         """One produce entry: answered by AnswerProduce, once; under acks=0 only where it is refused: then its producer
         looks who leads by now. `leader_epoch` -1: not known. `validated`: what came of the batch's validation under
-        `led_config`, where that is done already."""
-        entry = ProduceEntry(ticket, acks, now_ms + timeout_ms, batch, transaction, validated)
+        `led_config`, where that is done already. `now_us`: the wall clock, None where it is not trusted."""
+        entry = ProduceEntry(ticket, acks, now_ms + timeout_ms, batch, transaction, validated, now_us)
         try:
             if acks not in _ALL_ACKS:
                 raise InvalidRequiredAcks(f"acks={acks} is not one of 0, 1 and all (-1 on the wire)")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from minilog.partition_key import PartitionKey
+from minilog.record_batch.validation import TimestampBounds
 from minilog.typed.topic_schemas import TopicSchemas
 
 NO_LEADER = -1
+MAX_INT64 = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,17 @@ class TopicConfig:
     retention_ms: int
     retention_bytes: int
     unclean_leader_election: bool
+    timestamp_before_max_ms: int = MAX_INT64  # behind the leader's clock, as Kafka has it: any
+    timestamp_after_max_ms: int = 3_600_000
     schemas: TopicSchemas | None = None  # of a typed topic: they stand beside the configuration, and change with it
+
+    def timestamp_bounds(self, now_us: int | None) -> TimestampBounds | None:
+        """Of what is written now; None where the clock is not to be trusted: nothing is refused by it then."""
+        if now_us is None:
+            return None
+        before_ms, after_ms = self.timestamp_before_max_ms, self.timestamp_after_max_ms
+        oldest_us = None if before_ms == MAX_INT64 else now_us - before_ms * 1000
+        return TimestampBounds(now_us, oldest_us, None if after_ms == MAX_INT64 else now_us + after_ms * 1000)
 
 
 @dataclass(frozen=True, slots=True)

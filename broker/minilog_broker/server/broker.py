@@ -46,7 +46,7 @@ from minilog_broker.server.clients.registration import registration_request, uns
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.disk.disk_stall import DiskAnswer, DiskStall
 from minilog_broker.server.disk.log_directory import LogDirectory
-from minilog_broker.server.disk.maintenance import maintain
+from minilog_broker.server.disk.maintenance import WallClock, maintain
 from minilog_broker.server.health import BrokerCondition
 from minilog_broker.server.listening import Listening, PortParts, Services
 from minilog_broker.server.observing import BrokerParts, observer_of, open_http
@@ -108,6 +108,7 @@ class Broker:
         self._options = options
         self._observer = observer
         self._runtime = runtime
+        self._wall_clock = WallClock(runtime)
         self._config: BrokerConfig = options.config
         self._client = common_pb2.ClientIdentity(client_id=f"broker-{options.broker_id}", client_version=CLIENT_VERSION)
         self._channels = PeerChannels(options.config, runtime)
@@ -394,10 +395,11 @@ class Broker:
             self._turns,
         )
         transactions = TransactionService(coordinators, producer_ids)
+        now_us = self._wall_clock.trusted_now_us
         clients: tuple[Service, ...] = (
             (
                 data_pb2_grpc.add_DataServiceServicer_to_server,
-                DataService(replicas, self._replication_settings(), self._quorum.image, self._observer),
+                DataService(replicas, self._replication_settings(), self._quorum.image, self._observer, now_us),
             ),
             (coordinator_pb2_grpc.add_GroupServiceServicer_to_server, GroupService(coordinators)),
             (admin_pb2_grpc.add_AdminServiceServicer_to_server, AdminService(self._controller)),
@@ -472,7 +474,7 @@ class Broker:
         self._spawn(self._link.keep_beating())
         expire, interval_s = self._coordinators.expire, self._config.log_retention_check_interval_ms / 1000.0
         told = self._log_start_moved
-        self._spawn(maintain(self._disk, self._logs, self._reserve, told, expire, interval_s, self._runtime))
+        self._spawn(maintain(self._disk, self._logs, self._reserve, told, expire, interval_s, self._wall_clock))
         logger.info("registered", broker=self._options.broker_id, broker_epoch=answer.broker_epoch)
 
     def _whole_image(self) -> ImageChanges:

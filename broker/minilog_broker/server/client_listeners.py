@@ -17,10 +17,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from minilog.addresses import address_text, parse_address
 from minilog.config import Address
 from minilog.errors import InvalidConfig
 from minilog.security.protocols import SecurityProtocol
-from minilog_broker.server.addresses import address_text, check_advertised, check_plaintext, parse_address
+from minilog_broker.server.addresses import check_advertised, check_plaintext
 
 if TYPE_CHECKING:
     from minilog_broker.server.config import BrokerConfig

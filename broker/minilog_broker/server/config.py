@@ -16,6 +16,7 @@ import tomllib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
+from minilog.addresses import address_text, parse_address
 from minilog.config import Address, config_names
 from minilog.effective import DEFAULT, EffectiveSetting, Origin, Source, told_value
 from minilog.errors import InvalidConfig
@@ -23,11 +24,11 @@ from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 from minilog.security.protocols import SecurityProtocol
 from minilog.versions import VersionRange
 from minilog_broker.controller.replay import SNAPSHOT_BYTES
-from minilog_broker.controller.topic_config import BUILT_IN, MAX_INT64, MAX_SEGMENT_BYTES
+from minilog_broker.controller.topic_config import BUILT_IN, MAX_SEGMENT_BYTES
 from minilog_broker.levels import SUPPORTED_LEVELS
+from minilog_broker.replication.partition_state import MAX_INT64
 from minilog_broker.security import https_url
 from minilog_broker.security.https_url import HttpsUrl
-from minilog_broker.server.addresses import parse_address
 from minilog_broker.server.client_listeners import (
     OVERRIDABLE,
     OVERRIDE_PREFIX,
@@ -103,7 +104,7 @@ def _boolean() -> _Kind:
 
 
 def _address() -> _Kind:
-    return _Kind("HOST:PORT, such as broker-1.example:9092", lambda text: "{}:{}".format(*parse_address(text)))
+    return _Kind("HOST:PORT, such as broker-1.example:9092", lambda text: address_text(parse_address(text)))
 
 
 def _text() -> _Kind:
@@ -170,6 +171,8 @@ class BrokerConfig:
     segment_ms: int = _setting(_integer(1), BUILT_IN.segment_ms)
     retention_ms: int = _setting(_integer(-1), BUILT_IN.retention_ms)
     retention_bytes: int = _setting(_integer(-1), BUILT_IN.retention_bytes)
+    message_timestamp_before_max_ms: int = _setting(_integer(0), BUILT_IN.timestamp_before_max_ms)
+    message_timestamp_after_max_ms: int = _setting(_integer(0), BUILT_IN.timestamp_after_max_ms)
     cleanup_policy: str = _setting(_choice("delete"), "delete")
     replica_lag_time_max_ms: int = _setting(_integer(1), 10_000)
     replica_lag_max_records: int | None = _setting(_integer(1, none_word="off"), None)

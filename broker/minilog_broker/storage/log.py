@@ -30,7 +30,14 @@ from minilog_broker.storage.errors import NO_SPACE, DamagedCopy, passing_no_spac
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.lookups import offset_for_timestamp, offsets_at_sizes, replay_between, segment_with
 from minilog_broker.storage.recovery import EPOCH_FILE, Finding, Recovered, Recovery, RecoveryReport
-from minilog_broker.storage.retention import is_all_below, is_expired, removable, roll_is_due
+from minilog_broker.storage.retention import (
+    HeldSegment,
+    held_by_the_future,
+    is_all_below,
+    is_expired,
+    removable,
+    roll_is_due,
+)
 from minilog_broker.storage.segment import BatchRun, Segment
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.topic_id_file import prepare_directory
@@ -290,6 +297,10 @@ class Log:
             self._roll()
         count = removable(self._segments, self.settings, self.last_stable_offset, now_us)
         return self.advance_log_start(self._segments[count].base_offset)
+
+    def retention_held(self, now_us: int) -> HeldSegment | None:
+        """The segment that keeps records longer than retention.ms says, since it has one of the future."""
+        return held_by_the_future(self._segments, self.settings, now_us)
 
     def delete_records(self, offset: int, snapshot_offset: int, snapshot: bytes) -> None:
         """Advance the start; before, store the producer state, which the log alone does not tell any more.

@@ -4,9 +4,12 @@ all below the high watermark."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
+
+FUTURE_US = 3_600_000_000  # clocks that differ by less are those of honest machines; Kafka's bound of time stamps
 
 
 def roll_is_due(active: Segment, settings: LogSettings, run_bytes: int, timestamp_us: int) -> bool:
@@ -32,6 +35,25 @@ def is_expired(segment: Segment, settings: LogSettings, now_us: int | None) -> b
         return False
     oldest_us = now_us - settings.retention_ms * 1000
     return settings.retention_ms >= 0 and segment.end.size_bytes > 0 and segment.end.max_timestamp_us < oldest_us
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSegment:
+    """The oldest segment of a log, which has a record with a time stamp in the future: it is kept until then."""
+
+    base_offset: int
+    end_offset: int
+    max_timestamp_us: int
+
+
+def held_by_the_future(segments: Sequence[Segment], settings: LogSettings, now_us: int) -> HeldSegment | None:
+    """What keeps the records of a log longer than retention.ms says; None where nothing does."""
+    oldest = segments[0]
+    if settings.retention_ms < 0 or not oldest.end.size_bytes:
+        return None
+    if oldest.end.max_timestamp_us <= now_us + FUTURE_US:
+        return None
+    return HeldSegment(oldest.base_offset, oldest.end.end_offset, oldest.end.max_timestamp_us)
 
 
 def removable(segments: Sequence[Segment], settings: LogSettings, stable_offset: int, now_us: int | None) -> int:

@@ -30,6 +30,7 @@ from minilog.errors import (
     CorruptMessage,
     InvalidArgument,
     MinilogError,
+    NarrowSchemaVersion,
     OffsetOutOfRange,
     UnknownSchemaVersion,
     UnknownTopicId,
@@ -42,6 +43,7 @@ from minilog.net.metadata_cache import MetadataCache
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
+from minilog.typed.reader import TypedReader
 from minilog.types import TopicPartition
 from minilog.v1 import data_pb2
 
@@ -254,7 +256,8 @@ class ConsumerCore:
             assigned.error = requests.TopicGone(str(error))
             return
         leader = self._cache.leader(assigned.key)
-        if leader is not None and leader.epoch > assigned.leader_epoch:
+        told = self._cache.topic_of(assigned.key).told_schemas
+        if (leader is not None and leader.epoch > assigned.leader_epoch) or assigned.has_awaited(told):
             assigned.retry_at_ms = now_ms
 
     def _grow(self, name: str) -> None:
@@ -370,10 +373,7 @@ class ConsumerCore:
         """A run that cannot be used is asked for again after a pause, three times; then the user is told.
 
         First of the same replica, which looks at its own copy, and then of another. What a later version wrote is the
-        same everywhere: the user is told at once. A version of the schema that is not known here is asked for."""
-        if isinstance(error, UnknownSchemaVersion):
-            self._look_for_schema(assigned, error, now_ms)
-            return
+        same everywhere: the user is told at once."""
         if isinstance(error, UnsupportedVersion):
             assigned.error = UnsupportedVersion(requests.unreadable(assigned, error))
             assigned.detach()
@@ -386,37 +386,36 @@ class ConsumerCore:
         if assigned.broken_runs >= _BROKEN_RUNS:
             assigned.error = CorruptMessage(requests.unreadable(assigned, error))
 
-    def _look_for_schema(self, assigned: Assigned, error: UnknownSchemaVersion, now_ms: float) -> None:
-        """Metadata will tell of the version; but where the user says which one to read by, it may not hold the rows."""
-        self._wants_metadata = True
-        pause_ms = self._config.retry_backoff_ms
-        if assigned.key is not None:
-            self._read_anew(assigned, assigned.key.topic_id, now_ms + pause_ms)
-        if self._rows.selection.schemas is not None:
-            assigned.broken_runs += 1
-            pause_ms = self._config.retry_backoff_max_ms if assigned.broken_runs > 1 else pause_ms
-            if assigned.broken_runs >= _BROKEN_RUNS:
-                assigned.error = error
-        assigned.pause(now_ms + pause_ms)
-
-    def _read_anew(self, first: Assigned, topic_id: bytes, from_ms: float) -> None:
-        """All partitions of a topic are read by one version: what one has to leave behind the others do, too. Else a
-        where would mean one column here and another one there, by a name that has changed hands."""
-        self._rows.forget(topic_id)
-        for other in self._assigned.values() if self._rows.selection.schemas is None else ():
-            is_of_topic = other.key is not None and other.key.topic_id == topic_id
-            if other is not first and is_of_topic and other.position is not None and other.error is None:
+    def _widen(self, assigned: Assigned, narrow: TypedReader, error: NarrowSchemaVersion) -> None:
+        """All partitions of a topic are read by the same types: what one has to leave behind the others do, too."""
+        if assigned.key is None:
+            return
+        try:
+            widened = self._rows.widen(self._cache.topic_of(assigned.key), narrow)
+        except (UnknownTopicId, UnsupportedVersion):
+            return  # found out with the next position
+        if not widened:
+            assigned.error = error
+            return
+        for other in self._assigned.values():
+            is_of_topic = other.key is not None and other.key.topic_id == assigned.key.topic_id
+            if other is not assigned and is_of_topic and other.position is not None and other.error is None:
                 other.place(other.position, self._next_number())
-                other.pause(from_ms)
                 self._look_at(other)
 
     def runs_are_corrupt(self, corrupt: Sequence[tuple[FetchedRun, Broken]], now_ms: float) -> None:
         """The user's side could not decode these of the runs that it took last: go back to their starts, unless the
         user has gone elsewhere. All go back before the first is looked into: that may read others anew from where they
         are."""
-        broken = [(assigned, error) for run, error in corrupt if (assigned := self._set_back(run)) is not None]
-        for assigned, error in broken:
-            self._broken(assigned, error, now_ms)
+        broken = [(assigned, run, error) for run, error in corrupt if (assigned := self._set_back(run)) is not None]
+        for assigned, run, error in broken:
+            match error:
+                case UnknownSchemaVersion():  # metadata will tell of it: nothing is wrong
+                    assigned.unknown_beside = None if run.reader is None else run.reader.schemas
+                case NarrowSchemaVersion() if run.reader is not None:
+                    self._widen(assigned, run.reader, error)
+                case _:
+                    self._broken(assigned, error, now_ms)
             self._look_at(assigned)
 
     def _set_back(self, run: FetchedRun) -> Assigned | None:
@@ -503,7 +502,12 @@ class ConsumerCore:
             if assigned.session is not session:
                 assigned.detach()
             try:
-                assigned.reader = self._rows.reader(self._cache.topic_of(assigned.key))
+                topic = self._cache.topic_of(assigned.key)
+                if assigned.awaits_schemas(topic.schemas):
+                    self._wants_metadata = True
+                    assigned.pause(now_ms + self._config.retry_backoff_ms)
+                    return []
+                assigned.reader = self._rows.reader(topic)
             except (InvalidArgument, UnknownTopicId, UnsupportedVersion) as error:
                 assigned.error = error
                 return []

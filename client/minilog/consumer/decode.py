@@ -10,7 +10,13 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from minilog.consumer.partition import FetchedRun
-from minilog.errors import CorruptMessage, ResourceExhausted, UnknownSchemaVersion, UnsupportedVersion
+from minilog.errors import (
+    CorruptMessage,
+    NarrowSchemaVersion,
+    ResourceExhausted,
+    UnknownSchemaVersion,
+    UnsupportedVersion,
+)
 from minilog.record_batch.reader import ReadBatch, iterate_records
 from minilog.record_batch.schema import HEADERS, READ_SCHEMA, TIMESTAMP
 from minilog.typed.as_json import rows_as_json
@@ -32,6 +38,11 @@ POLL_SCHEMA_WITH_HEADERS = POLL_SCHEMA.append(pa.field("headers", HEADERS))
 # Many batches smaller than this are joined: a batch costs its reader as much as copying these bytes.
 _SMALL_BYTES = 128 * 1024
 
+
+Broken: TypeAlias = CorruptMessage | UnsupportedVersion | UnknownSchemaVersion | NarrowSchemaVersion
+"""What is wrong with a run: it is not what was written; a later version of minilog wrote it; it was written by a
+version of the schema that is not known here yet, or that is wider than what the reader knows."""
+_BROKEN = (CorruptMessage, UnsupportedVersion, UnknownSchemaVersion, NarrowSchemaVersion)
 
 # What one Record takes in Python beside its bytes: the object, its bytes objects, two numbers and a list.
 RECORD_BYTES = 320
@@ -59,7 +70,7 @@ def decode(run: FetchedRun, max_bytes: int, record_bytes: int = 0) -> Decoded:
     while size < max_bytes:
         try:
             following = next(batches, None)
-        except (CorruptMessage, ResourceExhausted, UnknownSchemaVersion, UnsupportedVersion):
+        except (*_BROKEN, ResourceExhausted):
             if not found:
                 raise
             break
@@ -120,10 +131,6 @@ def _joined(found: list[pa.RecordBatch], size_bytes: int) -> list[pa.RecordBatch
     return found
 
 
-Broken: TypeAlias = CorruptMessage | UnsupportedVersion | UnknownSchemaVersion
-"""What is wrong with a run: it is not what was written, or a later version wrote it, or by a later schema."""
-
-
 @dataclass(frozen=True, slots=True)
 class DecodeOutcome:
     """What became of the runs of one poll: rows to hand out; runs that are broken; what was not decoded, in order, for
@@ -147,7 +154,7 @@ def decode_all(runs: Sequence[FetchedRun], max_bytes: int, record_bytes: int = 0
             continue
         try:
             decoded = decode(run, left_bytes, record_bytes)
-        except (CorruptMessage, UnknownSchemaVersion, UnsupportedVersion) as error:
+        except _BROKEN as error:
             outcome.corrupt.append((run, error))
             continue
         except ResourceExhausted as error:

@@ -17,6 +17,7 @@ from minilog.errors import CorruptMessage, MinilogError
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import HEADER_BYTES, Buffer
 from minilog.typed.reader import TypedReader
+from minilog.typed.topic_schemas import TopicSchemas
 from minilog.types import TopicPartition
 
 _FRAME = struct.Struct("<4xIqi")  # length, base_offset, partition_leader_epoch
@@ -98,6 +99,7 @@ class Assigned:
     missing_since_ms: float | None = None
     error: MinilogError | None = None
     reader: TypedReader | None = None  # of what was asked for with the position
+    unknown_beside: TopicSchemas | None = None  # a batch is of a version that is not among these
     follower_id: int | None = None  # that is read from, or about to be; None: the leader
     accepted: bool = False  # by that follower: it said something that is no error
     known_end: int = 0  # of what may be read, as it was told in this leader epoch
@@ -126,6 +128,14 @@ class Assigned:
         self.position = self.fetch_offset = self.last_epoch = self.position_epoch = None
         self.reset, self.resolving, self.position_number = where, False, position_number
         self.detach()
+
+    def awaits_schemas(self, told: object) -> bool:
+        """Does metadata still tell of no more versions of the schema than when a batch could not be read?"""
+        return self.unknown_beside is not None and self.unknown_beside is told
+
+    def has_awaited(self, told: object) -> bool:
+        """Has metadata told of more versions since?"""
+        return self.unknown_beside is not None and self.unknown_beside is not told
 
     def drop_runs(self) -> None:
         for run in self.runs:
@@ -163,6 +173,7 @@ class Assigned:
 
     def attach(self, session: ConsumerSession, leader_epoch: int, position_number: int, now_ms: float) -> None:
         """Our position goes to this session."""
+        self.unknown_beside = None
         session.attached += self.session is not session
         self.session, self.position_number = session, position_number
         self.begin_epoch(leader_epoch)

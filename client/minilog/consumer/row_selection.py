@@ -1,9 +1,9 @@
 """What a consumer wants of topics that have a schema, and how that is read of each of them. Pure.
 
-A topic is read by the schema that it has when its first position is sent: what is evolved later does not change what a
-program gets. Where that cannot be, since a column has become wider than what was asked for, or a version is met that is
-not known here, it is read by the newest, in all of its partitions.
-Who names the version to read by gets that one, or an error.
+A topic is read by the schema that it has when its first position is sent. Columns and `where` are bound to the columns
+of that version then, by their ids: what is renamed, added or dropped later does not change what a program gets. A value
+that is too wide for a column makes the types of all columns as wide as they are by now, in all partitions of the topic.
+Their names and order stay. A reader that names the version to read by gets that one, or an error.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 from minilog.errors import InvalidArgument
 from minilog.net.metadata_cache import CachedTopic
+from minilog.typed.evolution import widened
 from minilog.typed.predicate import Predicate
 from minilog.typed.reader import TypedReader, TypedSelection
 from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.topic_schemas import TopicSchemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +74,35 @@ class RowReaders:
         self._readers.clear()
         return True
 
-    def forget(self, topic_id: bytes) -> None:
-        """Read it by its newest schema from now on."""
-        self._readers.pop(topic_id, None)
+    def widen(self, topic: CachedTopic, narrow: TypedReader) -> bool:
+        """From now on the columns have types in which the rows of all versions fit, where `narrow` is how they are
+        read. False where they had before, or the user has named the version to read by."""
+        reader, schemas = self._readers.get(topic.topic_id), topic.schemas
+        if reader is None or schemas is None or reader.selection is not narrow.selection:
+            return True  # another partition was first, or the user wants something else by now
+        if topic.name in (self.selection.schemas or {}):
+            return False
+        before = reader.selection.schema
+        schema = widened(before, schemas)
+        if schema == before:
+            return False
+        asked = schemas.latest
+        if not {each.id for each in schema.fields} <= asked.by_id.keys():  # it has dropped one of them
+            asked = reader.selection.asked_version or before
+        self._readers[topic.topic_id] = self._bound(schemas, schema, asked)
+        return True
 
     def reader(self, topic: CachedTopic) -> TypedReader | None:
         """How a topic is read; None where it has no schema.
 
         Raises InvalidArgument (InvalidSchema) for columns or a condition that it does not have."""
-        if topic.topic_id in self._readers:
-            return self._readers[topic.topic_id]
         asked, schemas = self.selection, topic.schemas
+        found = self._readers.get(topic.topic_id)
+        if found is not None and schemas is not None:
+            if found.schemas is not schemas:  # metadata tells of more versions: they are read by the same selection
+                found = TypedReader(schemas, found.selection, is_narrow=asked.is_narrow)
+                self._readers[topic.topic_id] = found
+            return found
         if schemas is None:
             if asked.is_narrow:
                 raise InvalidArgument(
@@ -90,6 +110,13 @@ class RowReaders:
                 )
             return None
         schema = (asked.schemas or {}).get(topic.name, schemas.latest)
+        found = self._readers[topic.topic_id] = self._bound(schemas, schema)
+        return found
+
+    def _bound(
+        self, schemas: TopicSchemas, schema: TopicSchema, asked_version: TopicSchema | None = None
+    ) -> TypedReader:
+        asked = self.selection
         selection = TypedSelection(
             schema,
             schema.names if asked.columns is None else asked.columns,
@@ -97,10 +124,10 @@ class RowReaders:
             timestamps=asked.timestamps,
             keys=asked.keys,
             headers=asked.headers,
+            asked_version=asked_version,
         )
         selection.check()
-        found = self._readers[topic.topic_id] = TypedReader(schemas, selection, is_narrow=asked.is_narrow)
-        return found
+        return TypedReader(schemas, selection, is_narrow=asked.is_narrow)
 
 
 def _parsed(where: str, schema: TopicSchema) -> Predicate:

@@ -13,7 +13,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from minilog.errors import ListenerNotFound, UnknownTopicId, UnknownTopicOrPartition, UnsupportedVersion
+from minilog.errors import (
+    InconsistentClusterId,
+    ListenerNotFound,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
 from minilog.partition_key import PartitionKey
 from minilog.typed.topic_schemas import TopicSchemas, told_schemas
 from minilog.types import TopicPartition
@@ -75,13 +81,17 @@ class MetadataCache:
     _names: dict[bytes, str] = field(default_factory=dict)
 
     def apply(self, answer: metadata_pb2.GetMetadataResponse) -> bool:
-        """Take an answer in; False where it is older than what is known and was refused."""
+        """Take an answer in; False where it is older than what is known and was refused. Raises InconsistentClusterId
+        where another cluster answers than the one that is known: nothing of it is taken in."""
         if not answer.cluster_id:
             return False  # a broker that has just started and knows nothing yet
-        if answer.cluster_id == self.cluster_id and answer.metadata_offset < self.metadata_offset:
+        if self.cluster_id and answer.cluster_id != self.cluster_id:
+            raise InconsistentClusterId(
+                f"a broker of cluster {answer.cluster_id} answered, and this client is of cluster {self.cluster_id}: "
+                "name brokers of one cluster in bootstrap.servers; where the cluster was founded anew, make a new client"
+            )
+        if answer.metadata_offset < self.metadata_offset:
             return False
-        if answer.cluster_id != self.cluster_id:
-            self._forget_all()
         self.cluster_id, self.metadata_offset = answer.cluster_id, answer.metadata_offset
         self.level = answer.level or 1
         if answer.controller_epoch >= self.controller_epoch:
@@ -96,10 +106,6 @@ class MetadataCache:
     def must_show(self, metadata_offset: int) -> None:
         """A change was answered that is committed below this end of the metadata log: no older answer is taken."""
         self.metadata_offset = max(self.metadata_offset, metadata_offset)
-
-    def _forget_all(self) -> None:
-        self.controller_id = self.controller_epoch = -1
-        self.topics, self._leaders, self._in_sync, self._names = {}, {}, {}, {}
 
     def _take_topic(self, told: metadata_pb2.TopicMetadata) -> None:
         name = told.name or self._names.get(told.topic_id, "")

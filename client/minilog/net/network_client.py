@@ -16,9 +16,11 @@ from typing import Any, TypeVar
 
 import grpc
 
+from minilog.addresses import address_text
 from minilog.config import Address, ClientConfig
 from minilog.errors import (
     BrokerNotAvailable,
+    InconsistentClusterId,
     InvalidArgument,
     MinilogError,
     TimedOut,
@@ -79,6 +81,7 @@ class NetworkClient:
         self._avoided_until_s: dict[Address, float] = {}
         self._last_error: MinilogError | None = None
         self._told_unreachable: frozenset[int] = frozenset()
+        self._told_of_another_cluster = False
 
     async def close(self) -> None:
         """Close all channels; calls under way are cancelled."""
@@ -179,7 +182,7 @@ class NetworkClient:
 
     def timed_out(self, what: str) -> MinilogError:
         """The error for a deadline that passed, with the last reason known."""
-        servers = ",".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
+        servers = ",".join(map(address_text, self.config.bootstrap_servers))
         if self._last_error is None:
             return TimedOut(f"{what}; bootstrap.servers={servers}")
         return type(self._last_error)(f"{what}; bootstrap.servers={servers}; last: {self._last_error}")
@@ -212,7 +215,7 @@ class NetworkClient:
             answer = await self.ask_any(partial(_get_metadata, request), deadline_s)
             self._check_broker(answer)
             error = error_from_wire(answer.error)
-            if error is None and self.cache.apply(answer):
+            if error is None and self._is_news(answer):
                 self._last_error = None
                 self._tell_unreachable()
                 confirmed = await self._confirmed(request, answer, deadline_s)
@@ -222,6 +225,16 @@ class NetworkClient:
                 raise error
             self._last_error = error or self._last_error
             await asyncio.sleep(_PAUSE_S)
+
+    def _is_news(self, answer: metadata_pb2.GetMetadataResponse) -> bool:
+        """Takes it into the cache. Raises InconsistentClusterId, and warns of that once: what works goes on."""
+        try:
+            return self.cache.apply(answer)
+        except InconsistentClusterId as error:
+            if not self._told_of_another_cluster:
+                self._told_of_another_cluster = True
+                _log.warning("%s", error)
+            raise
 
     def _tell_unreachable(self) -> None:
         """Once, that brokers have no listener of the name that is asked by: what they lead waits."""
@@ -249,7 +262,7 @@ class NetworkClient:
         if address is None or timeout <= 0:
             return None
         told = await self.call(address, lambda channel: _get_metadata(request, channel, timeout))
-        return told if told is not None and not told.error.code and self.cache.apply(told) else None
+        return told if told is not None and not told.error.code and self._is_news(told) else None
 
     def deadline(self) -> float:
         """request.timeout.ms from now, on the monotonic clock, seconds."""

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import grpc
 
+from minilog.addresses import address_text
 from minilog.config import Address
 from minilog.net.http2 import http2_options
 from minilog.security.channel_security import ChannelSecurity
@@ -37,8 +38,7 @@ def open_channel(
     address: Address, security: ChannelSecurity | None, options: Sequence[tuple[str, int | str]]
 ) -> grpc.aio.Channel:
     """A channel of gRPC with these options."""
-    host, port = address
-    target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    target = address_text(address)
     tracing = process_tracing()
     interceptors = None if tracing is None else tracing.interceptors()
     if security is None:

@@ -9,11 +9,12 @@ decoded.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from minilog.errors import CorruptMessage, MessageTooLarge
+from minilog.errors import CorruptMessage, InvalidTimestamp, MessageTooLarge
 from minilog.record_batch.arrow_metadata import read_arrow_metadata
 from minilog.record_batch.header import (
     HEADER_BYTES,
@@ -37,21 +38,53 @@ _EXTENSION_AT, _EXTENSION_BYTES = 70, struct.Struct("<H")
 _MOST_BUFFERS = 4_096  # of a typed batch: at most 1,000 fields of at most 3, and a few more
 
 
-def validate_batch(topic_id: bytes, partition: int, batch: Buffer, *, max_message_bytes: int) -> BatchHeader:
+@dataclass(frozen=True, slots=True)
+class TimestampBounds:
+    """Which time stamps a topic takes at the moment, in microseconds since 1970 and both included (Kafka's KIP-937).
+    None: all. `now_us` is the leader's clock."""
+
+    now_us: int
+    oldest_us: int | None = None
+    newest_us: int | None = None
+
+    def check(self, header: BatchHeader, timestamps: pa.Array) -> None:
+        """Raises InvalidTimestamp where a time stamp of a batch, whose header was checked, is out of bounds."""
+        highest_us = header.max_timestamp_us
+        if self.newest_us is not None and highest_us > self.newest_us:
+            raise InvalidTimestamp(
+                f"a record has the time stamp {highest_us // 1000} (ms since 1970), which is "
+                f"{(highest_us - self.now_us) // 1000} ms ahead of the leader's clock, and the topic allows "
+                f"message.timestamp.after.max.ms={(self.newest_us - self.now_us) // 1000}: give time stamps in "
+                "milliseconds, or raise that setting"
+            )
+        if self.oldest_us is not None and (lowest_us := pc.min(timestamps).value) < self.oldest_us:
+            raise InvalidTimestamp(
+                f"a record has the time stamp {lowest_us // 1000} (ms since 1970), which is "
+                f"{(self.now_us - lowest_us) // 1000} ms behind the leader's clock, and the topic allows "
+                f"message.timestamp.before.max.ms={(self.now_us - self.oldest_us) // 1000}: leave the time stamp out, "
+                "or raise that setting"
+            )
+
+
+def validate_batch(
+    topic_id: bytes, partition: int, batch: Buffer, *, max_message_bytes: int, bounds: TimestampBounds | None = None
+) -> BatchHeader:
     """The header of `batch`, one whole data batch that a client sent for this topic id and partition.
 
     Raises MessageTooLarge above `max_message_bytes`, ResourceExhausted where this process lacks what it takes, and
-    CorruptMessage, naming what is wrong, for everything else.
+    CorruptMessage, naming what is wrong, for everything else but time stamps out of `bounds`: InvalidTimestamp.
     """
     header = check_envelope(topic_id, partition, batch, max_message_bytes=max_message_bytes)
-    check_records(batch, header, max_message_bytes=max_message_bytes)
+    check_records(batch, header, max_message_bytes=max_message_bytes, bounds=bounds)
     return header
 
 
-def check_records(batch: Buffer, header: BatchHeader, *, max_message_bytes: int) -> None:
+def check_records(
+    batch: Buffer, header: BatchHeader, *, max_message_bytes: int, bounds: TimestampBounds | None = None
+) -> None:
     """The payload of a batch of keys and values whose envelope was checked. Raises as validate_batch."""
     records = read_payload(batch, header, max_message_bytes=max_message_bytes)
-    check_timestamps(header, records.column("timestamp"))
+    check_timestamps(header, records.column("timestamp"), bounds)
     check_headers(records.column("headers"))
 
 
@@ -99,14 +132,17 @@ def _check_producer(header: BatchHeader) -> None:
         raise CorruptMessage("a record batch is transactional and has no producer id")
 
 
-def check_timestamps(header: BatchHeader, timestamps: pa.Array) -> None:
-    """Whether the header has the first and the highest of these. Raises CorruptMessage."""
+def check_timestamps(header: BatchHeader, timestamps: pa.Array, bounds: TimestampBounds | None = None) -> None:
+    """Whether the header has the first and the highest of these, and all are in bounds. Raises CorruptMessage,
+    InvalidTimestamp."""
     if timestamps.null_count:
         raise CorruptMessage(f"a record batch has {timestamps.null_count} records without a timestamp")
     found = (timestamps[0].value, pc.max(timestamps).value)
     said = (header.base_timestamp_us, header.max_timestamp_us)
     if found != said:
         raise CorruptMessage(f"a record batch has first and highest timestamp {found}, its header says {said}")
+    if bounds is not None:
+        bounds.check(header, timestamps)
 
 
 def check_headers(headers: pa.Array) -> None:

@@ -129,8 +129,10 @@ class Consumer:
         something else than before drops what was fetched ahead. Raises InvalidArgument for what the topic does not
         have, or a `where` that is none.
 
-        `schemas`: the version of its schema to read a topic by, by its name; else that which it has when it is first
-        read. What this version cannot hold, since a column has become wider, raises UnknownSchemaVersion."""
+        `schemas`: the version of its schema to read a topic by, by its name. What this version cannot hold, since a
+        column has become wider, raises NarrowSchemaVersion. Where none is named, it is the version that the topic has
+        when it is first read: names and order of its columns stay, whatever is renamed, added or dropped meanwhile,
+        and their types become wider where a value does not fit."""
         selection = row_selection(columns, where, metadata=metadata, headers=include_headers, schemas=schemas)
         taken = self._take(timeout, POLL_ARROW_BYTES, selection)
         return [as_polled(run, rows, include_headers=include_headers) for run, found in taken for rows in found]

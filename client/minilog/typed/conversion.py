@@ -2,15 +2,14 @@
 
 A reader asks for one version and may meet every other, older or newer than it. What the evolution of a schema allows
 (evolution.py) is what is brought over here. A reader that knows an older version than a batch gets what that version
-can say: a value that does not fit in the narrower type, or a null where it has NOT NULL, is told as
-UnknownSchemaVersion, so that it looks at the schema anew.
+can say. A value that does not fit in the narrower type, or a null where it has NOT NULL, raises NarrowSchemaVersion.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from minilog.errors import InvalidRecord, UnknownSchemaVersion
+from minilog.errors import InvalidRecord, NarrowSchemaVersion
 from minilog.typed.fields import Array, Field, Map, Struct, arrow_type
 from minilog.typed.nested import entries_of, offsets_of
 from minilog.typed.rows import check_column_nulls, exactly
@@ -19,7 +18,7 @@ from minilog.typed.rows import check_column_nulls, exactly
 def as_wanted(values: pa.Array, written: Field, wanted: Field) -> pa.Array:
     """The values of a field as it is in the version wanted; both have the same id.
 
-    Raises UnknownSchemaVersion where the field has become wider than what is wanted, and a value does not fit."""
+    Raises NarrowSchemaVersion where the field has become wider than what is wanted, and a value does not fit."""
     if written.type == wanted.type:  # with the same ids in it
         return values
     kind = arrow_type(wanted.type)
@@ -36,7 +35,7 @@ def as_wanted(values: pa.Array, written: Field, wanted: Field) -> pa.Array:
             return pa.MapArray.from_arrays(offsets_of(entries), keys, items, kind, mask=values.is_null())
     found = exactly(values, kind)
     if found is None:
-        raise UnknownSchemaVersion(
+        raise NarrowSchemaVersion(
             f"column {wanted.name!r} is {written.type} by now, and this reader knows it as {wanted.type}, in which not "
             "all of its values fit: read by the topic's newest schema"
         )
@@ -44,12 +43,12 @@ def as_wanted(values: pa.Array, written: Field, wanted: Field) -> pa.Array:
 
 
 def as_promised(values: pa.Array, wanted: Field) -> pa.Array:
-    """The same values, of a column as another version has it. Raises UnknownSchemaVersion for a null where what is
+    """The same values, of a column as another version has it. Raises NarrowSchemaVersion for a null where what is
     wanted has NOT NULL: the column may be null by now, or is gone."""
     try:
         check_column_nulls(values, wanted)
     except InvalidRecord as error:
-        raise UnknownSchemaVersion(
+        raise NarrowSchemaVersion(
             f"{error}: the schema says otherwise by now than this reader knows it; read by the topic's newest schema"
         ) from error
     return values

@@ -31,6 +31,7 @@ from minilog.typed.fields import (
     with_children,
 )
 from minilog.typed.topic_schema import TopicSchema, check_schema, give_ids
+from minilog.typed.topic_schemas import TopicSchemas
 
 _WIDER: Mapping[str, tuple[str, ...]] = {
     "byte": ("short", "int", "long"),
@@ -185,6 +186,23 @@ def _check_field(old: Field, new: Field, path: str, last_id: int) -> None:
             f"column {path!r} cannot become {new.type} from {old.type}: only wider integers, double from float, and "
             "decimals with more digits before the point; else drop it, and add a new one"
         )
+
+
+def widened(schema: TopicSchema, schemas: TopicSchemas) -> TopicSchema:
+    """The columns of `schema`, by its names and in its order, so wide that the rows of all versions fit: the types are
+    those that each column had last, and null is allowed where any version allows it or does not have the column."""
+    last_known = {field_id: field for version in schemas.versions for field_id, field in version.by_id.items()}
+    latest = schemas.latest.by_id
+    dropped = {
+        each.id for parent, each in _with_parents(schema.fields) if each.id not in latest and parent in {0, *latest}
+    }
+
+    def change(field: Field) -> Field:
+        last = last_known.get(field.id, field)
+        kind = last.type if isinstance(last.type, Primitive | Decimal) else field.type
+        return replace(field, type=kind, nullable=field.nullable or last.nullable or field.id in dropped)
+
+    return replace(schema, fields=mapped(schema.fields, change))
 
 
 def is_widened(old: FieldType, new: FieldType) -> bool:

@@ -41,7 +41,8 @@ OFFSET = pa.field("_offset", pa.int64(), nullable=False)
 @dataclass(frozen=True)
 class TypedSelection:
     """What is read of a typed topic: `columns` of `schema` by name, in this order, of the rows for which `where` is
-    true (None: all)."""
+    true (None: all). `asked_version`: by which version replicas are asked, None: that of `schema`. They are asked for
+    all rows where they do not know the types of `where` by that version."""
 
     schema: TopicSchema
     columns: tuple[str, ...]
@@ -49,6 +50,7 @@ class TypedSelection:
     timestamps: bool = False
     keys: bool = False
     headers: bool = False
+    asked_version: TopicSchema | None = None
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
@@ -74,14 +76,15 @@ class TypedSelection:
         """What a replica is asked for: also what only the condition or the key needs."""
         names = self.schema.key_columns if self.keys else ()
         wanted = {each.id for each in self.fields} | {self.schema.column(name).id for name in names}
-        if self.where is not None:
-            wanted |= field_ids(self.where)
+        compared = frozenset() if self.where is None else field_ids(self.where)
+        asked = self.schema if self.asked_version is None else self.asked_version
+        same = all(asked.by_id[each].type == self.schema.by_id[each].type for each in compared)
         return typed_pb2.Selection(
-            schema_version=self.schema.version,
-            field_ids=sorted(wanted),
+            schema_version=asked.version,
+            field_ids=sorted(wanted | compared),
             timestamps=self.timestamps,
             headers=self.headers,
-            where=None if self.where is None else predicate_to_wire(self.where),
+            where=predicate_to_wire(self.where) if self.where is not None and same else None,
         )
 
 
@@ -90,7 +93,7 @@ class TypedReader:
     all that there is."""
 
     def __init__(self, schemas: TopicSchemas, selection: TypedSelection, *, is_narrow: bool = True) -> None:
-        self._schemas = schemas
+        self.schemas = schemas
         self.selection = selection
         self.asked = selection.to_wire() if is_narrow else None
 
@@ -98,7 +101,7 @@ class TypedReader:
         """Those of a batch with offsets in [first, end) that are selected, as `selection.arrow_schema`; None where
         there are none. The crc is not checked here.
 
-        Raises CorruptMessage, ResourceExhausted, UnknownSchemaVersion."""
+        Raises CorruptMessage, ResourceExhausted, UnknownSchemaVersion, NarrowSchemaVersion."""
         if header.is_control or not header.record_count:
             return None  # a marker, or what the replica has left out since the condition cannot be true for it
         if not header.is_typed or header.attributes & Attributes.COMPACTED:
@@ -107,7 +110,7 @@ class TypedReader:
                 f"{header.attributes:#x}: it is not read as rows"
             )
         told = read_extension(batch, header)
-        schema = self._schemas.version(told.schema_version)
+        schema = self.schemas.version(told.schema_version)
         form = schema.payload_forms.form(told, header)
         found = read_columns(batch, header, form, max_message_bytes=MAX_MESSAGE_BYTES)
         start, count = first - header.base_offset, end - first

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from minilog.errors import InvalidRecord
+from minilog.typed.as_json import value_shown
 from minilog.typed.fields import Array, Field, Map, Struct, arrow_type, children
 from minilog.typed.nested import entries_of, offsets_of
 from minilog.typed.topic_schema import TopicSchema
@@ -143,7 +144,7 @@ def _cast_values(values: pa.Array, kind: pa.DataType, path: str, name: str) -> p
     if found is not None:
         return found
     row, count = _first_lost(values, kind)
-    raise _Unfit(f"column {path!r} is {name}, and {values[row].as_py()!r} in", row, "does not fit", count)
+    raise _Unfit(f"column {path!r} is {name}, and {value_shown(values[row])} in", row, "does not fit", count)
 
 
 def exactly(values: pa.Array, kind: pa.DataType) -> pa.Array | None:

@@ -11,7 +11,14 @@ import pyarrow as pa
 from minilog.errors import CorruptMessage, InvalidRecord
 from minilog.record_batch.header import HEADER_BYTES, Attributes, BatchHeader, Buffer
 from minilog.record_batch.reader import arrow_errors
-from minilog.record_batch.validation import check_envelope, check_headers, check_records, check_timestamps
+from minilog.record_batch.schema import TIMESTAMP
+from minilog.record_batch.validation import (
+    TimestampBounds,
+    check_envelope,
+    check_headers,
+    check_records,
+    check_timestamps,
+)
 from minilog.typed.batch import read_extension
 from minilog.typed.reader import read_columns
 from minilog.typed.rows import check_nulls
@@ -22,16 +29,22 @@ from minilog.v1 import typed_pb2
 
 
 def validate_topic_batch(
-    topic_id: bytes, partition: int, batch: Buffer, *, max_message_bytes: int, schemas: TopicSchemas | None
+    topic_id: bytes,
+    partition: int,
+    batch: Buffer,
+    *,
+    max_message_bytes: int,
+    schemas: TopicSchemas | None,
+    bounds: TimestampBounds | None = None,
 ) -> BatchHeader:
     """The header of `batch`, one whole data batch that a client sent for this topic id and partition; `schemas` are
-    the topic's, None where it has none.
+    the topic's, None where it has none. `bounds`: of its time stamps, None: any.
 
     Raises what `validate_batch` raises; UnknownSchemaVersion for a version that is not known here yet; InvalidRecord
     for rows where there is no schema, for records where there is one, and for nulls that the schema forbids."""
     header = check_envelope(topic_id, partition, batch, max_message_bytes=max_message_bytes)
     if not header.is_typed and schemas is None:
-        check_records(batch, header, max_message_bytes=max_message_bytes)
+        check_records(batch, header, max_message_bytes=max_message_bytes, bounds=bounds)
         return header
     if schemas is None:
         raise InvalidRecord("a batch of rows was sent, and the topic has no schema: send key and value")
@@ -43,12 +56,17 @@ def validate_topic_batch(
     told = read_extension(batch, header)
     schema = schemas.version(told.schema_version)
     with arrow_errors(header):
-        _check_rows(batch, header, told, schema, max_message_bytes)
+        _check_rows(batch, header, told, schema, max_message_bytes, bounds)
     return header
 
 
 def _check_rows(
-    batch: Buffer, header: BatchHeader, told: typed_pb2.TypedBatch, schema: TopicSchema, max_message_bytes: int
+    batch: Buffer,
+    header: BatchHeader,
+    told: typed_pb2.TypedBatch,
+    schema: TopicSchema,
+    max_message_bytes: int,
+    bounds: TimestampBounds | None,
 ) -> None:
     if header.attributes & Attributes.HAS_KEY:
         raise CorruptMessage("a typed batch says that it has a column of keys, and is made of columns of its own")
@@ -69,21 +87,22 @@ def _check_rows(
             raise CorruptMessage(f"a batch tells of field {said.field_id}, which is not a column of its own")
         place = places[said.field_id]
         check_statistics(said, schema.fields[place], columns[place])
-    _check_timestamps(header, told, schema, rows, extras)
+    check_timestamps(header, _timestamps(header, told, schema, rows, extras), bounds)
     if form.has_headers:
         check_headers(extras[-1])
 
 
-def _check_timestamps(
+def _timestamps(
     header: BatchHeader,
     told: typed_pb2.TypedBatch,
     schema: TopicSchema,
     rows: pa.RecordBatch,
     extras: list[pa.Array],
-) -> None:
+) -> pa.Array:
     if told.has_timestamps:
-        check_timestamps(header, extras[0])
-    elif schema.timestamp_column is not None:
-        check_timestamps(header, rows.column(schema.names.index(schema.timestamp_column)))
-    elif header.base_timestamp_us != header.max_timestamp_us:
+        return extras[0]
+    if schema.timestamp_column is not None:
+        return rows.column(schema.names.index(schema.timestamp_column))
+    if header.base_timestamp_us != header.max_timestamp_us:
         raise CorruptMessage("a batch without a column of time stamps has a first and another highest one")
+    return pa.array([header.base_timestamp_us], TIMESTAMP)

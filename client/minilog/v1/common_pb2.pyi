@@ -95,6 +95,10 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 71
     ERROR_CODE_LISTENER_NOT_FOUND: _ErrorCode.ValueType  # 80
     """Of clients alone: metadata tells such brokers apart (GetMetadataResponse.unreachable_brokers)."""
+    ERROR_CODE_NARROW_SCHEMA_VERSION: _ErrorCode.ValueType  # 81
+    """Of readers: the version of a schema that they name cannot hold what was written by a later one."""
+    ERROR_CODE_INVALID_TIMESTAMP: _ErrorCode.ValueType  # 82
+    """A record is further behind or ahead of the leader's clock than message.timestamp.before.max.ms or .after.max.ms allow."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """The names are Kafka's where Kafka has one. minilog.errors holds the table of meanings and of what may be retried."""
@@ -171,6 +175,10 @@ ERROR_CODE_AUTHENTICATION_FAILED: ErrorCode.ValueType  # 70
 ERROR_CODE_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 71
 ERROR_CODE_LISTENER_NOT_FOUND: ErrorCode.ValueType  # 80
 """Of clients alone: metadata tells such brokers apart (GetMetadataResponse.unreachable_brokers)."""
+ERROR_CODE_NARROW_SCHEMA_VERSION: ErrorCode.ValueType  # 81
+"""Of readers: the version of a schema that they name cannot hold what was written by a later one."""
+ERROR_CODE_INVALID_TIMESTAMP: ErrorCode.ValueType  # 82
+"""A record is further behind or ahead of the leader's clock than message.timestamp.before.max.ms or .after.max.ms allow."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

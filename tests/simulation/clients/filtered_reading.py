@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from minilog.errors import CorruptMessage, InvalidArgument, InvalidSchema, OffsetOutOfRange, UnknownSchemaVersion
+from minilog.errors import CorruptMessage, InvalidArgument, InvalidSchema, NarrowSchemaVersion, OffsetOutOfRange
 from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
 from tests.simulation.clients.rows import Condition, as_sql, drawn_condition, ids_of, truth
@@ -78,7 +78,7 @@ class FilteredReading:
             except OffsetOutOfRange as error:
                 if not any(self._history.is_exempt(key) for key in self._workload.keys.values()):
                     raise Violation("V14", str(error)) from error
-            except (CorruptMessage, UnknownSchemaVersion) as error:
+            except (CorruptMessage, NarrowSchemaVersion) as error:
                 raise Violation("V14", f"{name} cannot read on: {error}") from error
 
     async def _read(self, name: str, machine: ClientMachine, chance: random.Random, *, changes: bool) -> None:

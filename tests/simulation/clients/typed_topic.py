@@ -181,6 +181,8 @@ class TellingConsumer(Consumer):
 
     selections: Sequence[TypedSelection] = ()
     readings: Sequence[TypedSelection] = ()
+    _selected: RowSelection | None = None
+    _began: dict[bytes, list[tuple[int, str]]]  # by topic id: the columns that it began with
 
     async def _decoded(
         self,
@@ -193,7 +195,19 @@ class TellingConsumer(Consumer):
         readers = [run.reader for run, found in taken for _ in found]
         self.selections = [each.selection for each in readers if each is not None]
         self.readings = [run.reader.selection for run, _ in taken if run.reader is not None]
+        self._check_columns(selection, taken)
         return taken
+
+    def _check_columns(self, selection: RowSelection, taken: Sequence[tuple[FetchedRun, object]]) -> None:
+        """V14: a program that goes on asking for the same gets the same columns, whatever is evolved meanwhile."""
+        if selection != self._selected:
+            self._selected, self._began = selection, {}
+        for run, _ in taken:
+            if run.reader is not None:
+                columns = [(each.id, each.name) for each in run.reader.selection.fields]
+                if self._began.setdefault(run.key.topic_id, columns) != columns:
+                    began = self._began[run.key.topic_id]
+                    raise Violation("V14", f"a reader began with the columns {began}, and is handed {columns}")
 
 
 async def latest_schema(consumer: Consumer, topic: str) -> TopicSchema:

@@ -44,6 +44,10 @@ SEEKS_BACK_SHARE, TAKES_OVER_SHARE = 0.01, 0.03  # of a consumer's polls
 ASK_AGAIN_S = 0.2
 HURRY_SHARE, HURRIES_S = 0.005, (0.0, 0.002, 0.01, 0.05)  # of writes, behind which the program closes its producer
 
+_CLOCKS_THAT_JUMP = {"message.timestamp.after.max.ms": str(4 * 3_600_000)}
+"""Brokers' clocks jump by up to an hour each time (faults/processes.py): one that began after a
+jump refuses nothing."""
+
 
 class Workload:
     """The users of one run: who they are, and what they know."""
@@ -150,7 +154,7 @@ class Workload:
         configs = {"min.insync.replicas": "2"} if name in (*_SPECIAL, guest.TOPIC) else plan.topic_configs
         partitions = {SILENT: plan.silent_partitions, guest.TOPIC: 1}.get(name, plan.partitions)
         schema = self.typed.schema if self.typed is not None and name not in (*_SPECIAL, SILENT, guest.TOPIC) else None
-        return NewTopic(name, partitions, plan.replication_factor, dict(configs), schema)
+        return NewTopic(name, partitions, plan.replication_factor, {**configs, **_CLOCKS_THAT_JUMP}, schema)
 
     def keys_of_special(self, topic: str) -> dict[int, PartitionKey]:
         """By partition; of a topic of writers with transactions, or of queries."""

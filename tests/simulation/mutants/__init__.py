@@ -166,7 +166,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "V8 older metadata is believed": programs.older_metadata_is_believed,
     "V14 a damaged run is skipped": programs.damaged_run_is_skipped,
     "V14 broken runs are set back in turn": programs.broken_runs_are_set_back_in_turn,
-    "V14 each partition is read by its own version": programs.each_partition_has_its_version,
+    "V14 a running reader is bound anew by names": programs.reader_is_bound_anew,
     "V19 runs that are dropped cost credit": programs.dropped_runs_cost_credit,
     "V14 a reset goes back behind where a consumer was": programs.reset_goes_back,
     "V14 a version that nobody made is accepted": typed.unknown_version_is_accepted,

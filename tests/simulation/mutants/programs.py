@@ -7,14 +7,16 @@ from typing import Any
 
 from minilog.consumer.core import ConsumerCore
 from minilog.consumer.partition import Assigned, FetchedRun
+from minilog.consumer.row_selection import RowReaders
 from minilog.errors import Closed, MinilogError
-from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache
+from minilog.net.metadata_cache import CachedTopic, LeaderAndEpoch, MetadataCache
 from minilog.partition_key import PartitionKey
 from minilog.producer import sender as sender_module
 from minilog.producer.batch import Batch
 from minilog.producer.lane import Lane, sequence_after
 from minilog.producer.outcomes import unknown
 from minilog.producer.sender import Sender
+from minilog.typed.reader import TypedReader
 from tests.simulation.mutants.replication import Patches
 
 # -- producers
@@ -118,13 +120,17 @@ def broken_runs_are_set_back_in_turn() -> Patches:
     return [(ConsumerCore, "runs_are_corrupt", mutant)]
 
 
-def each_partition_has_its_version() -> Patches:
-    """A partition that meets an unknown version is read by the newest, the others as before (seed 1201703)."""
+def reader_is_bound_anew() -> Patches:
+    """A reader whose topic has another version of its schema looks its columns up by name again (R47)."""
+    reader = RowReaders.reader
 
-    def mutant(self: ConsumerCore, first: Assigned, topic_id: bytes, from_ms: float) -> None:
-        self._rows.forget(topic_id)
+    def mutant(self: RowReaders, topic: CachedTopic) -> TypedReader | None:
+        found = self._readers.get(topic.topic_id)
+        if found is not None and found.schemas is not topic.schemas:
+            del self._readers[topic.topic_id]
+        return reader(self, topic)
 
-    return [(ConsumerCore, "_read_anew", mutant)]
+    return [(RowReaders, "reader", mutant)]
 
 
 def dropped_runs_cost_credit() -> Patches:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from minilog.record_batch.header import Buffer, check_crc, decode_header, placement
+from minilog.typed.topic_schemas import TopicSchemas, schemas_to_wire
 from minilog.v1 import common_pb2, data_pb2, metadata_pb2
 
 TOPIC_ID = bytes(range(16))
@@ -59,6 +60,7 @@ class Brokers:
         self.in_sync = brokers
         self.high_watermarks: dict[int, int] = {}  # of brokers that are behind
         self.addresses = {broker: ("127.0.0.1", 9000 + broker) for broker in brokers}
+        self.schemas: TopicSchemas | None = None  # of the topic, where it is typed
         self.listener = ""  # by which the client came
         self.unreachable: set[int] = set()  # brokers that have no such listener
 
@@ -72,6 +74,7 @@ class Brokers:
 
     def metadata(self) -> metadata_pb2.GetMetadataResponse:
         topic = metadata_pb2.TopicMetadata(name=TOPIC, topic_id=self.told_topic_id)
+        topic.schemas.extend(schemas_to_wire(self.schemas))
         for (_, number), log in sorted(self.logs.items()):
             topic.partitions.append(
                 metadata_pb2.PartitionMetadata(

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from minilog.admin.records_deletion import RecordsDeletion
-from minilog.errors import InvalidArgument, ListenerNotFound, OffsetOutOfRange, UnknownTopicOrPartition
+from minilog.errors import (
+    InconsistentClusterId,
+    InvalidArgument,
+    ListenerNotFound,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
 from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache
 from minilog.net.offsets_query import OffsetsQuery, offset_of
 from minilog.partition_key import PartitionKey
@@ -41,11 +47,13 @@ def test_an_answer_from_before_a_change_of_ones_own_is_refused() -> None:
     assert cache.apply(brokers.metadata())
 
 
-def test_another_cluster_begins_anew() -> None:
+def test_another_cluster_is_an_error_and_nothing_of_it_is_taken_in() -> None:
+    """R39: a producer whose bootstrap.servers named two clusters wrote into both."""
     cache = known(Brokers())
-    assert cache.apply(metadata_pb2.GetMetadataResponse(cluster_id="another", metadata_offset=0, controller_id=-1))
-    assert cache.topics == {}
-    assert cache.controller_id == -1
+    before = (cache.cluster_id, cache.topics, cache.brokers, cache.metadata_offset)
+    with pytest.raises(InconsistentClusterId, match="of cluster another answered, and this client is of cluster model"):
+        cache.apply(metadata_pb2.GetMetadataResponse(cluster_id="another", metadata_offset=99, controller_id=-1))
+    assert (cache.cluster_id, cache.topics, cache.brokers, cache.metadata_offset) == before
 
 
 def test_leaders_of_lower_epochs_are_ignored() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from minilog.errors import CorruptMessage, InvalidArgument, UnknownSchemaVersion
+from minilog.errors import CorruptMessage, InvalidArgument, NarrowSchemaVersion, UnknownSchemaVersion
 from minilog.record_batch.header import Attributes, check_crc, decode_header, iterate_headers
 from minilog.record_batch.schema import HEADERS, TIMESTAMP
 from minilog.typed.batch import ROW_BYTES, TypedRows
@@ -178,7 +178,7 @@ def test_what_became_wider_is_not_left_out_by_what_the_narrow_type_cannot_be() -
     piece = cut(selection, schemas, batch)
     assert not is_left_out(piece)
     for each in (piece, batch):
-        with pytest.raises(UnknownSchemaVersion, match="newest schema"):
+        with pytest.raises(NarrowSchemaVersion, match="newest schema"):
             found(selection, schemas, each)
     assert found(asked(wide, "n > 3000000000", "n"), schemas, batch) == [{"n": 4_000_000_000, "_offset": 10}]
     assert is_left_out(cut(asked(wide, "n > 5000000000", "n"), schemas, batch))
@@ -192,11 +192,11 @@ def test_a_double_is_a_float_again_only_where_nothing_is_lost(value: float, fits
     if fits:
         assert str(found(asked(SCHEMA, None, "f"), schemas, batch)[0]["f"]) == str(value)
     else:
-        with pytest.raises(UnknownSchemaVersion, match="'f' is double by now"):
+        with pytest.raises(NarrowSchemaVersion, match="'f' is double by now"):
             found(asked(SCHEMA, None, "f"), schemas, batch)
 
 
-def test_a_null_where_a_reader_knows_none_sends_it_to_the_newer_schema() -> None:
+def test_a_null_where_a_reader_knows_none_needs_a_wider_version() -> None:
     loose, gone = loosen_column(SCHEMA, "name"), drop_column(SCHEMA, "name")
     for newer, said in ((loose, {"name": None}), (gone, {})):
         schemas = TopicSchemas((SCHEMA, newer))
@@ -204,7 +204,7 @@ def test_a_null_where_a_reader_knows_none_sends_it_to_the_newer_schema() -> None
         assert found(asked(newer, None, "n"), schemas, batch)
         assert found(asked(SCHEMA, None, "n"), schemas, batch)
         for piece in (batch, cut(asked(SCHEMA, None, "name"), schemas, batch)):
-            with pytest.raises(UnknownSchemaVersion, match="newest schema"):
+            with pytest.raises(NarrowSchemaVersion, match="newest schema"):
                 found(asked(SCHEMA, None, "name"), schemas, piece)
     batch = typed(loose, row(name="a"))
     assert found(asked(SCHEMA, None, "name"), TopicSchemas((SCHEMA, loose)), batch)[0]["name"] == "a"

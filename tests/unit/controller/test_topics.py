@@ -194,6 +194,8 @@ def test_every_setting_of_a_topic_becomes_its_configuration() -> None:
         "segment.ms": "5",
         "retention.ms": "-1",
         "retention.bytes": "7",
+        "message.timestamp.before.max.ms": "8",
+        "message.timestamp.after.max.ms": "9",
         "statistics.columns": "carrier,delay",
         "cleanup.policy": "delete",
     }
@@ -202,6 +204,7 @@ def test_every_setting_of_a_topic_becomes_its_configuration() -> None:
     assert (config.min_in_sync_replicas, config.flush_on_append, config.unclean_leader_election) == (3, False, True)
     assert (config.max_message_bytes, config.segment_bytes, config.segment_ms) == (2048, 4096, 5)
     assert (config.retention_ms, config.retention_bytes) == (-1, 7)
+    assert (config.timestamp_before_max_ms, config.timestamp_after_max_ms) == (8, 9)
     assert effective_topic_config(topic_config_values(config)) == config
     assert effective_topic_config({}) == BUILT_IN
 

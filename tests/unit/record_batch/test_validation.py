@@ -5,12 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from minilog.errors import CorruptMessage, MessageTooLarge
+from minilog.errors import CorruptMessage, InvalidTimestamp, MessageTooLarge
 from minilog.record_batch.builder import build_batch, build_control_batch
 from minilog.record_batch.header import HEADER_BYTES, Attributes, BatchHeader, decode_header
 from minilog.record_batch.reader import read_payload
 from minilog.record_batch.schema import MAX_EXPANSION
-from minilog.record_batch.validation import validate_batch
+from minilog.record_batch.validation import TimestampBounds, validate_batch
 from tests.unit.record_batch.batches import NOW_US, PARTITION, TOPIC_ID, counted_memory, full_batch, patched, sealed
 
 ATTRIBUTES, COUNT, TIMESTAMPS, PRODUCER = 28, 32, 40, 56
@@ -45,6 +45,24 @@ def test_a_batch_above_max_message_bytes_is_too_large() -> None:
     assert validate(batch, len(batch))
     with pytest.raises(MessageTooLarge, match=r"max\.message\.bytes"):
         validate(batch, len(batch) - 1)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "said"),
+    [
+        (TimestampBounds(NOW_US - 5_000, newest_us=NOW_US + 8), " 5 ms ahead .*message.timestamp.after.max.ms=5:"),
+        (TimestampBounds(NOW_US + 7_000, oldest_us=NOW_US + 1), "7 ms behind .*message.timestamp.before.max.ms=6:"),
+    ],
+)
+def test_a_time_stamp_out_of_the_topics_bounds_is_refused(bounds: TimestampBounds, said: str) -> None:
+    """R32, Kafka's KIP-937: one record of ten is out of them."""
+    with pytest.raises(InvalidTimestamp, match=said):
+        validate_batch(TOPIC_ID, PARTITION, full_batch(), max_message_bytes=1 << 20, bounds=bounds)
+
+
+def test_bounds_of_time_stamps_are_included() -> None:
+    bounds = TimestampBounds(NOW_US, NOW_US, NOW_US + 9)
+    assert validate_batch(TOPIC_ID, PARTITION, full_batch(), max_message_bytes=1 << 20, bounds=bounds)
 
 
 @pytest.mark.parametrize(

@@ -278,12 +278,14 @@ class ReplicaCluster:
         leader_epoch: int = -1,
         key: PartitionKey = KEY,
         transaction: TransactionalWrite | None = None,
+        now_us: int | None = None,
     ) -> int:
         """Send a batch; the ticket finds the answer in `broker.answers`."""
         self._next_ticket += 1
         broker = self.brokers[broker_id]
         data = batch(key=key) if data is None else data
-        broker.manager.produce(self._next_ticket, key, leader_epoch, acks, timeout_ms, data, self.now_ms, transaction)
+        said = (key, leader_epoch, acks, timeout_ms, data, self.now_ms, transaction)
+        broker.manager.produce(self._next_ticket, *said, now_us=now_us)
         broker.run()
         return self._next_ticket
 

@@ -10,6 +10,7 @@ from minilog.errors import (
     FencedLeaderEpoch,
     InvalidProducerEpoch,
     InvalidRequiredAcks,
+    InvalidTimestamp,
     MessageTooLarge,
     MinilogError,
     NoSpace,
@@ -25,7 +26,7 @@ from minilog.errors import (
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import decode_header
 from minilog_broker.replication.replica_effects import AppendToLog
-from tests.unit.replication.cluster import KEY, ReplicaCluster, batch
+from tests.unit.replication.cluster import KEY, NOW_US, ReplicaCluster, batch
 
 
 def error_of(cluster: ReplicaCluster, broker_id: int, ticket: int) -> type[MinilogError] | None:
@@ -73,6 +74,24 @@ def test_acks_0_is_answered_only_where_it_is_refused() -> None:
         1:
     ]
     assert cluster[1].ends()[2] == 1
+
+
+HOUR_US = 3_600_000_000
+
+
+@pytest.mark.parametrize(
+    ("now_us", "error"),
+    [(NOW_US, None), (NOW_US - HOUR_US, None), (NOW_US - HOUR_US - 1, InvalidTimestamp), (None, None)],
+)
+def test_a_time_stamp_of_the_future_is_refused_while_the_clock_is_trusted(
+    now_us: int | None, error: type[MinilogError] | None
+) -> None:
+    """R32: built in is an hour, as Kafka has it."""
+    cluster = ReplicaCluster()
+    ticket = cluster.produce(1, now_us=now_us)
+    cluster.settle()
+    assert error_of(cluster, 1, ticket) is error
+    assert cluster[1].ends()[2] == (0 if error else 1)
 
 
 def test_below_min_acks_all_is_refused_before_anything_is_written() -> None:

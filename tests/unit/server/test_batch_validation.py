@@ -33,7 +33,7 @@ def validate(batches: list[bytes], max_message_bytes: int | None = MAX_MESSAGE_B
         asked.append(key)
         return None if max_message_bytes is None else replace(BUILT_IN, max_message_bytes=max_message_bytes)
 
-    found = asyncio.run(BatchValidation(config).validate([KEY] * len(batches), batches))
+    found = asyncio.run(BatchValidation(config, lambda: 1).validate([KEY] * len(batches), batches))
     assert set(asked) <= {KEY}
     return found
 

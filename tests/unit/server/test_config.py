@@ -7,7 +7,6 @@ import pathlib
 import pytest
 
 from minilog.errors import InvalidConfig
-from minilog_broker.server.addresses import parse_address
 from minilog_broker.server.config import BrokerConfig, load_config, parse_assignments
 
 
@@ -66,12 +65,6 @@ def test_a_file_that_is_missing_or_not_toml_is_named(tmp_path: pathlib.Path) -> 
 
 def test_replication_factor_one_does_not_need_min_insync_replicas_said() -> None:
     assert load_config(overrides={"default.replication.factor": "1"}).default_replication_factor == 1
-
-
-@pytest.mark.parametrize("text", ["9092", "host:", ":9092", "host:0", "host:65536", "host:x", ""])
-def test_an_address_needs_host_and_port(text: str) -> None:
-    with pytest.raises(ValueError, match="HOST:PORT"):
-        parse_address(text)
 
 
 def test_an_assignment_needs_an_equals_sign() -> None:

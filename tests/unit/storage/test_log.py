@@ -12,6 +12,7 @@ from minilog_broker.replication.replica_effects import PlacedBatches
 from minilog_broker.storage.errors import DamagedCopy
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
+from minilog_broker.storage.retention import FUTURE_US, HeldSegment
 from minilog_broker.storage.settings import LogSettings
 from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import DIRECTORY, append, batch, contents, fill, open_log, run_of
@@ -307,6 +308,17 @@ class TestRetention:
         assert log.apply_retention(0) == 0
         log.settings = LogSettings(segment_bytes=300, retention_ms=-1, retention_bytes=4 * 72)
         assert log.apply_retention(0) == 1
+
+    def test_a_record_of_the_future_holds_retention_and_is_named(self, files: CrashableFiles) -> None:
+        """R32: microseconds that were given as milliseconds."""
+        log = open_log(files, settings=LogSettings(segment_bytes=300, retention_ms=10))
+        fill(log, 20)
+        log.set_high_watermark(20)
+        early_us = 2_999 - FUTURE_US
+        assert log.retention_held(early_us) == HeldSegment(0, 4, 3_000)
+        assert log.retention_held(early_us + 1) is None
+        log.settings = LogSettings(segment_bytes=300, retention_ms=-1)
+        assert log.retention_held(early_us) is None, "nothing is to be deleted by age"
 
     def test_an_idle_log_ends_up_empty(self, files: CrashableFiles) -> None:
         log = open_log(files, settings=LogSettings(retention_ms=10))

@@ -23,7 +23,7 @@ class TransactionalWrite(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ProduceEntry:
     """One batch that a client sent, and what it waits for. `transaction`: said to be of it. `validated`: what came of
-    its validation, where whoever gave it has done that."""
+    its validation, where whoever gave it has done that. `now_us`: the wall clock, None where it is not trusted."""
 
     ticket: object
     acks: int
@@ -31,6 +31,7 @@ class ProduceEntry:
     batch: Buffer
     transaction: TransactionalWrite | None = None
     validated: BatchHeader | MinilogError | None = None
+    now_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ class ProduceHandler:
 
         `config`: of the topic; `too_few`: what is wrong with the ISR, if anything."""
         self.require_space(now_ms)
-        header = entry.validated or validated(self._key, entry.batch, config)
+        header = entry.validated or validated(self._key, entry.batch, config, entry.now_us)
         if isinstance(header, MinilogError):
             raise header
         check_attributes_of_level(header, self._context.level.current)
@@ -314,9 +314,13 @@ class ProduceHandler:
         return NoSpace(f"{self._name}: the disk of broker {self._context.broker_id} is full: nothing was written")
 
 
-def validated(key: PartitionKey, batch: Buffer, config: TopicConfig) -> BatchHeader:
-    """The header of what a client sent for a topic of this configuration. Raises as validate_topic_batch."""
-    return validate_topic_batch(*key, batch, max_message_bytes=config.max_message_bytes, schemas=config.schemas)
+def validated(key: PartitionKey, batch: Buffer, config: TopicConfig, now_us: int | None) -> BatchHeader:
+    """The header of what a client sent for a topic of this configuration, at this time. Raises as
+    validate_topic_batch."""
+    bounds = config.timestamp_bounds(now_us)
+    return validate_topic_batch(
+        *key, batch, max_message_bytes=config.max_message_bytes, schemas=config.schemas, bounds=bounds
+    )
 
 
 def append_at_end(

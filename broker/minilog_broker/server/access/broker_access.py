@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from minilog.addresses import parse_address
 from minilog.security.channel_security import read_pem
 from minilog.security.protocols import OAUTHBEARER, SecurityProtocol
 from minilog.v1 import authentication_pb2_grpc
@@ -31,7 +32,6 @@ from minilog_broker.server.access.gate import Audit, OpenGate, PeerGate
 from minilog_broker.server.access.scram_exchange import ScramUsers
 from minilog_broker.server.access.server_credentials import ServerFiles
 from minilog_broker.server.access.sessions import Sessions
-from minilog_broker.server.addresses import parse_address
 from minilog_broker.server.client_listeners import ClientListener, file_settings
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.runtime.port import Listener, Service

@@ -67,6 +67,9 @@ def create_server(*, most_connections: int, connection_idle_ms: int) -> grpc.aio
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
             ("grpc.http2.max_ping_strikes", 0),
+            # No message is expanded: gRPC does that before anybody is known, and one byte becomes a thousand. Batches
+            # have a compression of their own, whose size is known before (record_batch/validation.py).
+            ("grpc.compression_enabled_algorithms_bitset", 1),  # bit 0: none
         ),
     )
 

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import structlog
 
+from minilog.addresses import address_text
 from minilog.errors import BrokerNotAvailable, MinilogError, error_from_wire
 from minilog.v1 import peer_pb2, peer_pb2_grpc
 from minilog_broker.server.clients.channels import STREAM_ERRORS, reason
@@ -88,7 +89,7 @@ class QuorumPeers:
             answer: peer_pb2.VoteResponse = await self._stub(voter_id).Vote(request, timeout=self._answer_timeout_s)
         except (*STREAM_ERRORS, BrokerNotAvailable) as error:
             logger.debug("no answer to a candidate", voter=voter_id, error=reason(error))
-            address = "{}:{}".format(*self.address(voter_id) or ("?", 0))
+            address = address_text(self.address(voter_id) or ("?", 0))
             self._news.unanswered(voter_id, address, asyncio.get_running_loop().time())
             return None
         self._news.answered(voter_id, error_from_wire(answer.error))

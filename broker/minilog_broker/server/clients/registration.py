@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from minilog.addresses import parse_address
 from minilog.config import Address
 from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2, peer_pb2
 from minilog.v1.peer_pb2 import RecoveryFinding
-from minilog_broker.server.addresses import parse_address
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory
 from minilog_broker.storage.data_directory import DataDirectory

@@ -10,11 +10,13 @@ import structlog
 
 from minilog.errors import CorruptMessage
 from minilog.partition_key import PartitionKey
+from minilog.typed.iso_8601 import timestamp_text
 from minilog_broker.server.disk.disk_thread import Disk
 from minilog_broker.server.disk.log_directory import LogDirectory
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
 from minilog_broker.storage.clock_guard import ClockGuard, ClockNews
 from minilog_broker.storage.reserve import Reserve
+from minilog_broker.storage.retention import HeldSegment
 
 logger = structlog.get_logger()
 
@@ -27,6 +29,7 @@ class WallClock:
 
     def __init__(self, runtime: BrokerRuntime) -> None:
         self._runtime = runtime
+        self.monotonic_s = runtime.monotonic_s
         self._guard = ClockGuard(wall_s=runtime.wall_us() / 1e6, monotonic_s=runtime.uptime_s())
 
     def trusted_now_us(self) -> int | None:
@@ -72,12 +75,12 @@ async def maintain(
     log_start_moved: Callable[[PartitionKey], None],
     expire: Callable[[int], None],
     retention_interval_s: float,
-    runtime: BrokerRuntime,
+    clock: WallClock,
 ) -> None:
     """Until cancelled. `log_start_moved` is told of each log that retention has cut, `expire` the wall clock in
     microseconds while it is trusted: both in the first round behind `retention_interval_s`."""
-    clock, space = WallClock(runtime), Space(reserve)
-    due_s = runtime.monotonic_s() + retention_interval_s
+    space, retention = Space(reserve), Retention(directory)
+    due_s = clock.monotonic_s() + retention_interval_s
     while True:
         await asyncio.sleep(CHECKPOINT_INTERVAL_S)
         try:
@@ -87,11 +90,11 @@ async def maintain(
             while await disk.call(directory.purge):
                 pass
             await disk.call(space.look)
-            if runtime.monotonic_s() >= due_s:
-                due_s = runtime.monotonic_s() + retention_interval_s
+            if clock.monotonic_s() >= due_s:
+                due_s = clock.monotonic_s() + retention_interval_s
                 now_us = clock.trusted_now_us()
                 for keys in slices:
-                    for key in await disk.call(functools.partial(apply_retention, directory, keys, now_us)):
+                    for key in await disk.call(functools.partial(retention.apply, keys, now_us)):
                         log_start_moved(key)
                 if now_us is not None:
                     expire(now_us)
@@ -104,24 +107,51 @@ def slices_of(keys: list[PartitionKey]) -> list[list[PartitionKey]]:
     return [keys[first : first + LOGS_AT_ONCE] for first in range(0, len(keys), LOGS_AT_ONCE)]
 
 
-def apply_retention(directory: LogDirectory, keys: Iterable[PartitionKey], now_us: int | None) -> list[PartitionKey]:
-    """Remove what is older or larger than its topic says, in these logs; the keys of those that were cut."""
-    moved = []
-    for key in keys:
-        log = directory.logs.get(key)
-        if log is None:
-            continue
-        try:
-            removed = log.apply_retention(now_us)
-        except (OSError, CorruptMessage) as error:
-            logger.error("retention failed", topic=key.topic_id.hex(), partition=key.partition, error=str(error))
-            continue
-        if removed:
-            moved.append(key)
-            logger.info(
-                "segments removed by retention",
-                log=log.directory,
-                segments=removed,
-                log_start_offset=log.log_start_offset,
+class Retention:
+    """Removes what is older or larger than its topic says. On the disk thread."""
+
+    def __init__(self, directory: LogDirectory) -> None:
+        self._directory = directory
+        self._held: dict[PartitionKey, int] = {}  # the segments that were warned of, by their base offset
+
+    def apply(self, keys: Iterable[PartitionKey], now_us: int | None) -> list[PartitionKey]:
+        """In these logs; the keys of those that were cut."""
+        moved = []
+        for key in keys:
+            log = self._directory.logs.get(key)
+            if log is None:
+                self._held.pop(key, None)
+                continue
+            try:
+                removed = log.apply_retention(now_us)
+            except (OSError, CorruptMessage) as error:
+                logger.error("retention failed", topic=key.topic_id.hex(), partition=key.partition, error=str(error))
+                continue
+            if removed:
+                moved.append(key)
+                logger.info(
+                    "segments removed by retention",
+                    log=log.directory,
+                    segments=removed,
+                    log_start_offset=log.log_start_offset,
+                )
+            if now_us is not None:
+                self._warn_where_held(key, log.retention_held(now_us))
+        return moved
+
+    def _warn_where_held(self, key: PartitionKey, held: HeldSegment | None) -> None:
+        """Once for each segment."""
+        if held is None:
+            self._held.pop(key, None)
+        elif self._held.get(key) != held.base_offset:
+            self._held[key] = held.base_offset
+            logger.warning(
+                "a record with a time stamp in the future holds retention: nothing of this partition is deleted by age "
+                "until then. Delete the records below the next segment with minilog topic trim, and see "
+                "message.timestamp.after.max.ms",
+                topic=key.topic_id.hex(),
+                partition=key.partition,
+                segment=held.base_offset,
+                timestamp=timestamp_text(held.max_timestamp_us, has_zone=True),
+                next_segment=held.end_offset,
             )
-    return moved

@@ -20,6 +20,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from minilog.addresses import address_text
 from minilog_broker.failure import CommandFailed
 
 MAX_CONNECTIONS = 32  # some scrapers, and probes that look every second
@@ -124,10 +125,9 @@ class _BoundedProtocol(H11Protocol):
 
 def _bound(host: str, port: int) -> socket.socket:
     """A socket of the address alone: a port that is taken is an error, not shared."""
-    name = host.strip("[]")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
-            name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         bound: socket.socket = socket.socket(family, kind, protocol)
         try:
@@ -141,6 +141,7 @@ def _bound(host: str, port: int) -> socket.socket:
             raise
     except OSError as error:
         raise CommandFailed(
-            f"--http cannot listen on {host}:{port} ({error.strerror}): stop what listens there, or choose another port"
+            f"--http cannot listen on {address_text((host, port))} ({error.strerror}): stop what listens there, or "
+            "choose another port"
         ) from None
     return bound

@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 
+from minilog.addresses import address_text
 from minilog.config import Address
 from minilog_broker.failure import CommandFailed
 from minilog_broker.server.access.gate import Gate
@@ -96,7 +97,7 @@ class Port:
         )
 
     def _bind(self, broker_id: int, listener: Listener) -> int:
-        address = "{}:{}".format(*listener.address)
+        address = address_text(listener.address)
         try:
             if listener.credentials is None:
                 bound = self._server.add_insecure_port(address)

@@ -27,10 +27,12 @@ Validated: TypeAlias = BatchHeader | MinilogError | None
 
 
 class BatchValidation:
-    """See the module's text. `config` gives that of a partition that is led here, else None."""
+    """See the module's text. `config` gives that of a partition that is led here, else None; `now_us` the wall clock,
+    None while it is not trusted."""
 
-    def __init__(self, config: Callable[[PartitionKey], TopicConfig | None]) -> None:
+    def __init__(self, config: Callable[[PartitionKey], TopicConfig | None], now_us: Callable[[], int | None]) -> None:
         self._config = config
+        self._now_us = now_us
         self._thread = ThreadPoolExecutor(1, "batch-validation")
 
     async def validate(self, keys: Sequence[PartitionKey], batches: Sequence[Buffer]) -> list[Validated]:
@@ -44,11 +46,13 @@ class BatchValidation:
         config = self._config(key)
         if config is None:
             return None
-        return await asyncio.get_running_loop().run_in_executor(self._thread, _outcome, key, batch, config)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._thread, _outcome, key, batch, config, self._now_us()
+        )
 
 
-def _outcome(key: PartitionKey, batch: Buffer, config: TopicConfig) -> Validated:
+def _outcome(key: PartitionKey, batch: Buffer, config: TopicConfig, now_us: int | None) -> Validated:
     try:
-        return validated(key, batch, config)
+        return validated(key, batch, config, now_us)
     except MinilogError as error:
         return error

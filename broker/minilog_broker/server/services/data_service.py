@@ -143,15 +143,22 @@ class _Produced:
 
 
 class DataService(data_pb2_grpc.DataServiceServicer):
-    """One per broker; each call of Produce and Fetch has a stream of its own."""
+    """One per broker; each call of Produce and Fetch has a stream of its own. `now_us`: the wall clock, None while it
+    is not to be trusted."""
 
     def __init__(
-        self, replicas: ReplicationShell, settings: ReplicationSettings, image: MetadataImage, observer: Observer
+        self,
+        replicas: ReplicationShell,
+        settings: ReplicationSettings,
+        image: MetadataImage,
+        observer: Observer,
+        now_us: Callable[[], int | None],
     ) -> None:
+        self._now_us = now_us
         self._access = DataAccess(image)
         self._produced, self._fetched = observer.call("Produce"), observer.call("Fetch")
         self._replicas = replicas
-        self._validation = BatchValidation(replicas.manager.led_config)
+        self._validation = BatchValidation(replicas.manager.led_config, now_us)
         self._settings = settings
 
     async def Produce(  # type: ignore[override]  # noqa: N802
@@ -194,12 +201,22 @@ class DataService(data_pb2_grpc.DataServiceServicer):
         if produced.acks not in ACKS:
             self._refuse_acks(stream, produced)
             return
+        now_us = self._now_us()
         for entry, batch, outcome in zip(produced.entries, produced.batches, produced.validated, strict=True):
             ticket = ProduceTicket(stream, entry.correlation_id, entry.key, came_ms := now_ms())
             if (refusal := self._access.refuses_write(stream.caller, entry.key, entry.transaction)) is not None:
                 answer_produce(AnswerProduce(ticket, refusal, -1, -1, -1, -1))
                 continue
-            said = (entry.leader_epoch, produced.acks, produced.timeout_ms, batch, came_ms, entry.transaction, outcome)
+            said = (
+                entry.leader_epoch,
+                produced.acks,
+                produced.timeout_ms,
+                batch,
+                came_ms,
+                entry.transaction,
+                outcome,
+                now_us,
+            )
             manager.produce(ticket, entry.key, *said)
         replicas.run()
 

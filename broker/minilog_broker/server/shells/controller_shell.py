@@ -75,6 +75,8 @@ def default_topic_config(config: BrokerConfig) -> TopicConfig:
         retention_ms=config.retention_ms,
         retention_bytes=config.retention_bytes,
         unclean_leader_election=config.unclean_leader_election_enable,
+        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
     )
 
 

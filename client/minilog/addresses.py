@@ -1,0 +1,34 @@
+"""Addresses as people type them, and as sockets take them. Pure.
+
+    text       HOST:PORT, an IPv6 host in brackets: [::1]:9092
+    Address    (host, port): the host without brackets
+
+Brackets belong to the text alone. Whatever reads an address takes them off, and whatever writes one puts them on. An
+IPv6 address without brackets is refused: where its last group ends and its port begins cannot be seen.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+Address: TypeAlias = tuple[str, int]
+
+
+def parse_address(text: str) -> Address:
+    """Raises ValueError, with a sentence, where the text is no HOST:PORT."""
+    host, separator, port = text.strip().rpartition(":")
+    if not separator or not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
+        raise ValueError(f"{text!r} is not HOST:PORT with a port from 1 to 65535")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{text!r} has an IPv6 address without brackets: write [{host}]:{port}")
+    if not host or "[" in host or "]" in host:
+        raise ValueError(f"{text!r} is not HOST:PORT: brackets are for an IPv6 address, such as [::1]:9092")
+    return host, int(port)
+
+
+def address_text(address: Address) -> str:
+    """As it is typed."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
