@@ -28,6 +28,7 @@ from minilog.v1 import records_pb2, security_pb2
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.security_records import token_record, token_removal, token_to_wire
 from minilog_broker.levels import SECURITY_LEVEL
+from minilog_broker.printable import shortened
 from minilog_broker.security.delegation_token import DelegationToken
 from minilog_broker.security.principal import EVERYBODY, user_of
 
@@ -169,7 +170,7 @@ class DelegationTokens:
         token = self._ledger.image.tokens.get(token_id)
         if token is None:
             raise DelegationTokenNotFound(
-                f"no delegation token has the id {token_id[:100]!r}: see `minilog token list`"
+                f"no delegation token has the id {shortened(token_id)!r}: see `minilog token list`"
             )
         if not requester.may_all and not token.may_be_renewed_by(requester.principal):
             raise DelegationTokenOwnerMismatch(
