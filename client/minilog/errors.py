@@ -284,13 +284,14 @@ class InvalidPrincipal(InvalidArgument):
 
 
 class DelegationTokenNotFound(ResourceNotFound):
-    """No token has this id: it was expired, or removed some time after its end."""
+    """No token has this id, for this user: it was expired, removed some time after its end, or is another's."""
 
     code = "DELEGATION_TOKEN_NOT_FOUND"
 
 
 class DelegationTokenOwnerMismatch(MinilogError):
-    """The token is another's, and this user is none of its renewers."""
+    """The token is another's, and this user is none of its renewers. In the audit log: a client is told
+    DelegationTokenNotFound."""
 
     code = "DELEGATION_TOKEN_OWNER_MISMATCH"
 

@@ -165,13 +165,12 @@ class DelegationTokens:
             )
 
     def _found(self, token_id: str, requester: Requester) -> DelegationToken:
-        """Raises LevelNotReached, DelegationTokenNotFound, DelegationTokenOwnerMismatch."""
+        """Raises LevelNotReached, DelegationTokenNotFound, DelegationTokenOwnerMismatch: the last is for the audit log,
+        and the client is told that there is none."""
         self._check_level()
         token = self._ledger.image.tokens.get(token_id)
         if token is None:
-            raise DelegationTokenNotFound(
-                f"no delegation token has the id {shortened(token_id)!r}: see `minilog token list`"
-            )
+            raise no_such_token(token_id)
         if not requester.may_all and not token.may_be_renewed_by(requester.principal):
             raise DelegationTokenOwnerMismatch(
                 f"{requester.principal} neither owns nor may renew the delegation token {token_id!r}: ask its owner"
@@ -191,6 +190,14 @@ class DelegationTokens:
     def _remove(self, tokens: Iterable[DelegationToken]) -> None:
         for each in tokens:
             self._ledger.write(token_removal(each.token_id))
+
+
+def no_such_token(token_id: str) -> DelegationTokenNotFound:
+    """Of one that is not there, or that the caller may not know to be there."""
+    return DelegationTokenNotFound(
+        f"no delegation token that is yours, or that you may renew, has the id {shortened(token_id)!r}: see "
+        "`minilog token list`"
+    )
 
 
 def removals_of(tokens: Mapping[str, DelegationToken], owner: str) -> Iterator[records_pb2.MetadataRecord]:
