@@ -21,7 +21,7 @@ from minilog.errors import (
 )
 from minilog.partition_key import PartitionKey
 from minilog.security.access_rules import CLUSTER_NAME
-from minilog.v1 import admin_pb2, common_pb2, coordinator_pb2, data_pb2, metadata_pb2
+from minilog.v1 import admin_pb2, common_pb2, coordinator_pb2, data_pb2, metadata_pb2, security_pb2
 from minilog_broker.controller.image import TopicImage
 from minilog_broker.replication.leader.pending import TransactionalWrite
 from minilog_broker.security.access import AccessRule, Operation, Pattern, Permission, ResourceKind
@@ -303,6 +303,12 @@ class TestManyNamesOfOneRequest:
         (told,) = made.told
         assert (told.decision, told.resource, *told.others) == (Decision.ALLOWED, *(f"topic:{each}" for each in names))
 
+    def test_what_is_only_asked_for_is_not_told_as_made(self) -> None:
+        made = world(rule(Operation.CREATE, "*"))
+        request = admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(name="t")], validate_only=True)
+        assert checked(made, "/minilog.v1.AdminService/CreateTopics", request) is None
+        assert made.told == []
+
     def test_what_is_refused_as_a_whole_is_not_told_as_allowed(self) -> None:
         made = world(rule(Operation.DELETE, "flights"))
         request = admin_pb2.DeleteTopicsRequest(
@@ -330,6 +336,60 @@ class TestManyNamesOfOneRequest:
         request = admin_pb2.DeleteTopicsRequest(topics=[admin_pb2.TopicDeletion(name="x" * 3_000_000)])
         assert len(str(checked(made, DELETE_TOPICS, request))) < 500
         assert len(made.told[0].reason) < 500
+
+
+SECURITY = "/minilog.v1.SecurityService/"
+ADMIN = "/minilog.v1.AdminService/"
+RULE = security_pb2.AccessRule(
+    principal="User:bob",
+    host="*",
+    operation=security_pb2.ACCESS_OPERATION_ALTER_CONFIGS,
+    resource_kind=security_pb2.RESOURCE_KIND_TOPIC,
+    name="fl",
+    pattern=security_pb2.RESOURCE_PATTERN_PREFIXED,
+    permission=security_pb2.ACCESS_PERMISSION_DENY,
+)
+ABOUT: dict[str, tuple[Message, str]] = {
+    f"{SECURITY}AlterUsers": (
+        security_pb2.AlterUsersRequest(alterations=[security_pb2.UserAlteration(name="bob")]),
+        "user:bob",
+    ),
+    f"{SECURITY}AlterQuotas": (
+        security_pb2.AlterQuotasRequest(alterations=[security_pb2.QuotaAlteration(entity="User:bob", key="k")]),
+        "quota:User:bob k",
+    ),
+    f"{SECURITY}CreateAccessRules": (
+        security_pb2.CreateAccessRulesRequest(rules=[RULE]),
+        "rule:deny User:bob from * alter-configs topic:fl*",
+    ),
+    f"{SECURITY}DeleteAccessRules": (
+        security_pb2.DeleteAccessRulesRequest(filters=[security_pb2.AccessRuleFilter(operation=99)]),  # type: ignore[arg-type]
+        "rule:* * from * 99 *:*",
+    ),
+    f"{ADMIN}ElectLeaders": (
+        admin_pb2.ElectLeadersRequest(topics=[admin_pb2.TopicPartitions(name="flights")]),
+        "topic:flights",
+    ),
+    f"{ADMIN}AlterPartitionReassignments": (
+        admin_pb2.AlterPartitionReassignmentsRequest(
+            reassignments=[admin_pb2.PartitionReassignment(name="flights", partition=each) for each in range(2)]
+        ),
+        "topic:flights",
+    ),
+    f"{ADMIN}ReplaceVoter": (admin_pb2.ReplaceVoterRequest(broker_id=3), "broker:3"),
+}
+
+
+@pytest.mark.parametrize("path", ABOUT)
+@pytest.mark.parametrize("decision", Decision)
+def test_what_alters_the_cluster_is_told_with_what_it_is_about(path: str, decision: Decision) -> None:
+    """Whose password it was, which rule: the right alone is for the cluster as a whole."""
+    may = (rule(Operation.ALL, CLUSTER_NAME, ResourceKind.CLUSTER),) if decision is Decision.ALLOWED else ()
+    made = world(*may)
+    request, about = ABOUT[path]
+    assert (checked(made, path, request) is None) == (decision is Decision.ALLOWED)
+    (told,) = made.told
+    assert (told.decision, told.resource, told.others) == (decision, f"cluster:{CLUSTER_NAME}", (about,))
 
 
 class TestMetadata:

@@ -40,9 +40,15 @@ class Rules(Protocol):
     def is_allowed_any(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind) -> bool: ...
 
     def denied(
-        self, caller: Caller, operation: Operation, kind: ResourceKind, names: Sequence[str], reason: str
+        self,
+        caller: Caller,
+        operation: Operation,
+        kind: ResourceKind,
+        names: Sequence[str],
+        reason: str,
+        about: Sequence[str],
     ) -> None:
-        """One message asked for these, and that is not allowed."""
+        """One message asked for these, and that is not allowed. `about`: what it was about besides."""
 
     def tell(self, caller: Caller, operation: Operation, resource: str, decision: Decision, reason: str) -> None:
         """What a service has decided, to the audit log."""
@@ -101,13 +107,15 @@ class Caller:
         with self.refusals() as refusals:
             return refusals.of(operation, kind, name)
 
-    def refusals(self) -> Refusals:
-        """To judge all names of a message."""
-        return Refusals(self)
+    def refusals(self, about: Sequence[str] = ()) -> Refusals:
+        """To judge all names of a message, which is about these things besides."""
+        return Refusals(self, about)
 
-    def tell_denied(self, operation: Operation, kind: ResourceKind, names: Sequence[str], reason: str) -> None:
+    def tell_denied(
+        self, operation: Operation, kind: ResourceKind, names: Sequence[str], reason: str, about: Sequence[str]
+    ) -> None:
         """What one message was refused for, to the audit log."""
-        self._rules.denied(self, operation, kind, names, reason)
+        self._rules.denied(self, operation, kind, names, reason, about)
 
     def tell(self, operation: Operation, resource: str, decision: Decision, reason: str) -> None:
         """What a service has decided for this caller, to the audit log."""

@@ -17,6 +17,7 @@ from minilog_broker.security.audit import ALTERING, AuditEvent, Decision
 from minilog_broker.security.authorizer import Authorizer
 from minilog_broker.security.principal import ANONYMOUS, EVERYBODY, USER, Principal, check_name
 from minilog_broker.security.quotas import Quotas
+from minilog_broker.server.access.about import alters_nothing
 from minilog_broker.server.access.caller import Caller, Proof, Rules
 from minilog_broker.server.access.gate import Audit, Context, common_name, host_of, refused_call
 from minilog_broker.server.access.refusals import ById
@@ -117,12 +118,19 @@ class ClientGate:
         return self._authorizer().is_allowed_any(principal, host, operation, kind)
 
     def denied(
-        self, caller: Caller, operation: Operation, kind: ResourceKind, names: Sequence[str], reason: str
+        self,
+        caller: Caller,
+        operation: Operation,
+        kind: ResourceKind,
+        names: Sequence[str],
+        reason: str,
+        about: Sequence[str],
     ) -> None:
         """To the audit log: topics that there are before names that somebody made up."""
         if kind is ResourceKind.TOPIC:
             names = sorted(names, key=lambda name: name not in self._image.topic_ids)
-        self._tell(caller, operation, kind, names, Decision.DENIED, reason)
+        told = (*(f"{kind.value}:{name}" for name in names), *about)
+        self._tell(caller, operation, told, Decision.DENIED, reason)
 
     def tell(self, caller: Caller, operation: Operation, resource: str, decision: Decision, reason: str) -> None:
         """To the audit log."""
@@ -142,23 +150,18 @@ class ClientGate:
         return self._quotas.charge(str(principal), key, self.quota(principal, key), amount, now_ms())
 
     def _tell(
-        self,
-        caller: Caller,
-        operation: Operation,
-        kind: ResourceKind,
-        names: Sequence[str],
-        decision: Decision,
-        reason: str,
+        self, caller: Caller, operation: Operation, resources: Sequence[str], decision: Decision, reason: str
     ) -> None:
-        first, *others = (f"{kind.value}:{name}" for name in names)
+        first, *others = resources
         who, path = str(caller.principal), caller.path
         self._audit(AuditEvent(who, caller.host, path, operation.value, first, decision, reason, tuple(others)))
 
     def check(self, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
         """All names are judged, so that the audit log has all that was refused; the client is told of the first."""
         judged = [(part, list(part.names(request, self._image))) for part in _parts(ROWS[path])]
+        about = [each for part, _ in judged if isinstance(part, Asked) for each in part.about(request)]
         refused: MinilogError | None = None
-        with caller.refusals() as refusals:
+        with caller.refusals(about) as refusals:
             for part, names in judged:
                 for name in names:
                     if isinstance(part, LeftOut):
@@ -168,10 +171,11 @@ class ClientGate:
                         refused = refused or refusal
         if refused is not None:
             raise refused
-        for part, names in judged:
+        for part, names in () if alters_nothing(request) else judged:
             if isinstance(part, Asked) and part.operation in ALTERING and names:
-                told = [str(each.name) if isinstance(each, ById) else each for each in names]
-                self._tell(caller, part.operation, part.kind, told, Decision.ALLOWED, "a rule allows it")
+                known = (each.name if isinstance(each, ById) else each for each in names)
+                told = (*(f"{part.kind.value}:{name}" for name in known), *about)
+                self._tell(caller, part.operation, told, Decision.ALLOWED, "a rule allows it")
 
     def shown(self, path: str, caller: Caller, answer: Any) -> None:
         """What he may not describe is taken out."""

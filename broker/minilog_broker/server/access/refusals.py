@@ -43,17 +43,21 @@ class Judged(Protocol):
 
     def may(self, operation: Operation, kind: ResourceKind, name: str) -> bool: ...
 
-    def tell_denied(self, operation: Operation, kind: ResourceKind, names: Sequence[str], reason: str) -> None:
+    def tell_denied(
+        self, operation: Operation, kind: ResourceKind, names: Sequence[str], reason: str, about: Sequence[str]
+    ) -> None:
         """To the audit log."""
 
 
 class Refusals:
-    """Of one message; used as a context, which tells the audit log at its end."""
+    """Of one message; used as a context, which tells the audit log at its end. `about`: what the message is about,
+    beside the names that are judged."""
 
-    __slots__ = ("_caller", "_found")
+    __slots__ = ("_about", "_caller", "_found")
 
-    def __init__(self, caller: Judged) -> None:
+    def __init__(self, caller: Judged, about: Sequence[str] = ()) -> None:
         self._caller = caller
+        self._about = about
         self._found: dict[tuple[Operation, ResourceKind], tuple[str, dict[str, None]]] = {}
 
     @property
@@ -68,7 +72,7 @@ class Refusals:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for (operation, resource), (reason, names) in self._found.items():
-            self._caller.tell_denied(operation, resource, tuple(names), reason)
+            self._caller.tell_denied(operation, resource, tuple(names), reason, self._about)
         self._found.clear()
 
     def of(self, operation: Operation, kind: ResourceKind, resource: str | ById) -> MinilogError | None:

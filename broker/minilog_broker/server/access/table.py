@@ -27,6 +27,8 @@ from minilog.partition_key import PartitionKey
 from minilog.security.access_rules import CLUSTER_NAME
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.access import Operation, ResourceKind
+from minilog_broker.server.access import about
+from minilog_broker.server.access.about import About, nothing
 from minilog_broker.server.access.refusals import ById
 
 _PACKAGE = "minilog.v1"
@@ -45,11 +47,12 @@ class OfPeers:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One operation on resources of one kind."""
+    """One operation on resources of one kind. `about`: what the audit log is told besides (about.py)."""
 
     operation: Operation
     kind: ResourceKind
     names: Names
+    about: About = nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,10 @@ def _asked(operation: Operation, kind: ResourceKind, names: Names = _the_cluster
     return Asked(operation, kind, names)
 
 
+def _alters_cluster(about: About, operation: Operation = Operation.ALTER) -> Asked:
+    return Asked(operation, ResourceKind.CLUSTER, _the_cluster, about)
+
+
 def _asked_by_id(operation: Operation, field: str) -> Asked:
     return Asked(operation, ResourceKind.TOPIC, _topics_of(field))
 
@@ -155,7 +162,6 @@ _O, _K = Operation, ResourceKind
 _OF_CLUSTER = _K.CLUSTER
 _WRITES_TRANSACTION = _asked(_O.WRITE, _K.TRANSACTIONAL_ID, _names("transactional_id"))
 _READS_CLUSTER = _asked(_O.DESCRIBE, _OF_CLUSTER)
-_ALTERS_CLUSTER = _asked(_O.ALTER, _OF_CLUSTER)
 
 _SERVICES: Mapping[str, Mapping[str, Row]] = {
     "AuthenticationService": {"Authenticate": OpenToAll()},
@@ -200,18 +206,18 @@ _SERVICES: Mapping[str, Mapping[str, Row]] = {
         "CreateTopics": _asked(_O.CREATE, _K.TOPIC, _names("topics.name")),
         "DeleteTopics": _asked(_O.DELETE, _K.TOPIC, _topics_to_delete),
         "AlterTopics": _asked(_O.ALTER, _K.TOPIC, _names("topics.name")),
-        "ElectLeaders": _ALTERS_CLUSTER,
-        "AlterPartitionReassignments": _ALTERS_CLUSTER,
-        "ReplaceVoter": _ALTERS_CLUSTER,
-        "UpgradeLevel": _ALTERS_CLUSTER,
+        "ElectLeaders": _alters_cluster(about.topics("topics")),
+        "AlterPartitionReassignments": _alters_cluster(about.topics("reassignments")),
+        "ReplaceVoter": _alters_cluster(about.voter),
+        "UpgradeLevel": _alters_cluster(nothing),
     },
     "SecurityService": {
-        "AlterUsers": _ALTERS_CLUSTER,
+        "AlterUsers": _alters_cluster(about.users),
         "DescribeUsers": _READS_CLUSTER,
-        "CreateAccessRules": _ALTERS_CLUSTER,
-        "DeleteAccessRules": _ALTERS_CLUSTER,
+        "CreateAccessRules": _alters_cluster(about.rules),
+        "DeleteAccessRules": _alters_cluster(about.filters),
         "DescribeAccessRules": _READS_CLUSTER,
-        "AlterQuotas": _asked(_O.ALTER_CONFIGS, _OF_CLUSTER),
+        "AlterQuotas": _alters_cluster(about.quotas, _O.ALTER_CONFIGS),
         "DescribeQuotas": _asked(_O.DESCRIBE_CONFIGS, _OF_CLUSTER),
         "CreateDelegationToken": InService(),
         "RenewDelegationToken": InService(),
