@@ -158,7 +158,9 @@ class ClientGate:
 
     def check(self, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
         """All names are judged, so that the audit log has all that was refused; the client is told of the first."""
-        judged = [(part, list(part.names(request, self._image))) for part in _parts(ROWS[path])]
+        if not (parts := _parts(ROWS[path])):
+            return  # the service asks
+        judged = [(part, list(part.names(request, self._image))) for part in parts]
         about = [each for part, _ in judged if isinstance(part, Asked) for each in part.about(request)]
         refused: MinilogError | None = None
         with caller.refusals(about) as refusals:
