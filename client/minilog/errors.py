@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from minilog.v1 import common_pb2
 
+MAX_MESSAGE_CHARACTERS = 4_000  # of an answer's error: what somebody sent may be in it, and have megabytes
 _PREFIX = "ERROR_CODE_"
 
 
@@ -295,13 +296,14 @@ class InvalidPrincipal(InvalidArgument):
 
 
 class DelegationTokenNotFound(ResourceNotFound):
-    """No token has this id: it was expired, or removed some time after its end."""
+    """No token has this id, for this user: it was expired, removed some time after its end, or is another's."""
 
     code = "DELEGATION_TOKEN_NOT_FOUND"
 
 
 class DelegationTokenOwnerMismatch(MinilogError):
-    """The token is another's, and this user is none of its renewers."""
+    """The token is another's, and this user is none of its renewers. In the audit log: a client is told
+    DelegationTokenNotFound."""
 
     code = "DELEGATION_TOKEN_OWNER_MISMATCH"
 
@@ -489,5 +491,8 @@ def error_from_wire(error: common_pb2.Error) -> MinilogError | None:
 
 
 def wire_error(error: MinilogError) -> common_pb2.Error:
-    """The exception as a broker's answer."""
-    return common_pb2.Error(code=common_pb2.ErrorCode.Value(_PREFIX + error.code), message=str(error))
+    """The exception as a broker's answer, of a bounded length."""
+    message = str(error)
+    if len(message) > MAX_MESSAGE_CHARACTERS:
+        message = message[:MAX_MESSAGE_CHARACTERS] + "..."
+    return common_pb2.Error(code=common_pb2.ErrorCode.Value(_PREFIX + error.code), message=message)

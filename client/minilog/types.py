@@ -254,7 +254,8 @@ class GroupOffset:
 
 @dataclass(frozen=True, slots=True)
 class PendingOffsets:
-    """Offsets of a transaction that has not ended: they are the group's when it commits."""
+    """Offsets of a transaction that has not ended: they are the group's when it commits. `transactional_id` is empty,
+    and `producer_id` -1, where this client may not describe the transaction."""
 
     transactional_id: str
     producer_id: int

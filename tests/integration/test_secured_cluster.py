@@ -253,7 +253,7 @@ class TestAttacksOnTheBrokersListener:
             said = garbage.call(channel, method, [b""], ANSWER_S)
         if method.name not in ("RegisterPartitions", "ListOffsets"):  # leaders and coordinators ask each other those
             assert said.startswith(REFUSED), said
-            assert audited(cluster, method, "User:ANONYMOUS")
+            assert audited(cluster, method, "Broker:minilog:2")
 
     @pytest.mark.parametrize("method", OF_PEERS, ids=garbage.path_of)
     def test_a_broker_speaks_in_its_own_name_alone(self, cluster: SecuredCluster, method: MethodDescriptor) -> None:

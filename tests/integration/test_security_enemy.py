@@ -23,7 +23,15 @@ from minilog.security.mechanisms import Scram
 from minilog.security.scram import salted_password
 from minilog.security.secret import Secret
 from minilog.stream_messages import FETCH, PRODUCE, StreamMessage
-from minilog.v1 import authentication_pb2, authentication_pb2_grpc, common_pb2, coordinator_pb2, data_pb2, metadata_pb2
+from minilog.v1 import (
+    admin_pb2,
+    authentication_pb2,
+    authentication_pb2_grpc,
+    common_pb2,
+    coordinator_pb2,
+    data_pb2,
+    metadata_pb2,
+)
 from tests.integration.streams_by_hand import call_of
 from tests.integration.test_access_rules import PASSWORD, rule, user
 from tests.secured import SecuredCluster, running_secured_cluster
@@ -190,9 +198,17 @@ def resident_mib(pid: int) -> float:
 
 class TestWhatErrorsTell:
     def test_an_id_does_not_tell_the_name(self, cluster: SecuredCluster, admin: Admin) -> None:
-        topic_id = topic_id_of(admin, HIDDEN)
         user(cluster, admin, "curious")
-        metadata = said(session_of(cluster, "curious"))
+        session = session_of(cluster, "curious")
+        hidden, missing = (self._told(cluster, session, each) for each in (topic_id_of(admin, HIDDEN), b"0" * 16))
+        print(hidden)
+        assert not any(HIDDEN in each for each in hidden), hidden
+        assert hidden == missing
+        lines = [line for line in cluster.log_text(1).splitlines() if "User:curious" in line and "denied" in line]
+        assert sum(f"topic:{HIDDEN}" in line for line in lines) == len(hidden), lines  # the audit log has the truth
+
+    def _told(self, cluster: SecuredCluster, session: bytes, topic_id: bytes) -> list[str]:
+        """What each call by this id is answered, without the id."""
         told = []
         with cluster.client_channel() as channel:
             partition_id = common_pb2.PartitionId(topic_id=topic_id, partition=0)
@@ -205,16 +221,19 @@ class TestWhatErrorsTell:
                     "/minilog.v1.DataService/DeleteRecords",
                     data_pb2.DeleteRecordsRequest(entries=[data_pb2.DeleteRecordsEntry(partition_id=partition_id)]),
                 ),
+                (
+                    "/minilog.v1.AdminService/DeleteTopics",
+                    admin_pb2.DeleteTopicsRequest(topics=[admin_pb2.TopicDeletion(topic_id=topic_id)]),
+                ),
             ):
                 call: Any = channel.unary_unary(path)
                 with pytest.raises(grpc.RpcError) as caught:
-                    call(request.SerializeToString(), timeout=5, metadata=metadata)
-                told.append(caught.value.details())
-            stream = RawProduce(channel, session_of(cluster, "curious"))
-            told.append(str(stream.send(topic_id, b"")))
+                    call(request.SerializeToString(), timeout=5, metadata=said(session))
+                told.append(f"{caught.value.code()} {caught.value.details()}")
+            stream = RawProduce(channel, session)
+            told.append(repr(stream.send(topic_id, b"")))
             stream.close()
-        print(told)
-        assert not any(HIDDEN in str(each) for each in told), told
+        return [each.replace(topic_id.hex(), "ID") for each in told]
 
     def test_offsets_of_hidden_topics_are_not_shown(self, cluster: SecuredCluster, admin: Admin) -> None:
         """Kafka shows offsets of topics that the caller may DESCRIBE alone."""

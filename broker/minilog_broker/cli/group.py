@@ -82,7 +82,7 @@ def describe(
         print_table(
             ("topic", "partition", "offset", "transaction"),
             (
-                (partition.topic, partition.partition, offset, each.transactional_id)
+                (partition.topic, partition.partition, offset, each.transactional_id or "-")
                 for each in found.pending
                 for partition, offset in each.offsets.items()
             ),

@@ -28,6 +28,7 @@ from minilog.v1 import records_pb2, security_pb2
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.security_records import token_record, token_removal, token_to_wire
 from minilog_broker.levels import SECURITY_LEVEL
+from minilog_broker.printable import shortened
 from minilog_broker.security.delegation_token import DelegationToken
 from minilog_broker.security.principal import EVERYBODY, user_of
 
@@ -164,13 +165,12 @@ class DelegationTokens:
             )
 
     def _found(self, token_id: str, requester: Requester) -> DelegationToken:
-        """Raises LevelNotReached, DelegationTokenNotFound, DelegationTokenOwnerMismatch."""
+        """Raises LevelNotReached, DelegationTokenNotFound, DelegationTokenOwnerMismatch: the last is for the audit log,
+        and the client is told that there is none."""
         self._check_level()
         token = self._ledger.image.tokens.get(token_id)
         if token is None:
-            raise DelegationTokenNotFound(
-                f"no delegation token has the id {token_id[:100]!r}: see `minilog token list`"
-            )
+            raise no_such_token(token_id)
         if not requester.may_all and not token.may_be_renewed_by(requester.principal):
             raise DelegationTokenOwnerMismatch(
                 f"{requester.principal} neither owns nor may renew the delegation token {token_id!r}: ask its owner"
@@ -190,6 +190,14 @@ class DelegationTokens:
     def _remove(self, tokens: Iterable[DelegationToken]) -> None:
         for each in tokens:
             self._ledger.write(token_removal(each.token_id))
+
+
+def no_such_token(token_id: str) -> DelegationTokenNotFound:
+    """Of one that is not there, or that the caller may not know to be there."""
+    return DelegationTokenNotFound(
+        f"no delegation token that is yours, or that you may renew, has the id {shortened(token_id)!r}: see "
+        "`minilog token list`"
+    )
 
 
 def removals_of(tokens: Mapping[str, DelegationToken], owner: str) -> Iterator[records_pb2.MetadataRecord]:

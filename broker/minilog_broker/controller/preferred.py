@@ -14,6 +14,7 @@ from minilog.partition_key import PartitionKey
 from minilog.v1 import admin_pb2
 from minilog_broker.controller.election import can_lead, led_by_preferred
 from minilog_broker.controller.ledger import Ledger
+from minilog_broker.printable import shortened
 from minilog_broker.replication.partition_state import PartitionState
 
 MAX_ELECTIONS = 1_000  # at one check, as in Kafka: one decision is one batch; what is left has its turn soon
@@ -88,7 +89,7 @@ def partition_state(ledger: Ledger, name: str, number: int) -> PartitionState:
     """A partition by name. Raises UnknownTopicOrPartition."""
     topic = ledger.image.topic(name)
     if topic is None:
-        raise UnknownTopicOrPartition(f"topic {name} does not exist: see `minilog topic list`")
+        raise UnknownTopicOrPartition(f"topic {shortened(name)} does not exist: see `minilog topic list`")
     state = ledger.image.partitions.get(PartitionKey(topic.topic_id, number))
     if state is None:
         raise UnknownTopicOrPartition(

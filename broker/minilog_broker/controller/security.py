@@ -33,6 +33,7 @@ from minilog_broker.controller.security_records import (
     rule_record,
 )
 from minilog_broker.levels import SECURITY_LEVEL
+from minilog_broker.printable import shortened
 from minilog_broker.security.access import check_rule
 from minilog_broker.security.principal import EVERYBODY, USER, check_name, user_of
 
@@ -58,7 +59,9 @@ class Security:
         for alteration in request.alterations:
             for mechanism, record in self._altered(alteration):
                 if (alteration.name, mechanism) in changed:
-                    raise DuplicateResource(f"user {alteration.name!r} is altered twice, for {mechanism}: do it once")
+                    raise DuplicateResource(
+                        f"user {shortened(alteration.name)!r} is altered twice, for {mechanism}: do it once"
+                    )
                 changed.add((alteration.name, mechanism))
                 if record is not None:
                     records.append(record)
@@ -81,7 +84,7 @@ class Security:
             found = [mechanism for mechanism in removed if mechanism in there]
             if not found:
                 told = removed[0] if alteration.mechanism else "any mechanism"
-                raise ResourceNotFound(f"user {alteration.name[:255]!r} has no credential for {told}")
+                raise ResourceNotFound(f"user {shortened(alteration.name)!r} has no credential for {told}")
             return [(mechanism, credential_removal(alteration.name, mechanism)) for mechanism in found]
         credential = _checked_credential(alteration)
         if there.get(credential.mechanism) == credential:
@@ -91,14 +94,14 @@ class Security:
                 f"user {alteration.name!r} exists, with {' and '.join(sorted(there))}: alter it, or choose another name"
             )
         if alteration.expectation == security_pb2.USER_EXPECTATION_EXISTING and not there:
-            raise ResourceNotFound(f"user {alteration.name!r} does not exist: create it")
+            raise ResourceNotFound(f"user {shortened(alteration.name)!r} does not exist: create it")
         return [(credential.mechanism, credential_record(alteration.name, credential))]
 
     def describe_users(self, request: security_pb2.DescribeUsersRequest) -> security_pb2.DescribeUsersResponse:
         users = self._ledger.image.users
         for name in request.names:
             if name not in users:
-                raise ResourceNotFound(f"user {name[:255]!r} does not exist: see `minilog user list`")
+                raise ResourceNotFound(f"user {shortened(name)!r} does not exist: see `minilog user list`")
         described = [
             security_pb2.DescribedUser(
                 name=name,
@@ -201,7 +204,7 @@ def _checked_credential(alteration: security_pb2.UserAlteration) -> ScramCredent
     name, told = alteration.name, alteration.verifier
     mechanism = mechanism_from_wire(alteration.mechanism)
     try:
-        check_name(name, f"user {name[:255]!r}")
+        check_name(name, f"user {shortened(name)!r}")
         prepared = saslprep(name, what="the user name", stored=True)
     except (InvalidPrincipal, UnpreparedText) as error:
         raise UnacceptableCredential(str(error)) from None
@@ -233,7 +236,7 @@ def _checked_quota(alteration: security_pb2.QuotaAlteration) -> int | None:
         raise InvalidPrincipal(f"a quota is of one user, or of {DEFAULT_ENTITY}: all who have none of their own")
     key = QUOTA_KEYS.get(alteration.key)
     if key is None:
-        raise InvalidArgument(f"{alteration.key[:100]!r} is no key of quotas: give one of {', '.join(QUOTA_KEYS)}")
+        raise InvalidArgument(f"{shortened(alteration.key)!r} is no key of quotas: give one of {', '.join(QUOTA_KEYS)}")
     if not alteration.HasField("value") or alteration.value == NO_QUOTA:
         return None
     if not key.least <= alteration.value <= MAX_QUOTA:

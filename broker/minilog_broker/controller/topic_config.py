@@ -24,6 +24,7 @@ from typing import Any
 from minilog.errors import InvalidConfig, InvalidTopic
 from minilog.net.metadata_cache import STATISTICS_COLUMNS
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
+from minilog_broker.printable import shortened
 from minilog_broker.replication.partition_state import MAX_INT64, TopicConfig
 
 MAX_NAME_LENGTH = 249  # Kafka's: a directory is named <topic>-<partition>, and a file name has at most 255 bytes
@@ -116,9 +117,9 @@ def check_config_name(name: str) -> None:
     """Raises InvalidConfig, offering the nearest name, unless `name` can be set for a topic."""
     if name in _KEYS:
         return
-    nearest = difflib.get_close_matches(name, _KEYS, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(shortened(name), _KEYS, n=1, cutoff=0.5)
     offer = f"did you mean {nearest[0]}?" if nearest else f"a topic has {', '.join(_KEYS)}"
-    raise InvalidConfig(f"unknown topic setting {name}: {offer}")
+    raise InvalidConfig(f"unknown topic setting {shortened(name)}: {offer}")
 
 
 def check_topic_config(values: Mapping[str, str], replication_factor: int) -> None:
@@ -165,4 +166,4 @@ def _parse(name: str, text: str) -> Any:
     try:
         return key.parse(text)
     except ValueError:
-        raise InvalidConfig(f"{name}={text} is not valid for a topic: expected {key.expected}") from None
+        raise InvalidConfig(f"{name}={shortened(text)} is not valid for a topic: expected {key.expected}") from None

@@ -33,6 +33,7 @@ from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.placement import Site, place_replicas
 from minilog_broker.controller.topic_config import check_config_name, check_topic_config, check_topic_name
 from minilog_broker.controller.topic_schemas import evolved_schema, schema_of_new, schema_record
+from minilog_broker.printable import shortened
 from minilog_broker.replication.partition_state import PartitionState
 
 MAX_PARTITIONS = 10_000  # of one topic: its records are one batch, well below the bound of one
@@ -196,7 +197,7 @@ class Topics:
             found = self._ledger.image.topics.get(request.topic_id)
             name = found.name if found is not None else ""
         if not name:
-            raise UnknownTopicId(f"no topic has the id {request.topic_id.hex()}: it may be deleted already")
+            raise UnknownTopicId(f"no topic has the id {shortened(request.topic_id.hex())}: it may be deleted already")
         topic = self._writable_topic(name)
         if request.topic_id and request.topic_id != topic.topic_id:
             raise UnknownTopicId(
@@ -211,7 +212,7 @@ class Topics:
     def _writable_topic(self, name: str) -> TopicImage:
         topic = self._ledger.image.topic(name)
         if topic is None:
-            raise UnknownTopicOrPartition(f"topic {name} does not exist: see `minilog topic list`")
+            raise UnknownTopicOrPartition(f"topic {shortened(name)} does not exist: see `minilog topic list`")
         if topic.internal:
             raise InvalidTopic(f"topic {name} is the brokers' own and cannot be changed")
         return topic

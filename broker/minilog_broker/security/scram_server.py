@@ -1,11 +1,12 @@
 """The server's side of SCRAM (RFC 5802): a proof is checked against what is kept of a password.
 
 It does not tell which names exist. A name that is not known is asked for a proof as others are: with a salt that is
-always the same for that name, after the same work, and is refused at the end with the words of a wrong password.
-That holds where
+always the same for that name, after the same work, and is refused at the end with the words of a wrong password. Its
+iterations, and the length of its salt, are some that users have, by its name. A name that is no token has another salt
+than the same name as a user.
 
-- `unknown_user_secret` is one for the whole cluster, and stays: else two brokers tell two salts of an unknown user;
-- credentials have DEFAULT_ITERATIONS and SALT_BYTES, as unknown users seem to have.
+That holds where `unknown_user_secret` is one for the whole cluster, and stays: else two brokers tell two salts of an
+unknown user. Who has iterations of his own stands out where users have more than MAX_SHAPES kinds of credentials.
 
 The states: NEW, then CHALLENGED by `first`, then ENDED by `final`; an error ends it as well.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import enum
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,12 +35,28 @@ from minilog.security.scram_messages import (
     unescaped_name,
 )
 
+MAX_SHAPES = 16  # each costs an exchange one HMAC
 _MIN_SECRET_BYTES = 32
 _CLIENT = "the client"
 _WRONG: Final = "the user is not known or the password is wrong"
 
 # Of a name as SASLprep gives it; None where there is no such user, or none for this mechanism.
 FindCredential = Callable[[ScramMechanism, str], ScramCredential | None]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shape:
+    """What anybody is told of a credential, apart from the salt itself."""
+
+    iterations: int
+    salt_bytes: int
+
+    @classmethod
+    def of(cls, credential: ScramCredential) -> Shape:
+        return cls(credential.iterations, len(credential.salt))
+
+
+DEFAULT_SHAPE = Shape(DEFAULT_ITERATIONS, SALT_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +111,10 @@ class ScramServer:
     """The server's side of one exchange: `first(...)`, then `final(...)`, each once.
 
     `nonce` is random, drawn for this exchange alone. `find_token` finds what a delegation token has, by its id: asked
-    where the client says that it shows one. Both methods raise ScramError where a message is malformed or out
-    of order; the exchange has ended then, and so has the client's right to another try in it.
+    where the client says that it shows one. `shapes`: those of users' credentials for this mechanism; where there are
+    none, and of tokens, it is DEFAULT_SHAPE. `tried`: whom the client says that it is, empty before. Both methods raise
+    ScramError where a message is malformed or out of order; the exchange has ended then, and so has the client's right
+    to another try in it.
     """
 
     def __init__(
@@ -105,6 +124,7 @@ class ScramServer:
         nonce: str,
         unknown_user_secret: bytes,
         find_token: FindCredential = lambda mechanism, token_id: None,
+        shapes: Sequence[Shape] = (),
     ) -> None:
         check_own_nonce(nonce)
         if len(unknown_user_secret) < _MIN_SECRET_BYTES:
@@ -114,6 +134,8 @@ class ScramServer:
         self._find_token = find_token
         self._nonce = nonce
         self._unknown_user_secret = unknown_user_secret
+        self._shapes = tuple(shapes[:MAX_SHAPES]) or (DEFAULT_SHAPE,)
+        self.tried = ""
         self._challenge: _Challenge | None = None
         self._state = ServerState.NEW
 
@@ -152,8 +174,9 @@ class ScramServer:
         if authorized and unescaped_name(authorized, _CLIENT) != sent:
             raise ScramError("the client wants to act as somebody else: there is no authorization identity here")
         name = _prepared(sent)
+        self.tried = f"delegation-token:{name}" if is_token else f"user:{name}"
         found = (self._find_token if is_token else self._find_credential)(self.mechanism, name)
-        fake = self._unknown_user(name)  # always, so that it takes as long
+        fake = self._unknown_token(name) if is_token else self._unknown_user(name)  # always, so that it takes as long
         is_known = found is not None and found.mechanism is self.mechanism
         credential = found if found is not None and is_known else fake
         nonce = values["r"] + self._nonce
@@ -161,15 +184,28 @@ class ScramServer:
         return _Challenge(name, gs2_header, first_bare, server_first, nonce, credential, is_known, is_token)
 
     def _unknown_user(self, name: str) -> ScramCredential:
-        """What a user of this name would have, were there one: no password leads to it."""
+        """What a user of this name would have, were there one: no password leads to it. The shape is the one that draws
+        the highest, so that a new one changes few names, and is the same with both mechanisms where users have both."""
 
-        def drawn(what: str) -> bytes:
-            content = f"{what}\0{self.mechanism}\0{name}".encode()
-            return hmac.digest(self._unknown_user_secret, content, self.mechanism.hash_name)
+        def lot(shape: Shape) -> bytes:
+            content = f"shape {shape.iterations} {shape.salt_bytes}\0{name}"
+            return hmac.digest(self._unknown_user_secret, content.encode(), "sha256")
 
-        return ScramCredential(
-            self.mechanism, drawn("salt")[:SALT_BYTES], DEFAULT_ITERATIONS, drawn("stored key"), drawn("server key")
-        )
+        return self._unknown(f"{self.mechanism}\0{name}", max(self._shapes, key=lot))
+
+    def _unknown_token(self, token_id: str) -> ScramCredential:
+        """The same for a delegation token."""
+        return self._unknown(f"{self.mechanism}\0token\0{token_id}", DEFAULT_SHAPE)
+
+    def _unknown(self, whose: str, shape: Shape) -> ScramCredential:
+        salt = b""
+        for number in range(1 + shape.salt_bytes // self.mechanism.digest_bytes):
+            salt += self._drawn(f"salt\0{whose}" if number == 0 else f"salt {number}\0{whose}")
+        keys = (self._drawn(f"{each}\0{whose}") for each in ("stored key", "server key"))
+        return ScramCredential(self.mechanism, salt[: shape.salt_bytes], shape.iterations, *keys)
+
+    def _drawn(self, what: str) -> bytes:
+        return hmac.digest(self._unknown_user_secret, what.encode(), self.mechanism.hash_name)
 
     def _judged(self, challenge: _Challenge, message: bytes) -> Accepted | Refused:
         without_proof, comma, proof_text = text_of(message, _CLIENT).rpartition(",p=")

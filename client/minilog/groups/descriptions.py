@@ -86,6 +86,11 @@ def _lag(left: ReadableEnds | None) -> int:
 def check_none_pending(group_id: str, told: coordinator_pb2.DescribeGroupResponse) -> None:
     """Raises UnstableOffsetCommit: the end of the transaction could change what a seek says."""
     for each in told.pending:
+        if not each.transactional_id:
+            raise UnstableOffsetCommit(
+                f"group '{group_id}' has offsets of a transaction that has not ended, and that this client may not "
+                "describe: seek when it has ended"
+            )
         raise UnstableOffsetCommit(
             f"group '{group_id}' has offsets of transaction '{each.transactional_id}' that has not ended: seek when it "
             f"has, or abort it (minilog transaction abort {each.transactional_id})"

@@ -260,8 +260,8 @@ class Admin:
 
     def renew_delegation_token(self, token_id: str, renew_period_ms: int | None = None) -> int:
         """The token ends so many milliseconds from now (None: as the brokers say), at most at its max_timestamp_ms;
-        when that is, in milliseconds since 1970. Raises DelegationTokenNotFound, DelegationTokenExpired,
-        DelegationTokenOwnerMismatch, DelegationTokenRequestNotAllowed."""
+        when that is, in milliseconds since 1970. Raises DelegationTokenNotFound, also for a token of others that this
+        client's user may not renew, DelegationTokenExpired, DelegationTokenRequestNotAllowed."""
         return self._loop.run(self._admin.renew_delegation_token(token_id, renew_period_ms))
 
     def expire_delegation_token(self, token_id: str, expiry_period_ms: int | None = None) -> int:

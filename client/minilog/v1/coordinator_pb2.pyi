@@ -713,7 +713,9 @@ class EnlistedProducer(_message.Message):
     task: _builtins.int
     fate: Global___ProducerFate.ValueType
     @_builtins.property
-    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionId]: ...
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionId]:
+        """Those of topics that the caller may describe."""
+
     def __init__(
         self,
         *,
@@ -1262,7 +1264,7 @@ Global___DescribeGroupResponse: _TypeAlias = DescribeGroupResponse  # noqa: Y015
 
 @_typing.final
 class PendingOffsets(_message.Message):
-    """Offsets of a transaction that has not ended."""
+    """Offsets of a transaction that has not ended. Offsets of topics that the caller may not describe are left out."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1270,7 +1272,9 @@ class PendingOffsets(_message.Message):
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     OFFSETS_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
+    """Empty where the caller may not describe the transaction."""
     producer_id: _builtins.int
+    """-1 there."""
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetToCommit]: ...
     def __init__(

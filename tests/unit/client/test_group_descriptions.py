@@ -73,6 +73,12 @@ def test_pending_offsets_are_told_and_forbid_a_seek() -> None:
     check_none_pending("report", told(p0=4))
 
 
+def test_a_seek_names_no_transaction_that_may_not_be_seen() -> None:
+    response = coordinator_pb2.DescribeGroupResponse(pending=[coordinator_pb2.PendingOffsets(producer_id=-1)])
+    with pytest.raises(UnstableOffsetCommit, match="may not describe: seek when it has ended"):
+        check_none_pending("report", response)
+
+
 @pytest.mark.parametrize(
     ("to", "found", "offset"),
     [

@@ -289,6 +289,7 @@ def test_nothing_forged_is_believed_and_nothing_else_is_raised(
     forged = f"{encoded(header)}.{encoded(payload)}.{encoded(signature)}"
     with pytest.raises(BearerRefused):
         VERIFIER.verify(forged, NOW_S)
+    assert isinstance(VERIFIER.claimed(forged), str)
 
 
 @settings(deadline=None)
@@ -310,6 +311,23 @@ def test_claims_of_any_kind_raise_nothing_else(payload: dict[str, object]) -> No
 def test_no_text_is_believed(text: str) -> None:
     with pytest.raises(BearerRefused):
         VERIFIER.verify(text, NOW_S)
+    assert isinstance(VERIFIER.claimed(text), str)
+
+
+@pytest.mark.parametrize(
+    ("shown", "name"),
+    [
+        (token(exp=NOW_S - 1_000), "alice"),
+        (token(kid="unknown"), "alice"),
+        (token(sub=["alice"]), ""),
+        (token(sub=None), ""),
+        ("no-token", ""),
+        ("x" * 1_000_000, ""),
+    ],
+    ids=["expired", "unknown key", "no name", "none", "no token", "too long"],
+)
+def test_the_audit_log_can_name_whom_a_token_that_is_refused_names(shown: str, name: str) -> None:
+    assert VERIFIER.claimed(shown) == name
 
 
 def test_the_client_is_told_one_thing() -> None:

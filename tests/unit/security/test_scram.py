@@ -13,7 +13,7 @@ from minilog.security.saslprep import UnpreparedText, saslprep
 from minilog.security.scram import DEFAULT_ITERATIONS, SALT_BYTES, ScramClient, ScramCredential, ScramMechanism
 from minilog.security.scram_messages import MAX_MESSAGE_BYTES, ScramError, ScramRefused
 from minilog.security.secret import Secret
-from minilog_broker.security.scram_server import WAYS, Accepted, Refused, ScramServer, ServerState
+from minilog_broker.security.scram_server import WAYS, Accepted, Refused, ScramServer, ServerState, Shape
 from tests.unit.security.test_scram_client import (
     CLIENT_FINAL,
     CLIENT_FIRST,
@@ -130,6 +130,45 @@ def test_an_unknown_user_is_challenged_as_one_that_is_known() -> None:
     assert unknown == challenge("bob")
     assert unknown[1] != challenge("carol")[1]
     assert unknown[1] != challenge("bob", secret=bytes(32))[1]
+
+
+def told_of(name: str, *shapes: Shape, mechanism: ScramMechanism = SHA_256) -> tuple[int, int]:
+    """The iterations and the length of the salt that an unknown user is told."""
+    made = ScramServer(mechanism, Users(), "server" * 4, UNKNOWN_USER_SECRET, shapes=shapes)
+    first = client(name, mechanism=mechanism).first_message()
+    told = dict(each.split("=", 1) for each in made.first(first).decode().split(","))
+    return int(told["i"]), len(base64.b64decode(told["s"]))
+
+
+def test_an_unknown_user_has_what_users_have() -> None:
+    """Else iterations of their own would say of users that they are there."""
+    assert told_of("bob") == (DEFAULT_ITERATIONS, SALT_BYTES)
+    assert told_of("bob", Shape(5_000, 16)) == (5_000, 16)
+    assert told_of("bob", Shape(5_000, 128)) == (5_000, 128)
+
+
+def test_unknown_users_have_all_that_users_have_and_each_always_the_same() -> None:
+    shapes = (Shape(4_096, 24), Shape(16_384, 24), Shape(100_000, 16))
+    names = [f"user-{number}" for number in range(60)]
+    found = {name: told_of(name, *shapes) for name in names}
+    assert set(found.values()) == {(each.iterations, each.salt_bytes) for each in shapes}
+    assert {name: told_of(name, *reversed(shapes), mechanism=SHA_512) for name in names} == found
+
+
+def test_a_new_user_changes_what_few_unknown_users_are_told() -> None:
+    """A user that is there is told the same until the password changes."""
+    former = (Shape(4_096, 24), Shape(16_384, 24))
+    new = Shape(100_000, 24)
+    for number in range(60):
+        before, after = (told_of(f"user-{number}", *each) for each in (former, (*former, new)))
+        assert after in (before, (new.iterations, new.salt_bytes))
+
+
+def test_whom_a_client_says_that_it_is() -> None:
+    side = server()
+    assert side.tried == ""
+    side.first(client("eve").first_message())
+    assert side.tried == "user:eve"
 
 
 def test_a_user_of_another_mechanism_is_unknown_to_this() -> None:

@@ -7,7 +7,7 @@ import pytest
 from minilog.security.scram import DEFAULT_ITERATIONS, LoginKind, ScramClient, ScramMechanism
 from minilog.security.scram_messages import ScramError
 from minilog.security.secret import Secret
-from minilog_broker.security.scram_server import Accepted, Refused, ScramServer
+from minilog_broker.security.scram_server import Accepted, Refused, ScramServer, Shape
 from tests.unit.security.test_scram import SHA_256, UNKNOWN_USER_SECRET, Users
 
 HMAC = "planted+secret=="
@@ -73,6 +73,25 @@ def test_a_token_that_is_not_known_is_asked_as_one_that_is() -> None:
     assert {each.rpartition(",i=")[2] for each in told.values()} == {str(DEFAULT_ITERATIONS)}
     assert len({len(each) for each in told.values()}) == 1
     assert server().first(client("0000").first_message()).decode() == told["0000"]
+
+
+def challenge(name: str, kind: LoginKind) -> str:
+    """What tells of the name in the server's first answer."""
+    told = server().first(client(name, kind=kind).first_message()).decode()
+    return told.partition(",")[2]
+
+
+@pytest.mark.parametrize("name", ["0000", "nobody"])
+def test_a_name_is_not_told_by_asking_for_it_in_both_ways(name: str) -> None:
+    """One salt for both said that it is neither a user nor a token, and two that it is one of them."""
+    assert challenge(name, LoginKind.PASSWORD) != challenge(name, LoginKind.DELEGATION_TOKEN)
+
+
+def test_an_unknown_token_has_what_tokens_have_whatever_users_have() -> None:
+    side = ScramServer(SHA_256, USERS, "server" * 4, UNKNOWN_USER_SECRET, TOKENS, (Shape(5_000, 16),))
+    told = side.first(client("0000").first_message()).decode()
+    assert told.endswith(f",i={DEFAULT_ITERATIONS}")
+    assert side.tried == "delegation-token:0000"
 
 
 @pytest.mark.parametrize("word", ["false", "TRUE", "true,tokenauth=true", "true,x=y", ""])

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from minilog.errors import AuthenticationFailed, AuthorizationFailed
-from minilog.security.scram import SALT_BYTES, ScramClient, ScramCredential, ScramMechanism
+from minilog.security.scram import SALT_BYTES, LoginKind, ScramClient, ScramCredential, ScramMechanism
 from minilog.security.secret import Secret
-from minilog.v1 import peer_pb2
+from minilog.v1 import authentication_pb2, peer_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.access import AccessRule, Operation, Pattern, Permission, ResourceKind
+from minilog_broker.security.audit import AuditEvent, Decision
 from minilog_broker.security.authorizer import Authorizer
-from minilog_broker.security.principal import USER, Principal
+from minilog_broker.security.principal import ANONYMOUS, USER, Principal
 from minilog_broker.security.quotas import Quotas
 from minilog_broker.server.access.attempts import MOST_WAITING, PLACES, Attempts, _Host
+from minilog_broker.server.access.authentication_service import AuthenticationService
 from minilog_broker.server.access.caller import NO_RULES, Caller
 from minilog_broker.server.access.client_gate import ClientGate
 from minilog_broker.server.access.gate import PeerGate
@@ -75,6 +79,70 @@ class TestUsersThatChange:
             told = asyncio.run(users.begin(MECHANISM).respond(client.first_message()))
             salts.add(told.split(b",")[1])
         assert len(salts) == 1
+
+
+class _Login:
+    """A client's side of one exchange, as the stream of a call brings it: with this password, or as far as the salt."""
+
+    def __init__(self, name: str, password: str, *, leaves: bool = False, kind: LoginKind = LoginKind.PASSWORD) -> None:
+        self.caller = Caller(ANONYMOUS, HOST, "/minilog.v1.AuthenticationService/Authenticate", NO_RULES)
+        self.answers: asyncio.Queue[authentication_pb2.AuthenticateResponse] = asyncio.Queue()
+        self._client = ScramClient(MECHANISM, name, Secret(password), "n" * 32, kind=kind)
+        self._leaves = leaves
+
+    async def write(self, answer: authentication_pb2.AuthenticateResponse) -> None:
+        self.answers.put_nowait(answer)
+
+    async def messages(self) -> AsyncIterator[authentication_pb2.AuthenticateRequest]:
+        first = self._client.first_message()
+        yield authentication_pb2.AuthenticateRequest(mechanism=str(MECHANISM), content=first)
+        challenge = await self.answers.get()
+        if self._leaves:
+            raise asyncio.CancelledError
+        yield authentication_pb2.AuthenticateRequest(content=self._client.answer(challenge.content))
+
+
+class TestFailedLogins:
+    def told(self, login: _Login) -> list[AuditEvent]:
+        image, told = MetadataImage(), list[AuditEvent]()
+        image.users["alice"] = {MECHANISM: credential("secret")}
+        users = ScramUsers(image, "", lambda: 0)
+
+        async def scenario() -> None:
+            service = AuthenticationService(users.begin, Sessions(bytes), 1.0, told.append, lambda: True)
+            stream: Any = login
+            await service.Authenticate(login.messages(), stream)
+
+        with contextlib.suppress(asyncio.CancelledError):
+            asyncio.run(scenario())
+        return told
+
+    @pytest.mark.parametrize(
+        ("login", "tried"),
+        [
+            (_Login("alice", "wrong"), "user:alice"),
+            (_Login("nobody", "wrong"), "user:nobody"),
+            (_Login("0f1e", "wrong", kind=LoginKind.DELEGATION_TOKEN), "delegation-token:0f1e"),
+            (_Login("alice", "secret", leaves=True), "user:alice"),
+        ],
+        ids=["wrong password", "unknown user", "unknown token", "salts alone"],
+    )
+    def test_they_name_who_was_tried_under_the_limits_of_a_stranger(self, login: _Login, tried: str) -> None:
+        (told,) = self.told(login)
+        assert (told.principal, told.host, told.resource) == (str(ANONYMOUS), HOST, tried)
+        assert (told.method, told.decision) == ("Authenticate", Decision.DENIED)
+
+    def test_a_login_names_who_it_is(self) -> None:
+        (told,) = self.told(_Login("alice", "secret"))
+        assert (told.principal, told.decision) == ("User:alice", Decision.ALLOWED)
+
+    def test_an_unknown_user_is_told_the_iterations_that_users_have(self) -> None:
+        image = MetadataImage()
+        users = ScramUsers(image, "", lambda: 0)
+        image.users["alice"] = {MECHANISM: credential("secret")}
+        users.take_changed()
+        client = ScramClient(MECHANISM, "nobody", Secret("x"), "n" * 32)
+        assert asyncio.run(users.begin(MECHANISM).respond(client.first_message())).endswith(b",i=4096")
 
 
 class TestCallersThatRemember:

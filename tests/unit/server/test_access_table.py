@@ -8,6 +8,7 @@ from grpc_health.v1 import health_pb2
 from minilog.v1 import admin_pb2, common_pb2, coordinator_pb2, peer_pb2
 from minilog_broker.controller.image import MetadataImage, TopicImage
 from minilog_broker.security.access import Operation, ResourceKind
+from minilog_broker.server.access.refusals import ById
 from minilog_broker.server.access.table import ROWS, AllOf, Asked, OfPeers
 from minilog_broker.server.services.admission import methods
 
@@ -16,7 +17,7 @@ PATHS = {f"/{each.containing_service.full_name}/{each.name}" for each in (*metho
 IMAGE = MetadataImage()
 
 
-def asked(path: str, request: object) -> list[tuple[Operation, ResourceKind, list[str]]]:
+def asked(path: str, request: object) -> list[tuple[Operation, ResourceKind, list[str | ById]]]:
     row = ROWS[path]
     parts = row.parts if isinstance(row, AllOf) else (row,)
     return [(each.operation, each.kind, list(each.names(request, IMAGE))) for each in parts if isinstance(each, Asked)]
@@ -51,7 +52,7 @@ def test_a_commit_of_offsets_needs_the_group_its_topics_and_its_transaction() ->
     )
     row = ROWS["/minilog.v1.GroupService/CommitOffsets"]
     assert isinstance(row, AllOf)
-    assert [list(each.names(request, image)) for each in row.parts] == [["g"], ["flights"], []]
+    assert [list(each.names(request, image)) for each in row.parts] == [["g"], [ById(b"t" * 16, "flights")], []]
     request.transaction.transactional_id = "x"
     assert list(row.parts[2].names(request, image)) == ["x"]
 

@@ -11,9 +11,13 @@ import pytest
 
 from minilog.errors import (
     AuthenticationFailed,
+    DelegationTokenNotFound,
+    DelegationTokenOwnerMismatch,
     DelegationTokenRequestNotAllowed,
     MinilogError,
+    NotController,
     error_from_wire,
+    wire_error,
 )
 from minilog.security.scram import (
     DEFAULT_ITERATIONS,
@@ -25,7 +29,9 @@ from minilog.security.scram import (
 )
 from minilog.security.secret import Secret
 from minilog.v1 import security_pb2
+from minilog_broker.controller.delegation_tokens import no_such_token
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.security.access import Operation
 from minilog_broker.security.audit import AuditEvent, Decision
 from minilog_broker.security.authorizer import Authorizer
 from minilog_broker.security.delegation_token import DelegationToken
@@ -35,7 +41,7 @@ from minilog_broker.server.access.caller import Caller, Proof
 from minilog_broker.server.access.client_gate import ClientGate, SessionCaller
 from minilog_broker.server.access.scram_exchange import ScramUsers
 from minilog_broker.server.access.sessions import Session, Sessions
-from minilog_broker.server.services.security_service import SecurityService
+from minilog_broker.server.services.security_service import SecurityService, answer_told
 
 MECHANISM = ScramMechanism.SCRAM_SHA_512
 HMAC = Secret(base64.b64encode(b"s" * 32).decode())
@@ -160,3 +166,40 @@ def test_who_is_not_known_by_a_password_asks_for_nothing(request_: object, call:
     refused: MinilogError | None = error_from_wire(answer.error)
     assert isinstance(refused, DelegationTokenRequestNotAllowed)
     assert [each.decision for each in told] == [Decision.DENIED]
+
+
+class TestWhatIsToldOfATokenOfAnother:
+    def told(self, error: MinilogError | None, token_id: str = "0f1e") -> tuple[MinilogError | None, list[AuditEvent]]:
+        """What the client and the audit log are told of what the controller has answered."""
+        told: list[AuditEvent] = []
+        gate = ClientGate(MetadataImage(), lambda: Authorizer((), ()), None, told.append, Quotas())
+        answer = security_pb2.RenewDelegationTokenResponse(error=None if error is None else wire_error(error))
+        caller = Caller(ALICE, HOST, PATH, gate, proof=Proof.SESSION)
+        return error_from_wire(answer_told(caller, Operation.ALTER, token_id, answer).error), told
+
+    def test_it_is_as_one_that_is_not_there_and_the_audit_log_has_the_truth(self) -> None:
+        mismatch = DelegationTokenOwnerMismatch("User:alice neither owns nor may renew the delegation token '0f1e'")
+        client, (told,) = self.told(mismatch)
+        missing, _ = self.told(no_such_token("0f1e"))
+        assert type(client) is type(missing) is DelegationTokenNotFound
+        assert str(client) == str(missing)
+        assert (told.resource, told.decision, told.reason) == (
+            "delegation-token:0f1e",
+            Decision.DENIED,
+            str(mismatch),
+        )
+
+    def test_a_broker_that_does_not_decide_refuses_nothing(self) -> None:
+        """An honest client asks another one then."""
+        client, told = self.told(NotController("broker 2 is the active controller"))
+        assert isinstance(client, NotController)
+        assert told == []
+
+    def test_what_was_done_is_told(self) -> None:
+        client, (told,) = self.told(None)
+        assert client is None
+        assert (told.decision, told.resource) == (Decision.ALLOWED, "delegation-token:0f1e")
+
+    def test_a_long_id_is_cut(self) -> None:
+        client, _ = self.told(DelegationTokenOwnerMismatch("x"), "0" * 3_000_000)
+        assert len(str(client)) < 500

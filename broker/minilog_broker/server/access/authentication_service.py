@@ -1,7 +1,8 @@
 """AuthenticationService: a SASL exchange in, a session out.
 
 What it refuses it refuses with one sentence for all reasons, and after a pause that grows with the failures of that
-host (attempts.py): who guesses learns nothing and waits. The reason goes to the audit log. A broker that has not
+host (attempts.py): who guesses learns nothing and waits. The reason goes to the audit log, with whom the client said
+that it is, which nothing proves: its limits are those of a stranger from that host. A broker that has not
 replayed the metadata yet knows few users: it says that it is starting, and another one is asked.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from minilog.errors import AuthenticationFailed, BrokerNotAvailable, MinilogError, wire_error
@@ -17,7 +19,7 @@ from minilog.v1 import authentication_pb2, authentication_pb2_grpc
 from minilog_broker.security.audit import AuditEvent, Decision
 from minilog_broker.security.principal import ANONYMOUS, Principal
 from minilog_broker.server.access.attempts import Attempts
-from minilog_broker.server.access.gate import Audit
+from minilog_broker.server.access.gate import Audit, refused_call
 from minilog_broker.server.access.sessions import Sessions
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.traffic import ClientStream
@@ -46,9 +48,25 @@ class ServerMechanism(Protocol):
     def token_id(self) -> str | None:
         """Of the delegation token that proves it, where one does."""
 
+    @property
+    def tried(self) -> str:
+        """Whom the client says that it is, as `user:alice` or `delegation-token:ID`; empty where it has not said."""
+
 
 Begin = Callable[[str], ServerMechanism]
 """An exchange of a mechanism by its name. Raises AuthenticationFailed where it is none that is taken here."""
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """One, as far as it has come."""
+
+    host: str
+    mechanism: ServerMechanism | None = None
+
+    @property
+    def tried(self) -> str:
+        return "" if self.mechanism is None else self.mechanism.tried
 
 
 class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceServicer):
@@ -76,14 +94,17 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
         knew_all = self._knows_all()
         async with asyncio.timeout(EXCHANGE_S):
             await self._attempts.begin(host)
+        exchange = _Exchange(host)
         try:
             async with asyncio.timeout(EXCHANGE_S):
-                await self._converse(request_iterator, context, host)
+                await self._converse(request_iterator, context, exchange)
         except BaseException as error:
             pause_s = self._attempts.failed(host)
             if not isinstance(error, AuthenticationFailed | BrokerNotAvailable | TimeoutError):
+                if exchange.tried:  # who asks for salts alone is told, too
+                    self._tell_failure(exchange, "the client left before it was known")
                 raise  # the client is gone
-            self._tell(host, ANONYMOUS, Decision.DENIED, str(error) or "the exchange was not ended in time")
+            self._tell_failure(exchange, str(error) or "the exchange was not ended in time")
             await asyncio.sleep(pause_s)
             refusal = _told(error, knew_all)
             async with asyncio.timeout(EXCHANGE_S):  # who takes no answer is cut
@@ -95,27 +116,28 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
         self,
         incoming: AsyncIterator[authentication_pb2.AuthenticateRequest],
         context: ClientStream,
-        host: str,
+        exchange: _Exchange,
     ) -> None:
-        mechanism: ServerMechanism | None = None
+        host = exchange.host
         async for request in incoming:
             if len(request.content) > MAX_CONTENT_BYTES:
                 raise AuthenticationFailed(f"a message of {len(request.content)} bytes came")
-            if mechanism is None:
-                mechanism = self._begin(request.mechanism)
+            if (mechanism := exchange.mechanism) is None:
+                mechanism = exchange.mechanism = self._begin(request.mechanism)
             answer = authentication_pb2.AuthenticateResponse(content=await mechanism.respond(request.content))
             if (principal := mechanism.principal) is not None:
                 lifetime_ms = min(self._lifetime_ms, mechanism.lifetime_ms or self._lifetime_ms)
                 answer.session = self._sessions.begin(principal, host, now_ms(), lifetime_ms, mechanism.token_id)
                 answer.lifetime_ms = int(lifetime_ms)
                 proof = "the mechanism" if mechanism.token_id is None else f"the delegation token {mechanism.token_id}"
-                self._tell(host, principal, Decision.ALLOWED, f"{proof} proves it")
+                told = (str(principal), host, "Authenticate", "", "", Decision.ALLOWED, f"{proof} proves it")
+                self._audit(AuditEvent(*told))
             await context.write(answer)
             if principal is not None:
                 return
 
-    def _tell(self, host: str, principal: Principal, decision: Decision, reason: str) -> None:
-        self._audit(AuditEvent(str(principal), host, "Authenticate", "", "", decision, reason))
+    def _tell_failure(self, exchange: _Exchange, reason: str) -> None:
+        self._audit(refused_call("Authenticate", exchange.host, str(ANONYMOUS), reason, exchange.tried))
 
 
 def _told(error: BaseException, knew_all: bool) -> MinilogError:

@@ -75,12 +75,15 @@ class BearerExchange:
         self._verifier = keys.verifier()
         self.principal: Principal | None = None
         self.lifetime_ms: float | None = None
+        self.tried = ""
 
     async def respond(self, content: bytes) -> bytes:
         found = _MESSAGE.fullmatch(content)
         if found is None:
             raise AuthenticationFailed("what came is no message of OAUTHBEARER")
         token = found[1].decode("ascii", errors="replace")
+        if name := self._verifier.claimed(token):
+            self.tried = f"user:{name}"
         try:
             try:
                 self._accept(token)

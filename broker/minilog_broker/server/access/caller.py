@@ -7,12 +7,14 @@ may not do any more what it was allowed is ended (gate.py).
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Protocol
 
-from minilog.errors import AuthorizationFailed, MinilogError
+from minilog.errors import MinilogError
 from minilog_broker.security.access import Operation, ResourceKind
 from minilog_broker.security.audit import Decision
 from minilog_broker.security.principal import ANONYMOUS, Principal
+from minilog_broker.server.access.refusals import Refusals
 
 # A stream has no more positions. What is not remembered is asked for each time, and a change of rules ends the stream.
 _MOST_REMEMBERED, _LONGEST_NAME = 10_000, 255
@@ -37,8 +39,16 @@ class Rules(Protocol):
 
     def is_allowed_any(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind) -> bool: ...
 
-    def denied(self, caller: Caller, operation: Operation, kind: ResourceKind, name: str, reason: str) -> None:
-        """It was asked for, and is not allowed."""
+    def denied(
+        self,
+        caller: Caller,
+        operation: Operation,
+        kind: ResourceKind,
+        names: Sequence[str],
+        reason: str,
+        about: Sequence[str],
+    ) -> None:
+        """One message asked for these, and that is not allowed. `about`: what it was about besides."""
 
     def tell(self, caller: Caller, operation: Operation, resource: str, decision: Decision, reason: str) -> None:
         """What a service has decided, to the audit log."""
@@ -94,15 +104,18 @@ class Caller:
 
     def refusal(self, operation: Operation, kind: ResourceKind, name: str) -> MinilogError | None:
         """None where it is allowed."""
-        if self.may(operation, kind, name):
-            return None
-        kind_name = kind.name.lower().replace("_", " ")
-        error = AuthorizationFailed(
-            f"{self.principal} is not allowed to {operation.name.lower()} {kind_name} {name!r}: an administrator may "
-            "allow it (minilog acl add)"
-        )
-        self._rules.denied(self, operation, kind, name, str(error))
-        return error
+        with self.refusals() as refusals:
+            return refusals.of(operation, kind, name)
+
+    def refusals(self, about: Sequence[str] = ()) -> Refusals:
+        """To judge all names of a message, which is about these things besides."""
+        return Refusals(self, about)
+
+    def tell_denied(
+        self, operation: Operation, kind: ResourceKind, names: Sequence[str], reason: str, about: Sequence[str]
+    ) -> None:
+        """What one message was refused for, to the audit log."""
+        self._rules.denied(self, operation, kind, names, reason, about)
 
     def tell(self, operation: Operation, resource: str, decision: Decision, reason: str) -> None:
         """What a service has decided for this caller, to the audit log."""

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Container, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from minilog.errors import AuthenticationFailed, AuthorizationFailed, InvalidPrincipal, MinilogError, UnknownTopicId
+from minilog.errors import AuthenticationFailed, AuthorizationFailed, InvalidPrincipal, MinilogError
 from minilog.security.quota_keys import DEFAULT_ENTITY
 from minilog.security.sessions import SESSION_METADATA
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.access import Operation, ResourceKind
-from minilog_broker.security.audit import AuditEvent, Decision
+from minilog_broker.security.audit import ALTERING, AuditEvent, Decision
 from minilog_broker.security.authorizer import Authorizer
 from minilog_broker.security.principal import ANONYMOUS, EVERYBODY, USER, Principal, check_name
 from minilog_broker.security.quotas import Quotas
+from minilog_broker.server.access.about import alters_nothing
 from minilog_broker.server.access.caller import Caller, Proof, Rules
 from minilog_broker.server.access.gate import Audit, Context, common_name, host_of, refused_call
+from minilog_broker.server.access.refusals import ById
 from minilog_broker.server.access.sessions import Session, Sessions
-from minilog_broker.server.access.table import ROWS, SHOWN, AllOf, Asked, InService, OfPeers, OpenToAll, topic_name
+from minilog_broker.server.access.shown import take_out
+from minilog_broker.server.access.table import ROWS, AllOf, Asked, LeftOut, OfPeers, OpenToAll, Row
 from minilog_broker.server.runtime.timer import now_ms
 
-ALTERING = frozenset((Operation.CREATE, Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS))
-"""What is told to the audit log where it is allowed, too."""
+
+@dataclass(frozen=True, slots=True)
+class _Unknown:
+    """Nobody that is known: what the client is told, and what the audit log is told besides: `tried`, whom it may have
+    wanted to be, and why it is not."""
+
+    error: MinilogError
+    tried: str = ""
+    reason: str = ""
 
 
 @dataclass(eq=False, slots=True)
@@ -64,29 +74,40 @@ class ClientGate:
 
     def admit(self, path: str, context: Context) -> Caller:
         row, host = ROWS.get(path), host_of(context)
-        try:
-            if isinstance(row, OpenToAll):
-                return Caller(ANONYMOUS, host, path, self, self._listener)
-            if row is None or isinstance(row, OfPeers):
-                raise AuthorizationFailed(f"{path} is not for clients")
-            return self._caller(path, context, host)
-        except MinilogError as error:
-            self._audit(refused_call(path, host, str(ANONYMOUS), error))
-            raise
+        if isinstance(row, OpenToAll):
+            return Caller(ANONYMOUS, host, path, self, self._listener)
+        found = self._known(path, context, host)
+        is_for_clients = row is not None and not isinstance(row, OfPeers)
+        not_for_clients = AuthorizationFailed(f"{path} is not for clients")
+        if isinstance(found, Caller):
+            if is_for_clients:
+                return found
+            who, refused = str(found.principal), _Unknown(not_for_clients)
+        else:
+            who, refused = str(ANONYMOUS), found if is_for_clients else replace(found, error=not_for_clients)
+        self._audit(refused_call(path, host, who, refused.reason or str(refused.error), refused.tried))
+        raise refused.error
 
-    def _caller(self, path: str, context: Context, host: str) -> Caller:
+    def _known(self, path: str, context: Context, host: str) -> Caller | _Unknown:
         if self._sessions is None:
             name = common_name(context)
             if name is None or Principal.of_broker_name(name) is not None or not _is_user_name(name):
-                raise AuthenticationFailed("a certificate of a user is needed (ssl.keystore.location)")
+                error = AuthenticationFailed("a certificate of a user is needed (ssl.keystore.location)")
+                return _Unknown(error, "" if name is None else f"user:{name}")
             return Caller(Principal(USER, name), host, path, self, self._listener, Proof.CERTIFICATE)
         name_of_session = dict(context.invocation_metadata() or ()).get(SESSION_METADATA)
         if not isinstance(name_of_session, bytes):
-            raise AuthenticationFailed("nobody is known yet: authenticate first (security.protocol=SASL_SSL)")
+            return _Unknown(
+                AuthenticationFailed("nobody is known yet: authenticate first (security.protocol=SASL_SSL)")
+            )
         session = self._sessions.find(name_of_session, host, now_ms())
-        if session is None:
-            raise AuthenticationFailed("the session has ended, or this broker was started anew: authenticate again")
-        return SessionCaller(session, path, self, self._listener)
+        if session is not None:
+            return SessionCaller(session, path, self, self._listener)
+        error = AuthenticationFailed("the session has ended, or this broker was started anew: authenticate again")
+        if (other := self._sessions.of_another_host(name_of_session, host)) is None:
+            return _Unknown(error)
+        reason = f"the session was given to {other.host}, and came from elsewhere: somebody else may have it"
+        return _Unknown(error, f"user:{other.principal.name}", reason)
 
     def is_allowed(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, name: str) -> bool:
         """By the rules of now."""
@@ -96,9 +117,20 @@ class ClientGate:
         """By the rules of now."""
         return self._authorizer().is_allowed_any(principal, host, operation, kind)
 
-    def denied(self, caller: Caller, operation: Operation, kind: ResourceKind, name: str, reason: str) -> None:
-        """To the audit log."""
-        self._tell(caller, operation, kind, name, Decision.DENIED, reason)
+    def denied(
+        self,
+        caller: Caller,
+        operation: Operation,
+        kind: ResourceKind,
+        names: Sequence[str],
+        reason: str,
+        about: Sequence[str],
+    ) -> None:
+        """To the audit log: topics that there are before names that somebody made up."""
+        if kind is ResourceKind.TOPIC:
+            names = sorted(names, key=lambda name: name not in self._image.topic_ids)
+        told = (*(f"{kind.value}:{name}" for name in names), *about)
+        self._tell(caller, operation, told, Decision.DENIED, reason)
 
     def tell(self, caller: Caller, operation: Operation, resource: str, decision: Decision, reason: str) -> None:
         """To the audit log."""
@@ -118,33 +150,46 @@ class ClientGate:
         return self._quotas.charge(str(principal), key, self.quota(principal, key), amount, now_ms())
 
     def _tell(
-        self, caller: Caller, operation: Operation, kind: ResourceKind, name: str, decision: Decision, reason: str
+        self, caller: Caller, operation: Operation, resources: Sequence[str], decision: Decision, reason: str
     ) -> None:
-        self.tell(caller, operation, f"{kind.value}:{name}", decision, reason)
+        first, *others = resources
+        who, path = str(caller.principal), caller.path
+        self._audit(AuditEvent(who, caller.host, path, operation.value, first, decision, reason, tuple(others)))
 
     def check(self, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
-        row = ROWS[path]
-        for asked in row.parts if isinstance(row, AllOf) else (row,):
-            if isinstance(asked, Asked):
-                for name in asked.names(request, self._image):
-                    if asked.by_id and not caller.may(Operation.DESCRIBE, asked.kind, name):
-                        raise UnknownTopicId("one of these topics was deleted, or is not known here yet")
-                    if (refused := caller.refusal(asked.operation, asked.kind, name)) is not None:
-                        raise refused
-                    if asked.operation in ALTERING:
-                        self._tell(caller, asked.operation, asked.kind, name, Decision.ALLOWED, "a rule allows it")
-            else:
-                assert isinstance(asked, InService | OpenToAll)
+        """All names are judged, so that the audit log has all that was refused; the client is told of the first."""
+        if not (parts := _parts(ROWS[path])):
+            return  # the service asks
+        judged = [(part, list(part.names(request, self._image))) for part in parts]
+        about = [each for part, _ in judged if isinstance(part, Asked) for each in part.about(request)]
+        refused: MinilogError | None = None
+        with caller.refusals(about) as refusals:
+            for part, names in judged:
+                for name in names:
+                    if isinstance(part, LeftOut):
+                        refusals.of(Operation.DESCRIBE, ResourceKind.TOPIC, name)
+                    else:
+                        refusal = refusals.of(part.operation, part.kind, name)
+                        refused = refused or refusal
+        if refused is not None:
+            raise refused
+        for part, names in () if alters_nothing(request) else judged:
+            if isinstance(part, Asked) and part.operation in ALTERING and names:
+                known = (each.name if isinstance(each, ById) else each for each in names)
+                told = (*(f"{part.kind.value}:{name}" for name in known), *about)
+                self._tell(caller, part.operation, told, Decision.ALLOWED, "a rule allows it")
 
     def shown(self, path: str, caller: Caller, answer: Any) -> None:
-        """Entries of topics that he may not describe are taken out."""
-        if (field := SHOWN.get(path)) is None:
-            return
-        entries = getattr(answer, field)
-        for at in range(len(entries) - 1, -1, -1):
-            name = topic_name(self._image, entries[at].partition_id.topic_id)
-            if name is None or not caller.may(Operation.DESCRIBE, ResourceKind.TOPIC, name):
-                del entries[at]
+        """What he may not describe is taken out."""
+
+        def sees_topic(topic_id: bytes) -> bool:
+            topic = self._image.topics.get(topic_id)
+            return topic is not None and caller.may(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name)
+
+        def sees_transaction(name: str) -> bool:
+            return caller.may(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, name)
+
+        take_out(answer, sees_topic, sees_transaction)
 
     @contextlib.contextmanager
     def stream(self, caller: Caller) -> Iterator[None]:
@@ -202,6 +247,13 @@ class SessionCaller(Caller):
         proof = Proof.SESSION if session.token_id is None else Proof.DELEGATION_TOKEN
         super().__init__(session.principal, session.host, path, rules, listener, proof)
         self.session = session
+
+
+def _parts(row: Row) -> tuple[Asked | LeftOut, ...]:
+    """What is asked of the rules before a service sees the message."""
+    if isinstance(row, AllOf):
+        return row.parts
+    return (row,) if isinstance(row, Asked) else ()
 
 
 def _is_user_name(name: str) -> bool:

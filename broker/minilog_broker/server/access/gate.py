@@ -27,6 +27,7 @@ from minilog.errors import (
     RetriableError,
 )
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.printable import shortened
 from minilog_broker.security.audit import AuditEvent, Decision
 from minilog_broker.security.principal import ANONYMOUS, Principal
 from minilog_broker.server.access.caller import NO_RULES, Caller, Everybody
@@ -36,6 +37,7 @@ Context = Any
 """A grpc.aio.ServicerContext."""
 
 
+MAX_DETAILS_CHARACTERS = 1_000
 Audit = Callable[[AuditEvent], None]
 
 
@@ -84,23 +86,21 @@ class PeerGate:
         self._audit = audit
 
     def admit(self, path: str, context: Context) -> Caller:
-        try:
-            return self._admitted(path, context)
-        except MinilogError as error:
-            self._audit(refused_call(path, host_of(context), str(ANONYMOUS), error))
-            raise
-
-    def _admitted(self, path: str, context: Context) -> Caller:
-        name = common_name(context)
+        name, host = common_name(context), host_of(context)
         principal = Principal.of_broker_name(name) if name is not None else None
+        refused: MinilogError
         if principal is None or principal.cluster != self._cluster_name:
-            raise AuthenticationFailed(
+            principal = ANONYMOUS
+            refused = AuthenticationFailed(
                 f"this listener is for brokers of {self._cluster_name!r}, and the certificate is that of "
-                f"{name or 'nobody'!r}"
+                f"{shortened(name or 'nobody')!r}"
             )
-        if not isinstance(ROWS.get(path), OfPeers | OpenToAll) and path not in ALSO_OF_BROKERS:
-            raise AuthorizationFailed(f"{path} is not for brokers: clients have a listener of their own")
-        return Caller(principal, host_of(context), path, NO_RULES)
+        elif not isinstance(ROWS.get(path), OfPeers | OpenToAll) and path not in ALSO_OF_BROKERS:
+            refused = AuthorizationFailed(f"{path} is not for brokers: clients have a listener of their own")
+        else:
+            return Caller(principal, host, path, NO_RULES)
+        self._audit(refused_call(path, host, str(principal), str(refused)))
+        raise refused
 
     def check(self, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
         row = ROWS[path]
@@ -110,7 +110,7 @@ class PeerGate:
         if sender is None or sender == caller.principal.broker_id or (row.first_only and not is_first and sender == 0):
             return
         error = AuthorizationFailed(f"{caller.principal} speaks in the name of broker {sender} ({path})")
-        self._audit(refused_call(path, caller.host, str(caller.principal), error))
+        self._audit(refused_call(path, caller.host, str(caller.principal), str(error)))
         raise error
 
     def shown(self, path: str, caller: Caller, answer: Any) -> None:
@@ -133,9 +133,15 @@ def host_of(context: Context) -> str:
     return host.removeprefix("::ffff:")
 
 
-def refused_call(path: str, host: str, principal: str, error: MinilogError) -> AuditEvent:
-    """For the audit log: a call that is not answered at all."""
-    return AuditEvent(principal, host, path, "", "", Decision.DENIED, str(error))
+def refused_call(path: str, host: str, principal: str, reason: str, tried: str = "") -> AuditEvent:
+    """For the audit log: a call that is not answered at all. `tried`: whom a stranger may have wanted to be."""
+    return AuditEvent(principal, host, path, "", tried, Decision.DENIED, reason)
+
+
+def details_of(error: MinilogError) -> str:
+    """The words of a refusal as gRPC tells it: its trailers have 8 KiB in all."""
+    words = str(error)
+    return words if len(words) <= MAX_DETAILS_CHARACTERS else words[:MAX_DETAILS_CHARACTERS] + "..."
 
 
 def status_of(error: MinilogError) -> grpc.StatusCode:

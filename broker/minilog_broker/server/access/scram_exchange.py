@@ -14,7 +14,8 @@ import json
 import pathlib
 import secrets
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from minilog.errors import AuthenticationFailed, InvalidConfig
 from minilog.security.scram import ScramCredential, ScramMechanism
@@ -22,7 +23,7 @@ from minilog.security.scram_messages import ScramError
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.delegation_token import DelegationToken
 from minilog_broker.security.principal import USER, Principal
-from minilog_broker.security.scram_server import Accepted, FindCredential, ScramServer
+from minilog_broker.security.scram_server import Accepted, FindCredential, ScramServer, Shape
 from minilog_broker.server.access.authentication_service import ServerMechanism
 
 Credentials = Mapping[tuple[str, ScramMechanism], ScramCredential]
@@ -40,6 +41,7 @@ class ScramUsers:
         # The same on all brokers, and after a restart: else two of them tell two salts of an unknown user.
         self._unknown_user_secret = hashlib.sha256(b"users that are not known" + common_secret + content).digest()
         self._known = dict(image.users)
+        self._shapes = self._shapes_of_all()
         self._known_tokens = dict(image.tokens)
 
     def begin(self, mechanism: str) -> ServerMechanism:
@@ -47,6 +49,19 @@ class ScramUsers:
         if mechanism not in tuple(ScramMechanism):
             raise AuthenticationFailed(f"the mechanism {mechanism[:40]!a} is not taken here")
         return _Exchange(ScramMechanism(mechanism), self, self._unknown_user_secret)
+
+    def shapes(self, mechanism: ScramMechanism) -> Sequence[Shape]:
+        """Those that users' credentials have, the most frequent first."""
+        return self._shapes.get(mechanism, ())
+
+    def _shapes_of_all(self) -> dict[ScramMechanism, Sequence[Shape]]:
+        counted = {mechanism: Counter[Shape]() for mechanism in ScramMechanism}
+        of_image = (each for credentials in self._image.users.values() for each in credentials.values())
+        for credential in (*self._of_file.values(), *of_image):
+            counted[credential.mechanism][Shape.of(credential)] += 1
+        return {
+            mechanism: sorted(found, key=lambda shape: (-found[shape], shape)) for mechanism, found in counted.items()
+        }
 
     def find(self, mechanism: ScramMechanism, name: str) -> ScramCredential | None:
         """Of a user."""
@@ -78,6 +93,7 @@ class ScramUsers:
     def take_changed(self) -> frozenset[str]:
         """Users whose credentials are others than at the last call, or are no more."""
         former, self._known = self._known, dict(self._image.users)
+        self._shapes = self._shapes_of_all()
         return frozenset(name for name, each in former.items() if self._known.get(name) != each)
 
 
@@ -89,13 +105,22 @@ class _Exchange:
         self._users = users
         nonce = secrets.token_urlsafe(24)
         self._server = ScramServer(
-            mechanism, self._found(users.find), nonce, unknown_user_secret, self._found(users.find_token)
+            mechanism,
+            self._found(users.find),
+            nonce,
+            unknown_user_secret,
+            self._found(users.find_token),
+            users.shapes(mechanism),
         )
         self._credential: ScramCredential | None = None
         self._challenged = False
         self.principal: Principal | None = None
         self.lifetime_ms: float | None = None
         self.token_id: str | None = None
+
+    @property
+    def tried(self) -> str:
+        return self._server.tried
 
     def _found(self, find: FindCredential) -> FindCredential:
         def found(mechanism: ScramMechanism, name: str) -> ScramCredential | None:

@@ -58,6 +58,11 @@ class Sessions:
         session = self._sessions.get(name)
         return session if session is not None and session.host == host and now_ms < session.ends_at_ms else None
 
+    def of_another_host(self, name: bytes, host: str) -> Session | None:
+        """One that there is, and that was not given to this host."""
+        session = self._sessions.get(name)
+        return session if session is not None and session.host != host else None
+
     def end_all_of(self, is_gone: Callable[[Principal], bool]) -> None:
         """Their users are no more, or have another password."""
         for principal in [each for each in self._of_user if is_gone(each)]:

@@ -3,12 +3,17 @@
     OfPeers      brokers alone, on their own listener; the broker that the message names as its sender is the one of the
                  certificate
     Asked        the operation on each of the names in the request; on the cluster where it names none
+    LeftOut      topics that the answer leaves out where the caller may not describe them
     AllOf        several of those
     InService    the service asks, for each entry of a message (Caller.refusal)
     OpenToAll    what comes before anybody is known
 
 A call without a row is refused, and a test fails for it. The operations are Kafka's for the same calls. Where a request
 is refused, all of it is: nothing is half done.
+
+Rules are of names. A topic that a request names by its id is judged by its name (ById), whatever the call is. Of three
+ids no rule is asked: what a Fetch forgets is its own, what EndTransaction names was judged when it was written, and who
+may delete a group may delete a part of it.
 """
 
 from __future__ import annotations
@@ -17,15 +22,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from minilog.errors import UnknownTopicId
 from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME
 from minilog.partition_key import PartitionKey
 from minilog.security.access_rules import CLUSTER_NAME
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.access import Operation, ResourceKind
+from minilog_broker.server.access import about
+from minilog_broker.server.access.about import About, nothing
+from minilog_broker.server.access.refusals import ById
 
 _PACKAGE = "minilog.v1"
-Names = Callable[[Any, MetadataImage], Iterable[str]]
+Names = Callable[[Any, MetadataImage], Iterable[str | ById]]
 Sender = Callable[[Any, MetadataImage], int | None]
 
 
@@ -40,19 +47,26 @@ class OfPeers:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One operation on resources of one kind. `by_id`: the request names them by ids, which tell nobody their names."""
+    """One operation on resources of one kind. `about`: what the audit log is told besides (about.py)."""
 
     operation: Operation
     kind: ResourceKind
     names: Names
-    by_id: bool = False
+    about: About = nothing
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Nothing is refused for them (shown.py); the audit log is told."""
+
+    names: Names
 
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
     """Several of them, each."""
 
-    parts: tuple[Asked, ...]
+    parts: tuple[Asked | LeftOut, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,29 +101,25 @@ def _the_cluster(request: Any, image: MetadataImage) -> Iterable[str]:
     return (CLUSTER_NAME,)
 
 
-def topic_name(image: MetadataImage, topic_id: bytes) -> str | None:
-    """None for a topic that is not there: the service says so."""
+def by_id(image: MetadataImage, topic_id: bytes) -> ById:
+    """A topic as rules know it."""
     topic = image.topics.get(topic_id)
-    return None if topic is None else topic.name
+    return ById(topic_id, None if topic is None else topic.name)
 
 
 def _topics_of(field: str) -> Names:
-    """By the partition ids of the entries in `field`, or the partition ids themselves. Raises UnknownTopicId for a
-    topic that is not known here: whose it is cannot be asked."""
+    """By the partition ids of the entries in `field`, or the partition ids themselves."""
 
-    def of(request: Any, image: MetadataImage) -> Iterable[str]:
-        for topic_id in {getattr(each, "partition_id", each).topic_id for each in getattr(request, field)}:
-            name = topic_name(image, topic_id)
-            if name is None:
-                raise unknown_topic(topic_id)
-            yield name
+    def of(request: Any, image: MetadataImage) -> Iterable[ById]:
+        ids = dict.fromkeys(getattr(each, "partition_id", each).topic_id for each in getattr(request, field))
+        return (by_id(image, topic_id) for topic_id in ids)
 
     return of
 
 
-def unknown_topic(topic_id: bytes) -> UnknownTopicId:
-    """Of one that is not there, or that the caller may not know to be there."""
-    return UnknownTopicId(f"no topic has the id {topic_id.hex()}: it was deleted, or is not known here yet")
+def _topics_to_delete(request: Any, image: MetadataImage) -> Iterable[str | ById]:
+    """By name, else by id. Where both are there they are of one topic, or the controller deletes nothing."""
+    return (each.name or by_id(image, each.topic_id) for each in request.topics)
 
 
 def _field(name: str) -> Sender:
@@ -140,15 +150,18 @@ def _asked(operation: Operation, kind: ResourceKind, names: Names = _the_cluster
     return Asked(operation, kind, names)
 
 
+def _alters_cluster(about: About, operation: Operation = Operation.ALTER) -> Asked:
+    return Asked(operation, ResourceKind.CLUSTER, _the_cluster, about)
+
+
 def _asked_by_id(operation: Operation, field: str) -> Asked:
-    return Asked(operation, ResourceKind.TOPIC, _topics_of(field), by_id=True)
+    return Asked(operation, ResourceKind.TOPIC, _topics_of(field))
 
 
 _O, _K = Operation, ResourceKind
 _OF_CLUSTER = _K.CLUSTER
 _WRITES_TRANSACTION = _asked(_O.WRITE, _K.TRANSACTIONAL_ID, _names("transactional_id"))
 _READS_CLUSTER = _asked(_O.DESCRIBE, _OF_CLUSTER)
-_ALTERS_CLUSTER = _asked(_O.ALTER, _OF_CLUSTER)
 
 _SERVICES: Mapping[str, Mapping[str, Row]] = {
     "AuthenticationService": {"Authenticate": OpenToAll()},
@@ -182,27 +195,29 @@ _SERVICES: Mapping[str, Mapping[str, Row]] = {
                 _asked(_O.WRITE, _K.TRANSACTIONAL_ID, _transaction_of_commit),
             )
         ),
-        "FetchOffsets": _asked(_O.DESCRIBE, _K.GROUP, _names("group_id")),
+        "FetchOffsets": AllOf(
+            (_asked(_O.DESCRIBE, _K.GROUP, _names("group_id")), LeftOut(_topics_of("partitions"))),
+        ),
         "ListGroups": _READS_CLUSTER,
         "DescribeGroup": _asked(_O.DESCRIBE, _K.GROUP, _names("group_id")),
         "DeleteGroup": _asked(_O.DELETE, _K.GROUP, _names("group_id")),
     },
     "AdminService": {
         "CreateTopics": _asked(_O.CREATE, _K.TOPIC, _names("topics.name")),
-        "DeleteTopics": _asked(_O.DELETE, _K.TOPIC, _names("topics.name")),
+        "DeleteTopics": _asked(_O.DELETE, _K.TOPIC, _topics_to_delete),
         "AlterTopics": _asked(_O.ALTER, _K.TOPIC, _names("topics.name")),
-        "ElectLeaders": _ALTERS_CLUSTER,
-        "AlterPartitionReassignments": _ALTERS_CLUSTER,
-        "ReplaceVoter": _ALTERS_CLUSTER,
-        "UpgradeLevel": _ALTERS_CLUSTER,
+        "ElectLeaders": _alters_cluster(about.topics("topics")),
+        "AlterPartitionReassignments": _alters_cluster(about.topics("reassignments")),
+        "ReplaceVoter": _alters_cluster(about.voter),
+        "UpgradeLevel": _alters_cluster(nothing),
     },
     "SecurityService": {
-        "AlterUsers": _ALTERS_CLUSTER,
+        "AlterUsers": _alters_cluster(about.users),
         "DescribeUsers": _READS_CLUSTER,
-        "CreateAccessRules": _ALTERS_CLUSTER,
-        "DeleteAccessRules": _ALTERS_CLUSTER,
+        "CreateAccessRules": _alters_cluster(about.rules),
+        "DeleteAccessRules": _alters_cluster(about.filters),
         "DescribeAccessRules": _READS_CLUSTER,
-        "AlterQuotas": _asked(_O.ALTER_CONFIGS, _OF_CLUSTER),
+        "AlterQuotas": _alters_cluster(about.quotas, _O.ALTER_CONFIGS),
         "DescribeQuotas": _asked(_O.DESCRIBE_CONFIGS, _OF_CLUSTER),
         "CreateDelegationToken": InService(),
         "RenewDelegationToken": InService(),
@@ -226,10 +241,5 @@ ROWS: Mapping[str, Row] = {
     **{f"/{_PACKAGE}.{service}/{method}": row for service, rows in _SERVICES.items() for method, row in rows.items()},
     **{f"/grpc.health.v1.Health/{method}": OpenToAll() for method in ("Check", "List", "Watch")},
 }
-SHOWN: Mapping[str, str] = {
-    f"/{_PACKAGE}.GroupService/FetchOffsets": "offsets",
-    f"/{_PACKAGE}.GroupService/DescribeGroup": "offsets",
-}
-"""Of which answers the caller sees those entries alone whose topics he may describe, and in which field they are."""
 ALSO_OF_BROKERS = frozenset((f"/{_PACKAGE}.MetadataService/ListOffsets",))
 """What brokers ask of each other, too: the coordinator of a group asks leaders for the ends of their logs."""

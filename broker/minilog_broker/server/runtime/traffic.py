@@ -31,7 +31,7 @@ from minilog.stream_messages import FETCH, PRODUCE, STREAM_METHODS, StreamMessag
 from minilog.tracing import StreamSpans, Tracing, process_tracing
 from minilog_broker.security.principal import ANONYMOUS, Principal
 from minilog_broker.server.access.caller import Caller
-from minilog_broker.server.access.gate import Gate, status_of
+from minilog_broker.server.access.gate import Gate, details_of, status_of
 from minilog_broker.server.access.table import ROWS
 from minilog_broker.server.runtime.budget import Budget
 from minilog_broker.server.runtime.observer import UNOBSERVED_CALL, CallObserver, Observer
@@ -257,7 +257,7 @@ class CountedServer:
                 with gate.stream(caller):
                     await handler.stream_stream(incoming, counted)
             except (AuthenticationFailed, AuthorizationFailed) as error:
-                await context.abort(status_of(error), str(error))
+                await context.abort(status_of(error), details_of(error))
             finally:
                 if spans is not None:
                     spans.closed()
@@ -335,7 +335,7 @@ async def _answered(handler: Any, request: Any, caller: Caller, context: Any) ->
     try:
         answer: Message = await handler.unary_unary(request, caller)
     except ResourceNotFound as error:
-        await context.abort(status_of(error), str(error))
+        await context.abort(status_of(error), details_of(error))
         raise AssertionError("abort raises") from error
     return answer
 
@@ -359,7 +359,7 @@ async def _admitted(gate: Gate, flow: Flow, path: str, context: Any) -> Caller:
             flow.belongs_to(context.peer(), caller)
         return caller
     except MinilogError as error:
-        await context.abort(status_of(error), str(error))
+        await context.abort(status_of(error), details_of(error))
         raise AssertionError("abort raises") from error
 
 
@@ -380,7 +380,7 @@ def _checked(gate: Gate, path: str, caller: Caller, parse: Parse) -> Parse:
             asked = request.message if isinstance(request, StreamMessage) else request
             gate.check(path, caller, asked, is_first=is_first)
         except MinilogError as error:
-            await context.abort(status_of(error), str(error))
+            await context.abort(status_of(error), details_of(error))
         is_first = False
         return request
 

@@ -1,16 +1,24 @@
-"""Who may write and read records: asked for each entry of a message, so that a topic that is not allowed harms no
-other."""
+"""Who may write records, read them, and see topics: asked for each entry of a message, so that a topic that is not
+allowed harms no other. The audit log is told of all that one message was refused for together."""
 
 from __future__ import annotations
 
-from minilog.errors import MinilogError, wire_error
+from collections.abc import Callable, Iterator
+
+from minilog.errors import MinilogError, UnknownTopicOrPartition, wire_error
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
 from minilog.partition_key import PartitionKey
-from minilog.v1 import data_pb2
-from minilog_broker.controller.image import MetadataImage
+from minilog.security.access_rules import CLUSTER_NAME
+from minilog.v1 import data_pb2, metadata_pb2
+from minilog_broker.controller.image import MetadataImage, TopicImage
+from minilog_broker.printable import shortened
 from minilog_broker.replication.leader.pending import TransactionalWrite
 from minilog_broker.security.access import Operation, ResourceKind
 from minilog_broker.server.access.caller import Caller
-from minilog_broker.server.access.table import topic_name, unknown_topic
+from minilog_broker.server.access.refusals import Refusals, unknown_topic
+from minilog_broker.server.access.table import by_id
+
+INTERNAL = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)
 
 
 class DataAccess:
@@ -20,15 +28,15 @@ class DataAccess:
         self._image = image
 
     def refuses_write(
-        self, caller: Caller, key: PartitionKey, transaction: TransactionalWrite | None
+        self, refusals: Refusals, key: PartitionKey, transaction: TransactionalWrite | None
     ) -> MinilogError | None:
         """None where the batch may be written."""
-        if caller.is_everybody:
+        if refusals.are_of_everybody:
             return None
-        refusal = self._refusal(caller, Operation.WRITE, key.topic_id)
+        refusal = self._refusal(refusals, Operation.WRITE, key.topic_id)
         if refusal is None and transaction is not None:
             name = transaction.transactional_id
-            refusal = caller.refusal(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, name)
+            refusal = refusals.of(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, name)
         return refusal
 
     def take_out_refused(self, caller: Caller, request: data_pb2.FetchRequest) -> data_pb2.FetchResponse:
@@ -37,24 +45,82 @@ class DataAccess:
         if caller.is_everybody:
             return answer
         allowed = []
-        for position in request.positions:
-            refusal = self._refusal(caller, Operation.READ, position.partition_id.topic_id)
-            if refusal is None:
-                allowed.append(position)
-            else:
-                answer.runs.add(
-                    partition_id=position.partition_id,
-                    position_number=position.position_number,
-                    leader_epoch=position.leader_epoch,
-                    error=wire_error(refusal),
-                )
+        with caller.refusals() as refusals:
+            for position in request.positions:
+                refusal = self._refusal(refusals, Operation.READ, position.partition_id.topic_id)
+                if refusal is None:
+                    allowed.append(position)
+                else:
+                    answer.runs.add(
+                        partition_id=position.partition_id,
+                        position_number=position.position_number,
+                        leader_epoch=position.leader_epoch,
+                        error=wire_error(refusal),
+                    )
         if answer.runs:
             del request.positions[:]
             request.positions.extend(allowed)
         return answer
 
-    def _refusal(self, caller: Caller, operation: Operation, topic_id: bytes) -> MinilogError | None:
-        name = topic_name(self._image, topic_id)
-        if name is None or not caller.may(Operation.DESCRIBE, ResourceKind.TOPIC, name):
-            return unknown_topic(topic_id)  # an id tells nobody that there is such a topic, nor its name
-        return caller.refusal(operation, ResourceKind.TOPIC, name)
+    def _refusal(self, refusals: Refusals, operation: Operation, topic_id: bytes) -> MinilogError | None:
+        return refusals.of(operation, ResourceKind.TOPIC, by_id(self._image, topic_id))
+
+
+def check_may_write(caller: Caller) -> None:
+    """A producer id is for who may write anything at all (Kafka's rule since 3.0). Raises AuthorizationFailed."""
+    question = (Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER, CLUSTER_NAME)
+    if caller.may(*question) or caller.may_any(Operation.WRITE, ResourceKind.TOPIC):
+        return  # of an honest producer nothing is refused, though no rule for the cluster is its own
+    if (refusal := caller.refusal(*question)) is not None:
+        raise refusal
+
+
+class TopicsAsked:
+    """What one question for metadata is answered, topic by topic. Internal topics are found by whoever looks for a
+    coordinator; `first_use(name)`: what to say where there is none yet."""
+
+    def __init__(
+        self, image: MetadataImage, caller: Caller, refusals: Refusals, first_use: Callable[[str], MinilogError | None]
+    ) -> None:
+        self._image = image
+        self._caller = caller
+        self._refusals = refusals
+        self._first_use = first_use
+
+    def of(self, request: metadata_pb2.GetMetadataRequest) -> Iterator[TopicImage | metadata_pb2.TopicMetadata]:
+        """The topics, and the answers for what is not there, or what the caller may not know to be there. A list of all
+        refuses nothing. The image may change between two."""
+        if request.all_topics:
+            for topic in list(self._image.topics.values()):
+                if topic.internal or self._caller.may(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name):
+                    yield topic
+            return
+        yield from map(self._named, request.topic_names)
+        yield from map(self._of_id, request.topic_ids)
+
+    def _named(self, name: str) -> TopicImage | metadata_pb2.TopicMetadata:
+        topic = self._image.topic(name)
+        is_internal = name in INTERNAL or (topic is not None and topic.internal)
+        error: MinilogError
+        if not is_internal and not self._caller.may(Operation.DESCRIBE, ResourceKind.TOPIC, name):
+            self._refusals.hide(Operation.DESCRIBE, ResourceKind.TOPIC, name)
+            error = UnknownTopicOrPartition(
+                f"topic {shortened(name)} does not exist, or {self._caller.principal} may not describe it "
+                "(minilog acl add)"
+            )
+        elif topic is not None:
+            return topic
+        else:
+            error = self._first_use(name) or UnknownTopicOrPartition(
+                f"topic {shortened(name)} does not exist: create it, or see `minilog topic list`"
+            )
+        return metadata_pb2.TopicMetadata(error=wire_error(error), name=name)
+
+    def _of_id(self, topic_id: bytes) -> TopicImage | metadata_pb2.TopicMetadata:
+        topic = self._image.topics.get(topic_id)
+        if topic is not None and topic.internal:
+            return topic
+        error = self._refusals.of(Operation.DESCRIBE, ResourceKind.TOPIC, by_id(self._image, topic_id))
+        if topic is not None and error is None:
+            return topic
+        return metadata_pb2.TopicMetadata(error=wire_error(error or unknown_topic(topic_id)), topic_id=topic_id)

@@ -202,22 +202,14 @@ class DataService(data_pb2_grpc.DataServiceServicer):
             self._refuse_acks(stream, produced)
             return
         now_us = self._now_us()
-        for entry, batch, outcome in zip(produced.entries, produced.batches, produced.validated, strict=True):
-            ticket = ProduceTicket(stream, entry.correlation_id, entry.key, came_ms := now_ms())
-            if (refusal := self._access.refuses_write(stream.caller, entry.key, entry.transaction)) is not None:
-                answer_produce(AnswerProduce(ticket, refusal, -1, -1, -1, -1))
-                continue
-            said = (
-                entry.leader_epoch,
-                produced.acks,
-                produced.timeout_ms,
-                batch,
-                came_ms,
-                entry.transaction,
-                outcome,
-                now_us,
-            )
-            manager.produce(ticket, entry.key, *said)
+        with stream.caller.refusals() as refusals:
+            for entry, batch, outcome in zip(produced.entries, produced.batches, produced.validated, strict=True):
+                ticket = ProduceTicket(stream, entry.correlation_id, entry.key, came_ms := now_ms())
+                if (refusal := self._access.refuses_write(refusals, entry.key, entry.transaction)) is not None:
+                    answer_produce(AnswerProduce(ticket, refusal, -1, -1, -1, -1))
+                    continue
+                given = (entry.leader_epoch, produced.acks, produced.timeout_ms, batch, came_ms, entry.transaction)
+                manager.produce(ticket, entry.key, *given, outcome, now_us)
         replicas.run()
 
     @staticmethod

@@ -9,19 +9,18 @@ from minilog.config import Address
 from minilog.errors import (
     BrokerNotAvailable,
     MinilogError,
-    UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedVersion,
     wire_error,
 )
 from minilog.limits import parts_of
-from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
 from minilog.security.access_rules import CLUSTER_NAME
 from minilog.typed.wire import schema_to_wire
 from minilog.v1 import common_pb2, metadata_pb2, metadata_pb2_grpc
 from minilog.versions import PROTOCOL, check_protocol, range_from_wire
 from minilog_broker.controller.image import BrokerRegistration, TopicImage
 from minilog_broker.controller.ledger import NOTHING_REPORTED, Reported
+from minilog_broker.printable import shortened
 from minilog_broker.quorum.voters import Voter
 from minilog_broker.replication.partition_state import PartitionState
 from minilog_broker.security.access import Operation, ResourceKind
@@ -29,11 +28,11 @@ from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.clients.internal_topics import InternalTopics
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.turns import Piece, Turns
+from minilog_broker.server.services.access_checks import TopicsAsked, check_may_write
 from minilog_broker.server.shells.quorum_shell import QuorumShell
 from minilog_broker.server.shells.replication_shell import ReplicationShell
 from minilog_broker.version import CLIENT_VERSION
 
-INTERNAL = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)
 PARTITIONS_AT_ONCE = 250  # described before a look at the clock: some milliseconds
 
 
@@ -80,7 +79,7 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         self, request: metadata_pb2.GetMetadataRequest, context: object
     ) -> metadata_pb2.GetMetadataResponse:
         own_name = f"broker {self._quorum.broker_id} (version {CLIENT_VERSION})"
-        refusal: MinilogError | None = _refusal(request.client, own_name)
+        refusal: MinilogError | None = protocol_refusal(request.client, own_name)
         if refusal is None and not self._is_registered():  # its image is still that of a former life, or of none
             refusal = BrokerNotAvailable("this broker is starting: ask another one, or again")
         if refusal is not None:
@@ -105,13 +104,15 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         _identified(answer)
         tell_brokers(answer, self._image.brokers.values(), reported, sees_all=sees_all)
         piece = await self._begin(request)
-        for topic in self._topics(request, context):
-            told = answer.topics.add()
-            if isinstance(topic, metadata_pb2.TopicMetadata):
-                told.CopyFrom(topic)
-                piece = await piece.next() if piece.is_over() else piece
-            else:
-                piece = await self._describe(topic, told, reported, piece)
+        with context.refusals() as refusals:
+            asked = TopicsAsked(self._image, context, refusals, self._internal_topics.first_use)
+            for topic in asked.of(request):
+                told = answer.topics.add()
+                if isinstance(topic, metadata_pb2.TopicMetadata):
+                    told.CopyFrom(topic)
+                    piece = await piece.next() if piece.is_over() else piece
+                else:
+                    piece = await self._describe(topic, told, reported, piece)
         return answer
 
     async def _begin(self, request: metadata_pb2.GetMetadataRequest) -> Piece:
@@ -120,38 +121,6 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         if request.all_topics and len(image.partitions) > PARTITIONS_AT_ONCE:
             return await self._turns.take()
         return self._turns.piece()
-
-    def _topics(
-        self, request: metadata_pb2.GetMetadataRequest, caller: Caller
-    ) -> Iterable[TopicImage | metadata_pb2.TopicMetadata]:
-        """Those that are asked for, and the answer for what is not there, or what the caller may not know to be there.
-        The image may change between two."""
-        if request.all_topics:
-            yield from (each for each in list(self._image.topics.values()) if _may_describe(caller, each))
-            return
-        for name in request.topic_names:
-            topic_id = self._image.topic_ids.get(name)
-            refused = not caller.may(Operation.DESCRIBE, ResourceKind.TOPIC, name)
-            if refused and (topic_id is None or not self._image.topics[topic_id].internal) and name not in INTERNAL:
-                hidden = UnknownTopicOrPartition(
-                    f"topic {name} does not exist, or {caller.principal} may not describe it (minilog acl add)"
-                )
-                yield metadata_pb2.TopicMetadata(error=wire_error(hidden), name=name)
-            elif topic_id is None:
-                error = self._internal_topics.first_use(name) or UnknownTopicOrPartition(
-                    f"topic {name} does not exist: create it, or see `minilog topic list`"
-                )
-                yield metadata_pb2.TopicMetadata(error=wire_error(error), name=name)
-            else:
-                yield self._image.topics[topic_id]
-        for topic_id in request.topic_ids:
-            if topic_id in self._image.topics and _may_describe(caller, self._image.topics[topic_id]):
-                yield self._image.topics[topic_id]
-            else:
-                error_of_id = UnknownTopicId(
-                    f"no topic has the id {topic_id.hex()}: it was deleted, or is not known here yet"
-                )
-                yield metadata_pb2.TopicMetadata(error=wire_error(error_of_id), topic_id=topic_id)
 
     async def _describe(
         self, topic: TopicImage, told: metadata_pb2.TopicMetadata, reported: Reported, piece: Piece
@@ -186,28 +155,17 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         self, request: metadata_pb2.InitProducerIdRequest, context: object
     ) -> metadata_pb2.InitProducerIdResponse:
         try:
-            _check_may_write(context)
+            assert isinstance(context, Caller)
+            check_may_write(context)
             return metadata_pb2.InitProducerIdResponse(producer_id=await self._producer_ids.next(), producer_epoch=0)
         except MinilogError as error:
             return metadata_pb2.InitProducerIdResponse(error=wire_error(error), producer_id=-1, producer_epoch=-1)
 
 
-def _may_describe(caller: Caller, topic: TopicImage) -> bool:
-    """Internal topics are found by whoever looks for a coordinator."""
-    return topic.internal or caller.may(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name)
-
-
-def _check_may_write(caller: object) -> None:
-    """A producer id is for who may write anything at all (Kafka's rule since 3.0). Raises AuthorizationFailed."""
-    assert isinstance(caller, Caller)
-    refusal = caller.refusal(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER, CLUSTER_NAME)
-    if refusal is not None and not caller.may_any(Operation.WRITE, ResourceKind.TOPIC):
-        raise refusal
-
-
-def _refusal(client: common_pb2.ClientIdentity, own_name: str) -> UnsupportedVersion | None:
+def protocol_refusal(client: common_pb2.ClientIdentity, own_name: str) -> UnsupportedVersion | None:
     """Where the client and this broker speak no common version of the protocol."""
-    name = f"client {client.client_id} (version {client.client_version or 'unknown'})"
+    version = shortened(client.client_version or "unknown")
+    name = f"client {shortened(client.client_id)} (version {version})"
     try:
         check_protocol(PROTOCOL, own_name, range_from_wire(client.protocol), name)
     except UnsupportedVersion as error:

@@ -15,13 +15,18 @@ import secrets
 from collections.abc import Callable
 from typing import TypeVar
 
-from minilog.errors import DelegationTokenRequestNotAllowed, wire_error
+from minilog.errors import (
+    DelegationTokenOwnerMismatch,
+    DelegationTokenRequestNotAllowed,
+    error_class,
+    wire_error,
+)
 from minilog.security.access_rules import CLUSTER_NAME
 from minilog.security.scram import DEFAULT_ITERATIONS, SALT_BYTES, ScramCredential, ScramMechanism
 from minilog.security.secret import Secret
 from minilog.v1 import security_pb2, security_pb2_grpc
 from minilog_broker.controller.controller import Controller
-from minilog_broker.controller.delegation_tokens import NewToken, Requester
+from minilog_broker.controller.delegation_tokens import NewToken, Requester, no_such_token
 from minilog_broker.security import audit
 from minilog_broker.security.access import Operation, ResourceKind
 from minilog_broker.server.access.caller import Caller, Proof
@@ -80,8 +85,7 @@ class SecurityService(security_pb2_grpc.SecurityServiceServicer):
         answer = await self._decided(kind, lambda core, ticket, now: core.create_token(ticket, wanted, now))
         if not answer.error.code:
             answer.hmac = secret
-        _tell(caller, Operation.CREATE, wanted.token_id, answer)
-        return answer
+        return answer_told(caller, Operation.CREATE, wanted.token_id, answer)
 
     async def RenewDelegationToken(  # type: ignore[override]  # noqa: N802
         self, request: security_pb2.RenewDelegationTokenRequest, caller: Caller
@@ -91,8 +95,7 @@ class SecurityService(security_pb2_grpc.SecurityServiceServicer):
             return refused
         who = Requester(str(caller.principal))
         answer = await self._decided(kind, lambda core, ticket, now: core.renew_token(ticket, request, who, now))
-        _tell(caller, Operation.ALTER, request.token_id, answer)
-        return answer
+        return answer_told(caller, Operation.ALTER, request.token_id, answer)
 
     async def ExpireDelegationToken(  # type: ignore[override]  # noqa: N802
         self, request: security_pb2.ExpireDelegationTokenRequest, caller: Caller
@@ -102,8 +105,7 @@ class SecurityService(security_pb2_grpc.SecurityServiceServicer):
             return refused
         who = Requester(str(caller.principal), caller.may(Operation.ALTER, ResourceKind.CLUSTER, CLUSTER_NAME))
         answer = await self._decided(kind, lambda core, ticket, now: core.expire_token(ticket, request, who, now))
-        _tell(caller, Operation.DELETE, request.token_id, answer)
-        return answer
+        return answer_told(caller, Operation.DELETE, request.token_id, answer)
 
     async def DescribeDelegationTokens(  # type: ignore[override]  # noqa: N802
         self, request: security_pb2.DescribeDelegationTokensRequest, caller: Caller
@@ -138,7 +140,14 @@ def _refusal(kind: type[_Decided], caller: Caller, operation: Operation) -> _Dec
     return kind(error=wire_error(error))
 
 
-def _tell(caller: Caller, operation: Operation, token_id: str, answer: _Decided) -> None:
+def answer_told(caller: Caller, operation: Operation, token_id: str, answer: _Decided) -> _Decided:
+    """The answer for the client, when the audit log was told of the true one: a token of another is as one that is not
+    there. A broker that does not decide refuses nothing."""
+    if answer.error.code and error_class(answer.error.code).retriable:
+        return answer
     made = audit.Decision.DENIED if answer.error.code else audit.Decision.ALLOWED
     reason = answer.error.message or "it is the caller's, or he may renew it, or alter the cluster"
     caller.tell(operation, f"delegation-token:{token_id}", made, reason)
+    if error_class(answer.error.code) is DelegationTokenOwnerMismatch:
+        answer.error.CopyFrom(wire_error(no_such_token(token_id)))
+    return answer

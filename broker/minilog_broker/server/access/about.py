@@ -1,0 +1,70 @@
+"""What a call that alters the cluster is about, for the audit log: the right is for the cluster as a whole, and the
+line is to say whose password, which rule, whose quota."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from minilog.v1 import security_pb2
+
+About = Callable[[Any], Iterable[str]]
+_ANY = "*"
+
+
+def nothing(request: Any) -> Iterable[str]:
+    """Its names say all."""
+    return ()
+
+
+def alters_nothing(request: Any) -> bool:
+    """It only asks what would be."""
+    return bool(getattr(request, "validate_only", False))
+
+
+def users(request: security_pb2.AlterUsersRequest) -> Iterable[str]:
+    return (f"user:{each.name}" for each in request.alterations)
+
+
+def quotas(request: security_pb2.AlterQuotasRequest) -> Iterable[str]:
+    return (f"quota:{each.entity} {each.key}" for each in request.alterations)
+
+
+def rules(request: security_pb2.CreateAccessRulesRequest) -> Iterable[str]:
+    return map(_rule, request.rules)
+
+
+def filters(request: security_pb2.DeleteAccessRulesRequest) -> Iterable[str]:
+    return map(_rule, request.filters)
+
+
+def topics(field: str) -> About:
+    """The topics whose partitions are named in this field."""
+    return lambda request: dict.fromkeys(f"topic:{each.name}" for each in getattr(request, field))
+
+
+def voter(request: Any) -> Iterable[str]:
+    return (f"broker:{request.broker_id}",)
+
+
+def _rule(rule: security_pb2.AccessRule | security_pb2.AccessRuleFilter) -> str:
+    """As `minilog acl` has its words; what a filter leaves open is a star."""
+    permission = _word(security_pb2.AccessPermission, rule.permission)
+    operation = _word(security_pb2.AccessOperation, rule.operation)
+    kind = _word(security_pb2.ResourceKind, rule.resource_kind)
+    prefixed = "*" if rule.pattern == security_pb2.RESOURCE_PATTERN_PREFIXED else ""
+    return (
+        f"rule:{permission} {rule.principal or _ANY} from {rule.host or _ANY} {operation} {kind}:{rule.name or _ANY}"
+        f"{prefixed}"
+    )
+
+
+def _word(names: Any, value: int) -> str:
+    """Of an enum of the wire; a number that has no name stays one."""
+    if value == 0:
+        return _ANY
+    name = names.DESCRIPTOR.values_by_number.get(value)
+    if name is None:
+        return str(value)
+    prefix = names.DESCRIPTOR.values_by_number[0].name.removesuffix("NONE")
+    return str(name.name).removeprefix(prefix).lower().replace("_", "-")
