@@ -37,7 +37,9 @@ _MOST_GROUP_CHARACTERS = 240  # of 255, which a broker takes; a prefix becomes a
 _CHECKPOINT = "checkpointlocation"
 _ADDED_BY_SPARK = frozenset({_CHECKPOINT, "queryname"})
 _NO_OPTIONS = {
-    "source": "a table of the catalog is made without columns of its own, CREATE TABLE ... USING minilog OPTIONS (...)",
+    "source": "a table of the catalog is made without columns of its own, CREATE TABLE ... USING minilog OPTIONS "
+    "(...); one that saveAsTable, writeTo or toTable has made cannot be read: drop it, and create it anew; the rows "
+    "are in the topic",
     "sink": "rows cannot be inserted into a table of the catalog, since Spark does not say which one is meant; use "
     'df.write.format("minilog")',
 }
