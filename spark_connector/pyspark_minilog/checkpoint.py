@@ -1,4 +1,5 @@
-"""From which offsets a micro-batch is read: what the query's checkpoint says, where the driver can read it.
+"""Which query it is, and from which offsets a micro-batch is read: what the query's checkpoint says, where the driver
+can read it.
 
 Spark writes them before a batch runs, and reads them back, unchanged, to replay it: lines of a version and of metadata,
 then one for each source. It hands a sink neither them nor the file, but its folder, if that was given as an option.
@@ -8,6 +9,7 @@ Only folders of this machine are read (local ones, and those that are mounted); 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import re
 from pathlib import Path
@@ -15,7 +17,23 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 
 _HEADER_LINES = 2  # version and metadata: the latter has the time of planning, which is no offset
+_MAX_METADATA_BYTES = 64 * 1024  # one line, of the query's id
 _MAX_LINE_BYTES = 64 * 1024 * 1024  # a million partitions of one source are half of it
+
+
+def query_id(checkpoint: str | None) -> str | None:
+    """The id of the query; None where it cannot be read."""
+    folder = None if checkpoint is None else _local(checkpoint)
+    if folder is None:
+        return None
+    try:
+        with (folder / "metadata").open("rb") as written:
+            found = json.loads(written.read(_MAX_METADATA_BYTES))
+    except (OSError, ValueError) as error:
+        logger.debug("the id of the query is not known: %s", error)
+        return None
+    named = found.get("id") if isinstance(found, dict) else None
+    return named if isinstance(named, str) else None
 
 
 def offsets_digest(checkpoint: str | None, batch_id: int) -> bytes:

@@ -6,7 +6,9 @@ holds where the batch that ends here began, for the partitions for which the off
 them in the first batch (Spark asks for the initial offset again when it replays that batch, and may then hear of a
 later one), afterwards for partitions that are new or were skipped to another place. An initial offset is its
 own `__from`. `__schema_versions` is there for topics that have a schema: the version that the batch which ends here is
-read by. `__unread` is in the latest offset that a query reports, and in no checkpoint: unread.py.
+read by. `__let_go` names partitions that the query no longer asks for, when that was said once: their places are kept,
+for the case that it asks for them again. `__unread` is in the latest offset that a query reports, and in no checkpoint:
+unread.py.
 
 Spark compares offsets as text: keys are sorted, partitions by number, and `SourceOffset.to_json` is deterministic. The
 `__topic_ids` are always there, so that no offset is ever `{}`.
@@ -26,8 +28,9 @@ LATEST = -1
 FROM_KEY = "__from"
 TOPIC_IDS_KEY = "__topic_ids"
 VERSIONS_KEY = "__schema_versions"
+LET_GO_KEY = "__let_go"
 UNREAD_KEY = "__unread"
-_OURS = (FROM_KEY, TOPIC_IDS_KEY, VERSIONS_KEY, UNREAD_KEY)
+_OURS = (FROM_KEY, TOPIC_IDS_KEY, VERSIONS_KEY, LET_GO_KEY, UNREAD_KEY)
 
 _NAMED = {"earliest": EARLIEST, "latest": LATEST}
 _LARGEST_OFFSET = 2**63 - 1
@@ -50,12 +53,14 @@ Positions = dict[Partition, int]
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
     """Where a stream is: the next offset to read of each partition, of the topics with these ids (hexadecimal), and by
-    which version of its schema a topic is read, where it has one."""
+    which version of its schema a topic is read, where it has one. `let_go`: the query no longer asks for them, and goes
+    on without them."""
 
     positions: Positions
     topic_ids: dict[str, str] = field(default_factory=dict)
     begun_from: Positions | None = None
     schema_versions: dict[str, int] = field(default_factory=dict)
+    let_go: frozenset[Partition] = frozenset()
 
     @property
     def is_initial(self) -> bool:
@@ -67,7 +72,8 @@ class SourceOffset:
         begun = {} if self.begun_from is None else {FROM_KEY: _nested(self.begun_from)}
         versions = {VERSIONS_KEY: dict(sorted(self.schema_versions.items()))} if self.schema_versions else {}
         ids = {TOPIC_IDS_KEY: dict(sorted(self.topic_ids.items()))}
-        return {**begun, **versions, **ids, **_nested(self.positions)}
+        let_go = {LET_GO_KEY: _numbers(self.let_go)} if self.let_go else {}
+        return {**begun, **let_go, **versions, **ids, **_nested(self.positions)}
 
     @classmethod
     def from_json(cls, offset: Mapping[str, Any]) -> SourceOffset:
@@ -79,6 +85,7 @@ class SourceOffset:
             topic_ids=dict(offset.get(TOPIC_IDS_KEY, {})),
             begun_from=None if begun is None else _flat(begun),
             schema_versions=_versions(offset.get(VERSIONS_KEY, {})),
+            let_go=_let_go(offset.get(LET_GO_KEY, {})),
         )
 
 
@@ -217,13 +224,32 @@ def _nested(positions: Positions) -> dict[str, dict[str, int]]:
     return nested
 
 
+def _numbers(partitions: Iterable[Partition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        found.setdefault(topic, []).append(number)
+    return found
+
+
 def _versions(said: object) -> dict[str, int]:
     if not isinstance(said, dict) or not all(is_number(each) for each in said.values()):
-        raise InvalidOption(
-            f"the checkpoint holds versions of schemas that minilog cannot read ({json.dumps(said)}): it was written "
-            "by a newer version of minilog; upgrade pyspark-minilog where this query runs"
-        )
+        raise _written_later("versions of schemas", said)
     return said
+
+
+def _let_go(said: object) -> frozenset[Partition]:
+    if not isinstance(said, dict) or not all(isinstance(each, list) for each in said.values()):
+        raise _written_later("partitions that were let go", said)
+    if not all(is_number(number) for numbers in said.values() for number in numbers):
+        raise _written_later("partitions that were let go", said)
+    return frozenset(Partition(topic, number) for topic, numbers in said.items() for number in numbers)
+
+
+def _written_later(what: str, said: object) -> InvalidOption:
+    return InvalidOption(
+        f"the checkpoint holds {what} that minilog cannot read ({json.dumps(said)}): it was written by a newer version "
+        "of minilog; upgrade pyspark-minilog where this query runs"
+    )
 
 
 def _flat(topics: Mapping[str, Mapping[str, int]]) -> Positions:

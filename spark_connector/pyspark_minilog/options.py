@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from minilog.config import parse_config
 from pyspark_minilog.client_options import (
     ALLOW_SECRETS,
     DELEGATION_TOKENS,
@@ -23,6 +24,7 @@ from pyspark_minilog.client_options import (
     refuse_secrets,
     unknown,
 )
+from pyspark_minilog.config_file import with_file
 from pyspark_minilog.durations import duration_ms
 from pyspark_minilog.errors import InvalidOption, refused
 from pyspark_minilog.limits import DEFAULT_MAX_DELAY_MS, Limits
@@ -37,9 +39,11 @@ _MOST_GROUP_CHARACTERS = 240  # of 255, which a broker takes; a prefix becomes a
 _CHECKPOINT = "checkpointlocation"
 _ADDED_BY_SPARK = frozenset({_CHECKPOINT, "queryname"})
 _NO_OPTIONS = {
-    "source": "a table of the catalog is made without columns of its own, CREATE TABLE ... USING minilog OPTIONS (...)",
+    "source": "a table of the catalog is made without columns of its own, CREATE TABLE ... USING minilog OPTIONS "
+    "(...); one that saveAsTable, writeTo or toTable has made cannot be read: drop it, and create it anew; the rows "
+    "are in the topic",
     "sink": "rows cannot be inserted into a table of the catalog, since Spark does not say which one is meant; use "
-    'df.write.format("minilog")',
+    'df.write.format("minilog")...save()',
 }
 # What load("..."), save("...") and start("...") become: Spark's own sources read and write folders.
 _PATHS = ("path", "paths")
@@ -158,7 +162,8 @@ class SourceOptions:
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """Where a query writes. `topic` wins over the column of that name. `check_replay`: what is committed already must
-    be the same as what is written now. `checkpoint`: that of a streaming query, where Spark says it."""
+    be the same as what is written now. `checkpoint`: that of a streaming query, where Spark says it.
+    `has_default_timeout`: nothing says after how much silence a transaction is aborted."""
 
     client: dict[str, Any]
     topic: str | None
@@ -169,6 +174,7 @@ class SinkOptions:
     checkpoint: str | None = None
     schema: SchemaOptions = SchemaOptions()
     delegates: bool = False
+    has_default_timeout: bool = True
 
 
 def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
@@ -223,8 +229,9 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     exactly_once = _boolean(named, "exactlyOnce", True)
     if not exactly_once and transactional_id is not None:
         raise refused("transactionalId", transactional_id, "it names a transaction, and exactlyOnce is false")
+    client = client_settings(named)
     return SinkOptions(
-        client=client_settings(named),
+        client=client,
         topic=topic and topic.strip(),
         exactly_once=exactly_once,
         transactional_id=transactional_id and transactional_id.strip(),
@@ -232,6 +239,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         check_replay=_boolean(named, "checkReplay", True),
         schema=_schema_options(named),
         delegates=_boolean(named, DELEGATION_TOKENS, False),
+        has_default_timeout=parse_config(with_file(client)).transaction_timeout_ms == 0,
     )
 
 

@@ -40,13 +40,15 @@ class PlannedRange:
 @dataclass(frozen=True, slots=True)
 class Continuation:
     """Where a stream goes on: from `begin` to at most `end`. `losses` and `lower` are sentences about lost data; those
-    of `lower`, by partition, may pass, as when a leader does not yet know how far its log is committed."""
+    of `lower`, by partition, may pass, as when a leader does not yet know how far its log is committed. `let_go`:
+    partitions without which the query goes on, since that it no longer asks for them has been said."""
 
     begin: Positions
     end: Positions
     topic_ids: dict[str, str]
     losses: tuple[str, ...] = ()
     lower: dict[Partition, str] = field(default_factory=dict)
+    let_go: frozenset[Partition] = frozenset()
 
 
 def batch_ranges(starting: Resolved, ending: Resolved, snapshot: Snapshot) -> list[PlannedRange]:
@@ -67,13 +69,15 @@ def continue_from(
     snapshot: Snapshot,
     known: Mapping[Partition, int] | None = None,
     deleted: Collection[str] = (),
+    unasked: Collection[Partition] = (),
 ) -> Continuation:
     """Where a stream that stands at `start` goes on. New partitions and topics begin at their earliest offset; where
     that is not 0, the query has lost what was before it (Kafka's ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO).
 
     `known`: latest offsets heard of before, of the same topics; a lower one now is told, as one below `start` is.
     `deleted`: topics of `start` that are deleted for sure: told, and left out from then on. The place of others that
-    are not there is kept, since they may come back, and are not to be read twice.
+    are not there is kept, since they may come back, and are not to be read twice. `unasked`: partitions of `start` that
+    the query no longer asks for: told once, and let go from then on.
     """
     begin: Positions = {}
     end: Positions = {}
@@ -102,18 +106,30 @@ def continue_from(
         elif latest < heard_of:
             lower[partition] = f"partition {partition} ends at offset {latest}, it went to offset {heard_of} before"
     topic_ids = dict(snapshot.topic_ids)
+    let_go: set[Partition] = set()
     for partition in sorted(start.positions.keys() - snapshot.latest.keys()):
-        if partition.topic not in recreated:
-            losses.append(
-                f"partition {partition}, read to offset {start.positions[partition]}, is not there any more, or not "
-                "read any more: its topic was deleted, or the checkpoint is that of a query of other topics"
-            )
-            if partition.topic in deleted:
-                continue
-            begin[partition] = end[partition] = start.positions[partition]
-            if partition.topic in start.topic_ids:
-                topic_ids[partition.topic] = start.topic_ids[partition.topic]
-    return Continuation(begin, end, topic_ids, tuple(losses), lower)
+        if partition.topic in recreated:
+            continue
+        if partition not in start.let_go or partition not in unasked:
+            losses.append(_missing(partition, start.positions[partition], is_asked_for=partition not in unasked))
+        if partition.topic in deleted:
+            continue
+        if partition in unasked:
+            let_go.add(partition)
+        begin[partition] = end[partition] = start.positions[partition]
+        if partition.topic in start.topic_ids:
+            topic_ids.setdefault(partition.topic, start.topic_ids[partition.topic])
+    return Continuation(begin, end, topic_ids, tuple(losses), lower, frozenset(let_go))
+
+
+def _missing(partition: Partition, position: int, *, is_asked_for: bool) -> str:
+    if is_asked_for:
+        return f"partition {partition}, read to offset {position}, is not there any more: its topic was deleted"
+    return (
+        f"partition {partition}, read to offset {position}, is in the checkpoint and the query does not ask for it any "
+        "more: either it was taken out (then set failOnDataLoss to false for one run, which lets it go), or the "
+        "checkpoint is that of another query"
+    )
 
 
 def recreated_topics(start: SourceOffset, snapshot: Snapshot) -> set[str]:
@@ -133,7 +149,7 @@ def end_offset(start: SourceOffset, way: Continuation, end: Positions) -> Source
         begun_from: Positions | None = way.begin
     else:
         begun_from = {p: offset for p, offset in way.begin.items() if start.positions.get(p) != offset} or None
-    return SourceOffset(end, way.topic_ids, begun_from)
+    return SourceOffset(end, way.topic_ids, begun_from, let_go=way.let_go)
 
 
 def stream_ranges(start: SourceOffset, end: SourceOffset) -> list[PlannedRange]:

@@ -1,13 +1,14 @@
 """What a DataFrame's columns mean to the sink, and how its Arrow batches become the client's. Whole columns, pure.
 
-Columns by exact name: `value` (required; null is a tombstone), `key`, `topic`, `partition`, `headers`, `timestamp`;
-others are ignored. The option `topic` wins over the column, the column `partition` over the partitioner.
+Columns by name, as Spark compares names (in any case): `value` (required; null is a tombstone), `key`, `topic`,
+`partition`, `headers`, `timestamp`; others are ignored. The option `topic` wins over the column, the column `partition`
+over the partitioner.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_minilog.errors import InvalidOption
@@ -42,18 +43,33 @@ class Payload(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
-    """Which columns are written, and to which topic; None: the one that each row names."""
+    """Which columns are written, and to which topic; None: the one that each row names. `spelling`: ours, of columns
+    that the DataFrame spells otherwise."""
 
     topic: str | None
     columns: tuple[str, ...]
+    spelling: Mapping[str, str] = field(default_factory=dict)
 
     def payloads(self, batch: pa.RecordBatch) -> Iterator[Payload]:
         """The rows of `batch` by topic and partition, in their order. Raises InvalidOption for a null topic."""
+        batch = self._spelled(batch)
         columns = _payload_columns(batch, [name for name in _PAYLOAD if name in self.columns])
         if self.topic is not None and "partition" not in self.columns:
             yield Payload(self.topic, None, columns)
         elif batch.num_rows:
             yield from self._grouped(batch, columns)
+
+    def topics(self, batch: pa.RecordBatch) -> frozenset[str]:
+        """Where the rows of `batch` go. Raises InvalidOption for a null topic."""
+        if not batch.num_rows:
+            return frozenset()
+        batch = self._spelled(batch)
+        return frozenset(_topic_column(batch).unique().to_pylist() if self.topic is None else [self.topic])
+
+    def _spelled(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self.spelling:
+            return batch
+        return batch.rename_columns([self.spelling.get(name, name) for name in batch.schema.names])
 
     def _grouped(self, batch: pa.RecordBatch, columns: pa.RecordBatch) -> Iterator[Payload]:
         """A stable sort by one number per row, of topic and partition; each run of equal numbers is one payload."""
@@ -87,7 +103,8 @@ class SinkPlan:
 
 def plan_sink(schema: StructType, topic: str | None) -> SinkPlan:
     """Check the columns of a DataFrame. Raises InvalidOption, naming the column, its type and the remedy."""
-    found = {field.name: field.dataType.simpleString() for field in schema.fields if field.name in _TYPES}
+    spelling = in_spelling(schema.names, _TYPES)
+    found = {spelling[field.name]: field.dataType.simpleString() for field in schema.fields if field.name in spelling}
     for name, kind in found.items():
         if kind not in _TYPES[name] and not (name == "topic" and topic is not None):
             raise InvalidOption(f"column '{name}' is of type '{kind}': cast it to {' or '.join(_TYPES[name])}")
@@ -98,7 +115,27 @@ def plan_sink(schema: StructType, topic: str | None) -> SinkPlan:
         )
     if topic is None and "topic" not in found:
         raise InvalidOption("no topic is named: set the option 'topic', or give a column 'topic' (string)")
-    return SinkPlan(topic, tuple(found))
+    return SinkPlan(topic, tuple(found), {name: ours for name, ours in spelling.items() if name != ours})
+
+
+def in_spelling(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+    """The columns of a DataFrame that are of these, by the spelling of these: Spark does not tell upper from lower
+    case. Raises InvalidOption where two are the same one."""
+    spelling = {each.lower(): each for each in known}
+    found: dict[str, str] = {}
+    first: dict[str, str] = {}
+    for name in names:
+        ours = spelling.get(name.lower())
+        if ours is None:
+            continue
+        if ours in first:
+            raise InvalidOption(
+                f"columns '{first[ours]}' and '{name}' of the DataFrame are both the column '{ours}', since case does "
+                "not tell names apart: drop or rename one of them"
+            )
+        first[ours] = name
+        found[name] = ours
+    return found
 
 
 def refuse_overwrite() -> InvalidOption:

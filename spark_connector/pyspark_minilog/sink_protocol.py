@@ -7,37 +7,52 @@
                               nothing else: it reports what it wrote            when all of it is acknowledged
     the driver, commit        End, naming the producers that reported           (commit_decision)
                               nothing, where tasks were told ALREADY            it raises unless this is a replay
-    the driver, abort         Abort of the attempt, as far as it is known       (abort_decision)
+    the driver, abort         Abort of the attempt; where no task has reported  (abort_decision)
+                              it, of that which carries the driver's mark
 
 Spark hands `commit` one report for each partition, of the task attempt that it let win; what others wrote is aborted
 since nobody names it. Names come from Spark where it has one that lives as long as what it names: T and G from the
 query and the batch, R from the run. Task and stage attempts have none: (partition, attempt) repeats, and so a task is
-known by the producer id that it was given.
+known by the producer id that it was given. A batch write to one topic has the topic in T: several writes of one name
+and version, to a topic each, are each written once, as with tables of Delta.
 
 A checkpoint that was set back by one batch asks for the generation that is committed, as a replay does. What both have
 the same, however Spark cuts and orders the rows and whatever a function like uuid() puts into them, is kept with the
-generation: how many rows there were, and a digest of the offsets that they were read from, where those are known.
+generation: how many rows there were, and a digest. That of a stream is of the offsets that the rows were read from,
+where those are known, and that of a batch write of the topics and the columns that were written.
+
+Spark makes a stream's writer twice in a micro-batch, in two processes that share nothing: one for the tasks, and one
+that commits or aborts. So that the second can name an attempt of which no task has reported anything (`query.stop()`
+kills them all), its id begins with a mark that both can make: of this driver's life, and of the query's options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from minilog.transactions import AlreadyCommitted, Attempt, Contents, Enlistment, Winner
 from pyspark_minilog.errors import InconsistentWrite, NotAReplay
 
 STREAM_PREFIX = "spark-"
 BATCH_PREFIX = "spark-write-"
+_MARK_BYTES = 16
+# Options of which no two queries that run in one driver have the same: Spark refuses it.
+_ONE_QUERY = ("checkpointlocation", "queryname")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What one task attempt did with its rows. Without any it has not enlisted, and names nobody."""
+    """What one task attempt did with its rows. Without a part it has not enlisted, and names nobody. `topics`: where
+    rows would go that are committed already. `oldest_us`: by topic, when the oldest row that it wrote was."""
 
     rows: int
     part: Enlistment | AlreadyCommitted | None = None
     winner: Winner | None = None
+    topics: frozenset[str] = frozenset()
+    oldest_us: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +78,29 @@ def stream_attempt(query_id: str, batch_id: int, run_id: str, attempt_id: bytes)
     return Attempt(STREAM_PREFIX + query_id, batch_id, attempt_id, run_id.encode())
 
 
-def batch_attempt(transactional_id: str | None, version: int, random_id: str, attempt_id: bytes) -> Attempt:
+def batch_attempt(
+    transactional_id: str | None, topic: str | None, version: int, random_id: str, attempt_id: bytes
+) -> Attempt:
     """One attempt at a batch write, which is a run of its own; without a transactional id it has one that is never
-    used again."""
-    return Attempt(transactional_id or BATCH_PREFIX + random_id, version, attempt_id, random_id.encode())
+    used again. `topic`: None where each row names its own. No topic has a colon in its name."""
+    name = BATCH_PREFIX + random_id if transactional_id is None else f"{transactional_id}:{topic or ''}"
+    return Attempt(name, version, attempt_id, random_id.encode())
+
+
+def attempt_mark(driver: str | None, options: Mapping[str, str]) -> bytes:
+    """What the ids of all attempts of one query in one life of a driver begin with; empty where nothing tells the query
+    from others. `driver`: a name that no other driver has."""
+    named = {key.lower(): value for key, value in options.items()}
+    if not driver or not any(each in named for each in _ONE_QUERY):
+        return b""
+    return hashlib.sha256(json.dumps([driver, sorted(named.items())]).encode()).digest()[:_MARK_BYTES]
+
+
+def written_digest(columns: Iterable[str], topic_ids: Iterable[bytes]) -> bytes:
+    """Of what a batch write has written: which columns, to which topics. A topic that was deleted and created again is
+    another one."""
+    written = [sorted(columns), sorted(each.hex() for each in set(topic_ids))]
+    return hashlib.sha256(json.dumps(written).encode()).digest()
 
 
 def commit_decision(
@@ -74,15 +108,15 @@ def commit_decision(
     *,
     begun: Enlistment | AlreadyCommitted | None = None,
     batch_id: int | None = None,
-    offsets_digest: bytes = b"",
+    digest: bytes = b"",
     check_replay: bool = True,
 ) -> End | Abort | None:
     """What the driver calls once all tasks have reported; None: nothing is to be called.
 
     `begun`: what the driver was answered itself, of a batch write. `batch_id`: which micro-batch Spark commits.
-    `offsets_digest`: of the offsets that it was read from; empty: not known. `check_replay`: whether what is committed
-    already must be the same. Raises InconsistentWrite: nothing may be committed, since what was reported is not one
-    attempt, and whole; NotAReplay: what is committed is something else.
+    `digest`: of a micro-batch the offsets that it was read from, of a batch write `written_digest`; empty: not known.
+    `check_replay`: whether what is committed already must be the same. Raises InconsistentWrite: nothing may be
+    committed, since what was reported is not one attempt, and whole; NotAReplay: what is committed is something else.
     """
     parts = [each.part for each in reports if each is not None and each.part is not None]
     if any(each is None for each in reports):
@@ -96,10 +130,10 @@ def commit_decision(
             )
         if check_replay:
             before = next(each for each in (begun, *parts) if isinstance(each, AlreadyCommitted))
-            _check_replay(before, Contents(_rows(reports), offsets_digest))
+            _check_replay(before, Contents(_rows(reports), digest), is_stream=batch_id is not None)
         return None  # it was committed before, by another run
-    if not enlistments:
-        return _abort(begun) if isinstance(begun, Enlistment) else None
+    if not enlistments or not _rows(reports):  # a task that waited for long has enlisted before it had any row
+        return next((_abort(each) for each in (begun, *enlistments) if isinstance(each, Enlistment)), None)
     attempt = _one_attempt([*enlistments, *([begun] if isinstance(begun, Enlistment) else [])])
     if batch_id is not None and attempt.generation != batch_id:
         raise InconsistentWrite(f"Spark commits micro-batch {batch_id}, its tasks wrote {attempt}")
@@ -107,14 +141,14 @@ def commit_decision(
     if [each.producer_id for each in winners] != [each.producer_id for each in enlistments]:
         raise InconsistentWrite(f"not every task of {attempt} has said what it wrote")
     epochs = [each.coordinator_epoch for each in (*enlistments, begun) if isinstance(each, Enlistment)]
-    return End(attempt, winners, Contents(_rows(reports), offsets_digest), max(epochs))
+    return End(attempt, winners, Contents(_rows(reports), digest), max(epochs))
 
 
 def _rows(reports: Sequence[TaskReport | None]) -> int:
     return sum(each.rows for each in reports if each is not None)
 
 
-def _check_replay(before: AlreadyCommitted, now: Contents) -> None:
+def _check_replay(before: AlreadyCommitted, now: Contents, *, is_stream: bool) -> None:
     """Raises NotAReplay. What nobody knows of one of the two is not compared."""
     held = before.contents
     if held is None:
@@ -122,14 +156,16 @@ def _check_replay(before: AlreadyCommitted, now: Contents) -> None:
     if held.rows != now.rows:
         differs = f"it holds {held.rows} rows, and {now.rows} rows are asked to be written"
     elif held.offsets_digest and now.offsets_digest and held.offsets_digest != now.offsets_digest:
-        differs = f"its {held.rows} rows were read from other offsets than those that are asked to be written"
+        those = "were read from other offsets" if is_stream else "went to other topics, or have other columns,"
+        differs = f"its {held.rows} rows {those} than those that are asked to be written"
     else:
         return
     raise NotAReplay(
         f"{before.attempt} is committed already, and this is no replay of it: {differs}. Nothing of it is written. Was "
         "the checkpoint set back or restored, or is this another write under the same version? Put the checkpoint back "
         "as it was after that batch, or start with a new one behind what is written; give another write another "
-        "transactionVersion. Where it is the same work, whose rows are not as many each time, set checkReplay to false"
+        "transactionVersion or transactionalId. Where it is the same work, whose rows are not as many each time, set "
+        "checkReplay to false"
     )
 
 

@@ -105,6 +105,7 @@ class DefaultSource(DataSource):
 
     @told_first
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        from pyspark_minilog.open_attempt import mark_of
         from pyspark_minilog.options import parse_stream_sink_options
         from pyspark_minilog.task_login import task_login
         from pyspark_minilog.typed_sink import plan_write
@@ -113,7 +114,7 @@ class DefaultSource(DataSource):
 
         settle_in()
         options = parse_stream_sink_options(self.options)
-        return StreamWriter(options, plan_write(schema, options), task_login(options))
+        return StreamWriter(options, plan_write(schema, options), task_login(options), mark_of(self.options))
 
 
 def _find_rows(options: SourceOptions) -> TypedTopics | None:

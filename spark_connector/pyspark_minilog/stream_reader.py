@@ -166,7 +166,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         way, now = self._way_from(begun, limits)
         self._known = SourceOffset(way.end, way.topic_ids)
         self._watched = {each: end for each, end in way.end.items() if each in now.latest}
-        self._was_idle = way.end == begun.positions and way.topic_ids == begun.topic_ids
+        now_at = (way.end, way.topic_ids, way.let_go)
+        self._was_idle = now_at == (begun.positions, begun.topic_ids, begun.let_go)
         self._was_held_back = self._is_held_back(way, limits)
         self._store(begun, now, is_last=self._was_idle)
         if self._was_idle or self._was_held_back:
@@ -306,10 +307,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             kept = {each: offset for each, offset in start.positions.items() if each.topic not in others}
             now = self._snapshot(must_exist=False, sizes_from=kept)
         deleted = self._deleted(start, now)
+        unasked = {each for each in start.positions if not self._options.subscription.asks_for(each)}
         if self._target is None:
-            return continue_from(start, now, self._heard_of(now), deleted), now
+            return continue_from(start, now, self._heard_of(now), deleted, unasked), now
         self._check_target(self._target, now)
-        return continue_from(start, until(self._target, now), self._target.latest, deleted), now
+        return continue_from(start, until(self._target, now), self._target.latest, deleted, unasked), now
 
     def _deleted(self, start: SourceOffset, now: Snapshot) -> set[str]:
         """Topics whose places need not be kept. A query that fails because of them keeps all it has."""

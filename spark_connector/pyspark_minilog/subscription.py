@@ -53,6 +53,12 @@ class TopicSubscription:
         """Whether a pattern is for topics of this name."""
         return self.pattern is not None and re.compile(self.pattern, re.ASCII).fullmatch(name) is not None
 
+    def asks_for(self, partition: Partition) -> bool:
+        """Whether the query wants it, where it is there."""
+        if self.assigned:
+            return partition in self.assigned
+        return partition.topic in self.topics or self.matches(partition.topic)
+
     def select(self, facts: Iterable[TopicFacts]) -> dict[str, TopicFacts]:
         """The topics to read, of all there are, sorted. A pattern never matches an internal topic."""
         by_name = {each.name: each for each in facts}

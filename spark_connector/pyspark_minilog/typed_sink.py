@@ -18,7 +18,7 @@ from minilog.typed.topic_schema import TopicSchema
 from pyspark_minilog.clients import lend
 from pyspark_minilog.errors import InvalidOption, refused
 from pyspark_minilog.options import SinkOptions
-from pyspark_minilog.sink import Payload, SinkPlan, plan_sink
+from pyspark_minilog.sink import Payload, SinkPlan, in_spelling, plan_sink
 from pyspark_minilog.typed_rows import arrow_schema, schema_from_spark
 
 if TYPE_CHECKING:
@@ -28,14 +28,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TypedPlan:
-    """Rows for one topic, by this version of its schema."""
+    """Rows for one topic, by this version of its schema. `columns`: of the DataFrame, as the topic spells them."""
 
     topic: str
     schema: TopicSchema
+    columns: tuple[str, ...]
+
+    def topics(self, batch: pa.RecordBatch) -> frozenset[str]:
+        """Where the rows of `batch` go."""
+        return frozenset([self.topic] if batch.num_rows else [])
 
     def payloads(self, batch: pa.RecordBatch) -> Iterator[Payload]:
         """The rows as they are: the producer matches them by name, or refuses them."""
-        yield Payload(self.topic, None, batch, self.schema)
+        yield Payload(self.topic, None, batch.rename_columns(list(self.columns)), self.schema)
 
 
 def plan_write(schema: StructType, options: SinkOptions) -> SinkPlan | TypedPlan:
@@ -53,12 +58,26 @@ def plan_write(schema: StructType, options: SinkOptions) -> SinkPlan | TypedPlan
             if asked.merges:
                 raise refused("mergeSchema", "true", f"topic '{topic}' has no schema; leave it out")
             return plan_sink(schema, topic)
+        schema = spelled(schema, known)
         if asked.merges:
             wanted = schema_from_spark(schema).fields
             if merged(known, wanted) is not known:
                 known = admin.evolve_schema(topic, lambda latest: merged(latest, wanted))
     check_columns(schema, topic, known)
-    return TypedPlan(topic, known)
+    return TypedPlan(topic, known, tuple(schema.names))
+
+
+def spelled(schema: StructType, known: TopicSchema) -> StructType:
+    """The columns of a DataFrame, those of the topic as the topic spells them. Raises InvalidOption."""
+    from pyspark.sql.types import StructField, StructType
+
+    spelling = in_spelling(schema.names, known.names)
+    return StructType(
+        [
+            StructField(spelling.get(each.name, each.name), each.dataType, each.nullable, each.metadata)
+            for each in schema.fields
+        ]
+    )
 
 
 def check_columns(schema: StructType, topic: str, known: TopicSchema) -> None:
@@ -82,7 +101,10 @@ def _schema_of(admin: Admin, topic: str, schema: StructType, options: SinkOption
     if found or not options.schema.creates:
         return found[0].schema if found else None
     asked = options.schema
-    made = schema_from_spark(schema, asked.key_columns, asked.timestamp_column)
+    spelling = {name.lower(): name for name in schema.names}
+    keys = [spelling.get(each.lower(), each) for each in asked.key_columns]
+    timestamp = asked.timestamp_column and spelling.get(asked.timestamp_column.lower(), asked.timestamp_column)
+    made = schema_from_spark(schema, keys, timestamp)
     try:
         admin.create_topics([NewTopic(topic, asked.num_partitions, asked.replication_factor, schema=made)])
     except TopicAlreadyExists:  # another write was first

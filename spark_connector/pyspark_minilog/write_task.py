@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from pyspark_minilog.checkpoint import offsets_digest
+from pyspark_minilog.old_rows import NEW_MS, older, oldest_us, too_old
 from pyspark_minilog.options import SinkOptions
 from pyspark_minilog.sink import SinkPlan
 from pyspark_minilog.sink_protocol import (
@@ -29,8 +32,10 @@ from pyspark_minilog.sink_protocol import (
     batch_attempt,
     commit_decision,
     stream_attempt,
+    written_digest,
 )
 from pyspark_minilog.task_login import TaskLogin, as_task, task_login
+from pyspark_minilog.task_part import TaskPart
 from pyspark_minilog.telling import told_first
 from pyspark_minilog.typed_sink import TypedPlan
 
@@ -40,12 +45,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from minilog import Producer
+    from minilog.sync.transaction import Participation
     from minilog.transactions import AlreadyCommitted, Attempt, Enlistment
 
 logger = logging.getLogger(__name__)
 
 _OWNED_SETTINGS = {"acks": "all", "enable.idempotence": "true"}
 _TRANSACTIONAL = {"transactional.id": "spark"}  # one producer for all attempts: each says its own to the coordinator
+# Of silence of all tasks, after which what they have open is aborted, where nothing else is said. Each gives a sign of
+# life every 12 s; who has read no row for so long as below begins with that.
+_TIMEOUT_MS = 60_000
+_EARLY_S = 10.0
 _QUERY_ID, _BATCH_ID, _RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
 
 
@@ -75,6 +85,7 @@ class BatchWriter(DataSourceArrowWriter):
 
             attempt = batch_attempt(
                 self._options.transactional_id,
+                self._options.topic,
                 self._options.transaction_version,
                 str(uuid.uuid4()),
                 os.urandom(16),
@@ -93,7 +104,7 @@ class BatchWriter(DataSourceArrowWriter):
             case None:
                 return Written(write_batches(options, self._plan, iterator))
             case AlreadyCommitted():
-                return Written(TaskReport(_drain(iterator), self._begun))
+                return Written(_drained(self._plan, iterator, self._begun))
             case begun:
                 return Written(write_part(options, self._plan, iterator, begun.attempt, expires=True))
 
@@ -102,8 +113,12 @@ class BatchWriter(DataSourceArrowWriter):
         """All of it becomes visible. Raises MinilogError, UnknownOutcome where nobody can say whether it did."""
         reports = _reports(messages)
         options = self._options
-        _carry_out(options, commit_decision(reports, begun=self._begun, check_replay=options.check_replay))
+        digest = written_digest(self._plan.columns, _topic_ids(options, reports))
+        _carry_out(
+            options, commit_decision(reports, begun=self._begun, digest=digest, check_replay=options.check_replay)
+        )
         _tell_of_a_replay(reports)
+        _tell_of_old_rows(options, reports)
 
     @told_first
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -113,13 +128,16 @@ class BatchWriter(DataSourceArrowWriter):
 
 class StreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream`, made once for each micro-batch and pickled to its tasks: its attempt id is theirs. `commit` and
-    `abort` run on another instance, which knows the tasks' messages only."""
+    `abort` run on another instance, which knows the tasks' messages, and the mark that the attempt's id begins with."""
 
-    def __init__(self, options: SinkOptions, plan: SinkPlan | TypedPlan, login: TaskLogin | None = None) -> None:
+    def __init__(
+        self, options: SinkOptions, plan: SinkPlan | TypedPlan, login: TaskLogin | None = None, mark: bytes = b""
+    ) -> None:
         self._options = options
         self._plan = plan
         self._login = login
-        self._attempt_id = os.urandom(16)
+        self._mark = mark
+        self._attempt_id = mark + os.urandom(16)
 
     @told_first
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -132,21 +150,37 @@ class StreamWriter(DataSourceStreamArrowWriter):
     @told_first
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """The micro-batch becomes visible, once. Raises MinilogError, UnknownOutcome."""
-        if self._options.exactly_once:
-            reports, options = _reports(messages), self._options
+        reports, options = _reports(messages), self._options
+        if options.exactly_once:
             decision = commit_decision(
                 reports,
                 batch_id=batchId,
-                offsets_digest=offsets_digest(options.checkpoint, batchId),
+                digest=offsets_digest(options.checkpoint, batchId),
                 check_replay=options.check_replay,
             )
             _carry_out(options, decision)
             _tell_of_a_replay(reports)
+        _tell_of_old_rows(options, reports)
 
     @told_first
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """This attempt at it never does, unless it was committed."""
-        _give_up(self._options, abort_decision(_reports(messages)))
+        if self._options.exactly_once:
+            reports = _reports(messages)
+            _give_up(self._options, abort_decision(reports) or self._unreported(reports, batchId))
+
+    def _unreported(self, reports: Sequence[TaskReport | None], batch_id: int) -> Abort | None:
+        """The attempt, where no task that was in it has come to report it."""
+        if not self._mark or None not in reports:
+            return None
+        from minilog.errors import MinilogError
+        from pyspark_minilog.open_attempt import open_attempt
+
+        try:
+            return open_attempt(self._options, batch_id, self._mark)
+        except MinilogError as error:
+            logger.warning("what micro-batch %d has open is not aborted yet, its time-out will: %s", batch_id, error)
+            return None
 
 
 # -- tasks
@@ -175,21 +209,42 @@ def write_part(
     expires: bool = False,
 ) -> TaskReport:
     """One task's part of a transaction. Raises the first error of any row, its producer aborted."""
+    batches = (each for each in batches if each.num_rows)
+    with TaskPart(lambda stack: _open_part(options, attempt, stack, expires=expires), _EARLY_S) as task:
+        first = next(batches, None)
+        opened = task.begun(has_rows=first is not None)
+        if opened is None:  # an empty task connects to nobody
+            return TaskReport(0)
+        found = batches if first is None else chain([first], batches)
+        if opened.committed is not None:
+            return _drained(plan, found, opened.committed)
+        rows, oldest = _send(opened.producer, plan, found)
+        return TaskReport(rows, opened.enlistment, opened.participation.finish(), oldest_us=oldest)
+
+
+@dataclass(frozen=True)
+class _OpenPart:
+    """A task that has enlisted, or was told that all of it is committed."""
+
+    producer: Producer
+    participation: Participation
+    enlistment: Enlistment | None
+    committed: AlreadyCommitted | None
+
+
+def _open_part(options: SinkOptions, attempt: Attempt, stack: ExitStack, *, expires: bool) -> _OpenPart:
     from minilog import Producer
     from minilog.transactions import AlreadyCommitted
     from pyspark_minilog.clients import lend
 
-    batches = (each for each in batches if each.num_rows)
-    first = next(batches, None)
-    if first is None:  # an empty task connects to nobody
-        return TaskReport(0)
-    settings = {**options.client, **_OWNED_SETTINGS, **_TRANSACTIONAL}
-    with lend(Producer, settings) as producer, producer.participation() as participation:
-        part = participation.begin(attempt, task=_task(), expires=expires)
-        if isinstance(part, AlreadyCommitted):
-            return TaskReport(first.num_rows + _drain(batches), part)
-        rows = _send(producer, plan, chain([first], batches))
-        return TaskReport(rows, part, participation.finish())
+    silence = {"transaction.timeout.ms": str(_TIMEOUT_MS)} if options.has_default_timeout else {}
+    settings = {**options.client, **silence, **_OWNED_SETTINGS, **_TRANSACTIONAL}
+    producer = stack.enter_context(lend(Producer, settings))
+    participation = stack.enter_context(producer.participation())
+    part = participation.begin(attempt, task=_task(), expires=expires)
+    if isinstance(part, AlreadyCommitted):
+        return _OpenPart(producer, participation, None, part)
+    return _OpenPart(producer, participation, part, None)
 
 
 def write_batches(options: SinkOptions, plan: SinkPlan | TypedPlan, batches: Iterator[pa.RecordBatch]) -> TaskReport:
@@ -202,16 +257,22 @@ def write_batches(options: SinkOptions, plan: SinkPlan | TypedPlan, batches: Ite
         return TaskReport(0)
     # A transactional.id of the host's environment is none of ours.
     with lend(Producer, {**options.client, **_OWNED_SETTINGS, "transactional.id": ""}) as producer:
-        return TaskReport(_send(producer, plan, chain([first], batches)))
+        rows, oldest = _send(producer, plan, chain([first], batches))
+        return TaskReport(rows, oldest_us=oldest)
 
 
-def _send(producer: Producer, plan: SinkPlan | TypedPlan, batches: Iterator[pa.RecordBatch]) -> int:
-    """How many rows there were, when each is acknowledged."""
+def _send(
+    producer: Producer, plan: SinkPlan | TypedPlan, batches: Iterator[pa.RecordBatch]
+) -> tuple[int, dict[str, int]]:
+    """How many rows there were, and when the oldest one of each topic was, when each is acknowledged."""
     rows = 0
+    oldest: dict[str, int] = {}
     waiting: deque[Future[Any]] = deque()  # bounded by the producer's buffer.memory, which send_batch waits for
     for batch in batches:
         for payload in plan.payloads(batch):
             topic, partition, columns, schema = payload
+            if (at_us := oldest_us(payload)) is not None:
+                oldest = older(oldest, {topic: at_us})
             waiting.append(producer.send_batch(topic, columns, partition, schema=schema))
         rows += batch.num_rows
         while waiting and waiting[0].done():
@@ -219,7 +280,7 @@ def _send(producer: Producer, plan: SinkPlan | TypedPlan, batches: Iterator[pa.R
     producer.flush()
     for each in waiting:
         each.result()
-    return rows
+    return rows, oldest
 
 
 def _task() -> int | None:
@@ -230,9 +291,13 @@ def _task() -> int | None:
     return None if context is None else context.partitionId()
 
 
-def _drain(batches: Iterator[pa.RecordBatch]) -> int:
-    """How many rows there were."""
-    return sum(each.num_rows for each in batches)
+def _drained(plan: SinkPlan | TypedPlan, batches: Iterable[pa.RecordBatch], committed: AlreadyCommitted) -> TaskReport:
+    """What there was, of which nothing is written."""
+    rows, topics = 0, frozenset[str]()
+    for batch in batches:
+        rows += batch.num_rows
+        topics |= plan.topics(batch)
+    return TaskReport(rows, committed, topics=topics)
 
 
 # -- the driver
@@ -240,6 +305,19 @@ def _drain(batches: Iterator[pa.RecordBatch]) -> int:
 
 def _reports(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport | None]:
     return [each.report if isinstance(each, Written) else None for each in messages]
+
+
+def _topic_ids(options: SinkOptions, reports: Sequence[TaskReport | None]) -> set[bytes]:
+    """Of the topics that the rows were written to; where they are committed already, of those that they would go to."""
+    written = {each.topic_id for report in reports if report and report.winner for each in report.winner.partitions}
+    named = sorted({name for report in reports if report is not None for name in report.topics})
+    if not named:
+        return written
+    from minilog import Admin
+    from pyspark_minilog.clients import lend
+
+    with lend(Admin, options.client) as admin:
+        return {uuid.UUID(each.id).bytes for each in admin.describe_topics(named, missing_ok=True)}
 
 
 def _carry_out(options: SinkOptions, decision: End | Abort | None) -> None:
@@ -255,6 +333,30 @@ def _carry_out(options: SinkOptions, decision: End | Abort | None) -> None:
                 logger.warning("%s is committed, and not visible everywhere yet", attempt)
         case Abort():
             _give_up(options, decision)
+
+
+def _tell_of_old_rows(options: SinkOptions, reports: Sequence[TaskReport | None]) -> None:
+    """Nothing is wrong with the write, which is committed; nor may it fail by this."""
+    oldest: dict[str, int] = {}
+    for report in reports:
+        oldest = older(oldest, {} if report is None else report.oldest_us)
+    now_ms = time.time_ns() // 1_000_000
+    oldest = {topic: at_us for topic, at_us in oldest.items() if at_us // 1000 < now_ms - NEW_MS}
+    if not oldest:
+        return
+    from minilog import Admin
+    from minilog.errors import MinilogError
+    from pyspark_minilog.clients import lend
+
+    try:
+        with lend(Admin, options.client) as admin:
+            topics = admin.describe_topics(sorted(oldest), missing_ok=True)
+    except MinilogError as error:
+        logger.debug("for how long old rows are kept is not known: %s", error)
+        return
+    kept = {each.name: int(each.configs["retention.ms"]) for each in topics if "retention.ms" in each.configs}
+    for sentence in too_old(oldest, kept, now_ms):
+        logger.warning("%s", sentence)
 
 
 def _tell_of_a_replay(reports: Sequence[TaskReport | None]) -> None:

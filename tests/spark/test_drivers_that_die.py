@@ -5,19 +5,25 @@ The writer is driven as Spark drives it, in this process, so that it can stop an
 
 from __future__ import annotations
 
+import datetime
+import json
+import pathlib
 import pickle
+import re
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import WriterCommitMessage
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import StringType, StructType, TimestampType
 
 from minilog import Admin, Consumer, NewTopic, TopicPartition
 from minilog.errors import ProducerFenced
-from pyspark_minilog import DefaultSource, clients
-from pyspark_minilog.write_task import BatchWriter
+from pyspark_minilog import DefaultSource, clients, write_task
+from pyspark_minilog.sink_protocol import stream_attempt
+from pyspark_minilog.write_task import BatchWriter, StreamWriter, write_part
 from tests.cluster import Cluster
+from tests.spark.kit import wait_until
 
 SCHEMA = StructType().add("value", StringType())
 Messages = list[WriterCommitMessage | None]
@@ -45,7 +51,7 @@ class Write:
 
 @pytest.fixture
 def topic(admin: Admin, request: pytest.FixtureRequest) -> Iterator[str]:
-    name = request.node.name.replace("_", "-")
+    name = re.sub("[^a-zA-Z0-9]+", "-", request.node.name)
     admin.create_topics([NewTopic(name, num_partitions=1)])
     yield name
     for client in clients._idle.values():
@@ -90,6 +96,72 @@ def test_a_driver_that_died_after_its_commit_leaves_everything(
     again.commit([write.task(again, "a"), write.task(again, "b")])
     assert visible(cluster, admin, topic) == ["a", "b"]
     assert "was committed by a run before this one: 2 rows are not written again" in caplog.text
+
+
+def test_a_task_that_waits_for_its_first_row_keeps_the_transaction_alive(
+    cluster: Cluster, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_task, "_EARLY_S", 0.05)
+    write = Write(cluster, topic)
+    writer = write.begin()
+
+    def enlisted() -> int:
+        return admin.describe_transaction(f"{topic}-write:{topic}").listing.producer_count
+
+    def late(*rows: str) -> Iterator[pa.RecordBatch]:
+        known = enlisted()
+        wait_until(lambda: enlisted() > known)
+        yield from [pa.RecordBatch.from_pydict({"value": [each]}) for each in rows]
+
+    reported: Messages = [writer.write(late("a", "b")), writer.write(late())]
+    assert admin.describe_transaction(f"{topic}-write:{topic}").timeout_ms == 60_000
+    writer.commit(reported)
+    assert visible(cluster, admin, topic) == ["a", "b"]
+    assert not held_up(admin, topic)
+
+
+@pytest.mark.parametrize("checkpoint", ["a folder", "s3a://bucket/c"])
+def test_a_micro_batch_of_which_no_task_reports_is_aborted_by_its_own_driver_alone(
+    cluster: Cluster,
+    admin: Admin,
+    topic: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    checkpoint: str,
+) -> None:
+    """Where the checkpoint can be read it says the query's id, else the coordinators are asked for all."""
+    (tmp_path / "metadata").write_text(json.dumps({"id": topic}))
+    folder = str(tmp_path) if checkpoint == "a folder" else checkpoint
+
+    def writer(driver: str) -> StreamWriter:
+        monkeypatch.setenv("SPARK_LOCAL_DIRS", driver)
+        options = {"bootstrap.servers": cluster.bootstrap_servers, "topic": topic, "checkpointlocation": folder}
+        return DefaultSource(options).streamWriter(SCHEMA, overwrite=False)
+
+    for_tasks = writer("/tmp/blockmgr-1")
+    attempt = stream_attempt(topic, 7, "run", for_tasks._attempt_id)
+    rows = iter([pa.RecordBatch.from_pydict({"value": ["a"]})])
+    write_part(for_tasks._options, for_tasks._plan, rows, attempt)
+    writer("/tmp/blockmgr-2").abort([None], 7)
+    writer("/tmp/blockmgr-1").abort([None], 6)
+    assert held_up(admin, topic)
+    writer("/tmp/blockmgr-1").abort([None], 7)
+    wait_until(lambda: not held_up(admin, topic))
+    assert visible(cluster, admin, topic) == []
+
+
+def test_who_writes_rows_that_their_topic_no_longer_keeps_is_told(
+    cluster: Cluster, admin: Admin, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    admin.alter_topic(topic, set_configs={"retention.ms": "86400000"})
+    options = {"bootstrap.servers": cluster.bootstrap_servers, "topic": topic}
+    written = StructType().add("value", StringType()).add("Timestamp", TimestampType())
+    for days, warnings in ((0, 0), (3, 1)):
+        moment = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)
+        rows = pa.RecordBatch.from_pydict({"value": ["a"], "Timestamp": pa.array([moment], pa.timestamp("us", "UTC"))})
+        writer = DefaultSource(options).writer(written, overwrite=False)
+        writer.commit([writer.write(iter([rows]))])
+        assert caplog.text.count(f"were written to topic '{topic}', which keeps them for 86400000 ms") == warnings
 
 
 def test_a_driver_that_was_taken_for_dead_is_refused(cluster: Cluster, admin: Admin, topic: str) -> None:

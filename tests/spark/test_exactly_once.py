@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from minilog.errors import TransactionalIdNotFound
-from tests.spark.kit import Kit, finish, forget_from, values
+from tests.spark.kit import Kit, finish, forget_from, values, wait_until
 
 
 def rows(kit: Kit, count: int, *, partitions: int = 2) -> DataFrame:
@@ -25,6 +25,12 @@ def failing_at(frame: DataFrame, value: str) -> DataFrame:
         .otherwise(f.col("value"))
         .alias("value")
     )
+
+
+def held_up(kit: Kit, topic: str) -> bool:
+    """Whether a transaction is open that wrote to the topic."""
+    (found,) = kit.admin.describe_topics([topic])
+    return any(each.last_stable_offset != each.high_watermark for each in found.partitions)
 
 
 def write(kit: Kit, frame: DataFrame, topic: str, **options: object) -> None:
@@ -95,6 +101,23 @@ class TestStreams:
         with pytest.raises(TransactionalIdNotFound):
             kit.admin.describe_transaction(f"spark-{query.id}")
 
+    def test_one_that_is_stopped_in_a_batch_holds_nobody_up(self, kit: Kit, tmp_path: pathlib.Path) -> None:
+        """All of its tasks are killed and report nothing: the driver finds the attempt by itself."""
+        source, sink = kit.topic(partitions=2), kit.topic(partitions=2)
+        write(kit, rows(kit, 100), source)
+        kit.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")  # a task gets each row (64 KiB) at once
+        slow = kit.read_stream(subscribe=source, startingOffsets="earliest").selectExpr(
+            "repeat(string(value), 70000) AS value", "java_method('java.lang.Thread', 'sleep', 200L) AS ignored"
+        )
+        writer = slow.writeStream.format("minilog").options(**{"bootstrap.servers": kit.servers, "topic": sink})
+        query = writer.option("checkpointLocation", str(tmp_path)).start()
+        kit.spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+        wait_until(lambda: held_up(kit, sink))
+        query.stop()
+        assert kit.admin.describe_transaction(f"spark-{query.id}").listing.state != "open"
+        write(kit, rows(kit, 3), sink)
+        assert values(kit.read(subscribe=sink)) == ["0", "1", "2"]
+
     def test_a_stream_has_no_name_of_the_users(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         source, sink = kit.topic(), kit.topic()
         kit.send(source, ["a"])
@@ -127,6 +150,36 @@ class TestBatches:
             write(kit, rows(kit, 5), topic, transactionalId=f"{topic}-daily", transactionVersion=3)
         assert len(values(kit.read(subscribe=topic))) == 5
 
+    def test_writes_of_one_name_and_version_to_several_topics_are_each_written_once(self, kit: Kit) -> None:
+        """Delta's idiom for several tables in a foreachBatch, and its replay."""
+        first, second = kit.topic(), kit.topic()
+        for _ in range(2):
+            for topic in (first, second):
+                write(kit, rows(kit, 5), topic, transactionalId=f"{first}-job", transactionVersion=0)
+        assert [len(values(kit.read(subscribe=topic))) for topic in (first, second)] == [5, 5]
+        assert committed(kit, f"{first}-job:{second}") == 0
+
+    def test_another_write_under_a_used_version_is_refused_though_it_has_as_many_rows(self, kit: Kit) -> None:
+        one, other = kit.topic(), kit.topic()
+        name = {"transactionalId": f"{one}-job", "transactionVersion": "0"}
+
+        def write_by_column(topic: str) -> None:
+            writer = rows(kit, 5).selectExpr("value", f"'{topic}' AS topic").write.format("minilog").mode("append")
+            writer.options(**{"bootstrap.servers": kit.servers}, **name).save()
+
+        write_by_column(one)
+        write_by_column(one)
+        with pytest.raises(Exception, match="its 5 rows went to other topics, or have other columns"):
+            write_by_column(other)
+        write(kit, rows(kit, 5), one, **name)  # by the option it is a write of its own
+        with pytest.raises(Exception, match="its 5 rows went to other topics, or have other columns"):
+            write(kit, rows(kit, 5).selectExpr("value", "value AS key"), one, **name)
+        kit.delete(one)
+        kit.topic(name=one)
+        with pytest.raises(Exception, match="its 5 rows went to other topics, or have other columns"):
+            write(kit, rows(kit, 5), one, **name)
+        assert [values(kit.read(subscribe=topic)) for topic in (one, other)] == [[], []]
+
     def test_a_lower_version_is_refused_with_both_numbers(self, kit: Kit) -> None:
         topic = kit.topic()
         write(kit, rows(kit, 5), topic, transactionalId=f"{topic}-daily", transactionVersion=3)
@@ -157,7 +210,7 @@ class TestBatches:
     def test_one_without_rows_leaves_nothing_open(self, kit: Kit) -> None:
         topic = kit.topic()
         write(kit, rows(kit, 0), topic, transactionalId=f"{topic}-empty")
-        assert kit.admin.describe_transaction(f"{topic}-empty").listing.state == "idle"
+        assert kit.admin.describe_transaction(f"{topic}-empty:{topic}").listing.state == "idle"
 
     def test_it_may_be_turned_off(self, kit: Kit) -> None:
         topic = kit.topic(partitions=2)

@@ -138,6 +138,29 @@ def test_a_table_with_columns_of_its_own_has_no_options(kit: Kit) -> None:
     kit.spark.sql(f"DROP TABLE {table}")
 
 
+def test_what_a_data_frame_makes_a_table_of_cannot_be_read_and_says_what_to_do(
+    kit: Kit, tmp_path: pathlib.Path
+) -> None:
+    """Spark makes the table and has the rows written: of the table the sink hears nothing, so it cannot refuse."""
+    topic = kit.topic()
+    table = name_of(topic)
+    given = {"bootstrap.servers": kit.servers, "topic": topic}
+    frame = kit.spark.sql("SELECT 'a' AS value")
+    frame.write.format("minilog").mode("append").options(**given).saveAsTable(table)
+    with pytest.raises(
+        Exception, match=r"saveAsTable, writeTo or toTable has made cannot be read: drop it, and create"
+    ):
+        kit.spark.table(table).count()
+    kit.spark.sql(f"DROP TABLE {table}")
+    assert create(kit, topic) == table
+    assert values(kit.spark.table(table)) == ["a"]
+    named = f"WITH (`bootstrap.servers` = '{kit.servers}', topic = '{topic}')"
+    kit.spark.sql(f"INSERT INTO {table} {named} BY NAME SELECT binary('b') AS value")
+    kit.spark.sql(f"INSERT INTO {table} {named} (key, value) SELECT binary('k'), binary('c')")
+    assert values(kit.spark.table(table)) == ["a", "b", "c"]
+    kit.spark.sql(f"DROP TABLE {table}")
+
+
 def test_nothing_is_inserted_into_a_table(kit: Kit, tmp_path: pathlib.Path) -> None:
     """Of an INSERT the sink is told the columns of what is inserted: here they are those of the table that is read, and
     by them the rows would go back to where they come from."""

@@ -73,7 +73,7 @@ def _type(said: Any, name: str, depth: int) -> FieldType:
         raise InvalidSchema(f"columns are nested deeper than {MAX_DEPTH} levels: flatten them")
     match said:
         case str(words):
-            return parse_type(words)
+            return _scalar(words, name)
         case {"type": "struct", "fields": list(fields)}:
             return Struct(_fields(fields, depth + 1))
         case {"type": "array", "elementType": element, **rest}:
@@ -85,6 +85,16 @@ def _type(said: Any, name: str, depth: int) -> FieldType:
             )
         case _:
             raise InvalidSchema(f"field {name!r} has the unknown type {json.dumps(said)[:80]}: use Spark's types")
+
+
+def _scalar(words: str, name: str) -> FieldType:
+    try:
+        return parse_type(words)
+    except InvalidSchema as error:
+        raise InvalidSchema(
+            f"column {name!r} is of type {words!r}, which no topic can have: cast it, to string for example, or drop "
+            f"it ({error})"
+        ) from None
 
 
 def _field_said(field: Field) -> dict[str, Any]:

@@ -251,6 +251,17 @@ def test_the_time_out_is_the_brokers_unless_one_is_named_that_is_allowed() -> No
     assert isinstance(error_of(cluster.enlist(attempt="c", timeout_ms=86_400_001)), InvalidTransactionTimeout)
 
 
+def test_of_several_writers_of_an_attempt_the_last_one_says_the_time_out() -> None:
+    """A driver that has enlisted may wait for long until its first task runs, which holds nobody up."""
+    cluster = TransactionCalls()
+    assert cluster.enlist(timeout_ms=900_000).timeout_ms == 900_000
+    assert cluster.enlist(timeout_ms=5_000).timeout_ms == 5_000
+    cluster.wait(4_900)
+    assert len(cluster.fates()) == 2
+    cluster.wait(300)
+    assert not cluster.fates()
+
+
 def test_producers_and_registrations_of_one_id_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(enlisting, "MAX_PRODUCERS", 2)
     monkeypatch.setattr(enlisting, "MAX_REGISTRATIONS", 1)

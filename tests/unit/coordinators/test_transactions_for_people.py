@@ -19,6 +19,7 @@ from tests.unit.coordinators.transacting import (
 )
 
 DAY_US = 86_400_000_000
+HOUR_US = DAY_US // 24
 
 
 def abort_by_command(cluster: TransactionCalls, name: str = T) -> coordinator_pb2.AbortTransactionResponse:
@@ -139,6 +140,22 @@ def test_ids_of_batch_writes_are_forgotten_after_seven_days_and_others_never() -
     assert listed(cluster) == [("open batch", OPEN), ("stream", IDLE)]
     cluster.fail_over()
     assert listed(cluster) == [("open batch", OPEN), ("stream", IDLE)]
+
+
+def test_ids_that_one_run_alone_can_have_are_forgotten_after_an_hour() -> None:
+    """Those of batch writes without a name end in the id of their run: no other run comes back for them."""
+    cluster = TransactionCalls()
+    run = "0b0d2f6e-4b1c-4a52-9b7a-2f6f6b1f6c11"
+    for name in (f"spark-write-{run}", "daily", f"spark-write-{run}-open"):
+        producer_id = cluster.enlisted(name=name, run=run, expires=True)
+        if not name.endswith("open"):
+            cluster.end([producer_id], name=name, run=run)
+    cluster.coordinator.expire(START_US + HOUR_US - 1)
+    cluster.commit()
+    assert len(listed(cluster)) == 3
+    cluster.coordinator.expire(START_US + HOUR_US)
+    cluster.commit()
+    assert listed(cluster) == [("daily", IDLE), (f"spark-write-{run}-open", OPEN)]
 
 
 def test_the_seven_days_begin_anew_with_every_use() -> None:

@@ -36,6 +36,16 @@ def test_json_goes_there_and_back() -> None:
     assert SourceOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
+def test_partitions_that_were_let_go_go_there_and_back() -> None:
+    offset = SourceOffset({Partition("a", 1): 5}, {"a": "i"}, let_go=frozenset({Partition("a", 1), Partition("a", 0)}))
+    assert offset.to_json()["__let_go"] == {"a": [0, 1]}
+    assert SourceOffset.from_json(offset.to_json()) == offset
+    wrongs: list[object] = [[], {"a": 1}, {"a": ["x"]}]
+    for wrong in wrongs:
+        with pytest.raises(InvalidOption, match="written by a newer version of minilog"):
+            SourceOffset.from_json({"__let_go": wrong, "a": {"0": 1}})
+
+
 def test_an_initial_offset_is_its_own_beginning() -> None:
     initial = SourceOffset({A0: 4}, {"a": "i"}, begun_from={A0: 4})
     assert SourceOffset.from_json(initial.to_json()).is_initial

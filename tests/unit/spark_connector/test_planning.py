@@ -105,11 +105,25 @@ class TestStream:
     def test_a_topic_that_is_gone_is_loss_and_its_place_is_kept(self) -> None:
         start = SourceOffset({A0: 5, B0: 4}, dict(IDS))
         way = continue_from(start, snapshot({B0: 4}))
-        assert way.losses == (
-            "partition a-0, read to offset 5, is not there any more, or not read any more: its topic was deleted, or "
-            "the checkpoint is that of a query of other topics",
-        )
-        assert (way.end, way.topic_ids) == (start.positions, IDS)
+        assert way.losses == ("partition a-0, read to offset 5, is not there any more: its topic was deleted",)
+        assert (way.end, way.topic_ids, way.let_go) == (start.positions, IDS, frozenset())
+
+    def test_one_that_is_asked_for_no_more_is_told_once_and_its_place_kept_for_later(self) -> None:
+        start = SourceOffset({A0: 5, B0: 4}, dict(IDS))
+        now = snapshot({B0: 4})
+        way = continue_from(start, now, unasked={A0})
+        (loss,) = way.losses
+        assert "partition a-0, read to offset 5, is in the checkpoint and the query does not ask for it" in loss
+        assert "set failOnDataLoss to false for one run, which lets it go" in loss
+        end = end_offset(start, way, way.end)
+        assert end == SourceOffset({A0: 5, B0: 4}, dict(IDS), let_go=frozenset({A0}))
+        assert stream_ranges(start, end) == []
+        again = continue_from(SourceOffset.from_json(end.to_json()), now, unasked={A0})
+        assert (again.losses, again.let_go) == ((), frozenset({A0}))
+        back = continue_from(end, snapshot({A0: 9, B0: 4}))
+        assert (back.begin, back.losses, back.let_go) == ({A0: 5, B0: 4}, (), frozenset())
+        gone = continue_from(end, now)
+        assert gone.losses == ("partition a-0, read to offset 5, is not there any more: its topic was deleted",)
 
     def test_a_topic_that_is_deleted_for_sure_is_told_and_left_out_from_then_on(self) -> None:
         start = SourceOffset({A0: 50, A1: 7, B0: 9}, dict(IDS))

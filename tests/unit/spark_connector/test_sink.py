@@ -46,7 +46,20 @@ class TestPlan:
         }
         plan = plan_sink(schema(**wanted, ignored="double"), None)
         assert plan == SinkPlan(None, tuple(wanted))
+        spelled = plan_sink(schema(**{name.upper(): kind for name, kind in wanted.items()}, Ignored="double"), None)
+        assert spelled.columns == tuple(wanted)
         assert pickle.loads(pickle.dumps(plan)) == plan
+
+    def test_names_mean_the_same_in_any_case(self) -> None:
+        plan = plan_sink(schema(Value="string", KEY="string", Topic="string"), None)
+        batch = pa.record_batch({"Value": ["a", "b"], "KEY": ["k", None], "Topic": ["t", "u"]})
+        assert plan.topics(batch) == {"t", "u"}
+        assert [(each.topic, rows(each)) for each in plan.payloads(batch)] == [
+            ("t", [{"key": b"k", "value": b"a"}]),
+            ("u", [{"key": None, "value": b"b"}]),
+        ]
+        with pytest.raises(InvalidOption, match="columns 'value' and 'Value' of the DataFrame are both the column 'v"):
+            plan_sink(schema(value="string", Value="string"), "t")
 
     @pytest.mark.parametrize(
         ("columns", "topic", "message"),

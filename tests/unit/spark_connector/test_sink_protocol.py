@@ -9,16 +9,18 @@ from dataclasses import replace
 import pytest
 
 from minilog.transactions.messages import AlreadyCommitted, Attempt, Contents, Enlistment, Winner, WrittenPartition
-from pyspark_minilog.checkpoint import offsets_digest
+from pyspark_minilog.checkpoint import offsets_digest, query_id
 from pyspark_minilog.errors import InconsistentWrite, NotAReplay
 from pyspark_minilog.sink_protocol import (
     Abort,
     End,
     TaskReport,
     abort_decision,
+    attempt_mark,
     batch_attempt,
     commit_decision,
     stream_attempt,
+    written_digest,
 )
 
 ATTEMPT = stream_attempt("query", 7, "run", b"attempt")
@@ -44,12 +46,33 @@ class TestNames:
         assert Attempt("spark-query", 7, b"attempt", b"run") == ATTEMPT
 
     def test_a_batch_write_is_named_by_its_options(self) -> None:
-        assert batch_attempt("daily", 12, "random", b"a") == Attempt("daily", 12, b"a", b"random")
+        assert batch_attempt("daily", "late", 12, "random", b"a") == Attempt("daily:late", 12, b"a", b"random")
+
+    def test_under_one_name_it_is_another_one_for_each_topic(self) -> None:
+        topics = ("a", "b", None)  # None: each row names its own
+        named = {batch_attempt("daily", topic, 0, "x", b"a").transactional_id for topic in topics}
+        assert named == {"daily:a", "daily:b", "daily:"}
 
     def test_or_at_random_and_is_then_a_transaction_of_its_own(self) -> None:
-        first, second = (batch_attempt(None, 0, each, b"a") for each in ("x", "y"))
+        first, second = (batch_attempt(None, "late", 0, each, b"a") for each in ("x", "y"))
         assert first.transactional_id != second.transactional_id
         assert first.generation == second.generation == 0
+
+    def test_the_attempts_of_one_query_and_driver_carry_one_mark(self) -> None:
+        options = {"topic": "late", "checkpointLocation": "/c"}
+        mark = attempt_mark("/tmp/blockmgr-1", options)
+        assert mark
+        assert mark == attempt_mark("/tmp/blockmgr-1", {"checkpointlocation": "/c", "topic": "late"})
+        others = [
+            attempt_mark("/tmp/blockmgr-2", options),
+            attempt_mark("/tmp/blockmgr-1", {**options, "checkpointLocation": "/d"}),
+            attempt_mark("/tmp/blockmgr-1", {"topic": "late", "queryName": "c"}),
+        ]
+        assert len({mark, *others}) == 4
+
+    def test_one_that_nothing_tells_from_others_has_no_mark(self) -> None:
+        assert attempt_mark("/tmp/blockmgr-1", {"topic": "late"}) == b""
+        assert attempt_mark(None, {"checkpointLocation": "/c"}) == b""
 
     def test_what_a_task_reports_can_be_sent_to_the_driver(self) -> None:
         assert pickle.loads(pickle.dumps(wrote(1))) == wrote(1)
@@ -101,7 +124,7 @@ class TestReplays:
     """A checkpoint that was set back by one batch asks for the committed generation, as a replay does."""
 
     def test_rows_and_offsets_are_kept_with_what_is_committed(self) -> None:
-        decision = commit_decision([wrote(1), EMPTY, wrote(2)], batch_id=7, offsets_digest=b"d")
+        decision = commit_decision([wrote(1), EMPTY, wrote(2)], batch_id=7, digest=b"d")
         assert isinstance(decision, End)
         assert decision.contents == Contents(20, b"d")
 
@@ -114,12 +137,20 @@ class TestReplays:
 
     def test_so_are_as_many_rows_of_other_offsets(self) -> None:
         with pytest.raises(NotAReplay, match="its 4 rows were read from other offsets"):
-            commit_decision([already(4, Contents(4, b"one"))], batch_id=7, offsets_digest=b"other")
+            commit_decision([already(4, Contents(4, b"one"))], batch_id=7, digest=b"other")
 
     @pytest.mark.parametrize(("held", "now"), [(b"one", b"one"), (b"", b"one"), (b"one", b"")])
     def test_the_same_rows_are_a_replay_also_where_offsets_are_not_known(self, held: bytes, now: bytes) -> None:
         reports = [already(1, Contents(4, held)), already(3, Contents(4, held))]
-        assert commit_decision(reports, batch_id=7, offsets_digest=now) is None
+        assert commit_decision(reports, batch_id=7, digest=now) is None
+
+    def test_a_batch_write_to_other_topics_or_columns_is_none(self) -> None:
+        held = written_digest(["key", "value"], [b"a" * 16, b"b" * 16])
+        assert held == written_digest(["value", "key"], [b"b" * 16, b"a" * 16, b"b" * 16])
+        for other in (written_digest(["value"], [b"a" * 16, b"b" * 16]), written_digest(["key", "value"], [b"a" * 16])):
+            with pytest.raises(NotAReplay, match="its 4 rows went to other topics, or have other columns, than"):
+                commit_decision([already(4, Contents(4, held))], digest=other)
+        assert commit_decision([already(4, Contents(4, held))], digest=held) is None
 
     def test_what_was_committed_without_saying_what_it_holds_is_not_compared(self) -> None:
         assert commit_decision([already(4, None)], batch_id=7) is None
@@ -159,6 +190,19 @@ class TestOffsetsOfACheckpoint:
             assert offsets_digest(checkpoint, batch) == b""
 
 
+class TestTheQueryOfACheckpoint:
+    def test_is_the_one_that_spark_wrote(self, tmp_path: pathlib.Path) -> None:
+        (tmp_path / "metadata").write_text('{"id":"c0ffee"}')
+        assert query_id(str(tmp_path)) == "c0ffee"
+
+    @pytest.mark.parametrize("text", ["", "[1]", '{"id":1}', "{"])
+    def test_what_cannot_be_read_is_not_known(self, tmp_path: pathlib.Path, text: str) -> None:
+        assert query_id(str(tmp_path)) is None
+        (tmp_path / "metadata").write_text(text)
+        assert query_id(str(tmp_path)) is None
+        assert query_id("s3a://bucket/x") is query_id(None) is None
+
+
 class TestAbort:
     def test_the_attempt_is_named_by_any_task_that_reported(self) -> None:
         assert abort_decision([None, EMPTY, wrote(1)]) == Abort(ATTEMPT, 3)
@@ -180,6 +224,12 @@ class TestBatchWrites:
 
     def test_one_without_rows_is_left_open_for_nobody(self) -> None:
         assert commit_decision([EMPTY], begun=self.BEGUN) == Abort(ATTEMPT, 6)
+
+    def test_so_is_one_whose_tasks_waited_for_rows_and_got_none(self) -> None:
+        waited = TaskReport(0, enlistment(1), Winner(1, ()))
+        assert commit_decision([waited, EMPTY]) == Abort(ATTEMPT, 3)
+        assert commit_decision([waited, EMPTY], begun=self.BEGUN) == Abort(ATTEMPT, 6)
+        assert isinstance(commit_decision([waited, wrote(2)]), End)
 
     def test_a_re_run_of_a_committed_one_does_nothing(self) -> None:
         assert commit_decision([ALREADY], begun=AlreadyCommitted(ATTEMPT, None)) is None

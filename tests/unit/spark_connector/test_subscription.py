@@ -41,6 +41,21 @@ def test_assign_reads_the_named_partitions() -> None:
     subscription.check_complete(chosen)
 
 
+def test_a_query_asks_for_what_its_options_name_whether_it_is_there_or_not() -> None:
+    asked = {
+        text: exactly_one({option: text}).asks_for(Partition("flights", 1))
+        for option, text in (
+            ("subscribe", "weather,flights"),
+            ("subscribe", "weather"),
+            ("assign", '{"flights":[1]}'),
+            ("assign", '{"flights":[0]}'),
+            ("subscribePattern", "fl.*"),
+            ("subscribePattern", "fl"),
+        )
+    }
+    assert list(asked.values()) == [True, False] * 3
+
+
 def test_an_assigned_partition_that_does_not_exist_is_refused() -> None:
     subscription = exactly_one({"assign": '{"flights":[1,2]}'})
     with pytest.raises(InvalidOption, match="flights-2 does not exist"):

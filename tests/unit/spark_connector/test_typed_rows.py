@@ -7,7 +7,18 @@ import pickle
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DayTimeIntervalType,
+    IntegerType,
+    LongType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+)
 
 from minilog import TopicSchema, schema_from_ddl
 from minilog.errors import InvalidRecord, InvalidSchema
@@ -29,7 +40,7 @@ from pyspark_minilog.typed_rows import (
     spark_schema,
     typed_topics,
 )
-from pyspark_minilog.typed_sink import TypedPlan, check_columns
+from pyspark_minilog.typed_sink import TypedPlan, check_columns, spelled
 
 V1 = schema_from_ddl("carrier string NOT NULL, delay int, note string", ["carrier"])
 LONG = widen_column(V1, "delay", Primitive("long"))
@@ -243,8 +254,23 @@ class TestSink:
         with pytest.raises(error, match=message):
             check_columns(spark_schema(schema_from_ddl(columns)), "t", V1)
 
+    def test_names_are_those_of_the_topic_in_any_case(self) -> None:
+        found = spelled(spark_schema(schema_from_ddl("CARRIER string, Delay long, other int")), V1)
+        assert found.names == ["carrier", "delay", "other"]
+        (only,) = TypedPlan("t", V1, ("carrier",)).payloads(pa.record_batch({"CARRIER": ["a"]}))
+        assert only.columns.schema.names == ["carrier"]
+        twice = StructType([StructField("carrier", StringType()), StructField("Carrier", StringType())])
+        with pytest.raises(InvalidOption, match="both the column 'carrier', since case does not tell names apart"):
+            spelled(twice, V1)
+
+    @pytest.mark.parametrize("kind", [DayTimeIntervalType(), NullType(), VariantType(), ArrayType(NullType())])
+    def test_a_type_that_no_topic_has_is_refused_with_its_column(self, kind: DataType) -> None:
+        given = StructType([StructField("carrier", StringType()), StructField("delay", kind)])
+        with pytest.raises(InvalidSchema, match=r"column 'delay' is of type '.*', which no topic can have: cast it"):
+            schema_from_spark(given)
+
     def test_rows_go_as_they_are_with_the_version_to_write_by(self) -> None:
         check_columns(spark_schema(schema_from_ddl("delay long, carrier string")), "t", V1)
         batch = pa.record_batch({"carrier": ["a"]})
-        (only,) = TypedPlan("t", V1).payloads(batch)
+        (only,) = TypedPlan("t", V1, ("carrier",)).payloads(batch)
         assert only == ("t", None, batch, V1)

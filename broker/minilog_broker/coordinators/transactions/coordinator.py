@@ -38,12 +38,17 @@ from minilog_broker.coordinators.transactions.records import (
     TransactionChange,
     TransactionCodec,
     TransactionKey,
+    TransactionMetadata,
     TransactionProducer,
     TransactionValue,
 )
 from minilog_broker.coordinators.transactions.view import TransactionView
 
-EXPIRATION_US = 7 * 86_400_000_000  # of the ids of batch writes: docs/spec/transactions.md § Abort and time-out
+# Of the ids of batch writes: docs/spec/transactions.md § Abort and time-out. Of those that one run alone can have the
+# only use is its own commit, which is asked for again for minutes (delivery.timeout.ms).
+EXPIRATION_US = 7 * 86_400_000_000
+ONE_RUN_EXPIRATION_US = 3_600_000_000
+_LEAST_RUN_BYTES = 16  # what is shorter may end an id by chance
 PRODUCER_EPOCH = 0
 
 
@@ -275,12 +280,14 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
         self._go_on(now)
 
     def expire(self, wall_us: int) -> None:
-        """Forget ids of batch writes that were silent for seven days. Not called while the wall clock is distrusted."""
+        """Forget ids of batch writes that were silent for long. Not called while the wall clock is distrusted."""
         if self._state is not CoordinatorState.ACTIVE:
             return
         for transactional_id in self._view.ids():
             transaction = self._view.transaction(transactional_id)
-            if transaction is None or not transaction.expires or transaction.updated_us > wall_us - EXPIRATION_US:
+            if transaction is None or not transaction.expires:
+                continue
+            if transaction.updated_us > wall_us - _expiration_us(transactional_id, transaction):
                 continue
             if not self._view.producers(transactional_id) and not self._try_write(
                 [Change(TransactionKey(transactional_id), None)]
@@ -328,3 +335,10 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
         self._committed, self._remove_at_ms = 0, math.inf
         refusal = self._refusal(coordinator_pb2.EndTransactionResponse, self._not_coordinator())
         self._effects.extend(CoordinatorAnswer(ticket, refusal) for ticket in self._commits.take())
+
+
+def _expiration_us(transactional_id: str, transaction: TransactionMetadata) -> int:
+    """An id that ends in the id of its run is no other run's."""
+    run_id = transaction.run_id
+    is_of_one_run = len(run_id) >= _LEAST_RUN_BYTES and transactional_id.encode().endswith(run_id)
+    return ONE_RUN_EXPIRATION_US if is_of_one_run else EXPIRATION_US

@@ -147,7 +147,7 @@ def _taken_up(
     if request.attempt_id in former.superseded_attempts:
         raise ProducerFenced(f"{_who(request)}: its attempt was superseded by another, which goes on in its place")
     if request.attempt_id == former.attempt_id:
-        return _same_attempt(request, former, generation)
+        return replace(_same_attempt(request, former, generation), timeout_ms=timeout_ms)
     same_run = request.run_id == former.run_id
     if same_run and generation < former.generation:
         raise ProducerFenced(

@@ -1,0 +1,53 @@
+"""Rows that are older than their topic keeps them: brokers delete them soon, and whoever wrote them is told so.
+
+The column `timestamp` says when a row was. Kafka's sink ignores a column of that name, so that a job that moved may
+carry one from long ago. The write goes on: an archive that is restored has such rows, too.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark_minilog.sink import Payload
+
+_TOPICS_OWN_MS = 604_800_000  # retention.ms where nothing is said: docs/spec/settings.md
+NEW_MS = 60_000  # rows of the last minute are not looked after: their topic would keep next to nothing
+
+
+def oldest_us(payload: Payload) -> int | None:
+    """When the oldest row was, in microseconds since 1970; None where no row says when it was."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    name = "timestamp" if payload.schema is None else payload.schema.timestamp_column
+    if name is None or name not in payload.columns.schema.names:
+        return None
+    column = payload.columns.column(name)
+    if not pa.types.is_timestamp(column.type):
+        return None
+    found = pc.min(column).cast(pa.timestamp("us", column.type.tz)).value
+    return None if found is None else int(found)
+
+
+def older(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    """The older of both, by topic."""
+    found = dict(one)
+    for topic, at_us in other.items():
+        found[topic] = min(at_us, found.get(topic, at_us))
+    return found
+
+
+def too_old(oldest: Mapping[str, int], retention_ms: Mapping[str, int], now_ms: int) -> Iterable[str]:
+    """A sentence for each topic with rows, by their oldest one, that it no longer keeps."""
+    for topic, at_us in sorted(oldest.items()):
+        kept_ms = retention_ms.get(topic, _TOPICS_OWN_MS)
+        if kept_ms >= 0 and at_us // 1000 < now_ms - kept_ms:
+            moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=at_us)
+            yield (
+                f"rows as old as {moment.isoformat(timespec='seconds')}Z were written to topic '{topic}', which keeps "
+                f"them for {kept_ms} ms (retention.ms): brokers delete them soon; if the column of time stamps is not "
+                "when a row was, drop or rename it, else raise retention.ms of the topic"
+            )
