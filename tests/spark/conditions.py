@@ -35,7 +35,8 @@ from minilog.typed.where import parse_where
 SCHEMA = first_version(
     parse_ddl(
         "tiny byte, small short, number int, big long, narrow float, wide double, fare decimal(5,2), "
-        "huge decimal(38,10), whole decimal(38,0), name string, flag boolean, day date, at timestamp, local timestamp_ntz, raw binary, "
+        "huge decimal(38,10), whole decimal(38,0), "
+        "name string, flag boolean, day date, at timestamp, local timestamp_ntz, raw binary, "
         "tags array<string>, `odd name` int"
     )
 )
