@@ -54,8 +54,8 @@ class TypedSelection:
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
-        """The columns. Raises InvalidSchema for one that is not there."""
-        return tuple(self.schema.column(name) for name in self.columns)
+        """The columns, in whatever case they are named. Raises InvalidSchema for one that is not there."""
+        return tuple(self.schema.column_as_spark(name) for name in self.columns)
 
     @cached_property
     def arrow_schema(self) -> pa.Schema:

@@ -82,6 +82,16 @@ class TopicSchema:
                 return each
         raise InvalidSchema(f"there is no column {name!r}: there are {', '.join(self.names)}")
 
+    def column_as_spark(self, name: str) -> Field:
+        """A top-level column, in whatever case its name is written: Spark does not tell them apart, and no two columns
+        differ by it alone. Raises InvalidSchema."""
+        found = self._by_folded_name.get(name.lower())
+        return self.column(name) if found is None else found
+
+    @cached_property
+    def _by_folded_name(self) -> dict[str, Field]:
+        return {each.name.lower(): each for each in self.fields}
+
     def __str__(self) -> str:
         return ", ".join(map(str, self.fields))
 

@@ -22,12 +22,14 @@ from minilog.typed.predicate import (
     TRUE,
     UNKNOWN,
     ColumnStatistics,
+    Equal,
     Predicate,
     evaluate,
     field_ids,
     outcomes,
     plain_value,
 )
+from minilog.typed.reader import TypedSelection
 from minilog.typed.topic_schema import first_version
 from minilog.typed.where import MAX_WHERE_CHARACTERS, parse_where
 
@@ -62,7 +64,7 @@ CONSTANTS: dict[str, list[tuple[str, Any]]] = {
     ],
     "fare": [("1.5", decimal.Decimal("1.5")), ("1.505", decimal.Decimal("1.505")), ("2", 2), ("-1000", -1000)],
     "ratio": [("0", 0.0), ("0.1", 0.1), ("-1.5", -1.5), ("2e0", 2.0), ("1e300", 1e300)],
-    "carrier": [("'A'", "A"), ("'AB'", "AB"), ("''", ""), ("'é'", "é"), ("'it''s'", "its")],
+    "carrier": [("'A'", "A"), ("'AB'", "AB"), ("''", ""), ("'é'", "é"), ("'it''s'", "it's"), ("'A' \"B\"", "AB")],
     "flag": [("true", True), ("false", False)],
     "day": [("'2013-01-31'", DAY), ("date '2013-02-01'", DAY + datetime.timedelta(1))],
     "at": [("'2013-01-31T12:00:00Z'", AT), ("timestamp '2013-01-31 13:00:00+01:00'", AT)],
@@ -250,13 +252,13 @@ def test_what_statistics_cannot_match_is_known(words: str, bounds: tuple[int, An
 
 
 REFUSED = {
-    "delay + 1 > 2": "'delay + 1' is no column",
+    "delay + 1 > 2": "cannot be read from '+ 1 > 2' on",
     "abs(delay) > 2": "is no column",
     "delay > (select 1)": "is none",
     "delay in (select 1)": "is none",
     "delay > day": "is none",
     "1 < 2": "is no column",
-    "nothing > 2": "there are the columns tiny",
+    "nothing > 2": "there are tiny",
     "tags.x = 1": "fields of structs",
     "tags = 1": "which a where cannot compare",
     "delay = '1'": "compare it with a number",
@@ -271,11 +273,31 @@ REFUSED = {
     "carrier like 'A_'": "like 'prefix%' only",
     "delay like '1%'": "columns of text",
     "carrier rlike 'A'": "is none",
+    "carrier like 'A' escape '!'": "is none",
+    r"carrier = '\q'": "for a backslash",
+    r"carrier = '\ud800'": "no sign of Unicode",
+    "carrier = 'A' -- and flag": "cannot be read",
+    "delay between symmetric 3 and 1": "is none",
+    "delay = - -1": "arithmetic",
+    "delay = 128Y": "no integer of 8 bits",
+    "delay = interval '1' day": "is none",
+    "delay = '1' 2": "is none",
+    "delay = 1e3BD": "a decimal with an exponent",
+    "ratio = 1e999": "too large or too small",
+    "ratio = 1e39F": "too large or too small",
+    "fare < 0.000000000000000000000000000000000001": "Spark compares 38 at most",
+    "raw = X'0'": "two digits",
+    "day = '20200101'": "no date",
+    "day = '2020-W01-1'": "no date",
+    "at = '2013-01-31T12:00:00+19:00'": "no time stamp",
+    "local = timestamp '2013-01-31T12:00:00'": "has no zone",
+    "at = timestamp_ntz '2013-01-31T12:00:00Z'": "has a zone",
+    "tags = null": "which a where cannot compare",
     "delay > 1; drop table x": "cannot be read",
     "delay >": "cannot be read",
     "": "cannot be read",
     "case when flag then 1 end": "is none",
-    "ratio > " + "9" * 400: "less than 309 digits",
+    "ratio > " + "9" * 400: "more than 38 digits",
     "x" * (MAX_WHERE_CHARACTERS + 1): "the most is",
     " and ".join(["delay > 1"] * 2_000): "more than 1000 terms",
     "not " * 5_000 + "flag": "",
@@ -289,6 +311,38 @@ def test_what_is_no_where_is_refused_with_a_sentence(words: str) -> None:
         parse_where(words, SCHEMA)
     assert REFUSED[words] in str(raised.value)
     assert len(str(raised.value)) < 1_000
+
+
+NUMBERS = first_version(parse_ddl("narrow float, wide double, whole decimal(38,0), name string"))
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        ("name = 'it''s'", "it's"),
+        ('name = "a"', "a"),
+        ('name = "say ""a"""', 'say "a"'),
+        (r"name = r'a\d'", r"a\d"),
+        (r"name = '\n\'\\\u0041\U0001f600\101'", "\n'\\A\U0001f600A"),
+        ("name = 'a' 'b'", "ab"),
+        ("name = 'a' r'\\' \"b\"", "a\\b"),
+        ("narrow = 0.1", 0.1),
+        ("narrow = 0.1F", 0.10000000149011612),
+        ("wide = 0.1F", 0.10000000149011612),
+        ("whole = -12345678901234567890123456789012345678", decimal.Decimal("-12345678901234567890123456789012345678")),
+    ],
+)
+def test_a_literal_is_what_spark_reads(words: str, value: Any) -> None:
+    with decimal.localcontext(prec=3):
+        assert parse_where(words, NUMBERS) == Equal(
+            NUMBERS.column(words.split()[0]).id, pa.scalar(value, pa.decimal128(38) if "whole" in words else None)
+        )
+
+
+def test_columns_are_named_in_any_case_as_in_a_where() -> None:
+    assert [each.name for each in TypedSelection(SCHEMA, ("DELAY", "Carrier")).fields] == ["delay", "carrier"]
+    with pytest.raises(InvalidArgument, match="named twice"):
+        TypedSelection(SCHEMA, ("delay", "DELAY")).check()
 
 
 def test_a_where_names_the_columns_it_looks_at() -> None:
