@@ -26,7 +26,7 @@ from sqlglot.errors import SqlglotError
 
 from minilog.errors import InvalidArgument
 from minilog.typed.fields import Decimal, Field, Primitive, arrow_type
-from minilog.typed.predicate import And, Constant, Equal, IsNull, Known, Less, Not, Or, Predicate, StartsWith
+from minilog.typed.predicate import And, Constant, Equal, IsNull, Known, Less, Not, Or, Predicate, StartsWith, either
 from minilog.typed.topic_schema import TopicSchema
 
 MAX_WHERE_CHARACTERS = 1 << 16
@@ -96,7 +96,7 @@ class _Binding:
             case sql.In() if node.args.get("query") is None and node.expressions:
                 field = self._column(node.this)
                 self._terms += len(node.expressions)
-                return Or(tuple(_equal(field, _constant(each), node) for each in node.expressions))
+                return either([_equal(field, _constant(each), node) for each in node.expressions])
             case sql.Between():
                 field = self._column(node.this)
                 low, high = (_constant(node.args[name]) for name in ("low", "high"))
