@@ -70,8 +70,8 @@ def sent(cluster: ReplicaCluster, session_id: int) -> list[bytes]:
     """What each message has, until all was sent."""
     found: list[bytes] = []
     while (message := cluster[1].manager.next_message(session_id, cluster.now_ms)) is not None:
-        found += [bytes(batches) for _, batches in runs_of(message) if batches]
-    return found
+        found.append(b"".join(bytes(batches) for _, batches in runs_of(message)))
+    return [each for each in found if each]
 
 
 def counts(messages: list[bytes]) -> list[int]:

@@ -20,6 +20,7 @@ from minilog.v1 import data_pb2, typed_pb2
 
 _LEAST_SHARE = 1 / 64
 _FIRST_BYTES = 64  # for each piece of work, as long as no run was cut: about a small batch
+_MARGIN = 1.25  # the next batches are a little larger: else a second run of one or two would follow
 _READING_WORK = 4  # of each condition when it is read: more than to hold it against a batch
 MAX_KNOWN = 256  # selections that are kept to be used again ...
 MAX_KNOWN_BYTES = 1 << 20  # ... and their bytes on the wire, each of which is some ten in memory
@@ -63,7 +64,7 @@ class Selected:
     def stored_bytes(self, max_bytes: int, message_bytes: int, most_work: int) -> int:
         """How much is read where `max_bytes` may be sent, and so much work be done for it."""
         may_be_sent = max(max_bytes, min(message_bytes, int(max_bytes / self._share)))
-        return min(may_be_sent, max(1, int(most_work * self._bytes_per_work)))
+        return min(may_be_sent, max(1, int(most_work * self._bytes_per_work * _MARGIN)))
 
     def cut(self, key: PartitionKey, batches: bytes, schemas: TopicSchemas | None, most_work: int) -> Cut:
         """What is sent of these, as far as the work allows. Raises CorruptMessage where one of them is damaged."""
