@@ -41,7 +41,7 @@ def came_damaged(cluster: Cluster) -> Iterator[None]:
         position = data_pb2.FetchPosition(partition_id=partition_id, leader_epoch=-1, came_damaged=True)
         positions = [position] * (78 * 1024 // (position.ByteSize() + 2))
         request = StreamMessage(data_pb2.FetchRequest(credit_bytes=1, positions=positions))
-        with _stream(address, FETCH) as send:
+        with send_and_wait(address, FETCH) as send:
             yield
             while True:
                 send(request)
@@ -58,7 +58,7 @@ def bombs(cluster: Cluster) -> Iterator[None]:
         ]
         produced = data_pb2.ProduceRequest(acks=1, timeout_ms=5000, entries=entries)
         request = StreamMessage(produced, [batch] * len(entries))
-        with _stream(address, PRODUCE) as send:
+        with send_and_wait(address, PRODUCE) as send:
             yield
             while True:
                 send(request)
@@ -134,7 +134,7 @@ def many_positions(cluster: Cluster) -> Iterator[None]:
     request = StreamMessage(data_pb2.FetchRequest(credit_bytes=1, positions=positions))
     yield
     while True:
-        with _stream(address, FETCH) as send:
+        with send_and_wait(address, FETCH) as send:
             send(request)
         yield
 
@@ -168,7 +168,7 @@ def _led_partition(
 
 
 @contextlib.contextmanager
-def _stream(address: str, method: StreamMethod) -> Iterator[Any]:
+def send_and_wait(address: str, method: StreamMethod) -> Iterator[Any]:
     """A function that sends a message and waits for one: on the stream there is, or a new one where that broke."""
     with _channel(address) as channel:
         start = call_of(channel, method)

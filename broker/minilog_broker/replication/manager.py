@@ -361,6 +361,10 @@ class ReplicaManager:
         """The next message of a session; None: nothing now, SessionReady tells when. Ask again until None."""
         return self._served.next_message(session_id, now_ms)
 
+    def is_costly(self, session_id: int) -> bool:
+        """Is the next message of a session likely to cost some milliseconds? Then it is asked for in its turn."""
+        return self._served.is_costly(session_id)
+
     # -- sessions to leaders
 
     def fetcher_stream_opened(self, leader_id: int, now_ms: float) -> None:

@@ -9,7 +9,7 @@ from minilog.config import ClientConfig
 from minilog.consumer import requests
 from minilog.consumer.consumer_effects import CloseSession, Effect, OpenSession, SendFetch
 from minilog.consumer.partition import ConsumerSession
-from minilog.limits import MAX_POSITIONS, parts_of
+from minilog.limits import MAX_CONDITION_BYTES, MAX_POSITIONS, parts_of
 from minilog.partition_key import PartitionKey
 from minilog.v1 import data_pb2
 
@@ -63,7 +63,7 @@ class FetchSessions:
         self, session: ConsumerSession, wanted: list[data_pb2.FetchPosition], forgotten: list[PartitionKey]
     ) -> Iterator[data_pb2.FetchRequest]:
         """In as few messages as may be; nothing is in both. Without either: the credit alone."""
-        parts = zip_longest(parts_of(wanted, MAX_POSITIONS), parts_of(forgotten, MAX_POSITIONS), fillvalue=())
+        parts = zip_longest(_parts_of(wanted), parts_of(forgotten, MAX_POSITIONS), fillvalue=())
         for positions, left in list(parts) or [((), ())]:
             yield requests.fetch_request(session, positions, left, self._config)
 
@@ -80,3 +80,17 @@ class FetchSessions:
                 session.read_from_ms = now_ms
         idle = [each for each in self._by_broker.values() if now_ms - each.read_from_ms >= _IDLE_MS]
         return [CloseSession(self._by_broker.pop(each.broker_id).broker_id) for each in idle]
+
+
+def _parts_of(positions: list[data_pb2.FetchPosition]) -> Iterator[list[data_pb2.FetchPosition]]:
+    """The positions in order, as many at a time as one message may have by their number and by their conditions."""
+    part, size_bytes = list[data_pb2.FetchPosition](), 0
+    for position in positions:
+        condition_bytes = position.selection.where.ByteSize() if position.HasField("selection") else 0
+        if part and (len(part) == MAX_POSITIONS or size_bytes + condition_bytes > MAX_CONDITION_BYTES):
+            yield part
+            part, size_bytes = [], 0
+        part.append(position)
+        size_bytes += condition_bytes
+    if part:
+        yield part

@@ -6,13 +6,16 @@ are numbers.
 
 from __future__ import annotations
 
+import contextlib
 import decimal
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from minilog.errors import CorruptMessage
 from minilog.typed.fields import Decimal, Field, Primitive, arrow_type
+from minilog.typed.predicate import array_of_plain
 from minilog.v1 import typed_pb2
 
 _WHOLE_NUMBERS = {"byte", "short", "int", "long", "date", "timestamp", "timestamp_ntz"}
@@ -27,13 +30,21 @@ def set_bound(bound: typed_pb2.Bound, value: Any) -> None:
         case float():
             bound.number = value
         case decimal.Decimal():
-            sign, digits, _ = value.as_tuple()
-            unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
-            bound.unscaled = unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)
+            bound.unscaled = _unscaled(value)
         case str():
             bound.content = value.encode()
         case _:
             bound.content = value
+
+
+def _unscaled(value: decimal.Decimal) -> bytes:
+    sign, digits, _ = value.as_tuple()
+    unscaled = int("".join(map(str, digits))) * (-1 if sign else 1)
+    return unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)
+
+
+def _scaled(unscaled: bytes, scale: int) -> decimal.Decimal:
+    return decimal.Decimal(f"{int.from_bytes(unscaled[:_DECIMAL_BYTES], 'big', signed=True)}e-{scale}")
 
 
 def value_of(bound: typed_pb2.Bound, field: Field) -> Any:
@@ -43,7 +54,7 @@ def value_of(bound: typed_pb2.Bound, field: Field) -> Any:
         return None
     match kind, said:
         case Decimal(_, scale), "unscaled":
-            return decimal.Decimal(f"{int.from_bytes(bound.unscaled[:_DECIMAL_BYTES], 'big', signed=True)}e-{scale}")
+            return _scaled(bound.unscaled, scale)
         case Primitive("boolean"), "integer":
             return bool(bound.integer)
         case Primitive("float" | "double"), "number":
@@ -64,14 +75,62 @@ def value_of(bound: typed_pb2.Bound, field: Field) -> Any:
 def scalar_of(bound: typed_pb2.Bound, field: Field) -> pa.Scalar:
     """What a condition compares a column with, as where.py makes it: in the column's type, but a float with a double.
     Raises CorruptMessage where the message says nothing, or what cannot be."""
-    value, kind = value_of(bound, field), arrow_type(field.type)
-    if pa.types.is_floating(kind):
-        kind = pa.float64()  # 0.3 is not a float's 0.3
+    value = value_of(bound, field)
     if value is None:
         raise CorruptMessage(f"a condition on column {field.name!r} has no value")
+    with values_fit(field):
+        return array_of_plain([value], compared_type(field))[0]
+
+
+@contextlib.contextmanager
+def values_fit(field: Field) -> Iterator[None]:
+    """Raises CorruptMessage where what is made of a message in the block does not fit into the column."""
     try:
-        if pa.types.is_timestamp(kind):
-            return pa.scalar(value, pa.int64()).cast(kind)
-        return pa.scalar(value, pa.int32()).cast(kind) if pa.types.is_date(kind) else pa.scalar(value, kind)
+        yield
     except (pa.ArrowException, OverflowError, ValueError) as error:
         raise CorruptMessage(f"a bound of column {field.name!r} is no {field.type}: {error}") from error
+
+
+def compared_type(field: Field) -> pa.DataType:
+    """The type of what a condition compares a column with."""
+    kind = arrow_type(field.type)
+    return pa.float64() if pa.types.is_floating(kind) else kind  # 0.3 is not a float's 0.3
+
+
+def add_values(told: typed_pb2.SetCondition, values: Sequence[Any]) -> None:
+    """Plain values of one column as a message."""
+    match values[0]:
+        case bool() | int():
+            told.integers.extend(map(int, values))
+        case float():
+            told.numbers.extend(values)
+        case decimal.Decimal():
+            told.unscaled.extend(map(_unscaled, values))
+        case str():
+            told.contents.extend(each.encode() for each in values)
+        case _:
+            told.contents.extend(values)
+
+
+def values_of(told: typed_pb2.SetCondition, field: Field) -> list[Any]:
+    """What a message says that a column is one of. Raises CorruptMessage where it cannot be that."""
+    kind = field.type
+    said = [each.name for each, _ in told.ListFields() if each.is_repeated]
+    match kind, said:
+        case Decimal(_, scale), ["unscaled"]:
+            return [_scaled(each, scale) for each in told.unscaled]
+        case Primitive("boolean"), ["integers"]:
+            return list(map(bool, told.integers))
+        case Primitive("float" | "double"), ["numbers"]:
+            return list(told.numbers)
+        case Primitive("binary"), ["contents"]:
+            return list(told.contents)
+        case Primitive("string"), ["contents"]:
+            try:
+                return list(map(bytes.decode, told.contents))
+            except UnicodeDecodeError as error:
+                raise CorruptMessage(f"a set of values of column {field.name!r} has no text in it: {error}") from None
+        case Primitive(name), ["integers"] if name in _WHOLE_NUMBERS:
+            return list(told.integers)
+        case _:
+            raise CorruptMessage(f"a set of values of column {field.name!r} has none, or none of {kind}")

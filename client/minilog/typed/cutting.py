@@ -7,13 +7,18 @@ Each stored batch becomes one of three, always with its own offsets, epoch, prod
     as it is        where it is not typed (a marker), or of a version that is not known here yet
 
 What goes out under a new checksum was checked under the stored one before.
+
+A run is cut as far as an amount of work allows: the core that asks has no clock, and others wait for the loop. A piece
+of work is what one comparison with the statistics of a batch costs, some microseconds. So neither many small batches
+nor a long condition nor both together hold the loop for long.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from minilog.errors import CorruptMessage, InvalidArgument, UnknownSchemaVersion
 from minilog.partition_key import PartitionKey
@@ -30,13 +35,25 @@ from minilog.record_batch.header import (
 )
 from minilog.typed.batch import read_extension
 from minilog.typed.evolution import is_widened
-from minilog.typed.predicate import TRUE, ColumnStatistics, Predicate, field_ids, outcomes
+from minilog.typed.predicate import TRUE, ColumnStatistics, Predicate, field_ids, outcomes, size_of
 from minilog.typed.predicate_wire import predicate_from_wire
 from minilog.typed.projection import Projection
 from minilog.typed.statistics import read_statistics
 from minilog.typed.topic_schema import TopicSchema
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import typed_pb2
+
+BATCH_WORK = 20  # of a batch: its checksum, its extension, the header that it gets
+BYTES_PER_WORK = 16 << 10  # of a batch besides: its checksum is taken, and its columns are put together
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What is sent of a run up to `end`, a position in it behind one of its batches, and what that cost."""
+
+    batches: bytes
+    end: int
+    work: int
 
 
 class Cutting:
@@ -54,6 +71,8 @@ class Cutting:
         if unknown := [each for each in asked.field_ids if each not in columns]:
             raise InvalidArgument(f"version {schema.version} of the schema has no column with the id {unknown[0]}")
         self._where: Predicate | None = None
+        self.condition_work = 0
+        """What the condition costs for each batch."""
         self._looked_at: AbstractSet[int] = frozenset()
         if asked.HasField("where"):
             try:
@@ -61,15 +80,19 @@ class Cutting:
             except CorruptMessage as error:
                 raise InvalidArgument(str(error)) from error
             self._looked_at = field_ids(self._where)
+            self.condition_work = size_of(self._where)
 
-    def cut(self, key: PartitionKey, run: Buffer) -> bytes:
-        """What is sent of a run of whole stored batches. Raises CorruptMessage where one of them is damaged."""
-        view = memoryview(run)
-        return b"".join(
-            piece
-            for position, header in iterate_headers(view)
-            for piece in self._cut(key, view[position : position + header.length], header)
-        )
+    def cut(self, key: PartitionKey, run: Buffer, most_work: int) -> Cut:
+        """What is sent of a run of whole stored batches, the first of them at least; no further batch is begun when
+        `most_work` is done. Raises CorruptMessage where one of them is damaged."""
+        view, pieces, end, work = memoryview(run), list[Buffer](), 0, 0
+        for position, header in iterate_headers(view):
+            if end and work >= most_work:
+                break
+            end = position + header.length
+            pieces += self._cut(key, view[position:end], header)
+            work += BATCH_WORK + self.condition_work + header.length // BYTES_PER_WORK
+        return Cut(b"".join(pieces), end, work)
 
     def _cut(self, key: PartitionKey, batch: memoryview, header: BatchHeader) -> Sequence[Buffer]:
         if not header.is_typed or header.attributes & Attributes.COMPACTED:
@@ -143,8 +166,12 @@ def _left_out(key: PartitionKey, header: BatchHeader, version: int) -> list[Buff
     """Nothing of a batch but where it stands."""
     gone = Attributes.HAS_HEADERS | Attributes.LZ4 | Attributes.ZSTD
     attributes = (header.attributes | Attributes.PROJECTED | Attributes.COMPACTED) & ~gone
-    extension = typed_pb2.TypedBatch(schema_version=version).SerializeToString()
-    return _sealed(key, header, extension, [], attributes=attributes, record_count=0)
+    return _sealed(key, header, _bare_extension(version), [], attributes=attributes, record_count=0)
+
+
+@lru_cache(256)
+def _bare_extension(version: int) -> bytes:
+    return typed_pb2.TypedBatch(schema_version=version).SerializeToString()
 
 
 def _sealed(

@@ -11,8 +11,9 @@ Values are compared as Spark compares them: text by its UTF-8 bytes, NaN equal t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -58,6 +59,27 @@ class Equal:
 
 
 @dataclass(frozen=True, slots=True)
+class OneOf:
+    """column in (values). `values` are as `plain_value` has them, ascending, each once; `array` has them for Arrow."""
+
+    field_id: int
+    values: tuple[Any, ...]
+    array: pa.Array = field(compare=False, repr=False)
+
+    @classmethod
+    def of(cls, field_id: int, values: Iterable[Any], kind: pa.DataType) -> OneOf:
+        """Of plain values in any order. Raises pyarrow's errors where one of them is none of this type."""
+        once = {in_order(each): each for each in values}
+        return cls.ascending(field_id, [once[each] for each in sorted(once)], kind)
+
+    @classmethod
+    def ascending(cls, field_id: int, values: Sequence[Any], kind: pa.DataType) -> OneOf:
+        """Of plain values that are ascending, each once."""
+        zeros = [-0.0, 0.0] if pa.types.is_floating(kind) and 0.0 in values else []  # two in Arrow's table of values
+        return cls(field_id, tuple(values), array_of_plain([*values, *zeros], kind))
+
+
+@dataclass(frozen=True, slots=True)
 class Less:
     """column < value, or with `or_equal` column <= value."""
 
@@ -96,7 +118,23 @@ class Or:
     parts: tuple[Predicate, ...]
 
 
-Predicate: TypeAlias = Constant | Known | Equal | Less | StartsWith | IsNull | Not | And | Or
+Predicate: TypeAlias = Constant | Known | Equal | OneOf | Less | StartsWith | IsNull | Not | And | Or
+
+
+def either(parts: Sequence[Predicate]) -> Predicate:
+    """At least one of the parts. What compares a column with several values becomes one set of them."""
+    values: dict[int, list[pa.Scalar]] = {}
+    for each in parts:
+        if isinstance(each, Equal):
+            values.setdefault(each.field_id, []).append(each.value)
+    sets = {
+        field_id: OneOf.of(field_id, map(plain_value, found), found[0].type)
+        for field_id, found in values.items()
+        if len(found) > 1
+    }
+    others = [each for each in parts if not (isinstance(each, Equal) and each.field_id in sets)]
+    joined = (*sets.values(), *others)
+    return joined[0] if len(joined) == 1 else Or(joined)
 
 
 def field_ids(predicate: Predicate) -> frozenset[int]:
@@ -112,6 +150,18 @@ def field_ids(predicate: Predicate) -> frozenset[int]:
             return frozenset((predicate.field_id,))
 
 
+def size_of(predicate: Predicate) -> int:
+    """Of how many conditions it is made, itself included. A set of values counts as one: it is searched, not gone
+    through."""
+    match predicate:
+        case Not(part):
+            return 1 + size_of(part)
+        case And(parts) | Or(parts):
+            return 1 + sum(map(size_of, parts))
+        case _:
+            return 1
+
+
 def evaluate(predicate: Predicate, column: Callable[[int], pa.Array], row_count: int) -> pa.BooleanArray:
     """True, false or null for each row. `column` gives the values of a field by its id."""
     match predicate:
@@ -121,6 +171,10 @@ def evaluate(predicate: Predicate, column: Callable[[int], pa.Array], row_count:
             return pc.if_else(column(field_id).is_valid(), value, pa.scalar(None, pa.bool_()))
         case Equal(field_id, value):
             return pc.equal(column(field_id), value)
+        case OneOf(field_id, _, array):
+            values = column(field_id)
+            found = pc.is_in(values if values.type == array.type else values.cast(array.type), value_set=array)
+            return pc.if_else(values.is_valid(), found, pa.scalar(None, pa.bool_()))
         case Less(field_id, value, or_equal):
             return (pc.less_equal if or_equal else pc.less)(column(field_id), value)
         case StartsWith(field_id, prefix):
@@ -163,25 +217,29 @@ def _both(left: int, right: int) -> int:
     return found | ((left | right) & UNKNOWN if may_both else 0)
 
 
-def _of_column(predicate: Known | Equal | Less | StartsWith | IsNull, found: ColumnStatistics) -> int:
+def _of_column(predicate: Known | Equal | OneOf | Less | StartsWith | IsNull, found: ColumnStatistics) -> int:
     nulls, values = found.null_count > 0, found.null_count < found.row_count
     if isinstance(predicate, IsNull):
         return (TRUE if nulls else 0) | (FALSE if values else 0)
     return (_of_values(predicate, found) if values else 0) | (UNKNOWN if nulls else 0)
 
 
-def _of_values(predicate: Known | Equal | Less | StartsWith, found: ColumnStatistics) -> int:
+def _of_values(predicate: Known | Equal | OneOf | Less | StartsWith, found: ColumnStatistics) -> int:
     if isinstance(predicate, Known):
         return TRUE if predicate.value else FALSE
     if found.lowest is None or found.highest is None:
         return TRUE | FALSE
-    low, high = _order(found.lowest), _order(found.highest)
+    low, high = in_order(found.lowest), in_order(found.highest)
     match predicate:
         case Equal(_, value):
-            at = _order(plain_value(value))
+            at = in_order(plain_value(value))
             true, false = low <= at <= high, not low == at == high
+        case OneOf(_, values):
+            place = bisect_left(values, low, key=in_order)
+            true = place < len(values) and in_order(values[place]) <= high
+            false = not (true and low == high)
         case Less(_, value, or_equal):
-            at = _order(plain_value(value))
+            at = in_order(plain_value(value))
             true, false = (low <= at, high > at) if or_equal else (low < at, high >= at)
         case StartsWith(_, prefix):
             length = len(prefix)
@@ -195,6 +253,13 @@ def plain_value(scalar: pa.Scalar) -> Any:
     return scalar.value if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else scalar.as_py()
 
 
-def _order(value: Any) -> Any:
+def array_of_plain(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Plain values as Arrow has them. Raises pyarrow's errors, OverflowError or ValueError for others."""
+    if pa.types.is_timestamp(kind):
+        return pa.array(values, pa.int64()).cast(kind)
+    return pa.array(values, pa.int32()).cast(kind) if pa.types.is_date(kind) else pa.array(values, kind)
+
+
+def in_order(value: Any) -> Any:
     """What sorts as Spark does: NaN above all other numbers."""
     return (math.isnan(value), 0.0 if math.isnan(value) else value) if isinstance(value, float) else value

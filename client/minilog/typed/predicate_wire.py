@@ -1,15 +1,19 @@
 """Conditions as messages, and back. Pure.
 
 What comes from a peer is bounded before it is believed: by its bytes and its depth, and each field and value has to
-be one of the schema that the condition was made for.
+be one of the schema that the condition was made for. A condition is held against each batch that is read: so its terms
+are bounded, wherever they stand in it.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from minilog.errors import CorruptMessage, InvalidArgument
-from minilog.typed.bounds import scalar_of, set_bound
+from minilog.limits import MAX_CONDITION_BYTES, MAX_CONDITION_TERMS
+from minilog.typed.bounds import add_values, compared_type, scalar_of, set_bound, values_fit, values_of
 from minilog.typed.fields import Field, Primitive
 from minilog.typed.predicate import (
     And,
@@ -19,14 +23,15 @@ from minilog.typed.predicate import (
     Known,
     Less,
     Not,
+    OneOf,
     Or,
     Predicate,
     StartsWith,
+    in_order,
     plain_value,
 )
 from minilog.v1 import typed_pb2
 
-MAX_PREDICATE_BYTES = 64 << 10
 MAX_LEVELS = 44  # each is two messages at most, and protobuf reads no more than 100 in each other
 _TRUTHS = {None: typed_pb2.TRUTH_NONE, True: typed_pb2.TRUTH_TRUE, False: typed_pb2.TRUTH_FALSE}
 _VALUES = {number: value for value, number in _TRUTHS.items()}
@@ -36,9 +41,30 @@ def predicate_to_wire(predicate: Predicate) -> typed_pb2.Predicate:
     """A condition that a replica can be told. Raises InvalidArgument where it is too long or too deep."""
     told = typed_pb2.Predicate()
     _fill(told, predicate, 1)
-    if (size_bytes := told.ByteSize()) > MAX_PREDICATE_BYTES:
-        raise InvalidArgument(f"the where takes {size_bytes} bytes, the most is {MAX_PREDICATE_BYTES}: shorten it")
+    if (size_bytes := told.ByteSize()) > MAX_CONDITION_BYTES:
+        raise InvalidArgument(f"the where takes {size_bytes} bytes, the most is {MAX_CONDITION_BYTES}: shorten it")
+    if (terms := terms_of(told)) > MAX_CONDITION_TERMS:
+        raise InvalidArgument(
+            f"the where becomes {terms} terms, the most is {MAX_CONDITION_TERMS}: shorten it, with in for many values"
+        )
     return told
+
+
+def terms_of(told: typed_pb2.Predicate) -> int:
+    """Of how many conditions a condition is made, itself included. It is counted to a little above
+    MAX_CONDITION_TERMS."""
+    waiting, count = [told], 0
+    while waiting and count <= MAX_CONDITION_TERMS:
+        each = waiting.pop()
+        count += 1
+        match each.WhichOneof("condition"):
+            case "negated":
+                waiting.append(each.negated)
+            case "all_of":
+                waiting += each.all_of.parts
+            case "any_of":
+                waiting += each.any_of.parts
+    return count
 
 
 def _fill(told: typed_pb2.Predicate, predicate: Predicate, level: int) -> None:
@@ -52,6 +78,9 @@ def _fill(told: typed_pb2.Predicate, predicate: Predicate, level: int) -> None:
         case Equal(field_id, value):
             told.equal.field_id = field_id
             set_bound(told.equal.value, plain_value(value))
+        case OneOf(field_id, values):
+            told.one_of.field_id = field_id
+            add_values(told.one_of, values)
         case Less(field_id, value, or_equal):
             comparison = told.less_or_equal if or_equal else told.less
             comparison.field_id = field_id
@@ -75,8 +104,10 @@ def _fill_all(told: typed_pb2.Predicates, parts: Iterable[Predicate], level: int
 
 def predicate_from_wire(told: typed_pb2.Predicate, field: Callable[[int], Field | None]) -> Predicate:
     """A condition on the fields that `field` gives by their ids. Raises CorruptMessage."""
-    if told.ByteSize() > MAX_PREDICATE_BYTES:
-        raise CorruptMessage(f"a condition of {told.ByteSize()} bytes came, the most is {MAX_PREDICATE_BYTES}")
+    if told.ByteSize() > MAX_CONDITION_BYTES:
+        raise CorruptMessage(f"a condition of {told.ByteSize()} bytes came, the most is {MAX_CONDITION_BYTES}")
+    if (terms := terms_of(told)) > MAX_CONDITION_TERMS:
+        raise CorruptMessage(f"a condition of {terms} terms or more came, the most is {MAX_CONDITION_TERMS}")
     return _Reading(field).predicate(told, 1)
 
 
@@ -95,6 +126,8 @@ class _Reading:
             case "equal":
                 at = self._known(told.equal.field_id)
                 return Equal(at.id, scalar_of(told.equal.value, at))
+            case "one_of":
+                return self._one_of(told.one_of)
             case "less":
                 return self._less(told.less, or_equal=False)
             case "less_or_equal":
@@ -111,6 +144,15 @@ class _Reading:
                 return Or(self._parts(told.any_of, level + 1))
             case _:
                 raise CorruptMessage("a condition says nothing that this version knows")
+
+    def _one_of(self, told: typed_pb2.SetCondition) -> Predicate:
+        at = self._known(told.field_id)
+        values = values_of(told, at)
+        keys = list(map(in_order, values)) if isinstance(values[0], float) else values
+        if not all(map(operator.lt, keys, islice(keys, 1, None))):
+            raise CorruptMessage(f"a set of values of column {at.name!r} is not ascending")
+        with values_fit(at):
+            return OneOf.ascending(at.id, values, compared_type(at))
 
     def _less(self, told: typed_pb2.Comparison, *, or_equal: bool) -> Predicate:
         at = self._known(told.field_id)

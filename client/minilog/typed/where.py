@@ -28,7 +28,7 @@ from sqlglot.errors import SqlglotError
 
 from minilog.errors import InvalidArgument
 from minilog.typed.fields import Decimal, Field, Primitive, arrow_type
-from minilog.typed.predicate import And, Constant, Equal, IsNull, Known, Less, Not, Or, Predicate, StartsWith
+from minilog.typed.predicate import And, Constant, Equal, IsNull, Known, Less, Not, Or, Predicate, StartsWith, either
 from minilog.typed.topic_schema import TopicSchema
 from minilog.typed.where_literals import MAX_DIGITS, Lexed, Value, date_of, decimal_digits, lexed, shown, time_of
 
@@ -98,7 +98,7 @@ class _Binding:
                 self._terms += len(node.expressions)
                 values = [self._constant(each) for each in node.expressions]
                 _check_common_type(field, values, words)
-                return Or(tuple(_equal(field, each, words) for each in values))
+                return either([_equal(field, each, words) for each in values])
             case sql.Between() if not node.args.get("symmetric"):
                 field = self._column(node.this)
                 low, high = (self._constant(node.args[name]) for name in ("low", "high"))

@@ -305,6 +305,7 @@ class Predicate(_message.Message):
     NEGATED_FIELD_NUMBER: _builtins.int
     ALL_OF_FIELD_NUMBER: _builtins.int
     ANY_OF_FIELD_NUMBER: _builtins.int
+    ONE_OF_FIELD_NUMBER: _builtins.int
     constant: Global___Truth.ValueType
     is_null: _builtins.int
     """A field."""
@@ -324,6 +325,8 @@ class Predicate(_message.Message):
     def all_of(self) -> Global___Predicates: ...
     @_builtins.property
     def any_of(self) -> Global___Predicates: ...
+    @_builtins.property
+    def one_of(self) -> Global___SetCondition: ...
     def __init__(
         self,
         *,
@@ -337,12 +340,13 @@ class Predicate(_message.Message):
         negated: Global___Predicate | None = ...,
         all_of: Global___Predicates | None = ...,
         any_of: Global___Predicates | None = ...,
+        one_of: Global___SetCondition | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["all_of", b"all_of", "any_of", b"any_of", "condition", b"condition", "constant", b"constant", "equal", b"equal", "is_null", b"is_null", "known", b"known", "less", b"less", "less_or_equal", b"less_or_equal", "negated", b"negated", "starts_with", b"starts_with"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["all_of", b"all_of", "any_of", b"any_of", "condition", b"condition", "constant", b"constant", "equal", b"equal", "is_null", b"is_null", "known", b"known", "less", b"less", "less_or_equal", b"less_or_equal", "negated", b"negated", "one_of", b"one_of", "starts_with", b"starts_with"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_of", b"all_of", "any_of", b"any_of", "condition", b"condition", "constant", b"constant", "equal", b"equal", "is_null", b"is_null", "known", b"known", "less", b"less", "less_or_equal", b"less_or_equal", "negated", b"negated", "starts_with", b"starts_with"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_of", b"all_of", "any_of", b"any_of", "condition", b"condition", "constant", b"constant", "equal", b"equal", "is_null", b"is_null", "known", b"known", "less", b"less", "less_or_equal", b"less_or_equal", "negated", b"negated", "one_of", b"one_of", "starts_with", b"starts_with"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_condition: _TypeAlias = _typing.Literal["constant", "known", "equal", "less", "less_or_equal", "starts_with", "is_null", "negated", "all_of", "any_of"]  # noqa: Y015
+    _WhichOneofReturnType_condition: _TypeAlias = _typing.Literal["constant", "known", "equal", "less", "less_or_equal", "starts_with", "is_null", "negated", "all_of", "any_of", "one_of"]  # noqa: Y015
     _WhichOneofArgType_condition: _TypeAlias = _typing.Literal["condition", b"condition"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_condition) -> _WhichOneofReturnType_condition | None: ...
 
@@ -394,6 +398,45 @@ class Comparison(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Comparison: _TypeAlias = Comparison  # noqa: Y015
+
+@_typing.final
+class SetCondition(_message.Message):
+    """The field is one of these values: of one of the lists, ascending, each once."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELD_ID_FIELD_NUMBER: _builtins.int
+    INTEGERS_FIELD_NUMBER: _builtins.int
+    NUMBERS_FIELD_NUMBER: _builtins.int
+    CONTENTS_FIELD_NUMBER: _builtins.int
+    UNSCALED_FIELD_NUMBER: _builtins.int
+    field_id: _builtins.int
+    @_builtins.property
+    def integers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """As the values of a Bound."""
+
+    @_builtins.property
+    def numbers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def unscaled(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        field_id: _builtins.int = ...,
+        integers: _abc.Iterable[_builtins.int] | None = ...,
+        numbers: _abc.Iterable[_builtins.float] | None = ...,
+        contents: _abc.Iterable[_builtins.bytes] | None = ...,
+        unscaled: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents", "field_id", b"field_id", "integers", b"integers", "numbers", b"numbers", "unscaled", b"unscaled"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetCondition: _TypeAlias = SetCondition  # noqa: Y015
 
 @_typing.final
 class PrefixCondition(_message.Message):

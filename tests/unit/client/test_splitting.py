@@ -9,11 +9,13 @@ from minilog.consumer.consumer_effects import SendFetch
 from minilog.consumer.sessions import FetchSessions
 from minilog.limits import (
     MAX_ADMIN_TOPICS,
+    MAX_CONDITION_TERMS,
     MAX_DELETION_ENTRIES,
     MAX_NEW_PARTITIONS,
     MAX_OFFSETS_ENTRIES,
     MAX_POSITIONS,
     MAX_PRODUCE_ENTRIES,
+    MAX_SELECTION_TERMS,
     parts_of,
 )
 from minilog.net.metadata_cache import MetadataCache
@@ -21,7 +23,7 @@ from minilog.net.offsets_query import OffsetsQuery
 from minilog.partition_key import PartitionKey
 from minilog.producer.producer_effects import messages
 from minilog.types import TopicPartition
-from minilog.v1 import admin_pb2, common_pb2, data_pb2, metadata_pb2
+from minilog.v1 import admin_pb2, common_pb2, data_pb2, metadata_pb2, typed_pb2
 
 WHO = common_pb2.ClientIdentity(client_id="test")
 TOPIC, TOPIC_ID = "wide", b"w" * 16
@@ -79,6 +81,24 @@ def test_positions_and_what_is_forgotten_are_split_and_the_first_message_says_wh
     assert [(len(each.positions), len(each.forgotten)) for each in sent] == [(1_000, 1_000), (1_000, 1), (500, 0)]
     assert [position for each in sent for position in each.positions] == positions
     assert [each.HasField("client") for each in sent] == [True, False, False]
+
+
+def test_positions_with_long_conditions_are_split_so_that_no_reader_meets_a_limit() -> None:
+    """A thousand positions with a hundred terms each were refused."""
+    sessions = FetchSessions(parse_config({"bootstrap.servers": "h:1"}))
+    sessions.open(1, 0.0)
+    sessions.opened(1)
+    term = typed_pb2.Predicate(is_null=1)
+    for terms in (1, 100, MAX_CONDITION_TERMS - 1):
+        where = typed_pb2.Predicate(any_of=typed_pb2.Predicates(parts=[term] * terms))
+        selection = typed_pb2.Selection(schema_version=1, where=where)
+        positions = [data_pb2.FetchPosition(position_number=each, selection=selection) for each in range(300)]
+        sent = [effect.request for effect in sessions.messages({1: positions}) if isinstance(effect, SendFetch)]
+        assert [position for each in sent for position in each.positions] == positions
+        for each in sent:
+            told = [position.selection.where for position in each.positions]
+            assert sum(len(where.any_of.parts) for where in told) <= MAX_SELECTION_TERMS
+        assert len(sent) == 1 or terms > 1
 
 
 def test_topics_are_created_as_many_at_a_time_as_their_partitions_allow() -> None:

@@ -13,7 +13,7 @@ from minilog.errors import CorruptMessage, InvalidArgument, NarrowSchemaVersion,
 from minilog.record_batch.header import Attributes, check_crc, decode_header, iterate_headers
 from minilog.record_batch.schema import HEADERS, TIMESTAMP
 from minilog.typed.batch import ROW_BYTES, TypedRows
-from minilog.typed.cutting import Cutting
+from minilog.typed.cutting import BATCH_WORK, Cutting
 from minilog.typed.ddl import parse_ddl
 from minilog.typed.evolution import add_column, drop_column, loosen_column, rename_column, widen_column
 from minilog.typed.fields import Field, Primitive
@@ -44,7 +44,19 @@ def asked(schema: TopicSchema, where: str | None, *columns: str) -> TypedSelecti
 
 
 def cut(selection: TypedSelection, schemas: TopicSchemas, run: bytes) -> bytes:
-    return Cutting(selection.to_wire(), schemas).cut(KEY, run)
+    return Cutting(selection.to_wire(), schemas).cut(KEY, run, UNLIMITED).batches
+
+
+def test_a_run_is_cut_as_far_as_the_work_allows_and_its_first_batch_always() -> None:
+    schemas, batch = TopicSchemas((SCHEMA,)), typed(SCHEMA, row(n=1))
+    run = batch * 100
+    short, long = (asked(SCHEMA, f"n = 0{' and d = 1' * terms}", "n") for terms in (0, 180))
+    for selection, work in ((short, BATCH_WORK + 1), (long, BATCH_WORK + 182)):
+        cutting = Cutting(selection.to_wire(), schemas)
+        for most, count in ((0, 1), (1, 1), (work, 1), (work + 1, 2), (10 * work, 10), (UNLIMITED, 100)):
+            found = cutting.cut(KEY, run, most)
+            assert (found.end, found.work) == (count * len(batch), count * work)
+            assert len(list(iterate_headers(found.batches))) == count
 
 
 def is_left_out(piece: bytes) -> bool:
@@ -57,6 +69,7 @@ def found(selection: TypedSelection, schemas: TopicSchemas, piece: bytes) -> lis
     return [] if rows is None else list(rows.to_pylist())
 
 
+UNLIMITED = 1 << 30
 FLOAT_OF_03 = 0.30000001192092896  # what a float makes of 0.3: it is above it
 
 

@@ -93,9 +93,8 @@ class BrokerOfCores:
     def _begin(self) -> None:
         self.lives += 1
         self.version += 1
-        self.manager = ReplicaManager(
-            self.broker_id, self.cluster.settings, random.Random(self.broker_id), ClusterLevel(SUPPORTED_LEVELS)
-        )
+        self.level = ClusterLevel(SUPPORTED_LEVELS)
+        self.manager = ReplicaManager(self.broker_id, self.cluster.settings, random.Random(self.broker_id), self.level)
         self.logs: dict[PartitionKey, Log] = {}
         self.disk: deque[Callable[[], None]] = deque()
         self.dirty: dict[PartitionKey, None] = {}

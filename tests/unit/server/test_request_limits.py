@@ -9,7 +9,13 @@ from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import DecodeError
 
 from minilog.errors import InvalidArgument
-from minilog.limits import MAX_NEW_PARTITIONS, MAX_OFFSETS_ENTRIES, MAX_POSITIONS, MAX_PRODUCE_ENTRIES
+from minilog.limits import (
+    MAX_NEW_PARTITIONS,
+    MAX_OFFSETS_ENTRIES,
+    MAX_POSITIONS,
+    MAX_PRODUCE_ENTRIES,
+    MAX_SELECTION_TERMS,
+)
 from minilog.v1 import admin_pb2, common_pb2, coordinator_pb2, data_pb2, metadata_pb2, typed_pb2
 from minilog_broker.server.services.admission import methods
 from minilog_broker.server.services.request_limits import MAX_REQUEST_BYTES, CountLimit, RequestLimits, limits_of
@@ -119,6 +125,26 @@ def test_what_contains_itself_is_counted_at_every_depth() -> None:
     fields = 1 + 20 * 2 + 1 + 100 * 2
     assert has_more_fields(message, shape, fields - 1)
     assert not has_more_fields(message, shape, fields)
+
+
+def test_the_terms_of_all_conditions_of_a_request_are_counted_however_deep_they_lie() -> None:
+    """Below a `not` they were not."""
+    part = typed_pb2.Predicate(is_null=1)
+    wide = typed_pb2.Predicate(any_of=typed_pb2.Predicates(parts=[part] * (MAX_SELECTION_TERMS // 2)))
+    negated = typed_pb2.Predicate(negated=wide)
+    deep = typed_pb2.Predicate(all_of=typed_pb2.Predicates(parts=[typed_pb2.Predicate(negated=negated)]))
+    for where in (wide, negated, deep):
+        position = data_pb2.FetchPosition(selection=typed_pb2.Selection(where=where))
+        few = data_pb2.FetchRequest(positions=[position])
+        assert LIMITS["Fetch"].parse(few.SerializeToString()) == few
+        many = data_pb2.FetchRequest(positions=[position] * 3)
+        with pytest.raises(InvalidArgument, match=r"names 3000\d parts .*Fetch.*split"):
+            LIMITS["Fetch"].parse(many.SerializeToString())
+
+
+def test_numbers_are_one_field_on_the_wire_however_many_there_are() -> None:
+    """What a request may have of fields was a million, for columns that lie packed in one."""
+    assert LIMITS["Fetch"].max_fields < 300_000
 
 
 @pytest.mark.parametrize("name", ["CreateTopics", "AlterTopics"])

@@ -26,6 +26,13 @@ class Unread:
         await asyncio.Event().wait()
 
 
+class Taken:
+    """The context of a call whose other side reads all."""
+
+    async def write(self, content: bytes) -> None:
+        pass
+
+
 class Limited:
     """Rules under which a user has so many connections."""
 
@@ -62,6 +69,23 @@ def test_a_users_connections_count_on_all_ports_that_share_a_budget() -> None:
     outside.keep_only(())
     inside.belongs_to("ipv4:127.0.0.1:2", alice)
     assert inside.connections == 2
+
+
+def test_a_message_that_is_costly_to_compose_takes_its_turn_though_it_is_small() -> None:
+    async def scenario() -> None:
+        flow = Flow(Budget(1 << 20), Budget(1 << 20), Turns())
+        context = cast("Any", Taken())
+        stream = ClientStream(context, flow.of("reader"), flow, cast("Any", None), bytes, Everybody())
+        await stream.room()
+        await stream.write(bytes(1))
+        await flow.turns.take()
+        await asyncio.wait_for(stream.room(), 5)
+        waiting = asyncio.ensure_future(stream.room(is_costly=True))
+        await asyncio.sleep(0)
+        assert not waiting.done(), "somebody else has the turn"
+        await asyncio.wait_for(waiting, 5)
+
+    asyncio.run(scenario())
 
 
 def test_readers_that_ask_for_large_messages_at_one_time_go_no_further_than_the_budget() -> None:

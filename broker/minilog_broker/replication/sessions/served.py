@@ -15,6 +15,7 @@ from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.replication.context import ReplicationContext, TimerKind
 from minilog_broker.replication.replica import Replica
 from minilog_broker.replication.replica_effects import SessionReady, SessionRefused
+from minilog_broker.replication.sessions.selected import Cuttings
 from minilog_broker.replication.sessions.session import ServedSession, SessionPartition, message_of
 from minilog_broker.replication.sessions.source import Audience
 
@@ -28,6 +29,7 @@ class ServedSessions:
         self._context = context
         self._replicas = replicas
         self._sessions: dict[int, ServedSession] = {}
+        self._cuttings = Cuttings()
         self._of_follower: dict[int, int] = {}  # broker id -> session id
         self._subscribers: dict[PartitionKey, dict[int, SessionPartition]] = {}
 
@@ -47,6 +49,7 @@ class ServedSessions:
             hold=lambda held_id, due_ms: self._context.timers.arm(TimerKind.SESSION, held_id, due_ms),
             opened_ms=now_ms,
             keepalive_ms=keepalive_ms,
+            cuttings=self._cuttings,
         )
         self._sessions[session_id] = session
         return session
@@ -173,6 +176,11 @@ class ServedSessions:
         if session.audience is Audience.FOLLOWER:
             return message_of(peer_pb2.ReplicateResponse, runs)
         return message_of(data_pb2.FetchResponse, runs)
+
+    def is_costly(self, session_id: int) -> bool:
+        """Is the next message of a session likely to cost some milliseconds?"""
+        session = self._sessions.get(session_id)
+        return session is not None and session.is_costly
 
     # -- time
 

@@ -37,7 +37,7 @@ from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.replication.rules.divergence import Diverged
 from minilog_broker.replication.rules.own_delay import excused
-from minilog_broker.replication.sessions.selected import Selected
+from minilog_broker.replication.sessions.selected import Cuttings, Selected
 from minilog_broker.replication.sessions.source import Audience, PositionAnswer, Refuse, SendRuns, Source, Wait
 from minilog_broker.replication.settings import ReplicationSettings
 
@@ -117,6 +117,7 @@ class ServedSession:
     hold: Callable[[int, float], None]
     opened_ms: float
     keepalive_ms: float
+    cuttings: Cuttings = field(default_factory=Cuttings)
     broker_id: int = -1
     broker_epoch: int = -1
     subscriptions: dict[PartitionKey, SessionPartition] = field(default_factory=dict)
@@ -124,6 +125,8 @@ class ServedSession:
     sent_bytes: int = 0
     last_heard_ms: float = 0.0
     last_sent_ms: float = 0.0
+    is_costly: bool = False  # as far as the last message tells: the next one is made up when it is its turn
+    _work_left: int = 0  # of this message, for cutting batches of typed topics
     _last_news_ms: float = float("-inf")
     _awake: bool = False
     _ready: dict[PartitionKey, SessionPartition] = field(default_factory=dict)
@@ -257,13 +260,12 @@ class ServedSession:
                 subscription.error = error
                 self._add_news(subscription, now_ms)
 
-    @staticmethod
-    def _select(subscription: SessionPartition, source: Source) -> Refuse | None:
+    def _select(self, subscription: SessionPartition, source: Source) -> Refuse | None:
         """What the position asked for of a typed topic, or why it cannot be had."""
         subscription.selected, position = None, subscription.position
         try:
             if position.HasField("selection"):
-                subscription.selected = Selected(position, source.schemas)
+                subscription.selected = Selected(position, source.schemas, self.cuttings)
         except MinilogError as error:
             return Refuse(error)
         return None
@@ -327,8 +329,8 @@ class ServedSession:
 
     def _data_runs(self, now_ms: float) -> list[RunWithBatches]:
         runs: list[RunWithBatches] = []
-        left = self.settings.message_bytes
-        while self._ready and left > 0 and len(runs) < MAX_RUNS and self._has_credit():
+        left, self._work_left = self.settings.message_bytes, self.settings.cutting_work
+        while self._ready and left > 0 and self._work_left > 0 and len(runs) < MAX_RUNS and self._has_credit():
             key = next(iter(self._ready))
             subscription = self._ready.pop(key)
             run = self._read(subscription, min(left, self.credit_bytes - self.sent_bytes, subscription.left()), now_ms)
@@ -343,6 +345,7 @@ class ServedSession:
             self._riders.pop(key, None)
             if subscription.next_offset < subscription.bound():
                 self._ready[key] = subscription  # its next turn is after the others'
+        self.is_costly = self.settings.cutting_work - self._work_left > self.settings.short_cutting_work
         return runs
 
     def _read(self, subscription: SessionPartition, max_bytes: int, now_ms: float) -> RunWithBatches | None:
@@ -354,7 +357,7 @@ class ServedSession:
         wanted = max(offset, log_start) if self.audience is Audience.FOLLOWER else offset
         selected = subscription.selected
         if selected is not None:
-            max_bytes = selected.stored_bytes(max_bytes, self.settings.message_bytes)
+            max_bytes = selected.stored_bytes(max_bytes, self.settings.message_bytes, self._work_left)
         batches = source.read(wanted, max_bytes, bound) if wanted < bound else b""
         if not batches and offset < bound < source.readable_end(self.audience):
             batches = source.read(offset, 1, source.readable_end(self.audience))  # the bound lies inside this batch
@@ -364,9 +367,12 @@ class ServedSession:
                 self.stop(subscription, below_log_start(offset, log_start), now_ms)
             return None
         try:
-            first, end_offset, last_epoch = _bounds(batches)
+            sent, stored = batches, memoryview(batches)
             if selected is not None:
-                batches = selected.cut(subscription.key, batches, source.schemas)
+                cut = selected.cut(subscription.key, batches, source.schemas, self._work_left)
+                sent, stored = cut.batches, stored[: cut.end]
+                self._work_left -= cut.work
+            first, end_offset, last_epoch = _bounds(stored)
         except (CorruptMessage, UnsupportedVersion) as error:
             source.read_failed(error)
             return None
@@ -382,7 +388,7 @@ class ServedSession:
         if self.audience is Audience.COMMITTED_CONSUMER:
             run.aborted_producer_ids.extend(source.aborted_within(first, end_offset))
         subscription.next_offset, subscription.previous_epoch = end_offset, last_epoch
-        return run, batches
+        return run, sent
 
     def _run(self, subscription: SessionPartition) -> data_pb2.PartitionRun:
         key, source = subscription.key, subscription.source
@@ -414,7 +420,7 @@ def below_log_start(offset: int, log_start_offset: int) -> OffsetOutOfRange:
     return OffsetOutOfRange(f"offset {offset} is below the log start {log_start_offset}: start there or at the end")
 
 
-def _bounds(batches: bytes) -> tuple[int, int, int]:
+def _bounds(batches: memoryview) -> tuple[int, int, int]:
     """(base offset of the first batch, offset behind the last, leader epoch of the last): two headers are decoded."""
     first = decode_header(batches)
     position, length = 0, first.length

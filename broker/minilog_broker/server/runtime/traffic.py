@@ -156,12 +156,17 @@ class ClientStream:
                 await self._slow_down(PRODUCER_BYTE_RATE, size_bytes)
             await budget.room()
 
-    async def room(self) -> None:
-        """Return when another message may be composed: a large one takes its turn, however many streams are ready, and
-        those that had their turns before it may have left no room."""
+    @property
+    def turns(self) -> Turns:
+        """Those of the port, for what is costly."""
+        return self._flow.turns
+
+    async def room(self, *, is_costly: bool = False) -> None:
+        """Return when another message may be composed: a large one takes its turn, and one that is costly for another
+        reason, however many streams are ready; and those that had their turns before it may have left no room."""
         responses = self._flow.responses
         await responses.room()
-        if self._composed_bytes is None or self._composed_bytes > LARGE_BYTES:
+        if is_costly or self._composed_bytes is None or self._composed_bytes > LARGE_BYTES:
             await self._flow.turns.take()
             while responses.is_spent:
                 await responses.room()

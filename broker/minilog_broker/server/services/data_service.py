@@ -27,8 +27,10 @@ from minilog_broker.server.clients.streams import pump
 from minilog_broker.server.runtime.observer import CallObserver, Observer
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.traffic import ClientStream
+from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.services.access_checks import DataAccess
 from minilog_broker.server.services.batch_validation import BatchValidation, Validated
+from minilog_broker.server.services.fetch_parts import parts_of_request
 from minilog_broker.server.shells.replication_shell import ReplicationShell
 
 _Message = TypeVar("_Message")
@@ -247,9 +249,13 @@ class DataService(data_pb2_grpc.DataServiceServicer):
                 return StreamMessage(answer, [b""] * len(answer.runs))
             return _timed(self._fetched, lambda: replicas.next_message(session_id)) if opened else None
 
+        async def room_to_send() -> None:
+            await context.room(is_costly=replicas.manager.is_costly(session_id))
+
         try:
             ready = replicas.sessions.ready(session_id)
-            await pump(request_iterator, receive, next_message, context.write, ready, room_to_send=context.room)
+            incoming = in_pieces(request_iterator, context.turns)
+            await pump(incoming, receive, next_message, context.write, ready, room_to_send=room_to_send)
         finally:
             replicas.close_session(session_id)
 
@@ -286,6 +292,18 @@ def _transaction(entry: data_pb2.ProduceEntry) -> TransactionalWrite | None:
     if not entry.HasField("transaction"):
         return None
     return TransactionalWrite(entry.transaction.transactional_id, entry.transaction.coordinator_epoch)
+
+
+async def in_pieces(
+    incoming: AsyncIterator[StreamMessage[data_pb2.FetchRequest]], turns: Turns
+) -> AsyncIterator[StreamMessage[data_pb2.FetchRequest]]:
+    """The same positions in the same order: the conditions of a long message are read in as many turns as they need."""
+    async for received in incoming:
+        piece = turns.piece()
+        for part in parts_of_request(received.message):
+            if piece.is_over():
+                piece = await piece.next()
+            yield StreamMessage(part)
 
 
 def _timed(observer: CallObserver, next_message: Callable[[], _Message | None]) -> _Message | None:

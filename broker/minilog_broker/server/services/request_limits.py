@@ -5,12 +5,13 @@ wire_fields), then, parsed, its counts. Payloads that came beside it (minilog.st
 What is above its limit is refused as a whole. A repeated field that is not in the table is a fault of ours: `limits_of`
 raises, and a test asks it for every call of the proto files.
 
-A message that contains itself is counted to where it does so for the first time. What lies deeper is bounded by the
-fields on the wire and by protobuf's depth, and by who makes a schema (MAX_FIELDS) or a condition of it.
+A message that contains itself (a schema, a condition) is counted at every depth, however it is nested: each repeated
+field in it has one row, whose path leads to the first place where it may be. Such a message is gone through once.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +64,10 @@ _MAX: dict[str, tuple[int, str]] = {
     "FetchRequest.positions": (limits.MAX_POSITIONS, "each is judged against a log"),
     "Selection.field_ids": (limits.MAX_POSITIONS * MAX_FIELDS, "a topic has no more columns"),
     "Predicates.parts": (limits.MAX_SELECTION_TERMS, "each is made a condition of"),
+    "SetCondition.integers": (limits.MAX_SELECTION_VALUES, "each is a value to look for"),
+    "SetCondition.numbers": (limits.MAX_SELECTION_VALUES, "each is a value to look for"),
+    "SetCondition.contents": (limits.MAX_SELECTION_VALUES, "each is a value to look for"),
+    "SetCondition.unscaled": (limits.MAX_SELECTION_VALUES, "each is a value to look for"),
     "FetchRequest.forgotten": (limits.MAX_POSITIONS, "as many as positions"),
     "DeleteRecordsRequest.entries": (limits.MAX_DELETION_ENTRIES, "each is judged against a log"),
     "GetMetadataRequest.topic_names": (limits.MAX_METADATA_TOPICS, "each is looked up and described"),
@@ -103,11 +108,13 @@ the controller says what it may be."""
 
 @dataclass(frozen=True, slots=True)
 class CountLimit:
-    """One row: the way to the field from the request, and how many there may be in all."""
+    """One row: the way to the field from the request, and how many there may be in all. `tree`: how much of the way
+    leads to the message that contains itself, in which the field is counted at every depth; None: it is in none."""
 
     path: tuple[FieldDescriptor, ...]
     most: int
     reason: str
+    tree: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +141,9 @@ class RequestLimits:
         if len(data) > SMALL_BYTES and has_more_fields(data, self.shape, self.max_fields):
             raise self._refusal(f"of more than {self.max_fields} fields", f"{self.max_fields}")
         request = self.kind.FromString(bytes(data))
+        trees: dict[int, Counter[str]] = {}
         for limit in self.counts:
-            if (count := _count(request, limit.path)) > limit.most:
+            if (count := _count_of(request, limit, trees)) > limit.most:
                 names = f"{count} {limit.path[-1].name}"
                 raise self._refusal(f"that names {names}", f"{limit.most} ({limit.reason})")
         for limit in self.sums:
@@ -153,7 +161,7 @@ class RequestLimits:
 
 def limits_of(method: MethodDescriptor) -> RequestLimits:
     """Raises KeyError where a repeated field has no limit."""
-    counts = tuple(_limits_in(method.input_type, ()))
+    counts = tuple(_limits_in(method.input_type, (), None, set()))
     per_item = {each.path: _fields_of(each.path[-1]) for each in counts}
     return RequestLimits(
         service_name=method.containing_service.full_name,
@@ -166,12 +174,32 @@ def limits_of(method: MethodDescriptor) -> RequestLimits:
     )
 
 
-def _limits_in(message: Descriptor, way: tuple[FieldDescriptor, ...]) -> Iterator[CountLimit]:
+def _limits_in(
+    message: Descriptor, way: tuple[FieldDescriptor, ...], tree: int | None, seen: set[str]
+) -> Iterator[CountLimit]:
+    """`tree` as CountLimit has it; `seen`: the fields that have their row, of the tree that the way is in."""
     for field in message.fields:
-        if field.is_repeated:
-            yield CountLimit((*way, field), *_MAX[f"{message.name}.{field.name}"])
+        name = f"{message.name}.{field.name}"
+        if field.is_repeated and name not in seen:
+            seen |= {name} if tree is not None else set()
+            yield CountLimit((*way, field), *_MAX[name], tree)
         if (inner := _inner(field, way)) is not None:
-            yield from _limits_in(inner, (*way, field))
+            if tree is None and _contains_itself(inner):
+                yield from _limits_in(inner, (*way, field), len(way) + 1, set())
+            else:
+                yield from _limits_in(inner, (*way, field), tree, seen)
+
+
+def _contains_itself(message: Descriptor) -> bool:
+    waiting, seen = [message], set[str]()
+    while waiting:
+        for kind in (each.message_type for each in waiting.pop().fields):
+            if kind is message:
+                return True
+            if kind is not None and kind.full_name not in seen:
+                seen.add(kind.full_name)
+                waiting.append(kind)
+    return False
 
 
 def _inner(field: FieldDescriptor, way: tuple[FieldDescriptor, ...]) -> Descriptor | None:
@@ -192,17 +220,52 @@ def _sums_in(message: Descriptor, way: tuple[FieldDescriptor, ...]) -> Iterator[
 
 def _fields_of(field: FieldDescriptor, way: tuple[FieldDescriptor, ...] = ()) -> int:
     """How many fields on the wire one item is, itself included, but for what is repeated in it. Of a oneof it has one;
-    what contains itself is counted once."""
+    what contains itself is counted once. Numbers lie packed in one field, which belongs to the message that has it."""
     if field.message_type is None:
-        return 1
+        return 0 if _is_packed(field) else 1
     most_of: dict[str, int] = {}
     for each in field.message_type.fields:
-        if not each.is_repeated:
+        if not each.is_repeated or _is_packed(each):
             is_tree = each.message_type is not None and _inner(each, (*way, field)) is None
             count = 1 if is_tree else _fields_of(each, (*way, field))
             one = each.full_name if each.containing_oneof is None else each.containing_oneof.full_name
             most_of[one] = max(count, most_of.get(one, 0))
     return 1 + sum(most_of.values())
+
+
+def _is_packed(field: FieldDescriptor) -> bool:
+    return field.is_repeated and field.message_type is None and field.cpp_type != FieldDescriptor.CPPTYPE_STRING
+
+
+def _count_of(request: Any, limit: CountLimit, trees: dict[int, Counter[str]]) -> int:
+    """`trees`: what was counted in the messages that contain themselves, by the last step of the way to them."""
+    if limit.tree is None:
+        return _count(request, limit.path)
+    way = limit.path[: limit.tree]
+    if (counted := trees.get(id(way[-1]))) is None:
+        counted = trees[id(way[-1])] = _counted_in(_messages_at(request, way))
+    return counted[limit.path[-1].full_name]
+
+
+def _messages_at(message: Any, way: tuple[FieldDescriptor, ...]) -> Iterator[Any]:
+    """All that are at the end of the way."""
+    first, *rest = way
+    if first.is_repeated or message.HasField(first.name):
+        found = getattr(message, first.name)
+        for each in found if first.is_repeated else (found,):
+            yield from _messages_at(each, tuple(rest)) if rest else (each,)
+
+
+def _counted_in(messages: Iterable[Any]) -> Counter[str]:
+    """How many there are of each repeated field in these messages and all that is in them, by its full name."""
+    counted, waiting = Counter[str](), list(messages)
+    while waiting:
+        for field, found in waiting.pop().ListFields():
+            if field.is_repeated:
+                counted[field.full_name] += len(found)
+            if field.message_type is not None:
+                waiting += found if field.is_repeated else (found,)
+    return counted
 
 
 def _count(message: Any, path: tuple[FieldDescriptor, ...]) -> int:
