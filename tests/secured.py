@@ -12,19 +12,38 @@ import grpc
 from minilog import Admin
 from minilog_broker.local_security import CLUSTER_NAME, LocalSecurity, open_security
 from minilog_broker.server.clients.peer_channels import server_name
-from tests.cluster import HOST, Cluster, free_ports
+from tests.cluster import HOST, Cluster, broker_name, free_ports
+from tests.proxy import CUT, Proxy
 
 
 class SecuredCluster(Cluster):
-    """`client` is its first user."""
+    """`client` is its first user. Where it is `proxied`, links among brokers can be spoiled, those to clients not."""
 
-    def __init__(self, directory: pathlib.Path, brokers: int = 3, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        brokers: int = 3,
+        settings: Mapping[str, str] | None = None,
+        *,
+        proxied: bool = False,
+    ) -> None:
         super().__init__(directory, brokers, settings)
         self.peer_ports = dict(zip(self.ports, free_ports(brokers), strict=True))
+        listen_ports = self.peer_ports
+        if proxied:
+            listen_ports = dict(zip(self.ports, free_ports(brokers), strict=True))
+            self.proxy = Proxy({broker_name(each): (self.peer_ports[each], listen_ports[each]) for each in self.ports})
         self.security: LocalSecurity = open_security(directory, list(self.ports), self.bootstrap_servers)
-        for broker_id, port in self.peer_ports.items():
-            said = self.security.settings(broker_id, f"{HOST}:{port}").items()
-            self.arguments[broker_id] = [word for name, value in said for word in ("--set", f"{name}={value}")]
+        for broker_id, port in listen_ports.items():
+            said = self.security.settings(broker_id, f"{HOST}:{port}")
+            said["inter.broker.advertised.address"] = f"{HOST}:{self.peer_ports[broker_id]}"
+            self.arguments[broker_id] = [word for name, value in said.items() for word in ("--set", f"{name}={value}")]
+
+    def cut_off(self, broker_id: int) -> None:
+        """No other broker hears it, nor it any, until the proxy heals; clients hear all."""
+        assert self.proxy is not None
+        for other in set(self.ports) - {broker_id}:
+            self.proxy.set_rule_both_ways(broker_name(broker_id), broker_name(other), CUT)
 
     @property
     def client(self) -> dict[str, Any]:
@@ -63,10 +82,10 @@ class SecuredCluster(Cluster):
 
 @contextlib.contextmanager
 def running_secured_cluster(
-    directory: pathlib.Path, brokers: int = 3, settings: Mapping[str, str] | None = None
+    directory: pathlib.Path, brokers: int = 3, settings: Mapping[str, str] | None = None, *, proxied: bool = False
 ) -> Iterator[SecuredCluster]:
     """One that runs, and whose processes are gone afterwards."""
-    cluster = SecuredCluster(directory, brokers, settings)
+    cluster = SecuredCluster(directory, brokers, settings, proxied=proxied)
     try:
         cluster.start()
         cluster.wait_running()

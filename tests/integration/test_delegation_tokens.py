@@ -189,17 +189,6 @@ class TestTime:
             assert admin.list_topics() == [TOPIC]
 
 
-def test_a_new_token_is_known_to_every_broker(tmp_path: pathlib.Path) -> None:
-    """Who was told of it may show it anywhere at once."""
-    with running_secured_cluster(tmp_path, 3) as three, Admin(three.client) as admin:
-        for _ in range(5):
-            token = admin.create_delegation_token()
-            for address in three.bootstrap_servers.split(","):
-                settings = by_token(three, token, **{"bootstrap.servers": address})
-                with Admin(settings) as by_it:
-                    assert len(by_it.describe_cluster().brokers) == 3
-
-
 def wait_until_gone(cluster: SecuredCluster, token: DelegationToken) -> None:
     """The controller removes it; whoever asks for it is told that there is none."""
     deadline = time.monotonic() + WITHIN_S

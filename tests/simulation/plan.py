@@ -32,12 +32,12 @@ FAULTS = (
     "evolve", "lie",
     # of plans in which somebody alters users, access rules and quotas: operations.py
     "secure",
-    # of plans in which users are known: operations.py
-    "access", "quota",
+    # of plans in which users are known: operations.py, faults/links.py
+    "access", "quota", "cut_from_rules",
 )  # fmt: skip
 _OF_VERSIONS = ("other_version", "upgrade")
 _OF_TYPED = ("evolve", "lie")
-_OF_SECURED = ("secure", "access", "quota")
+_OF_SECURED = ("secure", "access", "quota", "cut_from_rules")
 OLDER, LATER = VersionRange(1, 2), VersionRange(1, 3)  # the levels that brokers of two versions support
 _LASTING = ("never_returns", "cut_to_the_end")  # once in a run at most, and not beside each other
 DAMAGES = frozenset(
@@ -233,6 +233,7 @@ def with_users(plan: Plan, draw: random.Random) -> Plan:
     configs = {number: {**before, **sessions} for number, before in plan.configs.items()}
     faults = {name: weight for name, weight in plan.faults.items() if name not in _LASTING}
     faults |= {"access": draw.choice((0.5, 2.0)), "quota": draw.choice((0.0, 0.5))}
+    faults["cut_from_rules"] = draw.choice((0.5, 2.0))
     return replace(plan, users=True, configs=configs, faults=faults)
 
 

@@ -40,3 +40,11 @@ def users(plan: Plan, chance: random.Random) -> Plan:
         ),
     )
     return with_users(plan, chance)
+
+
+def cut_off(plan: Plan, chance: random.Random) -> Plan:
+    """A broker hears of no rule, and the guest hears it alone: little else befalls. Not drawn."""
+    plan = replace(
+        users(of_brokers(plan, 3), chance), producers=1, writers=0, queries=(), safety_s=14.0, fault_pause_s=0.8
+    )
+    return replace(plan, faults={"access": 1.0, "cut_from_rules": 1.0})

@@ -28,6 +28,7 @@ from minilog_broker.cli.common import (
     print_json,
     print_table,
     say,
+    say_who_has_not_heard,
 )
 from minilog_broker.failure import CommandFailed
 
@@ -124,6 +125,8 @@ def add(
     rules = wanted_rules(said)
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         created = admin.create_access_rules(rules)
+        if denied:
+            say_who_has_not_heard(admin)
     if as_json:
         print_json({"created": created, "rules": [rule_document(each) for each in rules]})
         return
@@ -155,6 +158,8 @@ def remove(
     filters = wanted_filters(said)
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         deleted = admin.delete_access_rules(filters)
+        if deleted:
+            say_who_has_not_heard(admin)
     if not deleted:
         raise CommandFailed("no rule has all of that, and none was removed: see `minilog acl list`")
     if as_json:

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from minilog import Admin, TopicPartition, properties_file
+from minilog.errors import MinilogError
 from minilog_broker.printable import printable
 
 DEFAULT_BOOTSTRAP_SERVERS = "127.0.0.1:9092"
@@ -104,6 +105,22 @@ def print_json(document: object) -> None:
 def say(line: object, *, error: bool = False) -> None:
     """One line for people, on stdout, or on stderr; without a flush: what follows may be a thousand lines."""
     print(printable(line), file=sys.stderr if error else sys.stdout)
+
+
+def say_who_has_not_heard(admin: Admin) -> None:
+    """On stderr: brokers where what was taken away, or forbidden, may hold still."""
+    try:
+        missing = admin.not_heard_by()
+    except MinilogError as error:
+        say(f"it is done; which brokers know of it is not known: {error}", error=True)
+        return
+    if missing:
+        say(
+            f"brokers {', '.join(map(str, missing))} have not heard of it yet. Where no controller is heard for "
+            "broker.session.timeout.ms they refuse clients, unless stale.access.rules.enable is set there: see "
+            "minilog cluster health",
+            error=True,
+        )
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str | None = None) -> None:

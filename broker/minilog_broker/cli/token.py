@@ -28,6 +28,7 @@ from minilog_broker.cli.common import (
     print_json,
     print_table,
     say,
+    say_who_has_not_heard,
 )
 from minilog_broker.failure import CommandFailed
 
@@ -112,6 +113,7 @@ def expire(
     cluster."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         expiry_ms = admin.expire_delegation_token(token_id, expiry_time_period)
+        say_who_has_not_heard(admin)
     _done(token_id, "ends at", expiry_ms, as_json=as_json)
 
 

@@ -24,6 +24,7 @@ from minilog_broker.cli.common import (
     print_json,
     print_table,
     say,
+    say_who_has_not_heard,
 )
 
 MAX_PASSWORD_BYTES = 4_096  # a file of more is another file than was meant
@@ -101,6 +102,7 @@ def delete(
     """Delete a user, or what it has under a mechanism. Its rules and quotas stay: see `minilog acl list`."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         admin.alter_users([UserDeletion(name, each) for each in dict.fromkeys(mechanisms or (None,))])
+        say_who_has_not_heard(admin)
     if as_json or not mechanisms:
         _done(name, "deleted", as_json=as_json)
     else:
@@ -141,6 +143,8 @@ def _upsert(
     wanted = dict.fromkeys(mechanisms or (ScramMechanism.SCRAM_SHA_512,))
     with admin_client(settings) as admin:
         admin.alter_users([UserUpsertion(name, password, each, iterations, expectation) for each in wanted])
+        if expectation is UserExpectation.EXISTING:  # the former password counts where that is not known
+            say_who_has_not_heard(admin)
 
 
 def _password(name: str, file: pathlib.Path | None, *, from_stdin: bool) -> str:

@@ -206,6 +206,7 @@ class BrokerRegistrations:
         broker = require_incarnation(self._ledger, request.broker_id, request.broker_epoch)
         news = not self._liveness.has_spoken(broker.broker_id)
         self._liveness.heard(broker.broker_id, now_ms)
+        self._ledger.replayed.told(broker.broker_id, request.metadata_offset, self._ledger.end_offset, now_ms)
         news |= self._ledger.torn_tails.told(broker.broker_id, _torn_ends(request.recovered_replicas), now_ms)
         self._went_offline(request)
         self._takes_records(request)

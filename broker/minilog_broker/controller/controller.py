@@ -124,9 +124,10 @@ class Controller:
         """What is decided on while active: committed and not yet committed. Not to be changed by others."""
         return self._term.ledger.image if self._term else None
 
-    def reported(self) -> Reported:
-        """What the brokers say of their disks; nothing where this is not the active controller."""
-        return self._term.ledger.reported() if self._term else NOTHING_REPORTED
+    def reported(self, now_ms: float) -> Reported:
+        """What the brokers say of themselves; nothing where this is not the active controller."""
+        late_ms = self._settings.broker_session_timeout_ms
+        return self._term.ledger.reported(late_ms, now_ms) if self._term else NOTHING_REPORTED
 
     @property
     def unclean_elections(self) -> int:

@@ -14,6 +14,7 @@ from minilog.v1 import records_pb2
 from minilog_broker.controller.controller_effects import ControllerEffect, PartitionWaits, UncleanElection
 from minilog_broker.controller.election import ElectionOutcome, ElectionRules
 from minilog_broker.controller.image import MetadataImage, record_of
+from minilog_broker.controller.replayed import Replayed
 from minilog_broker.controller.torn_tails import TornTails
 from minilog_broker.replication.partition_state import NO_LEADER, PartitionState, TopicConfig
 
@@ -22,12 +23,14 @@ AppendRecords = Callable[[Sequence[records_pb2.MetadataRecord]], int]
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What brokers said with their last heartbeats and the metadata log does not: replicas that are offline, and whose
-    disk is full, or stalled."""
+    """What brokers said with their last heartbeats and the metadata log does not: replicas that are offline, whose disk
+    is full, or stalled, how far each has replayed the metadata log, and who is late with it."""
 
     offline: Mapping[int, frozenset[PartitionKey]] = field(default_factory=dict)
     full: frozenset[int] = frozenset()
     stalled: frozenset[int] = frozenset()
+    replayed: Mapping[int, int] = field(default_factory=dict)
+    late: frozenset[int] = frozenset()
 
     def offline_of(self, state: PartitionState) -> list[int]:
         return [broker_id for broker_id in state.replicas if state.key in self.offline.get(broker_id, ())]
@@ -57,15 +60,17 @@ class Ledger:
         self.full: set[int] = set()  # brokers whose disk is full, as they say with every heartbeat
         self.stalled: set[int] = set()  # brokers whose disk does not answer, as they say with every heartbeat
         self.slow: set[int] = set()  # brokers whose disk has not answered for half as long
+        self.replayed = Replayed()
         self._has_spoken = has_spoken
         self._append = append
         self._effects = effects
         self._records: list[records_pb2.MetadataRecord] = []
         self._news: list[ControllerEffect] = []  # of the decision that is being written
 
-    def reported(self) -> Reported:
+    def reported(self, late_ms: float, now_ms: float) -> Reported:
         offline = {broker_id: keys for broker_id, keys in self.offline.items() if keys}
-        return Reported(offline, frozenset(self.full), frozenset(self.stalled))
+        late = frozenset(self.replayed.late(late_ms, now_ms))
+        return Reported(offline, frozenset(self.full), frozenset(self.stalled), self.replayed.offsets(), late)
 
     def takes_records(self, broker_id: int) -> bool:
         """Whether its disk takes what is appended."""

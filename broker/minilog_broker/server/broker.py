@@ -273,7 +273,7 @@ class Broker:
         self._coordinators = self._build_coordinators(replicas)
         self._links = LeaderLinks(replicas, self._client, self._address_of, self._channels)
         self._registrations = PartitionRegistrations(replicas, self._calls.register_partitions, self._spawn)
-        self._access = BrokerAccess(options, self._quorum.image, self._runtime.wall_us, lambda: self._registered)
+        self._access = BrokerAccess(options, self._quorum.image, self._runtime.wall_us)
         self._controller = ControllerShell(
             self._quorum, options, self._turns, self._runtime.chance(), self._runtime.wall_us, self._observer
         )
@@ -512,6 +512,7 @@ class Broker:
 
         async def count() -> None:
             await self._quorum.replayed(committed_end_offset)
+            self._access.confirmed(sent_ms)
             await self._to_replicas.told()
             self._replicas.manager.session_lasts_until(sent_ms, ends_ms, now_ms())
             self._replicas.run()

@@ -235,6 +235,7 @@ class BrokerConfig:
     inter_broker_ssl_keystore_location: str = _setting(_text(), "")
     inter_broker_ssl_truststore_location: str = _setting(_text(), "")
     super_users: tuple[str, ...] = _setting(_names(), ())
+    stale_access_rules_enable: bool = _setting(_boolean(), False)
     """`User:NAME;User:NAME`: whom no rule is asked for."""
     sasl_scram_users_file: str = _setting(_text(), "")
     """Verifiers of users that are known without metadata, one JSON object a line: the first administrators."""

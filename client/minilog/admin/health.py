@@ -2,6 +2,7 @@
 
     NO_CONTROLLER               no topic can be changed, and nobody is elected where a leader dies
     BROKER_FENCED, _STOPPED     it is down, hangs, or is cut off; it was told to stop
+    BROKER_BEHIND               it does not know what was decided since: where clients log in, it refuses them
     VOTER_LOST                  it runs with another data directory, and does not vote
     DISK_FULL                   it takes no records
     PARTITION_WITHOUT_LEADER    nothing can be written or read
@@ -9,8 +10,8 @@
     PARTITION_BELOW_MIN_ISR     acks=all is refused
     PARTITION_UNDER_REPLICATED  a copy is missing: the next failures are not survived as they were meant to be
 
-A kind is one problem, whatever number of partitions it has. What a broker says of its disks only the active controller
-knows: without one, DISK_FULL and REPLICA_OFFLINE are not seen.
+A kind is one problem, whatever number of partitions it has. What a broker says of itself only the active controller
+knows: without one, DISK_FULL, REPLICA_OFFLINE and BROKER_BEHIND are not seen.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from minilog.v1 import metadata_pb2
 
 _SHOWN = 10  # partitions that a message names: who wants all of them reads `partitions`
 _DEFAULT_MIN_ISR = 2  # of brokers that do not say what a topic has
+_REFUSING = "where rules count they refuse clients, unless stale.access.rules.enable is set there"
 
 _Partition = metadata_pb2.PartitionMetadata
 
@@ -74,9 +76,17 @@ def _of_brokers(answer: metadata_pb2.GetMetadataResponse) -> Iterable[Problem]:
     if fenced := [each.id for each in cluster.brokers if each.state == "fenced"]:
         yield Problem(
             "BROKER_FENCED",
-            f"brokers {_join(fenced)} are not heard of: dead, hung, or cut off from the controller",
+            f"brokers {_join(fenced)} are not heard of: dead, hung, or cut off from the controller; {_REFUSING}",
             "look at their processes, logs and network, and start those that are down",
             fenced,
+        )
+    late = {each.broker_id for each in every if each.metadata_is_late}
+    if behind := [each.id for each in cluster.brokers if each.id in late and each.state == "running"]:
+        yield Problem(
+            "BROKER_BEHIND",
+            f"brokers {_join(behind)} do not know the users, rules and topics of now; {_REFUSING}",
+            "look whether they reach the controller, and at the disks of their metadata logs",
+            behind,
         )
     if stopped := [each.id for each in cluster.brokers if each.state == "stopping"]:
         yield Problem("BROKER_STOPPED", f"brokers {_join(stopped)} were told to stop", "start them again", stopped)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
+from minilog.admin.hearing import hearing
 from minilog.admin.security import (
     DelegationToken,
     Quota,
@@ -27,7 +28,7 @@ from minilog.admin.security import (
     upsertion_message,
 )
 from minilog.config import Address
-from minilog.errors import InvalidArgument, MinilogError
+from minilog.errors import InvalidArgument, MinilogError, TimedOut
 from minilog.limits import MAX_ACCESS_FILTERS, MAX_SECURITY_CHANGES, parts_of
 from minilog.net.metadata_cache import metadata_request
 from minilog.net.network_client import NetworkClient
@@ -54,6 +55,7 @@ _Answer = TypeVar(
 
 _REPLAYED_WITHIN_S = 1.0
 _PAUSE_S = 0.02
+_HEARD_PAUSE_S = 0.1  # brokers tell it with their heartbeats
 
 
 class Decide(Protocol):
@@ -62,13 +64,21 @@ class Decide(Protocol):
     def __call__(self, what: str, make: Any, *, changes: bool = True) -> Awaitable[Any]: ...
 
 
+AskController = Callable[[Callable[[Any, float], Awaitable[Any]], float], Awaitable[Any]]
+"""Ask the controller once, by `make(channel, seconds)`, up to a deadline; None where the call was lost."""
+
+
 class SecurityAdmin:
     """See minilog.Admin for the meaning of everything."""
 
-    def __init__(self, cluster: NetworkClient, request_timeout_ms: int, decide: Decide) -> None:
+    def __init__(
+        self, cluster: NetworkClient, request_timeout_ms: int, decide: Decide, ask_controller: AskController
+    ) -> None:
         self._cluster = cluster
         self._timeout_ms = request_timeout_ms
         self._decide = decide
+        self._ask_controller = ask_controller
+        self._changed_at = 0  # where the metadata log ended behind the last change that was made here
 
     async def alter_users(self, alterations: Iterable[UserAlteration]) -> None:
         for part in parts_of([await _user_message(each) for each in alterations], MAX_SECURITY_CHANGES):
@@ -205,7 +215,24 @@ class SecurityAdmin:
 
         answer = await self._decide(what, make, changes=changes)
         assert isinstance(answer, kind)
+        if changes:
+            self._changed_at = max(self._changed_at, answer.metadata_offset)
         return answer
+
+    async def not_heard_by(self, within_ms: int) -> list[int]:
+        request = metadata_request(self._cluster.identity, ())
+        deadline_s = now_s() + within_ms / 1000.0
+        while True:
+            answer = await self._ask_controller(lambda channel, s: _metadata(channel, request, s), deadline_s)
+            if answer is not None and not answer.error.code:
+                found = hearing(answer, self._changed_at)
+                if not found.is_worth_waiting or now_s() >= deadline_s:
+                    return found.missing
+            elif now_s() >= deadline_s:
+                raise TimedOut(
+                    f"no controller said within {within_ms} ms which brokers have heard of a change: ask again"
+                )
+            await asyncio.sleep(_HEARD_PAUSE_S)
 
 
 def _metadata(

@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 
 from minilog.admin.delete_records import END, delete_records
 from minilog.admin.health import ClusterHealth, judge
+from minilog.admin.hearing import NOT_HEARD_WITHIN_MS
 from minilog.admin.messages import (
     describe_cluster,
     describe_reassignments,
@@ -101,7 +102,9 @@ class Admin:
         self._cluster = NetworkClient(self._config, runtime)
         self._groups = GroupAdmin(self._cluster, self.list_offsets)
         self._transactions = TransactionAdmin(self._cluster)
-        self._security = SecurityAdmin(self._cluster, self._config.request_timeout_ms, self._decide)
+        self._security = SecurityAdmin(
+            self._cluster, self._config.request_timeout_ms, self._decide, self._ask_controller
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -365,6 +368,9 @@ class Admin:
 
     async def describe_access_rules(self, wanted: AccessRuleFilter | None = None) -> list[AccessRule]:
         return await self._security.describe_access_rules(wanted)
+
+    async def not_heard_by(self, within_ms: int = NOT_HEARD_WITHIN_MS) -> list[int]:
+        return await self._security.not_heard_by(within_ms)
 
     async def alter_quotas(self, alterations: Iterable[QuotaAlteration]) -> list[Quota]:
         return await self._security.alter_quotas(alterations)

@@ -17,7 +17,7 @@ import grpc
 
 from minilog.addresses import address_text
 from minilog.config import Address
-from minilog.net.http2 import http2_options
+from minilog.net.http2 import KEEPALIVE_OPTIONS, http2_options
 from minilog.security.channel_security import ChannelSecurity
 from minilog.tracing import process_tracing
 
@@ -31,6 +31,7 @@ _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),  # a channel opened anew is a connection opened anew
     *http2_options(_WINDOW_BYTES),
+    *KEEPALIVE_OPTIONS,
 ]
 
 

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from minilog.admin.health import ClusterHealth
+from minilog.admin.hearing import NOT_HEARD_WITHIN_MS
 from minilog.admin.security import (
     DelegationToken,
     Quota,
@@ -218,7 +219,8 @@ class Admin:
     def alter_users(self, alterations: Iterable[UserAlteration]) -> None:
         """Give users passwords for SCRAM (UserUpsertion), or take them away (UserDeletion): up to a thousand at a time
         all of them or none. What is made of a password is sent, never the password. Raises ResourceNotFound,
-        DuplicateResource, UnacceptableCredential; LevelNotReached where the cluster was not upgraded yet."""
+        DuplicateResource, UnacceptableCredential; LevelNotReached where the cluster was not upgraded yet.
+        `not_heard_by` tells where it does not count yet."""
         self._loop.run(self._admin.alter_users(list(alterations)))
 
     def describe_users(self, names: Iterable[str] | None = None) -> list[UserDescription]:
@@ -232,8 +234,15 @@ class Admin:
 
     def delete_access_rules(self, filters: Iterable[AccessRuleFilter]) -> list[AccessRule]:
         """Delete the rules that any of the filters matches; which those were. `AccessRuleFilter()` matches all. Those
-        that an attempt deleted whose answer was lost are not among them."""
+        that an attempt deleted whose answer was lost are not among them. `not_heard_by` tells where they hold still."""
         return self._loop.run(self._admin.delete_access_rules(list(filters)))
+
+    def not_heard_by(self, within_ms: int = NOT_HEARD_WITHIN_MS) -> list[int]:
+        """Brokers that have not told the controller that they know of this client's last change of users, access rules,
+        quotas or tokens: a right that was taken away may hold there until they know, or refuse clients
+        (`stale.access.rules.enable`). Waits up to `within_ms` for those that run; one that is fenced is not waited for.
+        Raises TimedOut, BrokerNotAvailable where no controller tells."""
+        return self._loop.run(self._admin.not_heard_by(within_ms))
 
     def describe_access_rules(self, wanted: AccessRuleFilter | None = None) -> list[AccessRule]:
         """The rules that match (None: all), by resource and principal."""

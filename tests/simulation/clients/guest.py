@@ -2,7 +2,8 @@
 
 V22     what no rule allows does not come to pass: nothing of his is acknowledged, he is handed nothing, and told of no
         topic, unless a rule that allows it may have been there meanwhile. Each broker hears of a rule that is taken
-        away with the metadata, and who hears nothing of the metadata leads nothing for long: GRACE_S
+        away with the metadata, and one that hears no controller refuses him at the end of its session. Where it was cut
+        off together with a controller, that one ends its office before: grace_s
 V22     when nothing befalls the cluster any more, he may what a rule allows, and may it no more when it is taken away
 """
 
@@ -25,6 +26,7 @@ from minilog.security.access_rules import (
     ResourceKind,
 )
 from minilog.types import TopicPartition
+from minilog_broker.server.config import BrokerConfig
 from tests.simulation.machines.identities import ADMIN, APP, GUEST, ITERATIONS, MECHANISM, PASSWORD
 from tests.simulation.violation import Violation
 
@@ -32,9 +34,14 @@ if TYPE_CHECKING:
     from tests.simulation.clients.workload import Workload
     from tests.simulation.cluster import SimulatedCluster
     from tests.simulation.machines.machine import ClientMachine
+    from tests.simulation.plan import Plan
 
 TOPIC = "guests"
-GRACE_S = 6.0  # behind a rule that is gone: a broker's session time-out, twice
+MESSAGES_S = 1.0  # until a broker that hears has replayed it, and what was on its way has come
+_TIMEOUTS = {
+    "broker.session.timeout.ms": BrokerConfig().broker_session_timeout_ms,
+    "quorum.fetch.timeout.ms": BrokerConfig().quorum_fetch_timeout_ms,
+}
 CALM_GRACE_S = 1.5  # where all hear of it
 AGAIN_S = 0.2
 PAUSE_S = 0.3
@@ -68,6 +75,18 @@ async def make_users(admin: Admin) -> None:
             return
 
 
+def grace_s(plan: Plan) -> float:
+    """For so long a rule that is gone may count: a broker's session, and the office of a controller that hears
+    no majority. By the longest that a broker is, or may be, configured with."""
+    total_ms = 0
+    for name, default_ms in _TIMEOUTS.items():
+        said = [configs.get(name, str(default_ms)) for configs in plan.configs.values()]
+        if "reconfigure" in plan.faults:
+            said += plan.other_configs.get(name, ())
+        total_ms += max(map(int, said))
+    return total_ms / 1000.0 + MESSAGES_S
+
+
 class Guest:
     """See the module's text. Where a plan has no users he is not there."""
 
@@ -77,7 +96,9 @@ class Guest:
         self._allowed = self._asking = False  # by a rule that may be there
         self._until_s = float("-inf")  # when the last one was gone for certain
         self._number = 0
-        self._grace_s = GRACE_S
+        self._grace_s = grace_s(cluster.plan)
+        self._insists_until_s = float("-inf")
+        self._has_written = False
 
     def begin(self) -> None:
         """He tries, until nobody writes any more."""
@@ -86,9 +107,22 @@ class Guest:
 
     # -- the rule
 
+    @property
+    def has_something_to_lose(self) -> bool:
+        """A rule that is there, as far as is known, and records that he could read without it."""
+        return self._allowed and self._has_written and not self._asking
+
+    def insist(self, for_s: float) -> None:
+        """He reads what he may, or might, and tries nothing else meanwhile; nor does his rule change."""
+        self._insists_until_s = self._cluster.now_s + for_s
+
+    @property
+    def _insists(self) -> bool:
+        return self._cluster.now_s < self._insists_until_s
+
     def change(self) -> bool:
         """An administrator gives him the rule, or takes it away; whether that comes to pass is not waited for."""
-        if self._asking:
+        if self._asking or self._insists:
             return False
         self._asking = True
         self._workload.command(self._revoke if self._allowed else self._grant)
@@ -117,6 +151,11 @@ class Guest:
     async def _try(self, machine: ClientMachine) -> None:
         streaming = asyncio.ensure_future(self._write_on(machine))
         while self._workload.writing:
+            if self._insists:
+                with contextlib.suppress(MinilogError):
+                    await self._read_at(machine, TopicPartition(TOPIC, 0))
+                await asyncio.sleep(PAUSE_S)
+                continue
             with contextlib.suppress(MinilogError):
                 await self._write_elsewhere(machine)
             with contextlib.suppress(MinilogError):
@@ -143,6 +182,7 @@ class Guest:
     async def _write_once(self, producer: Producer) -> None:
         self._number += 1
         told = await (await producer.send(TOPIC, b"guest:%d" % self._number, partition=0))
+        self._has_written = True
         self._check_allowed(f"the guest's record is acknowledged at {told.offset} of {TOPIC}")
 
     async def _write_elsewhere(self, machine: ClientMachine) -> None:
@@ -152,15 +192,18 @@ class Guest:
         raise Violation("V22", f"the guest's record is acknowledged at {told.offset} of {at}")
 
     async def _read(self, machine: ClientMachine) -> None:
-        other = next(iter(self._workload.keys))
-        for at in (TopicPartition(TOPIC, 0), other):
-            settings = self._workload.settings_of(GUEST, request_timeout_ms=WITHIN_MS)
-            async with Consumer(settings, machine) as consumer:
-                await consumer.assign([TopicPartition(at.topic, at.partition, 0)])
-                for record in await consumer.poll(1.0):
-                    if at == other:
-                        raise Violation("V22", f"the guest is handed the record at {record.offset} of {at}")
-                    self._check_allowed(f"the guest is handed the record at {record.offset} of {at}")
+        for at in (TopicPartition(TOPIC, 0), next(iter(self._workload.keys))):
+            await self._read_at(machine, at)
+
+    async def _read_at(self, machine: ClientMachine, at: TopicPartition) -> None:
+        settings = self._workload.settings_of(GUEST, request_timeout_ms=WITHIN_MS)
+        async with Consumer(settings, machine) as consumer:
+            await consumer.assign([TopicPartition(at.topic, at.partition, 0)])
+            for record in await consumer.poll(1.0):
+                what = f"the guest is handed the record at {record.offset} of {at}"
+                if at.topic != TOPIC:
+                    raise Violation("V22", what)
+                self._check_allowed(what)
 
     async def _look(self, machine: ClientMachine) -> None:
         async with Admin(self._workload.settings_of(GUEST, request_timeout_ms=WITHIN_MS), machine) as admin:

@@ -9,6 +9,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from minilog.aio import Admin
+from tests.simulation.clients.guest import TOPIC as GUESTS_TOPIC
+from tests.simulation.clients.guest import grace_s
+from tests.simulation.machines.identities import GUEST
 
 if TYPE_CHECKING:
     from tests.simulation.faults.ground import Ground
@@ -69,6 +72,31 @@ class Links:
             self._cut(((f"b{leader}", other) for other in self._brokers() if other != f"b{leader}"), 0.5)
 
         self._ground.workload.command(ask)
+
+    def cut_from_rules(self) -> bool:
+        """The broker that leads what the guest may read hears no voter, so it hears of no rule; the guest reaches it,
+        and it alone. Then the rule is taken away. Longer than the judge lets anybody go by a rule that is gone."""
+        ground, guest = self._ground, self._ground.workload.guest
+        if guest is None or not guest.has_something_to_lose:
+            return False
+
+        longest_s = grace_s(ground.cluster.plan)
+
+        async def ask(admin: Admin) -> None:
+            (topic,) = await admin.describe_topics([GUESTS_TOPIC])
+            leader = topic.partitions[0].leader
+            if leader is None or not ground.cluster.rages:
+                return
+            ground.cluster.note(f"b{leader} hears of no rule, and the guest reaches it alone")
+            voters = [f"b{each}" for each in ground.cluster.plan.voter_ids if each != leader]
+            others = [name for name in self._brokers() if name != f"b{leader}"]
+            pairs = [(f"b{leader}", each) for each in voters] + [(GUEST, each) for each in others]
+            self._cut(pairs, longest_s + 1.0, 2 * longest_s)
+            guest.change()
+            guest.insist(2 * longest_s)
+
+        ground.workload.command(ask)
+        return True
 
     def isolate_client(self) -> bool:
         """What it has sent last may have arrived."""

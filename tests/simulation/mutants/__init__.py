@@ -181,6 +181,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "V22 rules are never taken away": access.rules_are_never_taken_away,
     "V22 what a request names is not looked at": access.requests_are_not_looked_into,
     "V22 everybody may describe everything": access.all_topics_are_shown,
+    "V22 the age of rules plays no part": access.age_of_rules_plays_no_part,
     "R1 a copy that was cut joins by what it told before": repairs.old_progress_of_a_copy_that_was_cut,
     "R2 a broker's own configuration counts": repairs.own_configuration_counts,
     "R3 whole copies are not eligible after an unclean stop": repairs.whole_copies_are_not_eligible,

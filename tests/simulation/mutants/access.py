@@ -8,6 +8,7 @@ from minilog.security.access_rules import AccessRule
 from minilog_broker.security.authorizer import Authorizer
 from minilog_broker.server.access.broker_access import BrokerAccess
 from minilog_broker.server.access.client_gate import ClientGate
+from minilog_broker.server.access.rules_age import RulesAge
 from tests.simulation.mutants.replication import Patches
 
 
@@ -49,3 +50,11 @@ def all_topics_are_shown() -> Patches:
         return operation.name == "DESCRIBE" or may(gate, principal, host, operation, kind, name)
 
     return [(ClientGate, "is_allowed", mutant)]
+
+
+def age_of_rules_plays_no_part() -> Patches:
+    """A broker that hears no controller goes by the rules that it has, for ever."""
+
+    def mutant(age: RulesAge, now_ms: float) -> None: ...
+
+    return [(RulesAge, "refusal", mutant)]

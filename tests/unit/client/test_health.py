@@ -61,6 +61,17 @@ def test_a_broker_that_is_not_there_and_what_it_leaves(state: metadata_pb2.Broke
     ]
 
 
+def test_a_broker_that_does_not_know_the_rules_of_now() -> None:
+    """One that is fenced is named as that."""
+    answer = cluster()
+    answer.brokers[2].metadata_is_late = answer.brokers[1].metadata_is_late = True
+    answer.brokers[1].state = FENCED
+    found = problems(answer)
+    assert list(found) == ["BROKER_FENCED", "BROKER_BEHIND"]
+    assert (found["BROKER_FENCED"].brokers, found["BROKER_BEHIND"].brokers) == ([2], [3])
+    assert all("they refuse clients" in each.message for each in found.values())
+
+
 def test_brokers_without_the_listener_that_was_asked() -> None:
     answer = cluster()
     answer.listener = "outside"

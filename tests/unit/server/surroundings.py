@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, NoReturn
 
+from minilog_broker.server.access.rules_age import RulesAge
 from minilog_broker.server.clients.coordinator_calls import CallsHere
 from minilog_broker.server.shells.replication_shell import Outside
 
@@ -21,3 +22,10 @@ def outside(**given: Any) -> Outside:
 def calls_here(**given: Any) -> CallsHere:
     """What a broker answers itself: what is `given`, and nobody else."""
     return CallsHere(**{each.name: given.pop(each.name, nobody) for each in fields(CallsHere)}, **given)
+
+
+def rules_of_now() -> RulesAge:
+    """A controller has confirmed them, and they grow too old never."""
+    age = RulesAge(1, float("inf"))
+    age.confirmed(0.0)
+    return age

@@ -27,6 +27,7 @@ from minilog_broker.server.access.client_gate import ClientGate
 from minilog_broker.server.access.gate import PeerGate
 from minilog_broker.server.access.scram_exchange import ScramUsers
 from minilog_broker.server.access.sessions import Sessions
+from tests.unit.server.surroundings import rules_of_now
 
 HEARTBEAT = "/minilog.v1.PeerService/Heartbeat"
 MECHANISM = ScramMechanism.SCRAM_SHA_512
@@ -154,7 +155,7 @@ class TestCallersThatRemember:
 
     def test_more_than_ten_thousand_questions_hide_no_rule_that_goes(self) -> None:
         authorizer = [Authorizer(self.rules("secret", "t"), ())]
-        gate = ClientGate(MetadataImage(), lambda: authorizer[0], None, lambda event: None, Quotas())
+        gate = ClientGate(MetadataImage(), lambda: authorizer[0], None, lambda event: None, Quotas(), rules_of_now())
         caller = Caller(ALICE, "127.0.0.1", HEARTBEAT, gate)
         assert caller.may(Operation.READ, ResourceKind.TOPIC, "secret")
         for number in range(10_000):
@@ -167,7 +168,7 @@ class TestCallersThatRemember:
         authorizer = Authorizer(self.rules("t"), ())
 
         async def turns_of_others() -> int:
-            gate = ClientGate(MetadataImage(), lambda: authorizer, None, lambda event: None, Quotas())
+            gate = ClientGate(MetadataImage(), lambda: authorizer, None, lambda event: None, Quotas(), rules_of_now())
 
             async def stream() -> None:
                 caller = Caller(ALICE, "127.0.0.1", HEARTBEAT, gate)

@@ -21,6 +21,7 @@ from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.client_gate import ClientGate
 from minilog_broker.server.access.gate import OpenGate, PeerGate, host_of
 from minilog_broker.server.access.sessions import MOST_OF_ONE_USER, MOST_SESSIONS, SESSION_BYTES, Sessions
+from tests.unit.server.surroundings import rules_of_now
 
 ALICE = Principal(USER, "alice")
 HOST = "10.0.0.7"
@@ -55,14 +56,14 @@ class World:
         self.sessions = numbered()
         self.image = MetadataImage()
         self.quotas = Quotas()
+        self.age = rules_of_now()
         self.gate = self.another(listener, is_sasl=is_sasl)
 
     def another(self, listener: str, *, is_sasl: bool = True) -> ClientGate:
         """Of one more listener of the same broker."""
         sessions = self.sessions if is_sasl else None
-        return ClientGate(
-            self.image, lambda: Authorizer(self.rules, ()), sessions, self.told.append, self.quotas, listener
-        )
+        rules = lambda: Authorizer(self.rules, ())  # noqa: E731
+        return ClientGate(self.image, rules, sessions, self.told.append, self.quotas, self.age, listener)
 
     def session(self, host: str = HOST, lifetime_ms: float = HOUR_MS) -> bytes:
         return self.sessions.begin(ALICE, host, asyncio.get_running_loop().time() * 1000.0, lifetime_ms)
@@ -107,11 +108,14 @@ class TestWhoCalls:
         asyncio.run(scenario())
 
     def test_a_certificate_says_it_where_there_are_no_sessions(self) -> None:
-        gate = World(is_sasl=False).gate
-        assert gate.admit(METADATA, Call(name="alice")).principal == ALICE
-        for wrong in (None, "broker:minilog:1"):
-            with pytest.raises(AuthenticationFailed):
-                gate.admit(METADATA, Call(name=wrong))
+        async def scenario() -> None:
+            gate = World(is_sasl=False).gate
+            assert gate.admit(METADATA, Call(name="alice")).principal == ALICE
+            for wrong in (None, "broker:minilog:1"):
+                with pytest.raises(AuthenticationFailed):
+                    gate.admit(METADATA, Call(name=wrong))
+
+        asyncio.run(scenario())
 
     def test_a_caller_has_the_listener_that_it_came_by(self) -> None:
         async def scenario() -> list[Caller]:

@@ -42,6 +42,7 @@ from minilog_broker.server.access.client_gate import ClientGate, SessionCaller
 from minilog_broker.server.access.scram_exchange import ScramUsers
 from minilog_broker.server.access.sessions import Session, Sessions
 from minilog_broker.server.services.security_service import SecurityService, answer_told
+from tests.unit.server.surroundings import rules_of_now
 
 MECHANISM = ScramMechanism.SCRAM_SHA_512
 HMAC = Secret(base64.b64encode(b"s" * 32).decode())
@@ -122,7 +123,9 @@ class TestWhatChanges:
         assert [each is None for each in found] == [True, False, False]
 
     async def _streams(self) -> list[str]:
-        gate = ClientGate(MetadataImage(), lambda: Authorizer((), ()), Sessions(bytes), lambda event: None, Quotas())
+        gate = ClientGate(
+            MetadataImage(), lambda: Authorizer((), ()), Sessions(bytes), lambda event: None, Quotas(), rules_of_now()
+        )
 
         async def stream(token_id: str | None) -> str:
             caller = SessionCaller(Session(ALICE, HOST, float("inf"), token_id), PATH, gate, "")
@@ -159,7 +162,9 @@ CALLS = [
 def test_who_is_not_known_by_a_password_asks_for_nothing(request_: object, call: str, proof: Proof) -> None:
     """Nothing is asked of the controller: there is none here."""
     told: list[AuditEvent] = []
-    gate = ClientGate(MetadataImage(), lambda: Authorizer((), ("User:alice",)), None, told.append, Quotas())
+    gate = ClientGate(
+        MetadataImage(), lambda: Authorizer((), ("User:alice",)), None, told.append, Quotas(), rules_of_now()
+    )
     nowhere: Any = None
     service = SecurityService(nowhere)
     answer = asyncio.run(getattr(service, call)(request_, Caller(ALICE, HOST, PATH, gate, proof=proof)))

@@ -2,8 +2,8 @@
 
 What it refuses it refuses with one sentence for all reasons, and after a pause that grows with the failures of that
 host (attempts.py): who guesses learns nothing and waits. The reason goes to the audit log, with whom the client said
-that it is, which nothing proves: its limits are those of a stranger from that host. A broker that has not
-replayed the metadata yet knows few users: it says that it is starting, and another one is asked.
+that it is, which nothing proves: its limits are those of a stranger from that host. A broker whose users and rules are
+too old, or not there yet, takes no password and no token: another one is asked (rules_age.py).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from minilog_broker.security.audit import AuditEvent, Decision
 from minilog_broker.security.principal import ANONYMOUS, Principal
 from minilog_broker.server.access.attempts import Attempts
 from minilog_broker.server.access.gate import Audit, refused_call
+from minilog_broker.server.access.rules_age import RulesAge
 from minilog_broker.server.access.sessions import Sessions
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.traffic import ClientStream
 
 EXCHANGE_S = 5.0  # from its place to its answer; and so long for a place
 _REFUSED = "authentication failed: see the user's name and password, or the token"
-_STARTING = "this broker is starting, and does not know all users yet: ask another one, or again"
 
 
 class ServerMechanism(Protocol):
@@ -78,20 +78,23 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
         sessions: Sessions,
         lifetime_ms: float,
         audit: Audit,
-        knows_all: Callable[[], bool],
+        age: RulesAge,
     ) -> None:
         self._begin = begin
         self._sessions = sessions
         self._lifetime_ms = lifetime_ms
         self._audit = audit
-        self._knows_all = knows_all
+        self._age = age
         self._attempts = Attempts()
 
     async def Authenticate(  # type: ignore[override]  # noqa: N802
         self, request_iterator: AsyncIterator[authentication_pb2.AuthenticateRequest], context: ClientStream
     ) -> None:
         host = context.caller.host
-        knew_all = self._knows_all()
+        if (refusal := self._age.refusal(now_ms())) is not None:
+            self._tell_failure(_Exchange(host), str(refusal))
+            await self._refuse(context, refusal)
+            return
         async with asyncio.timeout(EXCHANGE_S):
             await self._attempts.begin(host)
         exchange = _Exchange(host)
@@ -106,11 +109,15 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
                 raise  # the client is gone
             self._tell_failure(exchange, str(error) or "the exchange was not ended in time")
             await asyncio.sleep(pause_s)
-            refusal = _told(error, knew_all)
-            async with asyncio.timeout(EXCHANGE_S):  # who takes no answer is cut
-                await context.write(_refusal(refusal))
+            await self._refuse(
+                context, error if isinstance(error, BrokerNotAvailable) else AuthenticationFailed(_REFUSED)
+            )
         else:
             self._attempts.succeeded(host)
+
+    async def _refuse(self, context: ClientStream, error: MinilogError) -> None:
+        async with asyncio.timeout(EXCHANGE_S):  # who takes no answer is cut
+            await context.write(authentication_pb2.AuthenticateResponse(error=wire_error(error)))
 
     async def _converse(
         self,
@@ -138,14 +145,3 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
 
     def _tell_failure(self, exchange: _Exchange, reason: str) -> None:
         self._audit(refused_call("Authenticate", exchange.host, str(ANONYMOUS), reason, exchange.tried))
-
-
-def _told(error: BaseException, knew_all: bool) -> MinilogError:
-    """What a client is told of an exchange that failed."""
-    if isinstance(error, BrokerNotAvailable):
-        return error
-    return AuthenticationFailed(_REFUSED) if knew_all else BrokerNotAvailable(_STARTING)
-
-
-def _refusal(error: MinilogError) -> authentication_pb2.AuthenticateResponse:
-    return authentication_pb2.AuthenticateResponse(error=wire_error(error))

@@ -4,14 +4,15 @@
     SSL, SASL_SSL    one where rules count (what no rule allows is refused); brokers have another one then: mutual TLS
 
 There may be several of clients (client_listeners.py): each has a gate of its own, and all have the same users, rules,
-sessions and quotas. Brokers may have a listener of their own also where all of clients are in the clear. Until the
-metadata is replayed there are no rules and no users but those of the configuration: nobody else comes in.
+sessions and quotas. Brokers may have a listener of their own also where all of clients are in the clear. Where rules
+count nobody comes in until a controller was heard, nor when none was heard for too long (rules_age.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,12 +30,14 @@ from minilog_broker.security.quotas import Quotas
 from minilog_broker.server.access.authentication_service import AuthenticationService, ServerMechanism
 from minilog_broker.server.access.client_gate import ClientGate
 from minilog_broker.server.access.gate import Audit, OpenGate, PeerGate
+from minilog_broker.server.access.rules_age import RulesAge
 from minilog_broker.server.access.scram_exchange import ScramUsers
 from minilog_broker.server.access.server_credentials import ServerFiles
 from minilog_broker.server.access.sessions import Sessions
 from minilog_broker.server.client_listeners import ClientListener, file_settings
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.runtime.port import Listener, Service
+from minilog_broker.server.runtime.timer import now_ms
 
 if TYPE_CHECKING:
     from minilog_broker.server.access.bearer_exchange import Keys
@@ -54,18 +57,12 @@ class ClientEntrance:
 
 
 class BrokerAccess:
-    """See the module's text. `knows_all`: whether the metadata is replayed. Raises InvalidConfig where a file is
-    missing."""
+    """See the module's text. Raises InvalidConfig where a file is missing."""
 
-    def __init__(
-        self,
-        options: BrokerOptions,
-        image: MetadataImage,
-        wall_us: Callable[[], int],
-        knows_all: Callable[[], bool],
-    ) -> None:
+    def __init__(self, options: BrokerOptions, image: MetadataImage, wall_us: Callable[[], int]) -> None:
         config = options.config
-        self._knows_all = knows_all
+        most_ms = math.inf if config.stale_access_rules_enable else config.broker_session_timeout_ms
+        self._age = RulesAge(options.broker_id, most_ms)
         self._wall_us = wall_us
         self._audit_log = AuditLog(to_structlog())
         self._changed = asyncio.Event()
@@ -84,7 +81,7 @@ class BrokerAccess:
 
     def _gate(self, listener: ClientListener, quotas: Quotas) -> ClientGate:
         sessions = self._sessions if listener.protocol is SecurityProtocol.SASL_SSL else None
-        return ClientGate(self._image, lambda: self._rules, sessions, self._audit, quotas, listener.name)
+        return ClientGate(self._image, lambda: self._rules, sessions, self._audit, quotas, self._age, listener.name)
 
     def client_listeners(self) -> tuple[ClientEntrance, ...]:
         """Those of clients; brokers come to that without a name, too, where they have none of their own. Raises
@@ -119,7 +116,7 @@ class BrokerAccess:
         if self._sessions is None:
             return ()
         lifetime_ms = float(self._options.config.connections_max_reauth_ms)
-        service = AuthenticationService(self._begin, self._sessions, lifetime_ms, self._audit, self._knows_all)
+        service = AuthenticationService(self._begin, self._sessions, lifetime_ms, self._audit, self._age)
         return ((authentication_pb2_grpc.add_AuthenticationServiceServicer_to_server, service),)
 
     def _begin(self, mechanism: str) -> ServerMechanism:
@@ -142,6 +139,14 @@ class BrokerAccess:
             for gate in self._gates.values():
                 gate.tokens_changed(ended)
 
+    def confirmed(self, as_of_ms: float) -> None:
+        """A controller was heard: see RulesAge."""
+        self._age.confirmed(as_of_ms)
+
+    def rules_age_s(self) -> float | None:
+        """How old the users and rules may be; None where all listeners are in the clear."""
+        return self._age.age_s(now_ms()) if self._gates else None
+
     def look_at_keys(self) -> KeysLook | None:
         """The keys of tokens that are fetched; None where none are."""
         return None if self._key_endpoint is None else self._key_endpoint.look()
@@ -158,7 +163,7 @@ class BrokerAccess:
         looks = 0
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_S):
+                async with asyncio.timeout(min(_LOOK_S, self._age.left_s(now_ms()))):
                     await self._changed.wait()
             looks += 1
             have_changed = self._changed.is_set()
@@ -167,6 +172,7 @@ class BrokerAccess:
                 if have_changed:
                     await gate.rules_changed()
                 gate.end_streams_of_ended_sessions()
+                gate.end_streams_of_old_rules()
             if looks % _LOOKS_A_FLUSH == 0:
                 self._audit_log.flush(self._wall_us() // 1000)
 

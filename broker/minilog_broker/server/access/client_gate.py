@@ -21,6 +21,7 @@ from minilog_broker.server.access.about import alters_nothing
 from minilog_broker.server.access.caller import Caller, Proof, Rules
 from minilog_broker.server.access.gate import Audit, Context, common_name, host_of, refused_call
 from minilog_broker.server.access.refusals import ById
+from minilog_broker.server.access.rules_age import RulesAge
 from minilog_broker.server.access.sessions import Session, Sessions
 from minilog_broker.server.access.shown import take_out
 from minilog_broker.server.access.table import ROWS, AllOf, Asked, LeftOut, OfPeers, OpenToAll, Row
@@ -53,7 +54,7 @@ class _Stream:
 
 class ClientGate:
     """`authorizer` gives the rules as they are now. Where `sessions` is None clients show certificates. `quotas`: what
-    all listeners of a broker have spent. `listener`: the name of this one."""
+    all listeners of a broker have spent. `age`: whether the rules are new enough. `listener`: the name of this one."""
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class ClientGate:
         sessions: Sessions | None,
         audit: Audit,
         quotas: Quotas,
+        age: RulesAge,
         listener: str = "",
     ) -> None:
         self._image = image
@@ -69,6 +71,7 @@ class ClientGate:
         self._sessions = sessions
         self._audit = audit
         self._quotas = quotas
+        self._age = age
         self._listener = listener
         self._streams: set[_Stream] = set()
 
@@ -89,6 +92,8 @@ class ClientGate:
         raise refused.error
 
     def _known(self, path: str, context: Context, host: str) -> Caller | _Unknown:
+        if (refusal := self._age.refusal(now_ms())) is not None:
+            return _Unknown(refusal)
         if self._sessions is None:
             name = common_name(context)
             if name is None or Principal.of_broker_name(name) is not None or not _is_user_name(name):
@@ -231,6 +236,13 @@ class ClientGate:
         for each in list(self._streams):
             if each.session is not None and each.session.token_id is not None and each.session.token_id in gone:
                 each.end(AuthenticationFailed("the delegation token was expired: authenticate again"))
+
+    def end_streams_of_old_rules(self) -> None:
+        """Where the rules are too old. To be called now and then, and when they become so."""
+        if (refusal := self._age.refusal(now_ms())) is not None:
+            for each in list(self._streams):
+                if each.caller.principal != ANONYMOUS:  # whoever looks at health is told of it
+                    each.end(refusal)
 
     def end_streams_of_ended_sessions(self) -> None:
         """To be called now and then."""

@@ -14,7 +14,7 @@ import grpc
 from minilog.config import Address
 from minilog.errors import CorruptMessage
 from minilog.net import runtime
-from minilog.net.http2 import http2_options
+from minilog.net.http2 import KEEPALIVE_OPTIONS, http2_options
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 from minilog.security.channel_security import ChannelSecurity
 from minilog_broker.version import CLIENT_VERSION
@@ -27,10 +27,11 @@ WINDOW_BYTES = 4 << 20
 PEER_WINDOW_BYTES = 64 << 20  # what a leader may: credits bound it, and a link of 80 ms is not to
 MAX_STREAMS = 100  # of one connection: what RFC 9113 advises as the least; clients have a connection for each stream
 HANDSHAKE_TIMEOUT_MS = 5_000  # a connection that says nothing of HTTP/2 for so long is closed
-KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 30_000, 10_000  # who does not answer a ping is gone: a machine that lost power
+SILENT_CLIENT_MS, PING_TIMEOUT_MS = 30_000, 10_000  # who does not answer a ping is gone: a machine that lost power
 
 _CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     *http2_options(PEER_WINDOW_BYTES),
+    *KEEPALIVE_OPTIONS,
     ("grpc.initial_reconnect_backoff_ms", 50),
     # Despite its name the time that one attempt to connect is given. On a machine under load a handshake takes long:
     # attempts that are ended before it is done never connect, and make the load worse.
@@ -64,8 +65,9 @@ def create_server(*, most_connections: int, connection_idle_ms: int) -> grpc.aio
             ("grpc.max_allowed_incoming_connections", most_connections),
             ("grpc.max_connection_idle_ms", connection_idle_ms),
             ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
-            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            ("grpc.keepalive_time_ms", SILENT_CLIENT_MS),
+            ("grpc.keepalive_timeout_ms", PING_TIMEOUT_MS),
+            ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_MS),  # a minute otherwise, whatever the line above says
             ("grpc.http2.max_ping_strikes", 0),
             # No message is expanded: gRPC does that before anybody is known, and one byte becomes a thousand. Batches
             # have a compression of their own, whose size is known before (record_batch/validation.py).

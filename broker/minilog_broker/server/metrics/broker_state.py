@@ -38,6 +38,7 @@ class BrokerState:
         if parts is None:
             return samples
         samples += of_cluster(parts) + of_queues(parts) + of_transactions(parts)
+        samples += of_rules(parts.access.rules_age_s())
         samples += of_token_keys(parts.access.look_at_keys())
         samples += await of_partitions(parts, topics)
         samples += await self._space.look(parts.data_dir)
@@ -88,6 +89,11 @@ def of_queues(parts: BrokerParts) -> Samples:
         (names.DISK_QUEUE_BYTES, (), float(parts.replicas.backlog_bytes)),
         (names.DISK_RESERVE_HELD, (), float(parts.reserve.held)),
     ]
+
+
+def of_rules(age_s: float | None) -> Samples:
+    """Of users and access rules, where there is a listener that asks for them."""
+    return [] if age_s is None else [(names.ACCESS_RULES_AGE_SECONDS, (), age_s)]
 
 
 def of_token_keys(look: KeysLook | None) -> Samples:

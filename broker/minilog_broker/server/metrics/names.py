@@ -136,6 +136,9 @@ GROUP_LAG_SECONDS = _gauge(
 GROUPS_NOT_SHOWN = _gauge("groups_not_shown", "Groups coordinated here whose lag is not told: there are too many")
 
 # Keys of tokens: told where they are fetched (sasl.oauthbearer.jwks.endpoint.url)
+ACCESS_RULES_AGE_SECONDS = _gauge(
+    "access_rules_age_seconds", "How old users and rules may be here; above the session clients are refused"
+)
 TOKEN_KEYS = _gauge("token_keys", "Keys that tokens are checked with; 0: every token is refused")
 TOKEN_KEYS_AGE_SECONDS = _gauge(
     "token_keys_age_seconds", "Since their endpoint answered last; where it never did, since it is asked"

@@ -218,6 +218,8 @@ def _broker(
         levels=broker.levels.to_wire(),
         version=broker.version,
         host_label=broker.host_label,
+        metadata_offset=reported.replayed.get(broker.broker_id),
+        metadata_is_late=broker.broker_id in reported.late,
     )
 
 

@@ -127,8 +127,8 @@ class ControllerShell:
         return self._wall_us() // 1000
 
     def reported(self) -> Reported:
-        """What the brokers say of their disks; nothing where this is not the active controller."""
-        return self._controller.reported()
+        """What the brokers say of themselves; nothing where this is not the active controller."""
+        return self._controller.reported(now_ms())
 
     # -- calls
 
