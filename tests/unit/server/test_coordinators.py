@@ -18,6 +18,7 @@ from minilog.errors import (
     InvalidArgument,
     MinilogError,
     NotCoordinator,
+    ResourceExhausted,
     RetriableError,
     error_from_wire,
 )
@@ -27,7 +28,7 @@ from minilog.v1 import common_pb2, coordinator_pb2
 from minilog_broker.coordinators.batches import encode_batch
 from minilog_broker.coordinators.table import LogRecord
 from minilog_broker.replication.partition_state import PartitionState
-from minilog_broker.security.principal import USER, Principal
+from minilog_broker.security.principal import BROKER, USER, Principal
 from minilog_broker.server.access.caller import NO_RULES, Caller, Everybody
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.services import transaction_service
@@ -291,6 +292,42 @@ def test_who_has_as_many_transactions_open_as_he_may_waits_until_one_has_ended(
         command = coordinator_pb2.AbortTransactionRequest(transactional_id="one")
         assert error_of(await service.AbortTransaction(command, alice)) is None
         assert error_of(await waiting) is None
+
+    run(tmp_path, scenario)
+
+
+def test_a_transaction_stays_its_writers_when_the_broker_of_a_leader_registers_its_partitions(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row R43 of docs/repairs.md: between brokers the caller is a broker, and not the one whose transaction it is."""
+    monkeypatch.setattr(transaction_service, "ROOM_WAIT_S", 0.0)
+
+    async def scenario(cluster: CoordinatingBroker) -> None:
+        cluster.make_topics()
+        cluster.lead()
+        ids = itertools.count(100)
+
+        async def allocate() -> range:
+            return range(first := next(ids), first + 1)
+
+        service = TransactionService(cluster.coordinators, ProducerIds(allocate))
+        alice = Caller(Principal(USER, "alice"), "", "", OneQuota("open_transactions", 1))
+        leaders_broker = Caller(Principal(BROKER, "cluster:2"), "", "", NO_RULES)
+
+        def enlisting(name: str) -> coordinator_pb2.EnlistRequest:
+            return coordinator_pb2.EnlistRequest(transactional_id=name, run_id=b"run", attempt_id=b"attempt")
+
+        part = await decided(lambda: service.Enlist(enlisting("one"), alice))
+        register = coordinator_pb2.RegisterPartitionsRequest(
+            transactional_id="one",
+            producer_id=part.producer_id,
+            partitions=[common_pb2.PartitionId(topic_id=ORDERS, partition=0)],
+            coordinator_epoch=part.coordinator_epoch,
+        )
+        assert error_of(await service.RegisterPartitions(register, leaders_broker)) is None
+        refused = error_of(await service.Enlist(enlisting("two"), alice))
+        assert isinstance(refused, ResourceExhausted)
+        assert "1 transactions are open, 1 are allowed" in str(refused)
 
     run(tmp_path, scenario)
 

@@ -42,13 +42,9 @@ def _call(
     return coordinator_call(lambda here, request: here.of_transaction(request.transactional_id), kind, ask, check)
 
 
-def _writers_call(
-    kind: type[Response],
-    ask: Ask[TransactionCoordinator, _Request],
-    check: Callable[[_Request], None] = check_transaction,
-) -> UnaryCall[_Request, Response]:
+def _writers_call(kind: type[Response], ask: Ask[TransactionCoordinator, _Request]) -> UnaryCall[_Request, Response]:
     """The same, of a writer: it says whose the transaction is."""
-    answered = cast("Any", _call(kind, ask, check))
+    answered = cast("Any", _call(kind, ask))
 
     async def call(service: TransactionService, request: _Request, context: object) -> Response:
         service.still_open(context, request.transactional_id)
@@ -124,7 +120,8 @@ class TransactionService(coordinator_pb2_grpc.TransactionServiceServicer):
             return None  # another broker's now
         return core.open_age_ms(transactional_id, self.coordinators.moment().wall_us)
 
-    RegisterPartitions = _writers_call(
+    # Of leaders: the caller is their broker, and not the one whose transaction it is.
+    RegisterPartitions = _call(
         coordinator_pb2.RegisterPartitionsResponse, TransactionCoordinator.register, check_registration
     )
     KeepAlive = _writers_call(coordinator_pb2.KeepAliveResponse, TransactionCoordinator.keep_alive)
