@@ -130,6 +130,32 @@ def test_producer_ids_are_given_once_in_blocks(cluster: ControllerCluster) -> No
     assert len(set(given)) == 3000
 
 
+def test_producer_ids_are_told_when_their_block_is_committed(cluster: ControllerCluster) -> None:
+    """A broker that hands them out earlier, and the controller after this one, would give one id to two producers."""
+    request = peer_pb2.AllocateProducerIdsRequest(broker_id=2, broker_epoch=cluster.epoch(2))
+    cluster.controller.allocate_producer_ids("block", request)
+    assert cluster.controller.take_effects() == []
+    cluster.controller.committed(len(cluster.records) - 1)
+    assert cluster.controller.take_effects() == []
+    told = cluster.answer("block", peer_pb2.AllocateProducerIdsResponse)
+    assert (told.first_producer_id, told.count) == (0, 1000)
+
+
+def test_a_block_of_producer_ids_that_was_not_committed_is_given_by_the_next_controller(
+    cluster: ControllerCluster,
+) -> None:
+    lost = peer_pb2.AllocateProducerIdsRequest(broker_id=2, broker_epoch=cluster.epoch(2))
+    cluster.controller.allocate_producer_ids("lost", lost)
+    cluster.fail_over()
+    refused = cluster.answers.pop("lost")
+    assert isinstance(refused, peer_pb2.AllocateProducerIdsResponse)
+    assert isinstance(error_of(refused), NotController)
+    assert (refused.first_producer_id, refused.count) == (0, 0)
+    again = peer_pb2.AllocateProducerIdsRequest(broker_id=3, broker_epoch=cluster.epoch(3))
+    cluster.controller.allocate_producer_ids("again", again)
+    assert cluster.answer("again", peer_pb2.AllocateProducerIdsResponse).first_producer_id == 0
+
+
 def test_a_former_life_gets_no_producer_ids(cluster: ControllerCluster) -> None:
     request = peer_pb2.AllocateProducerIdsRequest(broker_id=2, broker_epoch=cluster.epoch(2) - 1)
     cluster.controller.allocate_producer_ids("t", request)
