@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from minilog.record_batch.header import producer_of
 from minilog.security.access_rules import AccessRule
 from minilog_broker.security.authorizer import Authorizer
+from minilog_broker.security.producer_proof import ProducerKey, WriterName
 from minilog_broker.server.access.broker_access import BrokerAccess
 from minilog_broker.server.access.client_gate import ClientGate
+from minilog_broker.server.access.producer_owners import ProducerOwners
 from tests.simulation.mutants.replication import Patches
 
 
@@ -49,3 +52,28 @@ def all_topics_are_shown() -> Patches:
         return operation.name == "DESCRIBE" or may(gate, principal, host, operation, kind, name)
 
     return [(ClientGate, "is_allowed", mutant)]
+
+
+def nobody_asks_whose_a_producer_id_is() -> Patches:
+    """Whoever may write writes under every producer id."""
+    return [(ProducerOwners, "refusal", lambda self, caller, batch, transactional_id, proof: None)]
+
+
+def one_proof_is_taken_for_all_ids() -> Patches:
+    """A proof is of who was given an id, and not of the id."""
+    proof = ProducerKey.proof
+
+    def mutant(self: ProducerKey, name: WriterName, principal: str) -> bytes:
+        return proof(self, WriterName(0, 0), principal)
+
+    return [(ProducerKey, "proof", mutant)]
+
+
+def ids_that_were_given_are_everybodys() -> Patches:
+    """An id is as good as its block: only one that nobody was given is refused."""
+
+    def mutant(self: ProducerOwners, caller: Any, batch: Any, transactional_id: str, proof: bytes) -> Any:
+        producer_id, _ = producer_of(batch)
+        return None if producer_id < 0 else self._as_far_as_known(producer_id)
+
+    return [(ProducerOwners, "refusal", mutant)]

@@ -30,10 +30,11 @@ from minilog_broker.coordinators.table import LogRecord
 from minilog_broker.replication.partition_state import PartitionState
 from minilog_broker.security.principal import BROKER, USER, Principal
 from minilog_broker.server.access.caller import NO_RULES, Caller, Everybody
+from minilog_broker.server.clients.controller_link import IdBlock
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.services import transaction_service
 from minilog_broker.server.services.group_service import GroupService
-from minilog_broker.server.services.metadata_service import ProducerIds
+from minilog_broker.server.services.producer_ids import ProducerIds
 from minilog_broker.server.services.transaction_service import TransactionService
 from minilog_broker.server.shells import coordinator_loading, coordinator_shell
 from tests.unit.server.coordinating import ORDERS, TOPIC_IDS, CoordinatingBroker
@@ -212,6 +213,17 @@ def test_a_log_with_what_is_no_coordinators_takes_the_replica_offline_and_not_th
     run(tmp_path, scenario)
 
 
+def given_by(cluster: CoordinatingBroker, allocate: Callable[[], Awaitable[range]]) -> ProducerIds:
+    """Ids from blocks of these; each is in the image when it is asked for."""
+
+    async def block() -> IdBlock:
+        return IdBlock(await allocate(), cluster.image.end_offset)
+
+    async def replayed(end_offset: int) -> None: ...
+
+    return ProducerIds(cluster.image, block, replayed)
+
+
 def test_each_enlisting_has_a_producer_id_of_its_own_and_a_call_that_cannot_be_has_none(
     tmp_path: pathlib.Path,
 ) -> None:
@@ -224,7 +236,7 @@ def test_each_enlisting_has_a_producer_id_of_its_own_and_a_call_that_cannot_be_h
             first = next(ids)
             return range(first, first + 2)
 
-        service = TransactionService(cluster.coordinators, ProducerIds(allocate))
+        service = TransactionService(cluster.coordinators, given_by(cluster, allocate))
         request = coordinator_pb2.EnlistRequest(transactional_id="job", run_id=b"run", attempt_id=b"attempt")
         found = [await decided(lambda: service.Enlist(request, Everybody())) for _ in range(3)]
         given = [each.producer_id for each in found]
@@ -265,7 +277,7 @@ def test_who_has_as_many_transactions_open_as_he_may_waits_until_one_has_ended(
         async def allocate() -> range:
             return range(first := next(ids), first + 1)
 
-        service = TransactionService(cluster.coordinators, ProducerIds(allocate))
+        service = TransactionService(cluster.coordinators, given_by(cluster, allocate))
         alice = Caller(Principal(USER, "alice"), "", "", OneQuota("open_transactions", 1))
         bob = Caller(Principal(USER, "bob"), "", "", OneQuota("open_transactions", 1))
 
@@ -310,7 +322,7 @@ def test_a_transaction_stays_its_writers_when_the_broker_of_a_leader_registers_i
         async def allocate() -> range:
             return range(first := next(ids), first + 1)
 
-        service = TransactionService(cluster.coordinators, ProducerIds(allocate))
+        service = TransactionService(cluster.coordinators, given_by(cluster, allocate))
         alice = Caller(Principal(USER, "alice"), "", "", OneQuota("open_transactions", 1))
         leaders_broker = Caller(Principal(BROKER, "cluster:2"), "", "", NO_RULES)
 
@@ -344,7 +356,7 @@ def test_markers_that_nobody_has_written_are_not_visible(tmp_path: pathlib.Path)
         async def allocate() -> range:
             return range(100, 102)
 
-        service = TransactionService(cluster.coordinators, ProducerIds(allocate))
+        service = TransactionService(cluster.coordinators, given_by(cluster, allocate))
         enlist = coordinator_pb2.EnlistRequest(transactional_id="job", run_id=b"run", attempt_id=b"attempt")
         part = await decided(lambda: service.Enlist(enlist, Everybody()))
         written = common_pb2.PartitionId(topic_id=ORDERS, partition=0)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from minilog.errors import InvalidRequiredAcks, wire_error
+from minilog.errors import InvalidRequiredAcks, MinilogError, wire_error
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
@@ -23,6 +23,7 @@ from minilog_broker.replication.leader.pending import TransactionalWrite
 from minilog_broker.replication.replica_effects import AnswerDeleteRecords, AnswerProduce
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.access.caller import Caller
+from minilog_broker.server.access.producer_owners import ProducerOwners
 from minilog_broker.server.clients.streams import pump
 from minilog_broker.server.runtime.observer import CallObserver, Observer
 from minilog_broker.server.runtime.timer import now_ms
@@ -115,6 +116,7 @@ class _Entry:
     correlation_id: int
     leader_epoch: int
     transaction: TransactionalWrite | None
+    producer_proof: bytes
 
 
 @dataclass(slots=True)
@@ -132,7 +134,13 @@ class _Produced:
     def of(cls, received: StreamMessage[data_pb2.ProduceRequest]) -> _Produced:
         request = received.message
         entries = [
-            _Entry(PartitionKey.of(each.partition_id), each.correlation_id, each.leader_epoch, _transaction(each))
+            _Entry(
+                PartitionKey.of(each.partition_id),
+                each.correlation_id,
+                each.leader_epoch,
+                _transaction(each),
+                each.producer_proof,
+            )
             for each in request.entries
         ]
         return cls(request.acks, request.timeout_ms, request.keepalive_ms, entries, received.payloads, [])
@@ -148,7 +156,7 @@ class DataService(data_pb2_grpc.DataServiceServicer):
     def __init__(
         self, replicas: ReplicationShell, settings: ReplicationSettings, image: MetadataImage, observer: Observer
     ) -> None:
-        self._access = DataAccess(image)
+        self._access, self._owners = DataAccess(image), ProducerOwners(image)
         self._produced, self._fetched = observer.call("Produce"), observer.call("Fetch")
         self._replicas = replicas
         self._validation = BatchValidation(replicas.manager.led_config)
@@ -196,12 +204,19 @@ class DataService(data_pb2_grpc.DataServiceServicer):
             return
         for entry, batch, outcome in zip(produced.entries, produced.batches, produced.validated, strict=True):
             ticket = ProduceTicket(stream, entry.correlation_id, entry.key, came_ms := now_ms())
-            if (refusal := self._access.refuses_write(stream.caller, entry.key, entry.transaction)) is not None:
+            if (refusal := self._refusal(stream.caller, entry, batch)) is not None:
                 answer_produce(AnswerProduce(ticket, refusal, -1, -1, -1, -1))
                 continue
             said = (entry.leader_epoch, produced.acks, produced.timeout_ms, batch, came_ms, entry.transaction, outcome)
             manager.produce(ticket, entry.key, *said)
         replicas.run()
+
+    def _refusal(self, caller: Caller, entry: _Entry, batch: Buffer) -> MinilogError | None:
+        """Why the caller may not write this, there or under this producer id."""
+        name = "" if entry.transaction is None else entry.transaction.transactional_id
+        return self._access.refuses_write(caller, entry.key, entry.transaction) or self._owners.refusal(
+            caller, batch, name, entry.producer_proof
+        )
 
     @staticmethod
     def _refuse_acks(stream: ProduceStream, produced: _Produced) -> None:
