@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from minilog.record_batch.header import producer_of
 from minilog.security.access_rules import AccessRule
 from minilog_broker.security.authorizer import Authorizer
 from minilog_broker.security.producer_proof import ProducerKey, WriterName
 from minilog_broker.server.access.broker_access import BrokerAccess
 from minilog_broker.server.access.client_gate import ClientGate
-from minilog_broker.server.access.producer_owners import ProducerOwners
+from minilog_broker.server.access.producer_owners import Claim, ProducerOwners
 from tests.simulation.mutants.replication import Patches
 
 
@@ -56,7 +55,7 @@ def all_topics_are_shown() -> Patches:
 
 def nobody_asks_whose_a_producer_id_is() -> Patches:
     """Whoever may write writes under every producer id."""
-    return [(ProducerOwners, "refusal", lambda self, caller, batch, transactional_id, proof: None)]
+    return [(ProducerOwners, "refusal", lambda self, caller, claim: None)]
 
 
 def one_proof_is_taken_for_all_ids() -> Patches:
@@ -72,8 +71,7 @@ def one_proof_is_taken_for_all_ids() -> Patches:
 def ids_that_were_given_are_everybodys() -> Patches:
     """An id is as good as its block: only one that nobody was given is refused."""
 
-    def mutant(self: ProducerOwners, caller: Any, batch: Any, transactional_id: str, proof: bytes) -> Any:
-        producer_id, _ = producer_of(batch)
-        return None if producer_id < 0 else self._as_far_as_known(producer_id)
+    def mutant(self: ProducerOwners, caller: Any, claim: Claim) -> Any:
+        return None if claim.producer_id < 0 else self._as_far_as_known(claim.producer_id)
 
     return [(ProducerOwners, "refusal", mutant)]

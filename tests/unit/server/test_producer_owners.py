@@ -11,7 +11,7 @@ from minilog_broker.security.audit import Decision
 from minilog_broker.security.principal import USER, Principal
 from minilog_broker.security.producer_proof import KEY_BYTES, NO_PROOF, ProducerKey, WriterName
 from minilog_broker.server.access.caller import NO_RULES, Caller, Everybody
-from minilog_broker.server.access.producer_owners import ProducerOwners
+from minilog_broker.server.access.producer_owners import Claim, ProducerOwners
 from tests.unit.replication.broker import batch
 
 KEY = ProducerKey(b"k" * KEY_BYTES, 1_000)
@@ -33,7 +33,7 @@ def refusal(
     image: MetadataImage | None = None,
 ) -> MinilogError | None:
     owners = ProducerOwners(image or image_of())
-    return owners.refusal(caller, batch(producer=(*producer, 0)), transactional_id, proof)
+    return owners.refusal(caller, Claim.of(batch(producer=(*producer, 0)), transactional_id, proof))
 
 
 def proof_for(caller: Caller, producer_id: int, transactional_id: str = "") -> bytes:
@@ -101,8 +101,10 @@ def test_below_the_level_of_proofs_an_id_that_nobody_was_given_waits() -> None:
 
 
 def test_what_has_no_producer_id_is_nobodys() -> None:
-    assert ProducerOwners(image_of()).refusal(MALLORY, batch(), "", NO_PROOF) is None
-    assert ProducerOwners(image_of()).refusal(MALLORY, b"no batch", "", NO_PROOF) is None, "the core refuses it"
+    assert ProducerOwners(image_of()).refusal(MALLORY, Claim.of(batch(), "", NO_PROOF)) is None
+    assert ProducerOwners(image_of()).refusal(MALLORY, Claim.of(b"no batch", "", NO_PROOF)) is None, (
+        "the core refuses it"
+    )
 
 
 def test_who_tries_is_in_the_audit_log() -> None:

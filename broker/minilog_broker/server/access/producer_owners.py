@@ -14,6 +14,8 @@ either, so a leader that is late refuses what it cannot judge.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from minilog.errors import LeaderNotAvailable, MinilogError, UnknownProducerId
 from minilog.record_batch.header import NO_PRODUCER_ID, Buffer, producer_of
 from minilog_broker.controller.image import MetadataImage
@@ -25,15 +27,29 @@ from minilog_broker.server.access.caller import Caller
 _SHOWN = 100  # characters of a name that a caller has chosen
 
 
+class Claim(NamedTuple):
+    """What an entry says of who writes its batch."""
+
+    producer_id: int
+    producer_epoch: int
+    transactional_id: str  # empty outside of transactions
+    proof: bytes
+
+    @classmethod
+    def of(cls, batch: Buffer, transactional_id: str, proof: bytes) -> Claim:
+        return cls(*producer_of(batch), transactional_id, proof)
+
+
 class ProducerOwners:
     """See the module's text. `image` is this broker's replay of the committed metadata log."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
 
-    def refusal(self, caller: Caller, batch: Buffer, transactional_id: str, proof: bytes) -> MinilogError | None:
-        """None where the caller may write under the batch's producer id, and for what is no batch: the core says so."""
-        producer_id, producer_epoch = producer_of(batch)
+    def refusal(self, caller: Caller, claim: Claim) -> MinilogError | None:
+        """None where the caller may write so, and for what is no batch: the core says so. What was right once stays so:
+        a stream need not ask again."""
+        producer_id, producer_epoch, transactional_id, proof = claim
         if producer_id == NO_PRODUCER_ID:
             return None
         key = self._image.producer_key

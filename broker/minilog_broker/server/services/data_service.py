@@ -23,7 +23,7 @@ from minilog_broker.replication.leader.pending import TransactionalWrite
 from minilog_broker.replication.replica_effects import AnswerDeleteRecords, AnswerProduce
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.access.caller import Caller
-from minilog_broker.server.access.producer_owners import ProducerOwners
+from minilog_broker.server.access.producer_owners import Claim, ProducerOwners
 from minilog_broker.server.clients.streams import pump
 from minilog_broker.server.runtime.observer import CallObserver, Observer
 from minilog_broker.server.runtime.timer import now_ms
@@ -46,6 +46,7 @@ class ProduceStream:
     keepalive_ms: float
     caller: Caller
     observer: CallObserver
+    proven: Claim | None = None  # the last one that was right: a producer writes under one id for long
     results: list[data_pb2.ProduceResult] = field(default_factory=list)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     paced: asyncio.Event = field(default_factory=asyncio.Event)  # the client has said how often it expects something
@@ -204,19 +205,23 @@ class DataService(data_pb2_grpc.DataServiceServicer):
             return
         for entry, batch, outcome in zip(produced.entries, produced.batches, produced.validated, strict=True):
             ticket = ProduceTicket(stream, entry.correlation_id, entry.key, came_ms := now_ms())
-            if (refusal := self._refusal(stream.caller, entry, batch)) is not None:
+            if (refusal := self._refusal(stream, entry, batch)) is not None:
                 answer_produce(AnswerProduce(ticket, refusal, -1, -1, -1, -1))
                 continue
             said = (entry.leader_epoch, produced.acks, produced.timeout_ms, batch, came_ms, entry.transaction, outcome)
             manager.produce(ticket, entry.key, *said)
         replicas.run()
 
-    def _refusal(self, caller: Caller, entry: _Entry, batch: Buffer) -> MinilogError | None:
-        """Why the caller may not write this, there or under this producer id."""
+    def _refusal(self, stream: ProduceStream, entry: _Entry, batch: Buffer) -> MinilogError | None:
+        """Why its caller may not write this, there or under this producer id."""
+        if (refusal := self._access.refuses_write(stream.caller, entry.key, entry.transaction)) is not None:
+            return refusal
         name = "" if entry.transaction is None else entry.transaction.transactional_id
-        return self._access.refuses_write(caller, entry.key, entry.transaction) or self._owners.refusal(
-            caller, batch, name, entry.producer_proof
-        )
+        claim = Claim.of(batch, name, entry.producer_proof)
+        if claim == stream.proven or (refusal := self._owners.refusal(stream.caller, claim)) is not None:
+            return refusal
+        stream.proven = claim
+        return None
 
     @staticmethod
     def _refuse_acks(stream: ProduceStream, produced: _Produced) -> None:
