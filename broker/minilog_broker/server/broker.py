@@ -398,7 +398,7 @@ class Broker:
                 data_pb2_grpc.add_DataServiceServicer_to_server,
                 DataService(replicas, self._replication_settings(), self._quorum.image, self._observer),
             ),
-            (coordinator_pb2_grpc.add_GroupServiceServicer_to_server, GroupService(coordinators)),
+            (coordinator_pb2_grpc.add_GroupServiceServicer_to_server, GroupService(coordinators, self._quorum.image)),
             (admin_pb2_grpc.add_AdminServiceServicer_to_server, AdminService(self._controller)),
             (security_pb2_grpc.add_SecurityServiceServicer_to_server, SecurityService(self._controller)),
         )

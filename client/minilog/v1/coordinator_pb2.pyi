@@ -1006,22 +1006,26 @@ class TransactionalCommit(_message.Message):
     TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    PRODUCER_PROOF_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
     producer_id: _builtins.int
     sequence: _builtins.int
     """0, 1, 2, ...: of the commits of this producer with this coordinator, for whatever group. One that was seen before
     changes nothing; the last one is what WrittenPartition says of the partition of `__groups`.
     """
+    producer_proof: _builtins.bytes
+    """That the producer id was given to the caller for this transactional id, as Enlist has answered."""
     def __init__(
         self,
         *,
         transactional_id: _builtins.str = ...,
         producer_id: _builtins.int = ...,
         sequence: _builtins.int = ...,
+        producer_proof: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_id", b"producer_id", "sequence", b"sequence", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_id", b"producer_id", "producer_proof", b"producer_proof", "sequence", b"sequence", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
