@@ -5,13 +5,14 @@ from __future__ import annotations
 import pathlib
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
-from minilog.admin.security import UserDeletion, UserUpsertion
+from minilog.admin.security import QuotaAlteration, UserDeletion, UserUpsertion
 from minilog.errors import (
     AuthenticationFailed,
     AuthorizationFailed,
@@ -19,6 +20,7 @@ from minilog.errors import (
     UnknownOutcome,
     UnknownTopicOrPartition,
 )
+from minilog.net.coordinators_of import coordinator_partition
 from minilog.security.access_rules import (
     AccessRule,
     AccessRuleFilter,
@@ -274,6 +276,31 @@ class TestTheRest:
 
             wait_until(is_out)
         wait_until(lambda: not logs_in(settings))
+
+    def test_who_has_a_transaction_open_opens_one_more_only_when_one_has_ended(
+        self, cluster: SecuredCluster, admin: Admin
+    ) -> None:
+        """Of one coordinator, in partitions whose leaders register them from other brokers."""
+        admin.create_topics([NewTopic("spread", num_partitions=3, replication_factor=3)])
+        every = rule("slow", Operation.ALL, "*"), rule("slow", Operation.ALL, "*", kind=ResourceKind.TRANSACTIONAL_ID)
+        settings = user(cluster, admin, "slow", *every)
+        admin.alter_quotas([QuotaAlteration("User:slow", "open_transactions", 1)])
+        first, second = [name for name in map(str, range(200)) if coordinator_partition(name) == 0][:2]
+
+        def commit_second() -> None:
+            with Producer({**settings, "transactional.id": second}) as producer, producer.transaction():
+                producer.send("spread", b"x")
+
+        with Producer({**settings, "transactional.id": first}) as producer:
+            waiting = threading.Thread(target=commit_second)
+            with producer.transaction():
+                for partition in range(3):
+                    producer.send("spread", b"x", partition=partition).result(timeout=WITHIN_S)
+                waiting.start()
+                waiting.join(1.5)
+                assert waiting.is_alive(), "another transaction is open beside it"
+        waiting.join(WITHIN_S)
+        assert not waiting.is_alive()
 
     def test_the_command_line_with_a_file(self, cluster: SecuredCluster, tmp_path: pathlib.Path) -> None:
         file = str(cluster.security.client_properties)

@@ -23,6 +23,7 @@ from minilog.errors import (
     MinilogError,
     NotLeaderOrFollower,
     OffsetOutOfRange,
+    UnknownProducerId,
     UnknownTopicId,
     UnknownTopicOrPartition,
     error_from_wire,
@@ -30,7 +31,7 @@ from minilog.errors import (
 from minilog.record_batch.builder import build_batch
 from minilog.record_batch.header import HEADER_BYTES, BatchHeader, batch_crc, decode_header, encode_header
 from minilog.stream_messages import PRODUCE, StreamMessage
-from minilog.v1 import common_pb2, data_pb2
+from minilog.v1 import common_pb2, data_pb2, metadata_pb2, metadata_pb2_grpc
 from tests.cluster import Cluster, running_cluster
 from tests.integration.garbage import SERVICES
 from tests.integration.streams_by_hand import call_of
@@ -51,6 +52,19 @@ class Target:
     def batch(self, value: str = "hello") -> bytes:
         return build_batch(self.topic_id, 0, pa.record_batch({"value": [value]}), timestamp_us=1)
 
+    def batch_of(self, producer_id: int, epoch: int = 0) -> bytes:
+        """The first one of a producer."""
+        rows = pa.record_batch({"value": ["hello"]})
+        return build_batch(
+            self.topic_id,
+            0,
+            rows,
+            timestamp_us=1,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=0,
+        )
+
 
 class RawProduceStream:
     """A produce stream by hand."""
@@ -69,13 +83,20 @@ class RawProduceStream:
         self._channel.close()
 
     def send(
-        self, batch: bytes, *, acks: int = -1, partition: int = 0, topic_id: bytes | None = None
+        self,
+        batch: bytes,
+        *,
+        acks: int = -1,
+        partition: int = 0,
+        topic_id: bytes | None = None,
+        proof: bytes = b"",
     ) -> MinilogError | None:
         """The broker's answer to one batch: its error, or None."""
         entry = data_pb2.ProduceEntry(
             correlation_id=1,
             partition_id=common_pb2.PartitionId(topic_id=topic_id or self._target.topic_id, partition=partition),
             leader_epoch=self._target.leader_epoch,
+            producer_proof=proof,
         )
         request = data_pb2.ProduceRequest(acks=acks, timeout_ms=5000, entries=[entry])
         self._requests.put(StreamMessage(request, [batch]))
@@ -211,6 +232,24 @@ def test_acks_other_than_0_1_all_are_refused(cluster: Cluster, target: Target) -
         assert stream.send(target.batch()) is None
     with pytest.raises(InvalidConfig, match=r"acks='2' is not possible: it must be all or"):
         Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "2"})
+
+
+def test_a_batch_under_a_producer_id_that_was_not_given_to_its_writer_is_refused(
+    cluster: Cluster, target: Target
+) -> None:
+    before = end(cluster)
+    with grpc.insecure_channel(target.address) as channel, RawProduceStream(target) as stream:
+        stub = metadata_pb2_grpc.MetadataServiceStub(channel)
+        own = stub.InitProducerId(metadata_pb2.InitProducerIdRequest(), timeout=ANSWER_WITHIN_S)
+        proof = own.producer_proof
+        for producer_id, epoch in ((own.producer_id + 1, 0), (own.producer_id, 1), (2**62, 0)):
+            error = stream.send(target.batch_of(producer_id, epoch), proof=proof)
+            assert isinstance(error, UnknownProducerId)
+            assert f"no proof that producer id {producer_id}, epoch {epoch}, was given" in str(error)
+        assert isinstance(stream.send(target.batch_of(own.producer_id)), UnknownProducerId)
+        assert end(cluster) == before
+        assert stream.send(target.batch_of(own.producer_id), proof=proof) is None
+        assert isinstance(stream.send(target.batch_of(own.producer_id + 1), proof=proof), UnknownProducerId)
 
 
 def test_a_client_is_told_of_an_unknown_topic_and_partition(cluster: Cluster) -> None:

@@ -105,8 +105,9 @@ def test_offsets_of_a_transaction_are_hidden_until_its_markers_reach_the_coordin
 ) -> None:
     group = client.topic(GROUPS_TOPIC_NAME).topic_id
     assert client.commit("sums", orders, 3) is None
-    producer = client.enlist("sums-job", b"run", b"attempt").producer_id
-    sent = {"transactional_id": "sums-job", "producer_id": producer, "sequence": 0}
+    enlisted = client.enlist("sums-job", b"run", b"attempt")
+    producer, proof = enlisted.producer_id, enlisted.producer_proof
+    sent = {"transactional_id": "sums-job", "producer_id": producer, "sequence": 0, "producer_proof": proof}
     assert client.commit("sums", orders, 9, **sent) is None
     (hidden,) = client.fetch("sums").offsets
     assert hidden.error.code == common_pb2.ERROR_CODE_UNSTABLE_OFFSET_COMMIT

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import pytest
 from pyspark.sql.types import StructType
 
-from minilog import NewTopic, schema_from_ddl
+from minilog import NewTopic, Producer, schema_from_ddl
 from minilog.errors import LevelNotReached, UnsupportedVersion
 from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.files import OsFileSystem
@@ -32,13 +32,22 @@ from pyspark_minilog.typed_sink import plan_write
 from tests.cluster import Cluster, running_cluster
 from tests.integration.clients import Reader, Writer, read_all
 from tests.integration.history import History, Stored, judge_copies, judge_reading
-from tests.integration.levels.wheels import LATER_VERSION, Wheel, earlier_version, later_version, this_version
+from tests.integration.levels.wheels import (
+    HIGHEST_LEVEL,
+    LATER_LEVEL,
+    LATER_VERSION,
+    Wheel,
+    earlier_version,
+    later_version,
+    this_version,
+)
 from tests.integration.rounds import TOPIC, RoundScene, admin_of
 
 CLIENT = pathlib.Path(__file__).parent / "levels" / "client.py"
 BROKERS = (1, 2, 3)
+WITHIN_S = 15.0
 PARTITIONS = 3
-NEW_TOPIC, NEW_COUNT = "of-level-four", 50
+NEW_TOPIC, NEW_COUNT = "of-later-level", 50
 ENDS_WITHIN_S = 30.0
 # What a start writes before it looks at anything, and what says nothing of the cluster.
 WRITTEN_BY_ANY_START = ("lock", "broker.pid")
@@ -159,7 +168,7 @@ def forget_the_level(directory: pathlib.Path) -> None:
     """As if the process had been killed before `broker.json` said what its logs already have."""
     path = directory / "broker.json"
     told = json.loads(path.read_bytes().rpartition(b"\ncrc32c=")[0])
-    write_durable_file(OsFileSystem(), str(path), json.dumps(told | {"level": 3}).encode())
+    write_durable_file(OsFileSystem(), str(path), json.dumps(told | {"level": HIGHEST_LEVEL}).encode())
 
 
 def test_a_cluster_is_rolled_forth_upgraded_and_never_goes_back(versions: Versions, tmp_path: pathlib.Path) -> None:
@@ -167,18 +176,18 @@ def test_a_cluster_is_rolled_forth_upgraded_and_never_goes_back(versions: Versio
     with rolling(tmp_path, versions.old) as world:
         world.becomes(1, versions.new, killed=True)
         world.becomes(2, versions.new, killed=False)
-        mixed = dict.fromkeys((1, 2), (LATER_VERSION, 1, 4)) | {3: (versions.old.version, 1, 3)}
-        assert described(world) == (3, mixed)
+        mixed = dict.fromkeys((1, 2), (LATER_VERSION, 1, LATER_LEVEL)) | {3: (versions.old.version, 1, HIGHEST_LEVEL)}
+        assert described(world) == (HIGHEST_LEVEL, mixed)
         with pytest.raises(UnsupportedVersion, match=rf"not supported by broker 3 \(version {versions.old.version} "):
             world.scene.admin.upgrade_level()
         world.becomes(3, versions.new, killed=True)
-        assert world.scene.admin.upgrade_level() == (3, 4)
+        assert world.scene.admin.upgrade_level() == (HIGHEST_LEVEL, LATER_LEVEL)
         write_what_came_with_the_level(world, versions)
         an_older_version_leaves_all_as_it_is(world, versions.old, tmp_path / "copy")
         world.cluster.environments[3] = versions.new.environment
         world.cluster.start(3)
         world.scene.wait_whole()
-        assert described(world)[0] == 4
+        assert described(world)[0] == LATER_LEVEL
         world.judge("forth, upgraded, refused back")
     print(f"{time.monotonic() - began_s:.0f} s")
 
@@ -204,8 +213,8 @@ def an_older_version_leaves_all_as_it_is(world: Rolling, old: Wheel, copy: pathl
     before = content_of(directory)
     for _ in range(2):
         said = refused_start(cluster, 3)
-        assert "is at level 4: it was written by a later version" in said
-        assert "start this broker with a version that supports level 4" in said.lower()
+        assert f"is at level {LATER_LEVEL}: it was written by a later version" in said
+        assert f"start this broker with a version that supports level {LATER_LEVEL}" in said.lower()
     assert content_of(directory) == before
     shutil.copytree(directory, copy)
     forget_the_level(directory)
@@ -229,36 +238,41 @@ def test_brokers_go_forth_and_back_under_load_and_nothing_new_is_written(
             for broker_id in chance.sample(BROKERS, len(BROKERS)):
                 world.becomes(broker_id, wheel, killed=chance.random() < 2 / 3)
             level, brokers = described(world)
-            assert (level, {version for version, _, _ in brokers.values()}) == (3, {wheel.version})
+            assert (level, {version for version, _, _ in brokers.values()}) == (HIGHEST_LEVEL, {wheel.version})
         world.judge("forth and back, twice")
 
 
 def test_one_broker_goes_forth_and_back_by_kills(versions: Versions, tmp_path: pathlib.Path) -> None:
-    """The controller among them: what a later version decided while it was at level 3 an older one replays."""
+    """The controller among them: what a later version decided at the level of both an older one replays."""
     with rolling(tmp_path, versions.old) as world:
         controller = world.scene.controller()
         for wheel in (versions.new, versions.old):
             world.becomes(controller, wheel, killed=True)
             world.scene.admin.create_topics([NewTopic(f"by-{wheel.version}", replication_factor=len(BROKERS))])
-        assert described(world)[0] == 3
+        assert described(world)[0] == HIGHEST_LEVEL
         world.judge("one broker, forth and back")
 
 
 def test_a_cluster_of_one_version_says_its_level(tmp_path: pathlib.Path) -> None:
     with running_cluster(tmp_path, 1) as cluster, admin_of(cluster) as admin:
         found = admin.describe_cluster()
-        assert (found.level, found.brokers[0].lowest_level, found.brokers[0].highest_level) == (3, 1, 3)
-        assert admin.upgrade_level() == (3, 3)
-        with pytest.raises(UnsupportedVersion, match="level 4 is not supported by broker 1"):
-            admin.upgrade_level(4)
-        command = [sys.executable, "-m", "minilog_broker.cli.main", "cluster", "upgrade", "--level", "4"]
+        assert (found.level, found.brokers[0].lowest_level, found.brokers[0].highest_level) == (
+            HIGHEST_LEVEL,
+            1,
+            HIGHEST_LEVEL,
+        )
+        assert admin.upgrade_level() == (HIGHEST_LEVEL, HIGHEST_LEVEL)
+        with pytest.raises(UnsupportedVersion, match=f"level {LATER_LEVEL} is not supported by broker 1"):
+            admin.upgrade_level(LATER_LEVEL)
+        command = [sys.executable, "-m", "minilog_broker.cli.main", "cluster", "upgrade", "--level", str(LATER_LEVEL)]
         command += ["--bootstrap-server", cluster.bootstrap_servers]
         shown = subprocess.run(command, capture_output=True, text=True, check=False)
         assert shown.returncode == 1
-        assert "level 4 is not supported by broker 1" in " ".join(shown.stderr.split())
+        assert f"level {LATER_LEVEL} is not supported by broker 1" in " ".join(shown.stderr.split())
 
 
-def test_typed_topics_wait_for_the_upgrade(tmp_path: pathlib.Path) -> None:
+def test_typed_topics_wait_for_the_upgrade_and_a_producer_lives_through_it(tmp_path: pathlib.Path) -> None:
+    """From then on ids of producers are proven; one that has its id from before has no proof, and goes on."""
     earlier = earlier_version(tmp_path / "earlier")
     cluster = Cluster(tmp_path / "cluster", 1)
     cluster.environments = {1: earlier.environment}
@@ -277,11 +291,16 @@ def test_typed_topics_wait_for_the_upgrade(tmp_path: pathlib.Path) -> None:
             with pytest.raises(LevelNotReached, match="run `minilog cluster upgrade`"):
                 plan_write(StructType().add("carrier", "string"), parse_sink_options(write))
             admin.create_topics([NewTopic("plain")])
-            assert admin.upgrade_level() == (1, 3)
+            with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as living:
+                living.send("plain", b"before").result(timeout=WITHIN_S)
+                assert admin.upgrade_level() == (1, HIGHEST_LEVEL)
+                with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as proven:
+                    proven.send("plain", b"under a proven id").result(timeout=WITHIN_S)
+                living.send("plain", b"behind").result(timeout=WITHIN_S)
             admin.create_topics([typed])
             assert [each.schema is not None for each in admin.describe_topics(["typed", "plain"])] == [True, False]
         assert cluster.stop(1) == {1: 0}
         cluster.environments = {1: earlier.environment}
-        assert "is at level 3: it was written by a later version" in refused_start(cluster, 1)
+        assert f"is at level {HIGHEST_LEVEL}: it was written by a later version" in refused_start(cluster, 1)
     finally:
         cluster.end()

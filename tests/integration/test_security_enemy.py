@@ -16,7 +16,7 @@ import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from minilog.admin.security import UserUpsertion
-from minilog.errors import AuthenticationFailed, MinilogError, error_from_wire
+from minilog.errors import AuthenticationFailed, MinilogError, UnknownProducerId, error_from_wire
 from minilog.record_batch.builder import build_batch
 from minilog.security.access_rules import AccessRule, Operation, Pattern, Permission, ResourceKind
 from minilog.security.mechanisms import Scram
@@ -31,6 +31,7 @@ from minilog.v1 import (
     coordinator_pb2,
     data_pb2,
     metadata_pb2,
+    metadata_pb2_grpc,
 )
 from tests.integration.streams_by_hand import call_of
 from tests.integration.test_access_rules import PASSWORD, rule, user
@@ -95,12 +96,15 @@ class RawProduce:
         self._call = call_of(channel, PRODUCE)(iter(self._requests.get, None), timeout=120, metadata=said(session))
         self._number = 0
 
-    def send(self, topic_id: bytes, batch: bytes, transactional_id: str | None = None) -> MinilogError | None:
+    def send(
+        self, topic_id: bytes, batch: bytes, transactional_id: str | None = None, *, proof: bytes = b""
+    ) -> MinilogError | None:
         self._number += 1
         entry = data_pb2.ProduceEntry(
             correlation_id=self._number,
             partition_id=common_pb2.PartitionId(topic_id=topic_id, partition=0),
             leader_epoch=0,
+            producer_proof=proof,
         )
         if transactional_id is not None:
             entry.transaction.transactional_id = transactional_id
@@ -169,6 +173,51 @@ class TestTransactionsOfOthers:
         print("ANSWER TO MALLORY", repr(told), "VICTIM", outcome, "READ", read, "STATE", state)
         assert told is not None
         assert read == [b"of the victim"]
+
+
+class TestProducerIdsOfOthers:
+    def test_junk_under_producer_ids_of_others_takes_nothing_from_them(
+        self, cluster: SecuredCluster, admin: Admin
+    ) -> None:
+        """Mallory may write and read the topic. Ids are handed out in order, and stand in each batch that she reads."""
+        admin.create_topics([NewTopic("shared", num_partitions=1, replication_factor=1)])
+        topic_id = topic_id_of(admin, "shared")
+        user(cluster, admin, "mallory", rule("mallory", Operation.WRITE, "shared"))
+        session = session_of(cluster, "mallory")
+
+        def forged(producer_id: int, epoch: int = 0, sequence: int = 0, *, transactional: bool = False) -> bytes:
+            return build_batch(
+                topic_id,
+                0,
+                pa.record_batch({"value": [b"junk"]}),
+                timestamp_us=1,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+                transactional=transactional,
+            )
+
+        honest = {**cluster.client, "delivery.timeout.ms": 10_000, "linger.ms": 0}
+        with cluster.client_channel() as channel, Producer(honest) as living:
+            living.send("shared", b"living 0").result(timeout=WITHIN_S)
+            stub = metadata_pb2_grpc.MetadataServiceStub(channel)
+            own = stub.InitProducerId(metadata_pb2.InitProducerIdRequest(), metadata=said(session))
+            stream, before, after = RawProduce(channel, session), own.producer_id - 1, own.producer_id + 1
+            told = [stream.send(topic_id, forged(each), proof=own.producer_proof) for each in range(after, after + 8)]
+            told += [stream.send(topic_id, forged(after + 8))]
+            told += [stream.send(topic_id, forged(before, *at), proof=own.producer_proof) for at in ((0, 1), (1, 0))]
+            for number in range(1, 4):
+                living.send("shared", b"living %d" % number).result(timeout=WITHIN_S)
+            for number in range(6):
+                with Producer(honest) as producer:
+                    producer.send("shared", b"later %d" % number).result(timeout=WITHIN_S)
+            with Producer({**honest, "transactional.id": "whole"}) as producer, producer.transaction():
+                producer.send("shared", b"in a transaction").result(timeout=WITHIN_S)
+            assert stream.send(topic_id, forged(own.producer_id), proof=own.producer_proof) is None
+            stream.close()
+        assert [type(each) for each in told] == [UnknownProducerId] * len(told)
+        expected = [b"living %d" % number for number in range(4)] + [b"later %d" % number for number in range(6)]
+        assert read_committed(cluster, "shared", within_s=2.0) == [*expected, b"in a transaction", b"junk"]
 
 
 class TestMemory:

@@ -77,6 +77,8 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
         transacting.add_reader()
     if workload.guest is not None:
         workload.guest.begin()
+    if workload.forger is not None:
+        workload.forger.begin()
     queries = Queries(cluster, workload, judge.is_marked)
     if plan.queries:
         queries.add_reader()

@@ -98,6 +98,11 @@ COMMITTED = [
     _partition(OTHER_ID, 0),
     Record(topic_deletion=records_pb2.TopicDeletionRecord(topic_id=OTHER_ID)),
     Record(producer_id_block=records_pb2.ProducerIdBlockRecord(broker_id=1, next_producer_id=1_000)),
+    Record(
+        producer_id_block=records_pb2.ProducerIdBlockRecord(
+            broker_id=1, next_producer_id=2_000, proof_key=b"k" * 32, first_proven_id=1_000
+        )
+    ),
     Record(user_scram_credential=_CREDENTIAL),
     Record(user_scram_credential=_OTHER_CREDENTIAL),
     Record(user_scram_credential=_REMOVED_CREDENTIAL),
@@ -151,7 +156,7 @@ class TestImages:
         self._commit(COMMITTED)
         self.images.look()
 
-    @pytest.mark.parametrize("left_out", [0, 1, 3, 4, 7, 8, 10, 12, 15, 16, 17, 19, 20, 22, 23, 25, 26])
+    @pytest.mark.parametrize("left_out", [0, 1, 3, 4, 7, 8, 10, 12, 15, 17, 18, 20, 21, 23, 24, 26, 27])
     def test_a_record_that_was_not_replayed_is_missed(self, left_out: int) -> None:
         self._commit(COMMITTED)
         self._snapshot(left_out)

@@ -51,8 +51,9 @@ from minilog_broker.controller.security import Security
 from minilog_broker.controller.topic_config import topic_config_values
 from minilog_broker.controller.topics import Topics
 from minilog_broker.controller.voters import VoterReplacements
-from minilog_broker.levels import SUPPORTED_LEVELS
+from minilog_broker.levels import PROVEN_PRODUCERS_LEVEL, SUPPORTED_LEVELS
 from minilog_broker.replication.partition_state import TopicConfig
+from minilog_broker.security.producer_proof import KEY_BYTES
 
 _TOKENS = TokenSettings()
 PRODUCER_ID_BLOCK = 1000  # Kafka's: a broker asks once in so many producers
@@ -98,7 +99,15 @@ class _Term:
 class Controller:
     """Answers each call once, by its ticket: when its decision is committed, or why there is none. One per broker."""
 
-    def __init__(self, settings: ControllerSettings, append: AppendRecords, rng: random.Random) -> None:
+    def __init__(
+        self,
+        settings: ControllerSettings,
+        append: AppendRecords,
+        rng: random.Random,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        """`random_bytes`: that nobody can guess."""
+        self._random_bytes = random_bytes
         self._settings = settings
         self._append = append
         self._random = rng
@@ -289,14 +298,21 @@ class Controller:
     def allocate_producer_ids(self, ticket: object, request: peer_pb2.AllocateProducerIdsRequest) -> None:
         def decide(term: _Term) -> peer_pb2.AllocateProducerIdsResponse:
             require_incarnation(term.ledger, request.broker_id, request.broker_epoch)
-            first = term.ledger.image.next_producer_id
+            image = term.ledger.image
+            first = image.next_producer_id
             block = records_pb2.ProducerIdBlockRecord(
                 broker_id=request.broker_id,
                 broker_epoch=request.broker_epoch,
                 next_producer_id=first + PRODUCER_ID_BLOCK,
             )
+            if image.level >= PROVEN_PRODUCERS_LEVEL and image.producer_key is None:
+                block.proof_key, block.first_proven_id = self._random_bytes(KEY_BYTES), first
             term.ledger.write(records_pb2.MetadataRecord(producer_id_block=block))
-            return peer_pb2.AllocateProducerIdsResponse(first_producer_id=first, count=PRODUCER_ID_BLOCK)
+            return peer_pb2.AllocateProducerIdsResponse(
+                first_producer_id=first,
+                count=PRODUCER_ID_BLOCK,
+                committed_end_offset=term.ledger.next_offset,  # it is, when this is answered
+            )
 
         self._decide(ticket, decide, peer_pb2.AllocateProducerIdsResponse())
 

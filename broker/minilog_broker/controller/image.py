@@ -43,6 +43,7 @@ from minilog_broker.levels import FIRST_LEVEL
 from minilog_broker.quorum.voters import Voter, replaced, voters_of
 from minilog_broker.replication.partition_state import BrokerIncarnation, PartitionState, TopicConfig
 from minilog_broker.security.delegation_token import DelegationToken
+from minilog_broker.security.producer_proof import ProducerKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,7 @@ class MetadataImage:
         self.schemas: dict[bytes, TopicSchemas] = {}
         self.partitions_of_broker: dict[int, set[PartitionKey]] = {}
         self.next_producer_id = 0
+        self.producer_key: ProducerKey | None = None  # from level 4 on, with the first block of ids
         # A user has a credential, an entity a quota; these inner mappings are replaced, never changed.
         self.users: dict[str, Mapping[ScramMechanism, ScramCredential]] = {}
         self.access_rules: set[AccessRule] = set()
@@ -147,8 +149,18 @@ class MetadataImage:
     def _content(self) -> tuple[object, ...]:
         configs = {topic_id: values for topic_id, values in self.configs.items() if values}
         index = {broker_id: keys for broker_id, keys in self.partitions_of_broker.items() if keys}
-        names = (self.cluster_id, self.level, self.voters, self.next_producer_id, *self._security())
-        return (*names, self.brokers, self.topics, self.topic_ids, self.partitions, configs, self.schemas, index)
+        names = (self.cluster_id, self.level, self.voters, self.next_producer_id, self.producer_key)
+        return (
+            *names,
+            *self._security(),
+            self.brokers,
+            self.topics,
+            self.topic_ids,
+            self.partitions,
+            configs,
+            self.schemas,
+            index,
+        )
 
     def _security(self) -> tuple[object, ...]:
         return self.users, self.access_rules, self.quotas, self.tokens
@@ -164,6 +176,7 @@ class MetadataImage:
         twin.partitions_of_broker = {broker_id: set(keys) for broker_id, keys in self.partitions_of_broker.items()}
         twin.users, twin.access_rules, twin.quotas = dict(self.users), set(self.access_rules), dict(self.quotas)
         twin.tokens = dict(self.tokens)
+        twin.producer_key = self.producer_key
         twin.next_producer_id, twin.end_offset = self.next_producer_id, self.end_offset
         return twin
 
@@ -183,6 +196,7 @@ class MetadataImage:
         self.partitions_of_broker = other.partitions_of_broker
         self.users, self.access_rules, self.quotas = other.users, other.access_rules, other.quotas
         self.tokens = other.tokens
+        self.producer_key = other.producer_key
         self.next_producer_id, self.end_offset = other.next_producer_id, other.end_offset
         self._effective.clear()
 
@@ -251,7 +265,7 @@ class MetadataImage:
             case "topic_deletion":
                 self._apply_deletion(record.topic_deletion.topic_id)
             case "producer_id_block":
-                self.next_producer_id = record.producer_id_block.next_producer_id
+                self._apply_block(record.producer_id_block)
             case "voter_replaced":
                 self.voters = replaced(self.voters, record.voter_replaced)
             case "cluster_level":
@@ -261,6 +275,11 @@ class MetadataImage:
             case other:
                 raise AssertionError(f"the image does not know the record {other}")
         self.end_offset = offset + 1
+
+    def _apply_block(self, record: records_pb2.ProducerIdBlockRecord) -> None:
+        self.next_producer_id = record.next_producer_id
+        if record.proof_key:
+            self.producer_key = ProducerKey(record.proof_key, record.first_proven_id)
 
     def _apply_cluster(self, record: records_pb2.ClusterRecord) -> None:
         self.cluster_id = record.cluster_id

@@ -64,6 +64,8 @@ def image_records(image: MetadataImage) -> Iterator[records_pb2.MetadataRecord]:
             yield record_of(image.partitions[key])
     if image.next_producer_id:
         block = records_pb2.ProducerIdBlockRecord(broker_id=-1, next_producer_id=image.next_producer_id)
+        if image.producer_key is not None:
+            block.proof_key, block.first_proven_id = image.producer_key.key, image.producer_key.first_id
         yield records_pb2.MetadataRecord(producer_id_block=block)
     yield from security_records(image.users, image.access_rules, image.quotas, image.tokens)
 

@@ -1,8 +1,8 @@
 """How many transactions a principal has open on one broker, and how old they are together: what its quotas bound. Pure.
 
-Whose a transaction is, its last writer says, with each call: an enlisting, a registration, a sign of life. So a broker
-that has just become coordinator knows it within one keep-alive. Whether it is open still the coordinator knows, who is
-asked whenever somebody counts.
+Whose a transaction is, its last writer says, with each call of his own: an enlisting, a sign of life. A registration is
+none: the broker of a leader asks for it. So a broker that has just become coordinator knows it within one keep-alive.
+Whether it is open still the coordinator knows, who is asked whenever somebody counts.
 """
 
 from __future__ import annotations

@@ -62,8 +62,9 @@ from minilog_broker.server.services.data_service import DataService, answer_dele
 from minilog_broker.server.services.group_service import GroupService
 from minilog_broker.server.services.health_service import HealthService
 from minilog_broker.server.services.marker_service import MarkerService, answer_markers
-from minilog_broker.server.services.metadata_service import MetadataService, ProducerIds
+from minilog_broker.server.services.metadata_service import MetadataService
 from minilog_broker.server.services.peer_service import PeerService
+from minilog_broker.server.services.producer_ids import ProducerIds
 from minilog_broker.server.services.security_service import SecurityService
 from minilog_broker.server.services.transaction_service import TransactionService
 from minilog_broker.server.shells.controller_shell import ControllerShell
@@ -274,9 +275,7 @@ class Broker:
         self._links = LeaderLinks(replicas, self._client, self._address_of, self._channels)
         self._registrations = PartitionRegistrations(replicas, self._calls.register_partitions, self._spawn)
         self._access = BrokerAccess(options, self._quorum.image, self._runtime.wall_us)
-        self._controller = ControllerShell(
-            self._quorum, options, self._turns, self._runtime.chance(), self._runtime.wall_us, self._observer
-        )
+        self._controller = ControllerShell(self._quorum, options, self._turns, self._runtime, self._observer)
         self._to_replicas = ImageToReplicas(
             self._quorum.image,
             replicas,
@@ -380,7 +379,7 @@ class Broker:
         replicas, coordinators, producer_ids = (
             self._replicas,
             self._coordinators,
-            ProducerIds(self._link.allocate_producer_ids),
+            ProducerIds(self._quorum.image, self._link.allocate_producer_ids, self._quorum.replayed),
         )
         self._markers = markers = MarkerService(
             replicas, self._quorum.image, coordinators.write_group_markers, self._runtime.wall_us
@@ -401,7 +400,7 @@ class Broker:
                 data_pb2_grpc.add_DataServiceServicer_to_server,
                 DataService(replicas, self._replication_settings(), self._quorum.image, self._observer, now_us),
             ),
-            (coordinator_pb2_grpc.add_GroupServiceServicer_to_server, GroupService(coordinators)),
+            (coordinator_pb2_grpc.add_GroupServiceServicer_to_server, GroupService(coordinators, self._quorum.image)),
             (admin_pb2_grpc.add_AdminServiceServicer_to_server, AdminService(self._controller)),
             (security_pb2_grpc.add_SecurityServiceServicer_to_server, SecurityService(self._controller)),
         )

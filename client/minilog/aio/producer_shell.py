@@ -277,7 +277,7 @@ class ProducerShell:
             )
             if (error := error_from_wire(answer.error)) is not None:
                 raise error
-            self._sender.producer_id_given(answer.producer_id, answer.producer_epoch)
+            self._sender.producer_id_given(answer.producer_id, answer.producer_epoch, answer.producer_proof)
         except MinilogError as error:
             _log.debug("no producer id yet, asking again: %s", error)
             self._sender.producer_id_refused(error, now_ms())

@@ -94,6 +94,7 @@ class Transaction:
                 transactional_id=enlistment.attempt.transactional_id,
                 producer_id=enlistment.producer_id,
                 sequence=sequence,
+                producer_proof=enlistment.producer_proof,
             )
             try:
                 await self._groups.commit(group, await self._keys(offsets), part)

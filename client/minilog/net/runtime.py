@@ -58,7 +58,7 @@ class Runtime(Protocol):
         """A source of numbers of its own for whoever asks."""
 
     def unique_bytes(self, count: int) -> bytes:
-        """For names that nobody else has, in any process."""
+        """For names that nobody else has, in any process, and for keys that nobody can guess."""
 
     def open_channel(self, address: Address, security: ChannelSecurity | None = None) -> grpc.aio.Channel:
         """A channel to one broker, connecting when it is first used; without security in the clear."""

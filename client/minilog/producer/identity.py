@@ -29,6 +29,7 @@ class Identity:
     def __init__(self, config: ClientConfig, accumulator: Accumulator) -> None:
         self._accumulator = accumulator
         self.producer: tuple[int, int] = (-1, -1)  # id and epoch
+        self.proof = b""  # that they were given to us; shown with each batch
         self.transaction: data_pb2.TransactionalWrite | None = None
         self.failure: MinilogError | None = None  # of the transaction
         self._is_transactional = bool(config.transactional_id)
@@ -50,6 +51,7 @@ class Identity:
 
     def begin(self, enlistment: Enlistment) -> None:
         self.producer = (enlistment.producer_id, enlistment.producer_epoch)
+        self.proof = enlistment.producer_proof
         self.transaction = data_pb2.TransactionalWrite(
             transactional_id=enlistment.attempt.transactional_id, coordinator_epoch=enlistment.coordinator_epoch
         )
@@ -59,7 +61,7 @@ class Identity:
     def end(self) -> None:
         assert self.transaction is not None
         self._accumulator.refuse(_outside(self.transaction.transactional_id))
-        self.producer, self.transaction, self.failure = (-1, -1), None, None
+        self.producer, self.proof, self.transaction, self.failure = (-1, -1), b"", None, None
 
     def fail(self, error: MinilogError) -> None:
         """A batch failed, or all of the transaction did. Of no consequence where there is no transaction."""
@@ -81,8 +83,8 @@ class Identity:
         self._asked = True
         return True
 
-    def given(self, producer_id: int, producer_epoch: int) -> None:
-        self.producer = (producer_id, producer_epoch)
+    def given(self, producer_id: int, producer_epoch: int, proof: bytes) -> None:
+        self.producer, self.proof = (producer_id, producer_epoch), proof
         self._asked = self._wanted = False
 
     def refused(self, now_ms: float) -> None:

@@ -130,8 +130,8 @@ class Sender:
         lane.resend_later(at_ms)
         self._resending[lane.key] = lane
 
-    def producer_id_given(self, producer_id: int, producer_epoch: int) -> None:
-        self.identity.given(producer_id, producer_epoch)
+    def producer_id_given(self, producer_id: int, producer_epoch: int, proof: bytes) -> None:
+        self.identity.given(producer_id, producer_epoch, proof)
         for key, lane in list(self._lanes.items()):
             lane.restart()
             self._fillable[key] = None
@@ -413,6 +413,7 @@ class Sender:
             partition_id=lane.key.to_wire(),
             leader_epoch=leader.epoch,
             transaction=self.identity.transaction,
+            producer_proof=self.identity.proof,
         )
         self._streams.put(leader.broker_id, entry, batch.encoded, self._config.acks or int(not lane.proven))
         batch.correlation_id = self._correlation_id

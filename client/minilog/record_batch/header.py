@@ -54,6 +54,8 @@ NO_SEQUENCE = -1
 _PLACED = struct.Struct("<IIqi")  # what the leader fills before header_checksum
 _CHECKSUM = struct.Struct("<I")
 _HEADER = struct.Struct("<IIqiIIIIIqqqihH")
+_PRODUCER = struct.Struct("<qih")  # id, base sequence, epoch
+_PRODUCER_FROM = 56
 _PARTITION = struct.Struct("<i")
 _CRC_FROM = 28
 _MAGIC_OF_ALL_VERSIONS = 0xFFFFFF  # of the four letters the first three
@@ -207,6 +209,14 @@ def decode_header(buffer: Buffer, position: int = 0) -> BatchHeader:
             f"a record batch of {count} records that was not compacted has a last delta of {last_delta}"
         )
     return BatchHeader(length, base_offset, epoch, crc, attributes, count, last_delta, *fields[9:])
+
+
+def producer_of(batch: Buffer) -> tuple[int, int]:
+    """Id and epoch as the header says them, of a batch that nobody has looked at yet; none of what is too short."""
+    if len(batch) < HEADER_BYTES:
+        return NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+    producer_id, _, producer_epoch = _PRODUCER.unpack_from(batch, _PRODUCER_FROM)
+    return producer_id, producer_epoch
 
 
 def check_attributes_of_level(header: BatchHeader, level: int) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from minilog.errors import MinilogError, StaleGeneration, UnknownOutcome
 from minilog.partition_key import PartitionKey
@@ -50,6 +50,7 @@ class Enlistment:
     producer_epoch: int
     coordinator_epoch: int  # named in all that is asked of this producer
     timeout_ms: int  # without a sign of life for so long it is aborted
+    producer_proof: bytes = field(default=b"", repr=False)  # that the id was given to this writer: who has it can write
 
     @property
     def keep_alive_ms(self) -> float:
@@ -162,6 +163,7 @@ def enlisted(attempt: Attempt, response: coordinator_pb2.EnlistResponse) -> Enli
         response.producer_epoch,
         response.coordinator_epoch,
         response.timeout_ms,
+        response.producer_proof,
     )
 
 

@@ -188,6 +188,7 @@ class EnlistResponse(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
     CONTENTS_FIELD_NUMBER: _builtins.int
+    PRODUCER_PROOF_FIELD_NUMBER: _builtins.int
     outcome: Global___EnlistOutcome.ValueType
     generation: _builtins.int
     producer_id: _builtins.int
@@ -195,6 +196,10 @@ class EnlistResponse(_message.Message):
     timeout_ms: _builtins.int
     coordinator_epoch: _builtins.int
     """To be named in all that is asked of this producer."""
+    producer_proof: _builtins.bytes
+    """To be shown with each batch of this producer: that its id was given to the caller, for this transactional id. Empty
+    below level 4.
+    """
     @_builtins.property
     def error(self) -> _common_pb2.Error:
         """STALE_GENERATION, PRODUCER_FENCED (a newer run or attempt took over, or this one is over), INVALID_TXN_STATE."""
@@ -214,10 +219,11 @@ class EnlistResponse(_message.Message):
         timeout_ms: _builtins.int = ...,
         coordinator_epoch: _builtins.int = ...,
         contents: Global___GenerationContents | None = ...,
+        producer_proof: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents", "error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents", "coordinator_epoch", b"coordinator_epoch", "error", b"error", "generation", b"generation", "outcome", b"outcome", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents", "coordinator_epoch", b"coordinator_epoch", "error", b"error", "generation", b"generation", "outcome", b"outcome", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "producer_proof", b"producer_proof", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1002,22 +1008,26 @@ class TransactionalCommit(_message.Message):
     TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    PRODUCER_PROOF_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
     producer_id: _builtins.int
     sequence: _builtins.int
     """0, 1, 2, ...: of the commits of this producer with this coordinator, for whatever group. One that was seen before
     changes nothing; the last one is what WrittenPartition says of the partition of `__groups`.
     """
+    producer_proof: _builtins.bytes
+    """That the producer id was given to the caller for this transactional id, as Enlist has answered."""
     def __init__(
         self,
         *,
         transactional_id: _builtins.str = ...,
         producer_id: _builtins.int = ...,
         sequence: _builtins.int = ...,
+        producer_proof: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_id", b"producer_id", "sequence", b"sequence", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_id", b"producer_id", "producer_proof", b"producer_proof", "sequence", b"sequence", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,43 +26,43 @@ from minilog.v1 import common_pb2 as minilog_dot_v1_dot_common__pb2
 from minilog.v1 import typed_pb2 as minilog_dot_v1_dot_typed__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15minilog/v1/data.proto\x12\nminilog.v1\x1a\x17minilog/v1/common.proto\x1a\x16minilog/v1/typed.proto\"\x9f\x01\n\x0eProduceRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x0c\n\x04\x61\x63ks\x18\x02 \x01(\x11\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\x12)\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x18.minilog.v1.ProduceEntry\x12\x14\n\x0ckeepalive_ms\x18\x05 \x01(\r\"\xb5\x01\n\x0cProduceEntry\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12-\n\x0cpartition_id\x18\x02 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x38\n\x0btransaction\x18\x04 \x01(\x0b\x32\x1e.minilog.v1.TransactionalWriteH\x00\x88\x01\x01\x42\x0e\n\x0c_transaction\"I\n\x12TransactionalWrite\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x19\n\x11\x63oordinator_epoch\x18\x02 \x01(\x05\"=\n\x0fProduceResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.minilog.v1.ProduceResult\"\xd0\x01\n\rProduceResult\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12-\n\x0cpartition_id\x18\x02 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12 \n\x05\x65rror\x18\x03 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x13\n\x0b\x62\x61se_offset\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x11\n\tleader_id\x18\x06 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x07 \x01(\x05\"\xf5\x01\n\x0c\x46\x65tchRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x33\n\x0fisolation_level\x18\x02 \x01(\x0e\x32\x1a.minilog.v1.IsolationLevel\x12\x14\n\x0c\x63redit_bytes\x18\x03 \x01(\x04\x12,\n\tpositions\x18\x04 \x03(\x0b\x32\x19.minilog.v1.FetchPosition\x12*\n\tforgotten\x18\x05 \x03(\x0b\x32\x17.minilog.v1.PartitionId\x12\x14\n\x0ckeepalive_ms\x18\x06 \x01(\r\"\xcd\x02\n\rFetchPosition\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x17\n\x0fposition_number\x18\x02 \x01(\x04\x12\x14\n\x0c\x66\x65tch_offset\x18\x03 \x01(\x03\x12\x17\n\nend_offset\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x05\x12\x1f\n\x12last_fetched_epoch\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12\x18\n\x0blimit_bytes\x18\x07 \x01(\x04H\x02\x88\x01\x01\x12\x14\n\x0c\x63\x61me_damaged\x18\x08 \x01(\x08\x12(\n\tselection\x18\t \x01(\x0b\x32\x15.minilog.v1.SelectionB\r\n\x0b_end_offsetB\x15\n\x13_last_fetched_epochB\x0e\n\x0c_limit_bytes\"7\n\rFetchResponse\x12&\n\x04runs\x18\x01 \x03(\x0b\x32\x18.minilog.v1.PartitionRun\"\xbf\x03\n\x0cPartitionRun\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x17\n\x0fposition_number\x18\x03 \x01(\x04\x12 \n\x05\x65rror\x18\x04 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x14\n\x0c\x66irst_offset\x18\x05 \x01(\x03\x12\x1b\n\x0eprevious_epoch\x18\x06 \x01(\x05H\x00\x88\x01\x01\x12\x16\n\x0ehigh_watermark\x18\x07 \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\x08 \x01(\x03\x12\x18\n\x10log_start_offset\x18\t \x01(\x03\x12\x16\n\x0elog_end_offset\x18\n \x01(\x03\x12\x38\n\x0f\x64iverging_epoch\x18\x0b \x01(\x0b\x32\x1a.minilog.v1.DivergingEpochH\x01\x88\x01\x01\x12\x1c\n\x14\x61\x62orted_producer_ids\x18\x0c \x03(\x03\x12\x17\n\x0fproducers_below\x18\r \x01(\x0c\x42\x11\n\x0f_previous_epochB\x12\n\x10_diverging_epoch\"3\n\x0e\x44ivergingEpoch\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\"\x87\x01\n\x14\x44\x65leteRecordsRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12/\n\x07\x65ntries\x18\x03 \x03(\x0b\x32\x1e.minilog.v1.DeleteRecordsEntry\"p\n\x12\x44\x65leteRecordsEntry\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x15\n\rbefore_offset\x18\x03 \x01(\x03\"I\n\x15\x44\x65leteRecordsResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.minilog.v1.DeleteRecordsResult\"}\n\x13\x44\x65leteRecordsResult\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12 \n\x05\x65rror\x18\x02 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x15\n\rlow_watermark\x18\x03 \x01(\x03*t\n\x0eIsolationLevel\x12\x18\n\x14ISOLATION_LEVEL_NONE\x10\x00\x12\"\n\x1eISOLATION_LEVEL_READ_COMMITTED\x10\x01\x12$\n ISOLATION_LEVEL_READ_UNCOMMITTED\x10\x02\x32\xed\x01\n\x0b\x44\x61taService\x12\x46\n\x07Produce\x12\x1a.minilog.v1.ProduceRequest\x1a\x1b.minilog.v1.ProduceResponse(\x01\x30\x01\x12@\n\x05\x46\x65tch\x12\x18.minilog.v1.FetchRequest\x1a\x19.minilog.v1.FetchResponse(\x01\x30\x01\x12T\n\rDeleteRecords\x12 .minilog.v1.DeleteRecordsRequest\x1a!.minilog.v1.DeleteRecordsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15minilog/v1/data.proto\x12\nminilog.v1\x1a\x17minilog/v1/common.proto\x1a\x16minilog/v1/typed.proto\"\x9f\x01\n\x0eProduceRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x0c\n\x04\x61\x63ks\x18\x02 \x01(\x11\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\x12)\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x18.minilog.v1.ProduceEntry\x12\x14\n\x0ckeepalive_ms\x18\x05 \x01(\r\"\xcd\x01\n\x0cProduceEntry\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12-\n\x0cpartition_id\x18\x02 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x38\n\x0btransaction\x18\x04 \x01(\x0b\x32\x1e.minilog.v1.TransactionalWriteH\x00\x88\x01\x01\x12\x16\n\x0eproducer_proof\x18\x05 \x01(\x0c\x42\x0e\n\x0c_transaction\"I\n\x12TransactionalWrite\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x19\n\x11\x63oordinator_epoch\x18\x02 \x01(\x05\"=\n\x0fProduceResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.minilog.v1.ProduceResult\"\xd0\x01\n\rProduceResult\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12-\n\x0cpartition_id\x18\x02 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12 \n\x05\x65rror\x18\x03 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x13\n\x0b\x62\x61se_offset\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x11\n\tleader_id\x18\x06 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x07 \x01(\x05\"\xf5\x01\n\x0c\x46\x65tchRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x33\n\x0fisolation_level\x18\x02 \x01(\x0e\x32\x1a.minilog.v1.IsolationLevel\x12\x14\n\x0c\x63redit_bytes\x18\x03 \x01(\x04\x12,\n\tpositions\x18\x04 \x03(\x0b\x32\x19.minilog.v1.FetchPosition\x12*\n\tforgotten\x18\x05 \x03(\x0b\x32\x17.minilog.v1.PartitionId\x12\x14\n\x0ckeepalive_ms\x18\x06 \x01(\r\"\xcd\x02\n\rFetchPosition\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x17\n\x0fposition_number\x18\x02 \x01(\x04\x12\x14\n\x0c\x66\x65tch_offset\x18\x03 \x01(\x03\x12\x17\n\nend_offset\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x05\x12\x1f\n\x12last_fetched_epoch\x18\x06 \x01(\x05H\x01\x88\x01\x01\x12\x18\n\x0blimit_bytes\x18\x07 \x01(\x04H\x02\x88\x01\x01\x12\x14\n\x0c\x63\x61me_damaged\x18\x08 \x01(\x08\x12(\n\tselection\x18\t \x01(\x0b\x32\x15.minilog.v1.SelectionB\r\n\x0b_end_offsetB\x15\n\x13_last_fetched_epochB\x0e\n\x0c_limit_bytes\"7\n\rFetchResponse\x12&\n\x04runs\x18\x01 \x03(\x0b\x32\x18.minilog.v1.PartitionRun\"\xbf\x03\n\x0cPartitionRun\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x17\n\x0fposition_number\x18\x03 \x01(\x04\x12 \n\x05\x65rror\x18\x04 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x14\n\x0c\x66irst_offset\x18\x05 \x01(\x03\x12\x1b\n\x0eprevious_epoch\x18\x06 \x01(\x05H\x00\x88\x01\x01\x12\x16\n\x0ehigh_watermark\x18\x07 \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\x08 \x01(\x03\x12\x18\n\x10log_start_offset\x18\t \x01(\x03\x12\x16\n\x0elog_end_offset\x18\n \x01(\x03\x12\x38\n\x0f\x64iverging_epoch\x18\x0b \x01(\x0b\x32\x1a.minilog.v1.DivergingEpochH\x01\x88\x01\x01\x12\x1c\n\x14\x61\x62orted_producer_ids\x18\x0c \x03(\x03\x12\x17\n\x0fproducers_below\x18\r \x01(\x0c\x42\x11\n\x0f_previous_epochB\x12\n\x10_diverging_epoch\"3\n\x0e\x44ivergingEpoch\x12\r\n\x05\x65poch\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\"\x87\x01\n\x14\x44\x65leteRecordsRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12/\n\x07\x65ntries\x18\x03 \x03(\x0b\x32\x1e.minilog.v1.DeleteRecordsEntry\"p\n\x12\x44\x65leteRecordsEntry\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x15\n\rbefore_offset\x18\x03 \x01(\x03\"I\n\x15\x44\x65leteRecordsResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.minilog.v1.DeleteRecordsResult\"}\n\x13\x44\x65leteRecordsResult\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12 \n\x05\x65rror\x18\x02 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x15\n\rlow_watermark\x18\x03 \x01(\x03*t\n\x0eIsolationLevel\x12\x18\n\x14ISOLATION_LEVEL_NONE\x10\x00\x12\"\n\x1eISOLATION_LEVEL_READ_COMMITTED\x10\x01\x12$\n ISOLATION_LEVEL_READ_UNCOMMITTED\x10\x02\x32\xed\x01\n\x0b\x44\x61taService\x12\x46\n\x07Produce\x12\x1a.minilog.v1.ProduceRequest\x1a\x1b.minilog.v1.ProduceResponse(\x01\x30\x01\x12@\n\x05\x46\x65tch\x12\x18.minilog.v1.FetchRequest\x1a\x19.minilog.v1.FetchResponse(\x01\x30\x01\x12T\n\rDeleteRecords\x12 .minilog.v1.DeleteRecordsRequest\x1a!.minilog.v1.DeleteRecordsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'minilog.v1.data_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ISOLATIONLEVEL']._serialized_start=2379
-  _globals['_ISOLATIONLEVEL']._serialized_end=2495
+  _globals['_ISOLATIONLEVEL']._serialized_start=2403
+  _globals['_ISOLATIONLEVEL']._serialized_end=2519
   _globals['_PRODUCEREQUEST']._serialized_start=87
   _globals['_PRODUCEREQUEST']._serialized_end=246
   _globals['_PRODUCEENTRY']._serialized_start=249
-  _globals['_PRODUCEENTRY']._serialized_end=430
-  _globals['_TRANSACTIONALWRITE']._serialized_start=432
-  _globals['_TRANSACTIONALWRITE']._serialized_end=505
-  _globals['_PRODUCERESPONSE']._serialized_start=507
-  _globals['_PRODUCERESPONSE']._serialized_end=568
-  _globals['_PRODUCERESULT']._serialized_start=571
-  _globals['_PRODUCERESULT']._serialized_end=779
-  _globals['_FETCHREQUEST']._serialized_start=782
-  _globals['_FETCHREQUEST']._serialized_end=1027
-  _globals['_FETCHPOSITION']._serialized_start=1030
-  _globals['_FETCHPOSITION']._serialized_end=1363
-  _globals['_FETCHRESPONSE']._serialized_start=1365
-  _globals['_FETCHRESPONSE']._serialized_end=1420
-  _globals['_PARTITIONRUN']._serialized_start=1423
-  _globals['_PARTITIONRUN']._serialized_end=1870
-  _globals['_DIVERGINGEPOCH']._serialized_start=1872
-  _globals['_DIVERGINGEPOCH']._serialized_end=1923
-  _globals['_DELETERECORDSREQUEST']._serialized_start=1926
-  _globals['_DELETERECORDSREQUEST']._serialized_end=2061
-  _globals['_DELETERECORDSENTRY']._serialized_start=2063
-  _globals['_DELETERECORDSENTRY']._serialized_end=2175
-  _globals['_DELETERECORDSRESPONSE']._serialized_start=2177
-  _globals['_DELETERECORDSRESPONSE']._serialized_end=2250
-  _globals['_DELETERECORDSRESULT']._serialized_start=2252
-  _globals['_DELETERECORDSRESULT']._serialized_end=2377
-  _globals['_DATASERVICE']._serialized_start=2498
-  _globals['_DATASERVICE']._serialized_end=2735
+  _globals['_PRODUCEENTRY']._serialized_end=454
+  _globals['_TRANSACTIONALWRITE']._serialized_start=456
+  _globals['_TRANSACTIONALWRITE']._serialized_end=529
+  _globals['_PRODUCERESPONSE']._serialized_start=531
+  _globals['_PRODUCERESPONSE']._serialized_end=592
+  _globals['_PRODUCERESULT']._serialized_start=595
+  _globals['_PRODUCERESULT']._serialized_end=803
+  _globals['_FETCHREQUEST']._serialized_start=806
+  _globals['_FETCHREQUEST']._serialized_end=1051
+  _globals['_FETCHPOSITION']._serialized_start=1054
+  _globals['_FETCHPOSITION']._serialized_end=1387
+  _globals['_FETCHRESPONSE']._serialized_start=1389
+  _globals['_FETCHRESPONSE']._serialized_end=1444
+  _globals['_PARTITIONRUN']._serialized_start=1447
+  _globals['_PARTITIONRUN']._serialized_end=1894
+  _globals['_DIVERGINGEPOCH']._serialized_start=1896
+  _globals['_DIVERGINGEPOCH']._serialized_end=1947
+  _globals['_DELETERECORDSREQUEST']._serialized_start=1950
+  _globals['_DELETERECORDSREQUEST']._serialized_end=2085
+  _globals['_DELETERECORDSENTRY']._serialized_start=2087
+  _globals['_DELETERECORDSENTRY']._serialized_end=2199
+  _globals['_DELETERECORDSRESPONSE']._serialized_start=2201
+  _globals['_DELETERECORDSRESPONSE']._serialized_end=2274
+  _globals['_DELETERECORDSRESULT']._serialized_start=2276
+  _globals['_DELETERECORDSRESULT']._serialized_end=2401
+  _globals['_DATASERVICE']._serialized_start=2522
+  _globals['_DATASERVICE']._serialized_end=2759
 # @@protoc_insertion_point(module_scope)

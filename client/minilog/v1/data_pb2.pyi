@@ -91,10 +91,13 @@ class ProduceEntry(_message.Message):
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     TRANSACTION_FIELD_NUMBER: _builtins.int
+    PRODUCER_PROOF_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     """Unique on the stream."""
     leader_epoch: _builtins.int
     """The epoch in which the client believes the leader to lead."""
+    producer_proof: _builtins.bytes
+    """Where the batch has a producer id: that it was given to the caller, as InitProducerId or Enlist has answered."""
     @_builtins.property
     def partition_id(self) -> _common_pb2.PartitionId: ...
     @_builtins.property
@@ -108,10 +111,11 @@ class ProduceEntry(_message.Message):
         partition_id: _common_pb2.PartitionId | None = ...,
         leader_epoch: _builtins.int = ...,
         transaction: Global___TransactionalWrite | None = ...,
+        producer_proof: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_transaction", b"_transaction", "partition_id", b"partition_id", "transaction", b"transaction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_transaction", b"_transaction", "correlation_id", b"correlation_id", "leader_epoch", b"leader_epoch", "partition_id", b"partition_id", "transaction", b"transaction"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_transaction", b"_transaction", "correlation_id", b"correlation_id", "leader_epoch", b"leader_epoch", "partition_id", b"partition_id", "producer_proof", b"producer_proof", "transaction", b"transaction"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__transaction: _TypeAlias = _typing.Literal["transaction"]  # noqa: Y015
     _WhichOneofArgType__transaction: _TypeAlias = _typing.Literal["_transaction", b"_transaction"]  # noqa: Y015

@@ -619,8 +619,11 @@ class InitProducerIdResponse(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    PRODUCER_PROOF_FIELD_NUMBER: _builtins.int
     producer_id: _builtins.int
     producer_epoch: _builtins.int
+    producer_proof: _builtins.bytes
+    """To be shown with each batch that has the id: that it was given to the caller. Empty below level 4."""
     @_builtins.property
     def error(self) -> _common_pb2.Error: ...
     def __init__(
@@ -629,10 +632,11 @@ class InitProducerIdResponse(_message.Message):
         error: _common_pb2.Error | None = ...,
         producer_id: _builtins.int = ...,
         producer_epoch: _builtins.int = ...,
+        producer_proof: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "producer_proof", b"producer_proof"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

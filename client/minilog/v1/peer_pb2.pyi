@@ -947,8 +947,11 @@ class AllocateProducerIdsResponse(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     FIRST_PRODUCER_ID_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
+    COMMITTED_END_OFFSET_FIELD_NUMBER: _builtins.int
     first_producer_id: _builtins.int
     count: _builtins.int
+    committed_end_offset: _builtins.int
+    """Where the committed metadata log ended behind the block: who has replayed so far knows that it was given."""
     @_builtins.property
     def error(self) -> _common_pb2.Error: ...
     def __init__(
@@ -957,10 +960,11 @@ class AllocateProducerIdsResponse(_message.Message):
         error: _common_pb2.Error | None = ...,
         first_producer_id: _builtins.int = ...,
         count: _builtins.int = ...,
+        committed_end_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "error", b"error", "first_producer_id", b"first_producer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_end_offset", b"committed_end_offset", "count", b"count", "error", b"error", "first_producer_id", b"first_producer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -540,19 +540,29 @@ class ProducerIdBlockRecord(_message.Message):
     BROKER_ID_FIELD_NUMBER: _builtins.int
     BROKER_EPOCH_FIELD_NUMBER: _builtins.int
     NEXT_PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PROOF_KEY_FIELD_NUMBER: _builtins.int
+    FIRST_PROVEN_ID_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     broker_epoch: _builtins.int
     next_producer_id: _builtins.int
+    proof_key: _builtins.bytes
+    """With the first block of level 4, and in snapshots: what proofs are made with that a producer id was given to somebody.
+    It is told to brokers alone, and stays. From level 4 on.
+    """
+    first_proven_id: _builtins.int
+    """The first id of that block: ids below it have no proof."""
     def __init__(
         self,
         *,
         broker_id: _builtins.int = ...,
         broker_epoch: _builtins.int = ...,
         next_producer_id: _builtins.int = ...,
+        proof_key: _builtins.bytes = ...,
+        first_proven_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "next_producer_id", b"next_producer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "first_proven_id", b"first_proven_id", "next_producer_id", b"next_producer_id", "proof_key", b"proof_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

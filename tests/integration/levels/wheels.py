@@ -1,5 +1,5 @@
-"""Wheels: of this tree, of a later version that knows level 4, and of earlier ones that know fewer; both are made
-from a copy of it.
+"""Wheels: of this tree, of a later version that knows one more level, and of earlier ones that know fewer. Those are
+made from a copy of it.
 
 The later version brings what HACKING.md says a level brings: a metadata record, which its controller writes with each
 topic, and a batch attribute, which its producers set; each asks the cluster's level first. An edit whose place is gone
@@ -15,15 +15,20 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from minilog_broker.levels import SUPPORTED_LEVELS
+
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SOURCES = ("client", "broker", "spark_connector", "jobs", "proto", "tools")
 FILES = ("pyproject.toml", "README.md", "LICENSE")
 LATER_VERSION = "99.0.0"
 EARLIER_VERSION = "0.0.9"
+HIGHEST_LEVEL = SUPPORTED_LEVELS.highest  # of this version
+LATER_LEVEL = HIGHEST_LEVEL + 1
+_SUPPORTED = "SUPPORTED_LEVELS = VersionRange(1, {})"
 
 _BUILDER = """
 
-def of_level_four(batch: Buffer, topic_id: bytes, partition: int) -> bytes:
+def of_later_level(batch: Buffer, topic_id: bytes, partition: int) -> bytes:
     header = decode_header(batch)
     marked = replace(header, attributes=header.attributes | 1 << 30)
     rest = memoryview(batch)[HEADER_BYTES:]
@@ -34,17 +39,15 @@ _ENCODE = "batch.encode(compression, identity.producer, sequence, timestamp_us, 
 
 EDITS: dict[str, tuple[tuple[str, str], ...]] = {
     "pyproject.toml": (('version = "0.1.0"', f'version = "{LATER_VERSION}"'),),
-    "broker/minilog_broker/levels.py": (
-        ("SUPPORTED_LEVELS = VersionRange(1, 3)", "SUPPORTED_LEVELS = VersionRange(1, 4)"),
-    ),
+    "broker/minilog_broker/levels.py": ((_SUPPORTED.format(HIGHEST_LEVEL), _SUPPORTED.format(LATER_LEVEL)),),
     "proto/minilog/v1/records.proto": (
         (
             "    ClusterLevelRecord cluster_level = 10;\n",
-            "    ClusterLevelRecord cluster_level = 10;\n    LevelFourRecord level_four = 31;\n",
+            "    ClusterLevelRecord cluster_level = 10;\n    LaterLevelRecord later_level = 31;\n",
         ),
         (
             "message ClusterLevelRecord {",
-            "message LevelFourRecord {\n  string said = 1;\n}\n\nmessage ClusterLevelRecord {",
+            "message LaterLevelRecord {\n  string said = 1;\n}\n\nmessage ClusterLevelRecord {",
         ),
     ),
     "broker/minilog_broker/controller/image.py": (
@@ -59,8 +62,8 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
         ),
         (
             '            case "cluster_level":\n',
-            '            case "level_four":\n'
-            "                self.said = record.level_four.said\n"
+            '            case "later_level":\n'
+            "                self.said = record.later_level.said\n"
             '            case "cluster_level":\n',
         ),
     ),
@@ -68,29 +71,29 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
         (
             "    if image.next_producer_id:\n",
             "    if image.said:\n"
-            "        yield records_pb2.MetadataRecord(level_four=records_pb2.LevelFourRecord(said=image.said))\n"
+            "        yield records_pb2.MetadataRecord(later_level=records_pb2.LaterLevelRecord(said=image.said))\n"
             "    if image.next_producer_id:\n",
         ),
     ),
     "broker/minilog_broker/controller/topics.py": (
         (
             "        self._write_configs(plan.topic_id, plan.configs)\n",
-            "        if self._ledger.image.level >= 4:\n"
-            "            said = records_pb2.LevelFourRecord(said=request.name)\n"
-            "            self._ledger.write(records_pb2.MetadataRecord(level_four=said))\n"
+            f"        if self._ledger.image.level >= {LATER_LEVEL}:\n"
+            "            said = records_pb2.LaterLevelRecord(said=request.name)\n"
+            "            self._ledger.write(records_pb2.MetadataRecord(later_level=said))\n"
             "        self._write_configs(plan.topic_id, plan.configs)\n",
         ),
     ),
     "client/minilog/record_batch/header.py": (
-        ("_KNOWN_ATTRIBUTES = sum(", "_BROUGHT_BY_LEVEL[4] = 1 << 30\n_KNOWN_ATTRIBUTES = sum("),
+        ("_KNOWN_ATTRIBUTES = sum(", f"_BROUGHT_BY_LEVEL[{LATER_LEVEL}] = 1 << 30\n_KNOWN_ATTRIBUTES = sum("),
     ),
     "client/minilog/producer/sender.py": (
         (
             _ENCODE,
-            _ENCODE + "                if self._cache.level >= 4:\n"
-            "                    batch.encoded = of_level_four(batch.encoded, *batch.key)\n",
+            _ENCODE + f"                if self._cache.level >= {LATER_LEVEL}:\n"
+            "                    batch.encoded = of_later_level(batch.encoded, *batch.key)\n",
         ),
-        ("\n\nclass ", "\nfrom minilog.record_batch.builder import of_level_four\n\n\nclass "),
+        ("\n\nclass ", "\nfrom minilog.record_batch.builder import of_later_level\n\n\nclass "),
     ),
 }
 """By file: (what stands there once, or the first of several, and what stands there instead)."""
@@ -98,10 +101,9 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
 
 def _earlier(highest_level: int) -> dict[str, tuple[tuple[str, str], ...]]:
     """The same, of an earlier one."""
-    supported = f"SUPPORTED_LEVELS = VersionRange(1, {highest_level})"
     return {
         "pyproject.toml": (('version = "0.1.0"', f'version = "{EARLIER_VERSION}"'),),
-        "broker/minilog_broker/levels.py": (("SUPPORTED_LEVELS = VersionRange(1, 3)", supported),),
+        "broker/minilog_broker/levels.py": ((_SUPPORTED.format(HIGHEST_LEVEL), _SUPPORTED.format(highest_level)),),
     }
 
 
@@ -129,7 +131,7 @@ def earlier_version(into: pathlib.Path, highest_level: int = 1) -> Wheel:
 
 
 def later_version(into: pathlib.Path) -> Wheel:
-    """The wheel of one that knows level 4."""
+    """The wheel of one that knows LATER_LEVEL."""
     source = _edited(into, EDITS)
     builder = source / "client/minilog/record_batch/builder.py"
     builder.write_text(builder.read_text() + _BUILDER)

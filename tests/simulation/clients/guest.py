@@ -27,7 +27,7 @@ from minilog.security.access_rules import (
 )
 from minilog.types import TopicPartition
 from minilog_broker.server.config import BrokerConfig
-from tests.simulation.machines.identities import ADMIN, APP, GUEST, ITERATIONS, MECHANISM, PASSWORD
+from tests.simulation.machines.identities import ADMIN, APP, FORGER, GUEST, ITERATIONS, MECHANISM, PASSWORD
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -62,13 +62,18 @@ _RULES = [
 ]
 
 
-async def make_users(admin: Admin) -> None:
-    """Until they are there."""
-    users = [UserUpsertion(name, PASSWORD, MECHANISM, ITERATIONS) for name in (APP, GUEST)]
+def _of_forger(topic: str) -> AccessRule:
+    """He may write what others write."""
+    return _allowing(FORGER, ResourceKind.TOPIC, topic, Operation.WRITE)
+
+
+async def make_users(admin: Admin, shared_topic: str) -> None:
+    """Until they are there. `shared_topic`: that the forger may write to, too."""
+    users = [UserUpsertion(name, PASSWORD, MECHANISM, ITERATIONS) for name in (APP, GUEST, FORGER)]
     while True:
         try:
             await admin.alter_users(users)
-            await admin.create_access_rules(_RULES)
+            await admin.create_access_rules([*_RULES, _of_forger(shared_topic)])
         except MinilogError:
             await asyncio.sleep(AGAIN_S)
         else:

@@ -23,6 +23,7 @@ from minilog.partition_key import PartitionKey
 from minilog.types import BatchMetadata, NewTopic, Record, RecordMetadata, TopicPartition
 from tests.simulation.clients import guest, spark_sink, transacting
 from tests.simulation.clients.filtered_reading import FilteredReading
+from tests.simulation.clients.forger import Forger
 from tests.simulation.clients.guest import Guest, make_users
 from tests.simulation.clients.history import History, Outcome, Write
 from tests.simulation.clients.retention import Retention
@@ -77,6 +78,7 @@ class Workload:
         self.consumers: list[str] = []
         self.typed = TypedTopic(cluster) if self._plan.typed else None
         self.guest = Guest(cluster, self) if self._plan.users else None
+        self.forger = Forger(cluster, self) if self._plan.users else None
         self._filtered = None if self.typed is None else FilteredReading(cluster, self, history, self.typed)
 
     def settings(self, **given: object) -> dict[str, object]:
@@ -118,7 +120,7 @@ class Workload:
         plan = self._plan
         async with Admin(self.settings_of(ADMIN, request_timeout_ms=3_000), machine) as admin:  # type: ignore[arg-type]
             if plan.users:
-                await make_users(admin)
+                await make_users(admin, TOPIC.format(0))
             names = [TOPIC.format(number) for number in range(plan.topics)]
             special = [*([transacting.TOPIC] if plan.writers else []), *([spark_sink.TOPIC] if plan.queries else [])]
             silent = [SILENT] if plan.silent_partitions else []

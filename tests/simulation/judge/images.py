@@ -60,6 +60,8 @@ class Replayed:
             self.said = {name: each for name, each in self.said.items() if value.topic_id not in name[1:2]}
         elif which == "producer_id_block":
             self.said["producer ids",] = value.next_producer_id
+            if value.proof_key:
+                self.said["key of proofs",] = value.proof_key, value.first_proven_id
         elif which == "cluster_level":
             self.said["level",] = value.level
         elif which == "cluster":

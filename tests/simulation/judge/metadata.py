@@ -105,6 +105,7 @@ class Metadata:
         self.states: dict[PartitionKey, records_pb2.PartitionRecord] = {}
         self.topics: dict[bytes, Topic] = {}
         self.next_producer_id = 0
+        self._proof_key = b""
         self._led: dict[int, tuple[int, int]] = {}  # by quorum epoch: the leader, and when by its wall clock
         self._leaders: dict[tuple[PartitionKey, int], tuple[int, int]] = {}
 
@@ -276,12 +277,19 @@ class Metadata:
             elif which == "broker_state":
                 self.registrations.changed(record.broker_state, self._decision(header))
             elif which == "producer_id_block":
-                self.next_producer_id = record.producer_id_block.next_producer_id
+                self._given(record.producer_id_block)
             elif which == "cluster":
                 self._directories = {each.broker_id: each.directory_id.hex() for each in record.cluster.voters}
             elif which == "voter_replaced":
                 replaced = record.voter_replaced
                 self._directories[replaced.broker_id] = replaced.directory_id.hex()
+
+    def _given(self, block: records_pb2.ProducerIdBlockRecord) -> None:
+        """With another key nobody could show whose the ids are that were given before."""
+        self.next_producer_id = block.next_producer_id
+        if self._proof_key and block.proof_key not in (b"", self._proof_key):
+            raise Violation("V14", f"the key of proofs is another one behind producer id {block.next_producer_id}")
+        self._proof_key = self._proof_key or block.proof_key
 
     def _decision(self, header: BatchHeader) -> Decision | None:
         led = self._led.get(header.partition_leader_epoch)

@@ -192,6 +192,9 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "R8 a valid batch behind an invalid one is damage": repairs.valid_batch_behind_is_damage,
     "R9 an end that was forgotten is refused": repairs.forgotten_ends_are_refused,
     "R11 every plausible epoch is adopted": repairs.every_plausible_epoch_is_adopted,
+    "R55 nobody asks whose a producer id is": access.nobody_asks_whose_a_producer_id_is,
+    "R55 one proof is taken for all producer ids": access.one_proof_is_taken_for_all_ids,
+    "R55 producer ids that were given are everybody's": access.ids_that_were_given_are_everybodys,
 }
 
 

@@ -6,8 +6,10 @@ from typing import Any
 
 from minilog.security.access_rules import AccessRule
 from minilog_broker.security.authorizer import Authorizer
+from minilog_broker.security.producer_proof import ProducerKey, WriterName
 from minilog_broker.server.access.broker_access import BrokerAccess
 from minilog_broker.server.access.client_gate import ClientGate
+from minilog_broker.server.access.producer_owners import Claim, ProducerOwners
 from minilog_broker.server.access.rules_age import RulesAge
 from tests.simulation.mutants.replication import Patches
 
@@ -58,3 +60,27 @@ def age_of_rules_plays_no_part() -> Patches:
     def mutant(age: RulesAge, now_ms: float) -> None: ...
 
     return [(RulesAge, "refusal", mutant)]
+
+
+def nobody_asks_whose_a_producer_id_is() -> Patches:
+    """Whoever may write writes under every producer id."""
+    return [(ProducerOwners, "refusal", lambda self, caller, claim: None)]
+
+
+def one_proof_is_taken_for_all_ids() -> Patches:
+    """A proof is of who was given an id, and not of the id."""
+    proof = ProducerKey.proof
+
+    def mutant(self: ProducerKey, name: WriterName, principal: str) -> bytes:
+        return proof(self, WriterName(0, 0), principal)
+
+    return [(ProducerKey, "proof", mutant)]
+
+
+def ids_that_were_given_are_everybodys() -> Patches:
+    """An id is as good as its block: only one that nobody was given is refused."""
+
+    def mutant(self: ProducerOwners, caller: Any, claim: Claim) -> Any:
+        return None if claim.producer_id < 0 else self._as_far_as_known(claim.producer_id)
+
+    return [(ProducerOwners, "refusal", mutant)]

@@ -91,7 +91,7 @@ class Producing:
                 case NeedProducerId():
                     self.ids_given += 1
                     self.brokers.next_producer_id += 1
-                    self.sender.producer_id_given(self.brokers.next_producer_id, 0)
+                    self.sender.producer_id_given(self.brokers.next_producer_id, 0, b"proof")
                 case Lost(error):
                     self.lost.append(error)
                 case Delivered(batch, offset):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from minilog.errors import InvalidTxnState, ProducerFenced, TimedOut, UnknownTopicId
@@ -40,6 +42,22 @@ def test_no_producer_id_is_asked_for() -> None:
     cluster.send(b"a")
     cluster.run(1_000)
     assert cluster.ids_given == 0
+
+
+def test_each_batch_shows_that_its_producer_id_was_given_to_us() -> None:
+    cluster = Producing(Brokers(2), transactional_id="t")
+    for proof in (b"of the first", b"of the second"):
+        cluster.sender.begin(replace(enlistment(), producer_proof=proof))
+        cluster.send(b"a")
+        cluster.send(b"b", partition=1)
+        cluster.run()
+        cluster.sender.end()
+        assert [entry.producer_proof for _, entry, _ in cluster.sent] == [proof, proof]
+        cluster.sent.clear()
+
+
+def test_who_can_write_as_another_is_in_no_log_of_a_program() -> None:
+    assert "secret" not in repr(replace(enlistment(), producer_proof=b"secret"))
 
 
 def test_batches_are_transactional_and_name_whom_the_leader_asks() -> None:

@@ -108,7 +108,7 @@ class ControllerCluster:
             leader_imbalance_check_interval_ms=IMBALANCE_CHECK_MS,
         )
         self._random = random.Random(seed)
-        self.controller = Controller(self._settings, self._append, self._random)
+        self.controller = Controller(self._settings, self._append, self._random, self._random.randbytes)
         self.voters = voters
         recorded = [records_pb2.Voter(broker_id=each, directory_id=directory_id(each)) for each in voters]
         cluster = records_pb2.ClusterRecord(cluster_id=CLUSTER_ID, voters=recorded)
@@ -151,7 +151,7 @@ class ControllerCluster:
         del self.records[self.image.end_offset :]
         if defaults is not None:
             self._settings = replace(self._settings, defaults=defaults)
-            self.controller = Controller(self._settings, self._append, self._random)
+            self.controller = Controller(self._settings, self._append, self._random, self._random.randbytes)
         self.appends_left = math.inf
         self.term += 1
         self.controller.activate(self.term, self.image, self.image.end_offset, self.now_ms)

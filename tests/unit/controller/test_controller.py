@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from minilog.errors import NotController, StaleBrokerEpoch
-from minilog.v1 import admin_pb2, peer_pb2
+from minilog.v1 import admin_pb2, peer_pb2, records_pb2
 from minilog_broker.controller.controller_effects import ControllerAnswer, ProbeBroker
+from minilog_broker.levels import PROVEN_PRODUCERS_LEVEL
 from minilog_broker.replication.partition_state import NO_LEADER
+from minilog_broker.security.producer_proof import KEY_BYTES
 from tests.unit.controller.cluster import CLUSTER_ID, SESSION_TIMEOUT_MS, ControllerCluster, directory_id, error_of
 
 
@@ -128,6 +130,70 @@ def test_producer_ids_are_given_once_in_blocks(cluster: ControllerCluster) -> No
         given.extend(range(response.first_producer_id, response.first_producer_id + response.count))
     assert len(given) == 3000
     assert len(set(given)) == 3000
+
+
+def test_producer_ids_are_told_when_their_block_is_committed(cluster: ControllerCluster) -> None:
+    """A broker that hands them out earlier, and the controller after this one, would give one id to two producers."""
+    request = peer_pb2.AllocateProducerIdsRequest(broker_id=2, broker_epoch=cluster.epoch(2))
+    cluster.controller.allocate_producer_ids("block", request)
+    assert cluster.controller.take_effects() == []
+    cluster.controller.committed(len(cluster.records) - 1)
+    assert cluster.controller.take_effects() == []
+    told = cluster.answer("block", peer_pb2.AllocateProducerIdsResponse)
+    assert (told.first_producer_id, told.count) == (0, 1000)
+
+
+def test_a_block_of_producer_ids_that_was_not_committed_is_given_by_the_next_controller(
+    cluster: ControllerCluster,
+) -> None:
+    lost = peer_pb2.AllocateProducerIdsRequest(broker_id=2, broker_epoch=cluster.epoch(2))
+    cluster.controller.allocate_producer_ids("lost", lost)
+    cluster.fail_over()
+    refused = cluster.answers.pop("lost")
+    assert isinstance(refused, peer_pb2.AllocateProducerIdsResponse)
+    assert isinstance(error_of(refused), NotController)
+    assert (refused.first_producer_id, refused.count) == (0, 0)
+    again = peer_pb2.AllocateProducerIdsRequest(broker_id=3, broker_epoch=cluster.epoch(3))
+    cluster.controller.allocate_producer_ids("again", again)
+    assert cluster.answer("again", peer_pb2.AllocateProducerIdsResponse).first_producer_id == 0
+
+
+def allocated(cluster: ControllerCluster) -> tuple[peer_pb2.AllocateProducerIdsResponse, records_pb2.MetadataRecord]:
+    """A block for broker 2, and its record."""
+    request = peer_pb2.AllocateProducerIdsRequest(broker_id=2, broker_epoch=cluster.epoch(2))
+    ticket = cluster.ticket()
+    cluster.controller.allocate_producer_ids(ticket, request)
+    return cluster.answer(ticket, peer_pb2.AllocateProducerIdsResponse), cluster.records[-1]
+
+
+def test_a_broker_is_told_which_end_of_the_log_has_its_block(cluster: ControllerCluster) -> None:
+    told, _ = allocated(cluster)
+    assert told.committed_end_offset == len(cluster.records) == cluster.image.end_offset
+
+
+def test_the_first_block_of_level_4_brings_the_key_of_proofs_and_no_later_one(cluster: ControllerCluster) -> None:
+    """Another key would end all producers that live; ids of before it have no proof."""
+    assert not allocated(cluster)[1].producer_id_block.proof_key
+    cluster.upgrade(PROVEN_PRODUCERS_LEVEL)
+    told, record = allocated(cluster)
+    key = cluster.image.producer_key
+    assert key is not None
+    assert (len(key.key), key.first_id) == (KEY_BYTES, told.first_producer_id)
+    assert record.producer_id_block.proof_key == key.key
+    assert not allocated(cluster)[1].producer_id_block.proof_key
+    cluster.fail_over()
+    assert not allocated(cluster)[1].producer_id_block.proof_key
+    assert cluster.image.producer_key == key
+
+
+def test_a_key_that_was_not_committed_is_none(cluster: ControllerCluster) -> None:
+    cluster.upgrade(PROVEN_PRODUCERS_LEVEL)
+    request = peer_pb2.AllocateProducerIdsRequest(broker_id=2, broker_epoch=cluster.epoch(2))
+    cluster.controller.allocate_producer_ids("lost", request)
+    cluster.fail_over()
+    assert cluster.image.producer_key is None
+    told, record = allocated(cluster)
+    assert record.producer_id_block.first_proven_id == told.first_producer_id == 0
 
 
 def test_a_former_life_gets_no_producer_ids(cluster: ControllerCluster) -> None:

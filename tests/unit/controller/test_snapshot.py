@@ -9,12 +9,12 @@ import pytest
 
 from minilog.errors import CorruptMessage
 from minilog.record_batch.header import iterate_headers
-from minilog.v1 import records_pb2
+from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.controller import snapshot as snapshot_module
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.replay import newest_snapshot
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
-from minilog_broker.levels import SECURITY_LEVEL
+from minilog_broker.levels import PROVEN_PRODUCERS_LEVEL, SECURITY_LEVEL
 from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId
 from tests.unit.controller.cluster import ControllerCluster
 from tests.unit.storage.crashable_files import CrashableFiles
@@ -41,6 +41,25 @@ def test_where_a_broker_stands_comes_back() -> None:
     told = {each.broker_id: (each.failure_domain, each.host_label) for each in loaded.brokers.values()}
     assert told == {1: ("rack-a", "machine-1"), 2: ("host2", None), 3: ("host3", None)}
     assert loaded == image
+
+
+def test_the_key_of_proofs_comes_back() -> None:
+    """A broker that begins with a snapshot judges producer ids as those that replayed the log."""
+    cluster = ControllerCluster()
+    cluster.start_all(3)
+    cluster.upgrade(PROVEN_PRODUCERS_LEVEL)
+    for _ in range(2):
+        request = peer_pb2.AllocateProducerIdsRequest(broker_id=1, broker_epoch=cluster.epoch(1))
+        cluster.controller.allocate_producer_ids(ticket := cluster.ticket(), request)
+        cluster.answer(ticket, peer_pb2.AllocateProducerIdsResponse)
+    loaded = decode_snapshot(snapshot_of(cluster.image)[1], snapshot_of(cluster.image)[0])
+    assert (loaded.producer_key, loaded.next_producer_id) == (cluster.image.producer_key, 2_000)
+    assert loaded.producer_key is not None
+    assert loaded == cluster.image == cluster.image.copy()
+    other = MetadataImage()
+    assert other != loaded
+    other.become(loaded)
+    assert other.producer_key == cluster.image.producer_key
 
 
 def snapshot_of(image: MetadataImage, epoch: int = 4) -> tuple[SnapshotId, bytes]:

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import pathlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,9 @@ from minilog.errors import (
     InvalidArgument,
     MinilogError,
     NotCoordinator,
+    ResourceExhausted,
     RetriableError,
+    UnknownProducerId,
     error_from_wire,
 )
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
@@ -27,12 +30,14 @@ from minilog.v1 import common_pb2, coordinator_pb2
 from minilog_broker.coordinators.batches import encode_batch
 from minilog_broker.coordinators.table import LogRecord
 from minilog_broker.replication.partition_state import PartitionState
-from minilog_broker.security.principal import USER, Principal
+from minilog_broker.security.principal import BROKER, USER, Principal
+from minilog_broker.security.producer_proof import KEY_BYTES, ProducerKey, WriterName
 from minilog_broker.server.access.caller import NO_RULES, Caller, Everybody
+from minilog_broker.server.clients.controller_link import IdBlock
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.services import transaction_service
 from minilog_broker.server.services.group_service import GroupService
-from minilog_broker.server.services.metadata_service import ProducerIds
+from minilog_broker.server.services.producer_ids import ProducerIds
 from minilog_broker.server.services.transaction_service import TransactionService
 from minilog_broker.server.shells import coordinator_loading, coordinator_shell
 from tests.unit.server.coordinating import ORDERS, TOPIC_IDS, CoordinatingBroker
@@ -78,12 +83,12 @@ def commit_of(offset: int, group: str = GROUP) -> coordinator_pb2.CommitOffsetsR
 
 
 async def commit(cluster: CoordinatingBroker, offset: int) -> None:
-    service = GroupService(cluster.coordinators)
+    service = GroupService(cluster.coordinators, cluster.image)
     assert error_of(await decided(lambda: service.CommitOffsets(commit_of(offset), None))) is None
 
 
 async def committed(cluster: CoordinatingBroker) -> list[int]:
-    service = GroupService(cluster.coordinators)
+    service = GroupService(cluster.coordinators, cluster.image)
     request = coordinator_pb2.FetchOffsetsRequest(group_id=GROUP)
     answer = await decided(lambda: service.FetchOffsets(request, None))
     return [each.offset for each in answer.offsets]
@@ -91,7 +96,7 @@ async def committed(cluster: CoordinatingBroker) -> list[int]:
 
 def test_before_there_is_a_topic_whoever_asks_has_it_created_once(tmp_path: pathlib.Path) -> None:
     async def scenario(cluster: CoordinatingBroker) -> None:
-        service = GroupService(cluster.coordinators)
+        service = GroupService(cluster.coordinators, cluster.image)
         for _ in range(3):
             answer = await service.CommitOffsets(commit_of(1), None)
             assert isinstance(error_of(answer), CoordinatorLoadInProgress)
@@ -106,7 +111,7 @@ def test_before_there_is_a_topic_whoever_asks_has_it_created_once(tmp_path: path
 def test_who_does_not_lead_does_not_coordinate(tmp_path: pathlib.Path) -> None:
     async def scenario(cluster: CoordinatingBroker) -> None:
         cluster.make_topics()
-        answer = await GroupService(cluster.coordinators).CommitOffsets(commit_of(1), None)
+        answer = await GroupService(cluster.coordinators, cluster.image).CommitOffsets(commit_of(1), None)
         assert isinstance(error_of(answer), NotCoordinator)
 
     run(tmp_path, scenario)
@@ -126,7 +131,7 @@ def test_a_coordinator_that_leads_anew_reads_what_was_committed_in_pieces(
         cluster.lead()
         assert await committed(cluster) == [30]
         assert cluster.logs.logs[KEY].log_end_offset > end, "a fetch is a decision too"
-        listed = await decided(lambda: GroupService(cluster.coordinators).ListGroups(LIST, None))
+        listed = await decided(lambda: GroupService(cluster.coordinators, cluster.image).ListGroups(LIST, None))
         assert [each.group_id for each in listed.groups] == [GROUP]
 
     run(tmp_path, scenario)
@@ -163,7 +168,9 @@ def test_a_caller_that_goes_away_is_not_waited_for_and_its_commit_stands(tmp_pat
         cluster.make_topics()
         cluster.lead()
         await commit(cluster, 1)
-        call = asyncio.ensure_future(GroupService(cluster.coordinators).CommitOffsets(commit_of(2), None))
+        call = asyncio.ensure_future(
+            GroupService(cluster.coordinators, cluster.image).CommitOffsets(commit_of(2), None)
+        )
         await asyncio.sleep(0)
         call.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -182,7 +189,7 @@ def test_more_calls_than_may_wait_are_refused_for_a_while(
         cluster.make_topics()
         cluster.lead()
         await commit(cluster, 1)
-        service = GroupService(cluster.coordinators)
+        service = GroupService(cluster.coordinators, cluster.image)
         answers = await asyncio.gather(*(service.CommitOffsets(commit_of(offset), None) for offset in range(2, 6)))
         refused = [isinstance(error_of(each), CoordinatorLoadInProgress) for each in answers]
         assert refused == [False, False, True, True]
@@ -203,12 +210,23 @@ def test_a_log_with_what_is_no_coordinators_takes_the_replica_offline_and_not_th
         cluster.replicas.manager.append_own(KEY, 0, log.log_end_offset, foreign, now_ms())
         cluster.replicas.run()
         cluster.lead()
-        service = GroupService(cluster.coordinators)
+        service = GroupService(cluster.coordinators, cluster.image)
         await cluster.went_offline.wait()
         assert list(cluster.replicas.offline) == [KEY]
         assert isinstance(error_of(await service.CommitOffsets(commit_of(2), None)), NotCoordinator)
 
     run(tmp_path, scenario)
+
+
+def given_by(cluster: CoordinatingBroker, allocate: Callable[[], Awaitable[range]]) -> ProducerIds:
+    """Ids from blocks of these; each is in the image when it is asked for."""
+
+    async def block() -> IdBlock:
+        return IdBlock(await allocate(), cluster.image.end_offset)
+
+    async def replayed(end_offset: int) -> None: ...
+
+    return ProducerIds(cluster.image, block, replayed)
 
 
 def test_each_enlisting_has_a_producer_id_of_its_own_and_a_call_that_cannot_be_has_none(
@@ -223,7 +241,7 @@ def test_each_enlisting_has_a_producer_id_of_its_own_and_a_call_that_cannot_be_h
             first = next(ids)
             return range(first, first + 2)
 
-        service = TransactionService(cluster.coordinators, ProducerIds(allocate))
+        service = TransactionService(cluster.coordinators, given_by(cluster, allocate))
         request = coordinator_pb2.EnlistRequest(transactional_id="job", run_id=b"run", attempt_id=b"attempt")
         found = [await decided(lambda: service.Enlist(request, Everybody())) for _ in range(3)]
         given = [each.producer_id for each in found]
@@ -264,7 +282,7 @@ def test_who_has_as_many_transactions_open_as_he_may_waits_until_one_has_ended(
         async def allocate() -> range:
             return range(first := next(ids), first + 1)
 
-        service = TransactionService(cluster.coordinators, ProducerIds(allocate))
+        service = TransactionService(cluster.coordinators, given_by(cluster, allocate))
         alice = Caller(Principal(USER, "alice"), "", "", OneQuota("open_transactions", 1))
         bob = Caller(Principal(USER, "bob"), "", "", OneQuota("open_transactions", 1))
 
@@ -295,6 +313,72 @@ def test_who_has_as_many_transactions_open_as_he_may_waits_until_one_has_ended(
     run(tmp_path, scenario)
 
 
+def test_a_transaction_stays_its_writers_when_the_broker_of_a_leader_registers_its_partitions(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row R43 of docs/repairs.md: between brokers the caller is a broker, and not the one whose transaction it is."""
+    monkeypatch.setattr(transaction_service, "ROOM_WAIT_S", 0.0)
+
+    async def scenario(cluster: CoordinatingBroker) -> None:
+        cluster.make_topics()
+        cluster.lead()
+        ids = itertools.count(100)
+
+        async def allocate() -> range:
+            return range(first := next(ids), first + 1)
+
+        service = TransactionService(cluster.coordinators, given_by(cluster, allocate))
+        alice = Caller(Principal(USER, "alice"), "", "", OneQuota("open_transactions", 1))
+        leaders_broker = Caller(Principal(BROKER, "cluster:2"), "", "", NO_RULES)
+
+        def enlisting(name: str) -> coordinator_pb2.EnlistRequest:
+            return coordinator_pb2.EnlistRequest(transactional_id=name, run_id=b"run", attempt_id=b"attempt")
+
+        part = await decided(lambda: service.Enlist(enlisting("one"), alice))
+        register = coordinator_pb2.RegisterPartitionsRequest(
+            transactional_id="one",
+            producer_id=part.producer_id,
+            partitions=[common_pb2.PartitionId(topic_id=ORDERS, partition=0)],
+            coordinator_epoch=part.coordinator_epoch,
+        )
+        assert error_of(await service.RegisterPartitions(register, leaders_broker)) is None
+        refused = error_of(await service.Enlist(enlisting("two"), alice))
+        assert isinstance(refused, ResourceExhausted)
+        assert "1 transactions are open, 1 are allowed" in str(refused)
+
+    run(tmp_path, scenario)
+
+
+def test_offsets_are_committed_in_a_transaction_by_whom_its_producer_id_was_given_to(tmp_path: pathlib.Path) -> None:
+    """Else the coordinator is asked for another's producer, and refuses the commits of that one, which wait with it."""
+
+    async def scenario(cluster: CoordinatingBroker) -> None:
+        cluster.make_topics()
+        cluster.lead()
+        cluster.image.producer_key = key = ProducerKey(b"k" * KEY_BYTES, 0)
+        service = GroupService(cluster.coordinators, cluster.image)
+        alice, mallory = (Caller(Principal(USER, name), "", "", NO_RULES) for name in ("alice", "mallory"))
+        request = commit_of(1)
+        request.transaction.transactional_id, request.transaction.producer_id = "mallorys", 7
+        name = WriterName(7, 0, "job")
+        for proof in (
+            b"",
+            key.proof(name, str(alice.principal)),
+            key.proof(replace(name, producer_id=8), "User:mallory"),
+        ):
+            request.transaction.producer_proof = proof
+            assert isinstance(error_of(await service.CommitOffsets(request, mallory)), UnknownProducerId)
+        request.transaction.transactional_id = "job"
+        request.transaction.producer_proof = key.proof(name, str(alice.principal))
+        await commit(cluster, 1)
+        waiting = asyncio.ensure_future(service.CommitOffsets(request, alice))
+        done, _ = await asyncio.wait([waiting], timeout=0.01)
+        assert not done, "the coordinator of the transaction is asked"
+        waiting.cancel()
+
+    run(tmp_path, scenario)
+
+
 def test_markers_that_nobody_has_written_are_not_visible(tmp_path: pathlib.Path) -> None:
     """The leader does not answer: that is no yes."""
 
@@ -307,7 +391,7 @@ def test_markers_that_nobody_has_written_are_not_visible(tmp_path: pathlib.Path)
         async def allocate() -> range:
             return range(100, 102)
 
-        service = TransactionService(cluster.coordinators, ProducerIds(allocate))
+        service = TransactionService(cluster.coordinators, given_by(cluster, allocate))
         enlist = coordinator_pb2.EnlistRequest(transactional_id="job", run_id=b"run", attempt_id=b"attempt")
         part = await decided(lambda: service.Enlist(enlist, Everybody()))
         written = common_pb2.PartitionId(topic_id=ORDERS, partition=0)
@@ -344,7 +428,7 @@ def test_partitions_that_cannot_be_are_refused_with_words(
     async def scenario(cluster: CoordinatingBroker) -> None:
         cluster.make_topics()
         cluster.lead()
-        service = GroupService(cluster.coordinators)
+        service = GroupService(cluster.coordinators, cluster.image)
         request = coordinator_pb2.FetchOffsetsRequest(group_id=GROUP, partitions=[partition])
         error = error_of(await service.FetchOffsets(request, None))
         assert isinstance(error, InvalidArgument)

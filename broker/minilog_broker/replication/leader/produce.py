@@ -115,8 +115,9 @@ class ProduceHandler:
         return replace(entry, acks=ACKS_ALL)
 
     def _require_own(self, producer_id: int, entry: ProduceEntry) -> None:
-        """Raises InvalidTxnState where the producer is another transaction's: its id is a small number, and proves
-        nothing. After a change of leader the first who writes is believed, until the transaction ends."""
+        """Raises InvalidTxnState where the producer is another transaction's. From level 4 on its proof has told that
+        before. Below it an id is a small number, and proves nothing: after a change of leader the first who writes is
+        believed, until the transaction ends."""
         assert entry.transaction is not None
         name = entry.transaction.transactional_id
         if self._transactional_ids.setdefault(producer_id, name) != name:

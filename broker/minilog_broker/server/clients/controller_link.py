@@ -43,6 +43,14 @@ class HeartbeatSources:
     disk_answer: Callable[[], DiskAnswer]
 
 
+@dataclass(frozen=True, slots=True)
+class IdBlock:
+    """Producer ids that nobody else hands out, and where the committed metadata log ended behind their allocation."""
+
+    ids: range
+    committed_end_offset: int
+
+
 class ControllerLink:
     """See the module's text. `find_controller` gives the controller as far as it is known.
 
@@ -233,7 +241,7 @@ class ControllerLink:
             return nothing
         return [ProposalAnswer(error_from_wire(each.error)) for each in answer.answers]
 
-    async def allocate_producer_ids(self) -> range:
+    async def allocate_producer_ids(self) -> IdBlock:
         """A fresh block of producer ids for this broker to hand out."""
         request = peer_pb2.AllocateProducerIdsRequest(
             client=self._client, broker_id=self._broker_id, broker_epoch=self.broker_epoch
@@ -241,7 +249,8 @@ class ControllerLink:
         answer: peer_pb2.AllocateProducerIdsResponse = await self.call("AllocateProducerIds", request)
         if error := error_from_wire(answer.error):
             raise error
-        return range(answer.first_producer_id, answer.first_producer_id + answer.count)
+        ids = range(answer.first_producer_id, answer.first_producer_id + answer.count)
+        return IdBlock(ids, answer.committed_end_offset)
 
     async def create_internal_topic(self, name: str) -> None:
         """`__transactions` or `__groups` was asked for, and there is none yet. Raises what the controller says."""

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from minilog.errors import InvalidRequiredAcks, wire_error
+from minilog.errors import InvalidRequiredAcks, MinilogError, wire_error
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
@@ -23,6 +23,8 @@ from minilog_broker.replication.leader.pending import TransactionalWrite
 from minilog_broker.replication.replica_effects import AnswerDeleteRecords, AnswerProduce
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.access.caller import Caller
+from minilog_broker.server.access.producer_owners import Claim, ProducerOwners
+from minilog_broker.server.access.refusals import Refusals
 from minilog_broker.server.clients.streams import pump
 from minilog_broker.server.runtime.observer import CallObserver, Observer
 from minilog_broker.server.runtime.timer import now_ms
@@ -47,6 +49,7 @@ class ProduceStream:
     keepalive_ms: float
     caller: Caller
     observer: CallObserver
+    proven: Claim | None = None  # the last one that was right: a producer writes under one id for long
     results: list[data_pb2.ProduceResult] = field(default_factory=list)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     paced: asyncio.Event = field(default_factory=asyncio.Event)  # the client has said how often it expects something
@@ -117,6 +120,7 @@ class _Entry:
     correlation_id: int
     leader_epoch: int
     transaction: TransactionalWrite | None
+    producer_proof: bytes
 
 
 @dataclass(slots=True)
@@ -134,7 +138,13 @@ class _Produced:
     def of(cls, received: StreamMessage[data_pb2.ProduceRequest]) -> _Produced:
         request = received.message
         entries = [
-            _Entry(PartitionKey.of(each.partition_id), each.correlation_id, each.leader_epoch, _transaction(each))
+            _Entry(
+                PartitionKey.of(each.partition_id),
+                each.correlation_id,
+                each.leader_epoch,
+                _transaction(each),
+                each.producer_proof,
+            )
             for each in request.entries
         ]
         return cls(request.acks, request.timeout_ms, request.keepalive_ms, entries, received.payloads, [])
@@ -157,7 +167,7 @@ class DataService(data_pb2_grpc.DataServiceServicer):
         now_us: Callable[[], int | None],
     ) -> None:
         self._now_us = now_us
-        self._access = DataAccess(image)
+        self._access, self._owners = DataAccess(image), ProducerOwners(image)
         self._produced, self._fetched = observer.call("Produce"), observer.call("Fetch")
         self._replicas = replicas
         self._validation = BatchValidation(replicas.manager.led_config, now_us)
@@ -207,12 +217,23 @@ class DataService(data_pb2_grpc.DataServiceServicer):
         with stream.caller.refusals() as refusals:
             for entry, batch, outcome in zip(produced.entries, produced.batches, produced.validated, strict=True):
                 ticket = ProduceTicket(stream, entry.correlation_id, entry.key, came_ms := now_ms())
-                if (refusal := self._access.refuses_write(refusals, entry.key, entry.transaction)) is not None:
+                if (refusal := self._refusal(stream, refusals, entry, batch)) is not None:
                     answer_produce(AnswerProduce(ticket, refusal, -1, -1, -1, -1))
                     continue
                 given = (entry.leader_epoch, produced.acks, produced.timeout_ms, batch, came_ms, entry.transaction)
                 manager.produce(ticket, entry.key, *given, outcome, now_us)
         replicas.run()
+
+    def _refusal(self, stream: ProduceStream, refusals: Refusals, entry: _Entry, batch: Buffer) -> MinilogError | None:
+        """Why its caller may not write this, there or under this producer id."""
+        if (refusal := self._access.refuses_write(refusals, entry.key, entry.transaction)) is not None:
+            return refusal
+        name = "" if entry.transaction is None else entry.transaction.transactional_id
+        claim = Claim.of(batch, name, entry.producer_proof)
+        if claim == stream.proven or (refusal := self._owners.refusal(stream.caller, claim)) is not None:
+            return refusal
+        stream.proven = claim
+        return None
 
     @staticmethod
     def _refuse_acks(stream: ProduceStream, produced: _Produced) -> None:

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from minilog.errors import wire_error
 from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc
+from minilog_broker.controller.image import MetadataImage
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
+from minilog_broker.coordinators.transactions.coordinator import PRODUCER_EPOCH
+from minilog_broker.server.access.caller import Caller
+from minilog_broker.server.access.producer_owners import Claim, ProducerOwners
 from minilog_broker.server.services.calls import Ask, Response, UnaryCall, coordinator_call, listing, untimed
 from minilog_broker.server.services.coordinator_checks import (
     GroupsRequest,
@@ -28,10 +33,22 @@ def _call(
 class GroupService(coordinator_pb2_grpc.GroupServiceServicer):
     """Each call goes to the coordinator that its group's name hashes to."""
 
-    def __init__(self, coordinators: Coordinators) -> None:
+    def __init__(self, coordinators: Coordinators, image: MetadataImage) -> None:
         self.coordinators = coordinators
+        self._owners = ProducerOwners(image)
 
-    CommitOffsets = _call(coordinator_pb2.CommitOffsetsResponse, GroupCoordinator.commit, check_commit)
+    async def CommitOffsets(  # noqa: N802
+        self, request: coordinator_pb2.CommitOffsetsRequest, context: object
+    ) -> coordinator_pb2.CommitOffsetsResponse:
+        if request.HasField("transaction"):
+            assert isinstance(context, Caller)
+            part = request.transaction
+            claim = Claim(part.producer_id, PRODUCER_EPOCH, part.transactional_id, part.producer_proof)
+            if (refusal := self._owners.refusal(context, claim)) is not None:
+                return coordinator_pb2.CommitOffsetsResponse(error=wire_error(refusal))
+        return await self._commit(request, context)
+
+    _commit = _call(coordinator_pb2.CommitOffsetsResponse, GroupCoordinator.commit, check_commit)
     FetchOffsets = _call(coordinator_pb2.FetchOffsetsResponse, untimed(GroupCoordinator.fetch), check_group_partitions)
     DescribeGroup = _call(coordinator_pb2.DescribeGroupResponse, untimed(GroupCoordinator.describe))
     DeleteGroup = _call(coordinator_pb2.DeleteGroupResponse, untimed(GroupCoordinator.delete), check_group_partitions)

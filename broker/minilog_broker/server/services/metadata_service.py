@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 
 from minilog.config import Address
 from minilog.errors import (
@@ -29,28 +28,12 @@ from minilog_broker.server.clients.internal_topics import InternalTopics
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.turns import Piece, Turns
 from minilog_broker.server.services.access_checks import TopicsAsked, check_may_write
+from minilog_broker.server.services.producer_ids import ProducerIds
 from minilog_broker.server.shells.quorum_shell import QuorumShell
 from minilog_broker.server.shells.replication_shell import ReplicationShell
 from minilog_broker.version import CLIENT_VERSION
 
 PARTITIONS_AT_ONCE = 250  # described before a look at the clock: some milliseconds
-
-
-class ProducerIds:
-    """Producer ids handed out from blocks that the controller allocates: no id is given twice in a cluster's life."""
-
-    def __init__(self, allocate: Callable[[], Awaitable[range]]) -> None:
-        self._allocate = allocate
-        self._block = iter(range(0))
-        self._lock = asyncio.Lock()
-
-    async def next(self) -> int:
-        async with self._lock:
-            producer_id = next(self._block, None)
-            if producer_id is None:
-                self._block = iter(await self._allocate())
-                producer_id = next(self._block)
-            return producer_id
 
 
 class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
@@ -157,7 +140,11 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         try:
             assert isinstance(context, Caller)
             check_may_write(context)
-            return metadata_pb2.InitProducerIdResponse(producer_id=await self._producer_ids.next(), producer_epoch=0)
+            given = await self._producer_ids.next(context)
+            name = given.name
+            return metadata_pb2.InitProducerIdResponse(
+                producer_id=name.producer_id, producer_epoch=name.producer_epoch, producer_proof=given.proof
+            )
         except MinilogError as error:
             return metadata_pb2.InitProducerIdResponse(error=wire_error(error), producer_id=-1, producer_epoch=-1)
 

@@ -24,7 +24,7 @@ from minilog_broker.server.services.coordinator_checks import (
     check_registration,
     check_transaction,
 )
-from minilog_broker.server.services.metadata_service import ProducerIds
+from minilog_broker.server.services.producer_ids import ProducerIds
 from minilog_broker.server.shells.coordinators import Coordinators
 
 ROOM_WAIT_S = 10.0  # below the clients' request.timeout.ms, as the delays of rates are
@@ -42,13 +42,9 @@ def _call(
     return coordinator_call(lambda here, request: here.of_transaction(request.transactional_id), kind, ask, check)
 
 
-def _writers_call(
-    kind: type[Response],
-    ask: Ask[TransactionCoordinator, _Request],
-    check: Callable[[_Request], None] = check_transaction,
-) -> UnaryCall[_Request, Response]:
+def _writers_call(kind: type[Response], ask: Ask[TransactionCoordinator, _Request]) -> UnaryCall[_Request, Response]:
     """The same, of a writer: it says whose the transaction is."""
-    answered = cast("Any", _call(kind, ask, check))
+    answered = cast("Any", _call(kind, ask))
 
     async def call(service: TransactionService, request: _Request, context: object) -> Response:
         service.still_open(context, request.transactional_id)
@@ -76,26 +72,29 @@ class TransactionService(coordinator_pb2_grpc.TransactionServiceServicer):
         self, request: coordinator_pb2.EnlistRequest, context: object
     ) -> coordinator_pb2.EnlistResponse:
         kind = coordinator_pb2.EnlistResponse
+        assert isinstance(context, Caller)
         try:
             check_transaction(request)
             shell = self.coordinators.of_transaction(request.transactional_id)
-            producer_id = await self._producer_ids.next()
+            given = await self._producer_ids.next(context, request.transactional_id)
             await self._room(context, request.transactional_id)  # last: whoever finds room takes it at once
         except MinilogError as error:
             return kind(error=wire_error(error))
         self._begin(context, request.transactional_id)
         now = self.coordinators.moment
-        return await shell.ask(kind, lambda ticket: shell.core.enlist(ticket, request, producer_id, now()))
+        producer_id = given.name.producer_id
+        answer = await shell.ask(kind, lambda ticket: shell.core.enlist(ticket, request, producer_id, now()))
+        if answer.producer_id == producer_id:
+            answer.producer_proof = given.proof
+        return answer
 
-    def _begin(self, caller: object, transactional_id: str) -> None:
-        assert isinstance(caller, Caller)
+    def _begin(self, caller: Caller, transactional_id: str) -> None:
         if not caller.is_everybody:
             self._open.heard(str(caller.principal), transactional_id)
 
-    async def _room(self, caller: object, transactional_id: str) -> None:
+    async def _room(self, caller: Caller, transactional_id: str) -> None:
         """Waits until the caller's quotas allow one more. Raises ResourceExhausted after a while, and at once where
         many of his calls wait already: each of them looks again and again."""
-        assert isinstance(caller, Caller)
         principal, deadline_s = str(caller.principal), asyncio.get_running_loop().time() + ROOM_WAIT_S
         while (why := self._excess(caller, transactional_id)) is not None:
             if asyncio.get_running_loop().time() >= deadline_s or self._waiting[principal] >= MOST_WAITING:
@@ -124,7 +123,8 @@ class TransactionService(coordinator_pb2_grpc.TransactionServiceServicer):
             return None  # another broker's now
         return core.open_age_ms(transactional_id, self.coordinators.moment().wall_us)
 
-    RegisterPartitions = _writers_call(
+    # Of leaders: the caller is their broker, and not the one whose transaction it is.
+    RegisterPartitions = _call(
         coordinator_pb2.RegisterPartitionsResponse, TransactionCoordinator.register, check_registration
     )
     KeepAlive = _writers_call(coordinator_pb2.KeepAliveResponse, TransactionCoordinator.keep_alive)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -27,6 +26,7 @@ from minilog_broker.controller.delegation_tokens import TokenSettings
 from minilog_broker.controller.ledger import Reported
 from minilog_broker.replication.partition_state import TopicConfig
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
+from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
 from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
 from minilog_broker.server.runtime.timer import CoreTimer, now_ms
 from minilog_broker.server.runtime.turns import Turns
@@ -88,13 +88,12 @@ class ControllerShell:
         quorum: QuorumShell,
         options: BrokerOptions,
         turns: Turns,
-        chance: random.Random,
-        wall_us: Callable[[], int],
+        runtime: BrokerRuntime,
         observer: Observer = UNOBSERVED,
     ) -> None:
         config = options.config
         self._observer = observer
-        self._wall_us = wall_us
+        self._wall_us = runtime.wall_us
         self._quorum = quorum
         self._turns = turns
         settings = ControllerSettings(
@@ -113,7 +112,7 @@ class ControllerShell:
                 expiry_check_interval_ms=config.delegation_token_expiry_check_interval_ms,
             ),
         )
-        self._controller = Controller(settings, quorum.append_records, chance)
+        self._controller = Controller(settings, quorum.append_records, runtime.chance(), runtime.unique_bytes)
         self._probes: set[asyncio.Task[None]] = set()
         self._timer = CoreTimer(lambda: self._controller.next_tick_ms, self._tick)
 
