@@ -68,7 +68,8 @@ class ConsumerShell:
         self._tell_again_ms = 0.0
 
     def start(self) -> None:
-        """Begin; on the loop that the driver will live on. Raises Closed."""
+        """Begin; on the loop that the driver will live on. Raises Closed, RuntimeError on another loop."""
+        self.cluster.home.check()
         if self._closed:
             raise Closed("the consumer is closed")
         if not self._started:
@@ -142,6 +143,7 @@ class ConsumerShell:
 
     async def close(self) -> None:
         """Close the streams. Idempotent."""
+        self.cluster.home.check()
         self._closed = True
         for task in list(self._tasks):
             task.cancel()
@@ -253,6 +255,7 @@ class ConsumerShell:
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None) -> None:
         """See Consumer.commit."""
+        self.cluster.home.check()
         self.settle()
         group_id, consumed = self._group_id(), self.core.consumed()
         if offsets is not None:
@@ -264,6 +267,7 @@ class ConsumerShell:
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """See Consumer.committed."""
+        self.cluster.home.check()
         group_id = self._group_id()
         keys = await self._keys(partitions)
         found = await self._groups.fetch(group_id, keys.values())

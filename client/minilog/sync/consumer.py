@@ -67,11 +67,13 @@ class Consumer:
 
     def assignment(self) -> list[TopicPartition]:
         """What is read now; after `subscribe` once the topics' partitions are known."""
+        self._loop.check_process()
         return self._shell.core.assignment()
 
     def missing_topics(self) -> list[str]:
         """Those subscribed to that were not there when last looked for: the log warns of them, too. They are read from
         their start as soon as they are created."""
+        self._loop.check_process()
         return self._shell.core.missing_topics()
 
     def position(self, partition: TopicPartition) -> int | None:
@@ -168,6 +170,7 @@ class Consumer:
 
     def _settle(self) -> None:
         """Before a look at the core from this thread."""
+        self._loop.check_process()
         if not self._polls.are_settled():
             self._loop.run(self._settle_there())
 
@@ -177,5 +180,5 @@ class Consumer:
     def close(self) -> None:
         """Close the connections. Idempotent."""
         if not self._closed:
+            self._loop.close(self._shell.close)
             self._closed = True
-            self._loop.run(self._shell.close())
