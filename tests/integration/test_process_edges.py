@@ -80,6 +80,15 @@ def test_a_callback_is_refused_what_it_cannot_wait_for(cluster: Cluster) -> None
     assert told["waits"].startswith("RuntimeError: a callback waits")
 
 
+def test_an_interrupt_at_any_moment_loses_nothing_and_hands_out_nothing_twice(cluster: Cluster) -> None:
+    """R26. `python -m tests.integration.interrupts` does more of them."""
+    command = [sys.executable, "-m", "tests.integration.interrupts", "--times", "25", "--servers"]
+    ended = subprocess.run([*command, cluster.bootstrap_servers], capture_output=True, text=True, timeout=WITHIN_S)
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout)
+    assert [each["interrupts"] for each in told.values()] == [25] * 4
+
+
 def test_a_client_that_is_used_on_a_second_event_loop_says_so(cluster: Cluster) -> None:
     """R36: `send` was taken, and never written."""
     settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "loops"}
