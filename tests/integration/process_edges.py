@@ -66,6 +66,14 @@ def _in_a_child(told: Callable[[], Any]) -> Any:
     return found
 
 
+def _end_of_a_child() -> int:
+    """How a child ends that makes no call."""
+    child_id = os.fork()
+    if child_id == 0:
+        sys.exit(7)
+    return os.waitstatus_to_exitcode(os.waitpid(child_id, 0)[1])
+
+
 def fork_with_open_clients(servers: dict[str, Any]) -> None:
     """Each public call of each kind of client, in the child: {call: its answer}."""
     producer = Producer({**servers, "transactional.id": f"forks-{os.getpid()}"})
@@ -88,7 +96,8 @@ def fork_with_open_clients(servers: dict[str, Any]) -> None:
             found[f"new {kind.__name__}"] = _answer(lambda at=kind: at(servers))  # type: ignore[misc]
         return found
 
-    print(json.dumps({"child": _in_a_child(told), "parent": _every_client_works(plain, consumer, admin)}))
+    child, ends = _in_a_child(told), [_end_of_a_child() for _ in range(6)]
+    print(json.dumps({"child": child, "ends": ends, "parent": _every_client_works(plain, consumer, admin)}))
     for client in (plain, producer, consumer, admin, transactions):
         client.close()
 
