@@ -7,6 +7,7 @@ MinilogError with a stable `code`; see minilog.errors.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from minilog.types import RecordMetadata as RecordMetadata
     from minilog.types import TopicAlteration as TopicAlteration
     from minilog.types import TopicPartition as TopicPartition
+
+# gRPC's own handlers of forks work half where its threads run: one child in five died of them, though it made no call.
+# gRPC reads this when it is imported. What works in a child, and what does not: net/home.py.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 __all__ = [
     "Admin",

@@ -23,7 +23,8 @@ from minilog.consumer.consumer_effects import (
     SendFetch,
 )
 from minilog.consumer.core import ConsumerCore
-from minilog.consumer.decode import RECORD_BYTES, DecodeOutcome, as_polled, decode_all, records
+from minilog.consumer.decode import RECORD_BYTES, DecodedRuns, DecodeOutcome, as_polled, decode_all, records
+from minilog.consumer.handing import Polls
 from minilog.consumer.partition import FetchedRun
 from minilog.consumer.row_selection import AS_RECORDS, RowSelection, row_selection
 from minilog.errors import Closed, InvalidArgument, MinilogError, OffsetNotAvailable
@@ -54,6 +55,8 @@ class ConsumerShell:
         self.config = config
         self.cluster = NetworkClient(config, runtime)
         self.core = ConsumerCore(config, self.cluster.cache)
+        self.polls = Polls()
+        self._taken_by = 0  # the number of the poll that took last
         self._groups = Groups(self.cluster)
         self._streams: dict[int, DuplexStream] = {}
         self._wake = asyncio.Event()
@@ -65,7 +68,8 @@ class ConsumerShell:
         self._tell_again_ms = 0.0
 
     def start(self) -> None:
-        """Begin; on the loop that the driver will live on. Raises Closed."""
+        """Begin; on the loop that the driver will live on. Raises Closed, RuntimeError on another loop."""
+        self.cluster.home.check()
         if self._closed:
             raise Closed("the consumer is closed")
         if not self._started:
@@ -78,18 +82,28 @@ class ConsumerShell:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def settle(self) -> None:
+        """The first thing in each call that has to do with positions: see consumer/handing.py."""
+        if self._taken_by != self.polls.returned:
+            self._taken_by = self.polls.returned
+            self.core.give_back()
+            self._wake.set()
+
     async def change(self, change: Callable[[], None]) -> None:
         """Let the user's word take effect."""
         self.start()
+        self.settle()
         change()
         self._wake.set()
 
-    async def take(self, timeout_s: float, max_bytes: int, selection: RowSelection) -> list[FetchedRun]:
-        """Runs as they come, none after `timeout_s`; fewer than fetch.min.bytes only after fetch.max.wait.ms.
+    async def take(self, timeout_s: float, max_bytes: int, selection: RowSelection, number: int) -> list[FetchedRun]:
+        """Runs for the poll of that number as they come, none after `timeout_s`; fewer than fetch.min.bytes only after
+        fetch.max.wait.ms.
 
         Raises the error of a partition that cannot go on.
         """
         self.start()
+        self.settle()
         self.core.select(selection)
         deadline_s = now_s() + timeout_s
         gathering_s = min(deadline_s, now_s() + self.config.fetch_max_wait_ms / 1000.0)
@@ -98,9 +112,11 @@ class ConsumerShell:
             if self._is_too_little() and now_s() < gathering_s:
                 await self._something_arrived(gathering_s - now_s())
                 continue
+            self.settle()  # another poll, that was given up, may have taken meanwhile
             taken = self.core.take(max_bytes)
             remaining_s = deadline_s - now_s()
             if taken:
+                self._taken_by = number
                 self._wake.set()  # credit has come back
             if taken or remaining_s <= 0 or (self.core.finished() and self.core.assignment()):
                 return taken
@@ -127,6 +143,7 @@ class ConsumerShell:
 
     async def close(self) -> None:
         """Close the streams. Idempotent."""
+        self.cluster.home.check()
         self._closed = True
         for task in list(self._tasks):
             task.cancel()
@@ -238,6 +255,8 @@ class ConsumerShell:
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None) -> None:
         """See Consumer.commit."""
+        self.cluster.home.check()
+        self.settle()
         group_id, consumed = self._group_id(), self.core.consumed()
         if offsets is not None:
             keys = await self._keys(offsets)
@@ -248,6 +267,7 @@ class ConsumerShell:
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """See Consumer.committed."""
+        self.cluster.home.check()
         group_id = self._group_id()
         keys = await self._keys(partitions)
         found = await self._groups.fetch(group_id, keys.values())
@@ -333,6 +353,7 @@ class Consumer:
         return self._shell.core.missing_topics()
 
     def position(self, partition: TopicPartition) -> int | None:
+        self._shell.settle()
         return self._shell.core.position(partition)
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
@@ -342,11 +363,14 @@ class Consumer:
         return await self._shell.committed(list(partitions))
 
     def finished(self) -> bool:
+        self._shell.settle()
         return self._shell.core.finished()
 
     async def poll(self, timeout: float = 1.0) -> list[Record]:  # noqa: ASYNC109
-        taken = await self._decoded(timeout, POLL_BYTES, AS_RECORDS, RECORD_BYTES)
-        return [record for run, found in taken for rows in found for record in records(run, rows)]
+        number, taken = await self._decoded(timeout, POLL_BYTES, AS_RECORDS, RECORD_BYTES)
+        found = [record for run, every in taken for rows in every for record in records(run, rows)]
+        self._shell.polls.returned = number
+        return found
 
     async def poll_arrow(
         self,
@@ -359,8 +383,10 @@ class Consumer:
         schemas: Mapping[str, TopicSchema] | None = None,
     ) -> list[pa.RecordBatch]:
         selection = row_selection(columns, where, metadata=metadata, headers=include_headers, schemas=schemas)
-        taken = await self._decoded(timeout, POLL_ARROW_BYTES, selection)
-        return [as_polled(run, rows, include_headers=include_headers) for run, found in taken for rows in found]
+        number, taken = await self._decoded(timeout, POLL_ARROW_BYTES, selection)
+        found = [as_polled(run, rows, include_headers=include_headers) for run, every in taken for rows in every]
+        self._shell.polls.returned = number
+        return found
 
     async def _decoded(
         self,
@@ -368,14 +394,17 @@ class Consumer:
         max_bytes: int,
         selection: RowSelection,
         record_bytes: int = 0,
-    ) -> list[tuple[FetchedRun, list[pa.RecordBatch]]]:
+    ) -> tuple[int, DecodedRuns]:
+        """The poll's number, to be noted when it returns, and rows."""
         deadline_s = now_s() + timeout
         while True:
-            taken = await self._shell.take(deadline_s - now_s(), max_bytes, selection)
+            number = self._shell.polls.begin()
+            taken = await self._shell.take(deadline_s - now_s(), max_bytes, selection, number)
             outcome = decode_all(taken, self._shell.config.max_poll_bytes, record_bytes)
             await self._shell.report(outcome)  # nothing else runs between taking and putting back
             if is_an_answer(taken, outcome, is_late=now_s() >= deadline_s):
-                return outcome.good
+                return number, outcome.good
+            self._shell.polls.returned = number  # there was nothing for the program in it
 
     async def close(self) -> None:
         await self._shell.close()

@@ -64,10 +64,12 @@ class ProducerShell:
         self._waiters: list[asyncio.Future[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._participant: object = None  # in a transaction
+        self.is_closed = False  # everything is reported
         self._silent_until_ms = 0.0  # about losses under acks=0
 
     def start(self) -> None:
-        """Begin to send; on the loop that the driver will live on."""
+        """Begin to send; on the loop that the driver will live on. Raises RuntimeError on another one."""
+        self.cluster.home.check()
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self.spawn(self._send_forever())
@@ -98,6 +100,7 @@ class ProducerShell:
 
     async def flush(self, timeout_s: float) -> bool:
         """Everything taken so far settled (acks=0: written to the brokers' connections)? False where time ran out."""
+        self.cluster.home.check()
         target = self.accumulator.begin_flush()
         self.wake()
         deadline_s = now_s() + timeout_s
@@ -152,6 +155,7 @@ class ProducerShell:
 
     async def close(self, timeout_s: float) -> None:
         """Deliver what can be delivered in time, report the rest, close the connections."""
+        self.cluster.home.check()
         self.accumulator.close()
         try:
             if self._loop is not None:
@@ -161,6 +165,7 @@ class ProducerShell:
                     await self._finish_streams(deadline_s)
         finally:
             self._carry_out(self._sender.abandon())
+            self.is_closed = True
             for task in list(self._tasks):
                 task.cancel()
             streams, self._streams = list(self._streams.values()), {}

@@ -76,6 +76,15 @@ class Transaction:
         finally:
             self._participation.leave()
 
+    async def abandon(self) -> None:
+        """Where its begin or its end was interrupted: it is aborted, unless it has ended; another one may begin."""
+        try:
+            if self._enlistment is not None and not self._has_ended:
+                self._has_ended = True
+                await self._abort()
+        finally:
+            self._participation.leave()
+
     async def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """The next offsets to read, as part of the transaction: `group` has them when it is committed, and not before.
 

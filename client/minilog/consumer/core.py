@@ -22,6 +22,7 @@ from minilog.config import ClientConfig
 from minilog.consumer import requests, starting
 from minilog.consumer.consumer_effects import Effect, RefreshTopics
 from minilog.consumer.decode import Broken
+from minilog.consumer.handing import give_back
 from minilog.consumer.partition import Assigned, ConsumerSession, FetchedRun, put_back, raise_error, take_in_turns
 from minilog.consumer.replicas import ReplicaChoice
 from minilog.consumer.row_selection import RowReaders, RowSelection
@@ -75,6 +76,7 @@ class ConsumerCore:
         self._numbers = 0
         self._wants_metadata = False
         self._turn = 0
+        self._taken: list[FetchedRun] = []  # last; since then nothing was given back
 
     # -- what users say
 
@@ -177,6 +179,7 @@ class ConsumerCore:
 
         Raises the error of a partition that cannot go on, once there is nothing to hand out.
         """
+        self._taken = []
         self._with_runs = {each.partition: each for each in self._with_runs.values() if each.runs}
         ready = list(self._with_runs.values())
         if not ready:
@@ -184,7 +187,19 @@ class ConsumerCore:
             return []
         self._turn += 1
         start = self._turn % len(ready)
-        return take_in_turns(ready[start:] + ready[:start], max_bytes)
+        self._taken = take_in_turns(ready[start:] + ready[:start], max_bytes)
+        return self._taken
+
+    def give_back(self) -> None:
+        """What was taken last never came to the user (handing.py): it is the next again."""
+        taken, self._taken = self._taken, []
+        for assigned in give_back(self._assigned, taken, self._next_number):
+            self._look_at(assigned)
+        self._have_runs(taken)
+
+    def _have_runs(self, runs: Iterable[FetchedRun]) -> None:
+        partitions = {run.partition for run in runs}
+        self._with_runs |= {each: self._assigned[each] for each in partitions if each in self._assigned}
 
     def select(self, selection: RowSelection) -> None:
         """What is wanted of topics with a schema, from here on: what came under another selection is dropped, and what
@@ -431,9 +446,7 @@ class ConsumerCore:
         """The user's side did not hand these out, the last that it took: they are the next again, unless the user has
         gone elsewhere."""
         put_back(self._assigned, runs)
-        self._with_runs |= {
-            each.partition: self._assigned[each.partition] for each in runs if each.partition in self._assigned
-        }
+        self._have_runs(runs)
 
     def run_is_good(self, run: FetchedRun) -> None:
         """A run was decoded: the count of broken ones begins anew."""

@@ -131,12 +131,15 @@ def _joined(found: list[pa.RecordBatch], size_bytes: int) -> list[pa.RecordBatch
     return found
 
 
+DecodedRuns: TypeAlias = list[tuple[FetchedRun, list[pa.RecordBatch]]]
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeOutcome:
     """What became of the runs of one poll: rows to hand out; runs that are broken; what was not decoded, in order, for
     the next poll; and what this process lacked, if that is why."""
 
-    good: list[tuple[FetchedRun, list[pa.RecordBatch]]]
+    good: DecodedRuns
     corrupt: list[tuple[FetchedRun, Broken]]
     rest: list[FetchedRun]
     lack: ResourceExhausted | None = None

@@ -142,6 +142,13 @@ class Assigned:
             run.session.given_back_bytes += len(run.batches)
         self.runs.clear()
 
+    def take_run(self) -> FetchedRun:
+        """The next one: the position moves behind it, its bytes are given back."""
+        run = self.runs.popleft()
+        run.session.given_back_bytes += len(run.batches)
+        self.position, self.position_epoch = run.end_offset, run.last_epoch
+        return run
+
     def put_back(self, run: FetchedRun) -> None:
         """What was taken last was not handed out: the position is before it again, and its bytes count as held."""
         run.session.given_back_bytes -= len(run.batches)
@@ -272,9 +279,7 @@ def take_in_turns(ready: list[Assigned], max_bytes: int) -> list[FetchedRun]:
     size = 0
     while ready and (not taken or size + len(ready[0].runs[0].batches) <= max_bytes):
         assigned = ready.pop(0)
-        run = assigned.runs.popleft()
-        run.session.given_back_bytes += len(run.batches)
-        assigned.position, assigned.position_epoch = run.end_offset, run.last_epoch
+        run = assigned.take_run()
         size += len(run.batches)
         taken.append(run)
         if assigned.runs:

@@ -116,8 +116,10 @@ async def _find_ages(
     shell: ConsumerShell, stretches: Mapping[TopicPartition, ReadableEnds], ages_s: dict[TopicPartition, float | None]
 ) -> None:
     while not shell.core.finished():
-        outcome = decode_all(await shell.take(_AGES_S, 1, RowSelection(timestamps=True)), 1)
+        number = shell.polls.begin()
+        outcome = decode_all(await shell.take(_AGES_S, 1, RowSelection(timestamps=True), number), 1)
         await shell.report(outcome)
+        shell.polls.returned = number
         if outcome.lack is not None:
             raise outcome.lack
         for run, found in outcome.good:

@@ -88,7 +88,7 @@ class MetadataCache:
         if self.cluster_id and answer.cluster_id != self.cluster_id:
             raise InconsistentClusterId(
                 f"a broker of cluster {answer.cluster_id} answered, and this client is of cluster {self.cluster_id}: "
-                "name brokers of one cluster in bootstrap.servers; where the cluster was founded anew, make a new client"
+                "name brokers of one cluster in bootstrap.servers, or make a new client where it was founded anew"
             )
         if answer.metadata_offset < self.metadata_offset:
             return False

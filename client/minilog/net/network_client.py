@@ -28,6 +28,7 @@ from minilog.errors import (
     error_from_wire,
 )
 from minilog.limits import MAX_METADATA_TOPICS, parts_of
+from minilog.net.home import Home
 from minilog.net.metadata_cache import CachedTopic, MetadataCache, metadata_request
 from minilog.net.offsets_query import OffsetsQuery
 from minilog.net.runtime import Runtime, now_s
@@ -71,6 +72,7 @@ class NetworkClient:
     """One per client. `cache` is what is known; calls go to a broker, to any broker, or to the controller."""
 
     def __init__(self, config: ClientConfig, runtime: Runtime) -> None:
+        self.home = Home()
         self.config = config
         self.runtime = runtime
         self.identity = config.identity()
@@ -85,14 +87,18 @@ class NetworkClient:
 
     async def close(self) -> None:
         """Close all channels; calls under way are cancelled."""
+        self.home.check()
         channels, self._channels = list(self._channels.values()), {}
         for channel in channels:
             with contextlib.suppress(Exception):
                 await channel.close(None)
         await self._security.close()
+        self.home.has_connections(False)
 
     def open_channel(self, address: Address) -> grpc.aio.Channel:
         """A channel of its own to a broker, by this client's settings. Raises InvalidConfig where a file is missing."""
+        self.home.check()
+        self.home.has_connections(True)
         return self._security.open_channel(address)
 
     def stream_failed(self, address: Address, error: grpc.aio.AioRpcError) -> None:
@@ -101,6 +107,7 @@ class NetworkClient:
 
     def channel(self, address: Address) -> grpc.aio.Channel:
         """The channel for unary calls to `address`."""
+        self.home.check()
         if address not in self._channels:
             self._channels[address] = self.open_channel(address)
         return self._channels[address]
@@ -112,6 +119,7 @@ class NetworkClient:
 
     def candidates(self) -> list[Address]:
         """Whom to ask, another one first each time; those that did not answer lately are last."""
+        self.home.check()
         known = [(broker.host, broker.port) for broker in self.cache.brokers.values()]
         every = list(dict.fromkeys([*known, *self.config.bootstrap_servers]))
         start = next(self._turn) % len(every)

@@ -5,6 +5,10 @@ says that nothing lingers, since nothing else is on its way. Memory is charged
 when a record is taken and given back when its batch is settled; a full buffer is answered with NO_SPACE, and the caller
 waits or gives up (back-pressure). All methods take the lock themselves; time comes in as an argument. What is asked at
 each message does not walk the partitions: a topic may have thousands.
+
+A signal may end `append` and `append_columns` at any point with an exception. Whoever has the lock next puts what is
+torn in order: the queues say what was taken, a record by its value, which comes last; all else is made of them anew.
+The lock is entered by itself and not by its condition, whose entry is no single step.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from minilog.errors import Closed, MessageTooLarge, MinilogError
 from minilog.net.metadata_cache import CachedTopic
 from minilog.partition_key import PartitionKey
 from minilog.producer.batch import Batch, Gathering, PartCompletion, RecordsCompletion
+from minilog.producer.futures import BatchOutcome
 from minilog.producer.partitioner import StickyPartitioner, partition_for_key
 from minilog.typed.batch import TypedRows
 from minilog.typed.topic_schema import TopicSchema
@@ -71,8 +76,9 @@ class Accumulator:
         self._numbers = 0
         self._used_bytes = 0
         self._refusal: MinilogError | None = None  # why nothing is taken now
+        self._torn: object = None  # not None: an append is under way, or was ended in its midst; which one
         self._lock = threading.Lock()
-        self.changed = threading.Condition(self._lock)  # notified when batches are settled, and on close
+        self.changed = threading.Condition(self._lock)  # notified when batches are settled, and on close; see above
 
     def append(
         self,
@@ -96,23 +102,27 @@ class Accumulator:
         if headers:
             size += sum(_HEADER_OVERHEAD_BYTES + len(name) + len(content or b"") for name, content in headers)
         with self._lock:
+            if self._torn is not None:
+                self._mend()
             if self._refusal is not None:
                 raise _again(self._refusal)
             if self._used_bytes + size > self._buffer_memory:
                 self._check_fits(topic, size)
                 return Taken.NO_SPACE
+            self._torn = future
             batch, fresh = self._batch_for(topic, schema, partition, key, size, now_ms)
-            batch.values.append(value)
             batch.keys.append(key)
             batch.timestamps_us.append(timestamp_us)
             batch.headers.append(headers)
-            batch.completion.add(future)  # type: ignore[attr-defined]
+            batch.completion.add(future, len(batch.values))  # type: ignore[attr-defined]
             batch.size_bytes += size
             batch.charged_bytes += size
             self._used_bytes += size
+            batch.values.append(value)  # from here on it is taken
             if batch.size_bytes >= batch.limit_bytes:
                 self._close(batch)
                 fresh = True
+            self._torn = None
             return Taken.WAKE if fresh else Taken.ADDED
 
     def _batch_for(
@@ -164,17 +174,40 @@ class Accumulator:
             self._close(queue[-1])
         batch = self._new_batch(topic, key, now_ms, schema)
         batch.completion = self._completion(batch)
+        self._enqueue(batch)
         return batch, True
 
     def _new_batch(
         self, topic: CachedTopic, key: PartitionKey, now_ms: float, schema: TopicSchema | None = None
     ) -> Batch:
         self._numbers += 1
-        batch = Batch(self._numbers, topic.name, key, now_ms, self._limit(topic), schema, topic.statistics_columns)
-        self._queues.setdefault(key, deque()).append(batch)
-        self._unsettled[batch.number] = self._waiting[batch.number] = batch
+        return Batch(self._numbers, topic.name, key, now_ms, self._limit(topic), schema, topic.statistics_columns)
+
+    def _enqueue(self, batch: Batch) -> None:
+        self._queues.setdefault(batch.key, deque()).append(batch)
+        self._waiting[batch.number] = batch  # before the next: what is there alone is with the sender
+        self._unsettled[batch.number] = batch
         self._lingering.append(batch)
-        return batch
+
+    def _mend(self) -> None:
+        """See the module's text; again from the beginning, where this is ended in its midst, too."""
+        for key, queue in list(self._queues.items()):
+            whole = deque(each for each in queue if each.keep_whole(self._torn))
+            if whole:
+                self._queues[key] = whole
+            else:
+                del self._queues[key]
+        queued = sorted((each for queue in self._queues.values() for each in queue), key=lambda each: each.number)
+        here = {each.number: each for each in queued}
+        gone = {number: each for number, each in self._unsettled.items() if number not in self._waiting}
+        self._unsettled = dict(sorted((gone | here).items()))
+        self._waiting = here
+        self._keyless = {topic: each for topic, each in self._keyless.items() if each.number in here}
+        self._lingering = deque(each for each in queued if not each.closed)
+        self._newly_ready += [each.key for each in queued if each.closed]
+        self._ready |= dict.fromkeys(self._newly_ready)
+        self._used_bytes = sum(each.charged_bytes for each in self._unsettled.values())
+        self._torn = None
 
     def _close(self, batch: Batch) -> None:
         """Nothing more comes into it; whatever is before it in its queue is closed, too."""
@@ -212,12 +245,14 @@ class Accumulator:
     ) -> Taken:
         """Take all parts (partition or None for the next in turn, rows) or none; each becomes one batch."""
         sizes = [RECORD_OVERHEAD_BYTES + columns.nbytes for _, columns in parts]
-        with self.changed:
+        with self._lock:
+            if self._torn is not None:
+                self._mend()
             if self._refusal is not None:
                 raise _again(self._refusal)
             if self._used_bytes + sum(sizes) > self._buffer_memory and self._used_bytes:
                 return Taken.NO_SPACE  # what is larger than the whole buffer goes through alone
-            gathering = Gathering(future, len(parts))
+            gathering = self._torn = Gathering(future, len(parts))
             for index, ((partition, columns), size) in enumerate(zip(parts, sizes, strict=True)):
                 if partition is None:
                     partition = self._round_robin.advance(topic.topic_id, self._available(topic))
@@ -226,16 +261,20 @@ class Accumulator:
                     self._close(self._queues[key][-1])  # what was sent before goes before
                 batch = self._new_batch(topic, key, now_ms)
                 batch.columns = columns
-                self._close(batch)
                 batch.completion = PartCompletion(batch, gathering, index)
                 batch.size_bytes = batch.charged_bytes = size
                 self._used_bytes += size
+                self._enqueue(batch)
+                self._close(batch)
+            self._torn = None
             return Taken.WAKE
 
     def newly_ready(self, now_ms: float, *, lingers: bool = True) -> list[PartitionKey]:
         """The partitions whose first batch may go, and could not when this was asked last. From then on they may until
         `take` finds none. With `lingers` false all may that have anything."""
-        with self.changed:
+        with self._lock:
+            if self._torn is not None:
+                self._mend()
             while self._lingering and self._is_ready(self._lingering[0], now_ms):
                 batch = self._lingering.popleft()
                 if not batch.closed:
@@ -256,7 +295,9 @@ class Accumulator:
 
     def take(self, key: PartitionKey, now_ms: float, *, lingers: bool = True) -> Batch | None:
         """The first batch of a partition if it may go; it is closed and belongs to the sender from now on."""
-        with self.changed:
+        with self._lock:
+            if self._torn is not None:
+                self._mend()
             queue = self._queues.get(key)
             if queue and (not lingers or self._is_ready(queue[0], now_ms)):
                 return self._pop(key, queue)
@@ -277,33 +318,41 @@ class Accumulator:
     def take_older_than(self, created_ms: float) -> list[Batch]:
         """All batches that were begun at or before `created_ms` and never left."""
         found = []
-        with self.changed:
+        with self._lock:
+            if self._torn is not None:
+                self._mend()
             while (oldest := next(iter(self._waiting.values()), None)) and oldest.created_ms <= created_ms:
                 found.append(self._pop(oldest.key, self._queues[oldest.key]))
         return found
 
     def next_ready_ms(self) -> float:
         """When the next batch that lingers becomes ready, or became, infinity for none."""
-        with self.changed:
+        with self._lock:
+            if self._torn is not None:
+                self._mend()
             while self._lingering and self._lingering[0].closed:
                 self._lingering.popleft()
             return self._lingering[0].created_ms + self._linger_ms if self._lingering else float("inf")
 
     def oldest_created_ms(self) -> float:
         """When the oldest batch that has not left was begun, infinity for none."""
-        with self.changed:
+        with self._lock:
+            if self._torn is not None:
+                self._mend()
             return next((batch.created_ms for batch in self._waiting.values()), float("inf"))
 
     def settled(self, batch: Batch) -> None:
         """A batch was delivered or failed: give its memory back."""
-        with self.changed:
+        with self._lock:
             if self._unsettled.pop(batch.number, None) is not None:
                 self._used_bytes -= batch.charged_bytes
                 self.changed.notify_all()
 
     def begin_flush(self) -> int:
         """Let everything go without lingering; returns the number up to which `is_settled` is to be awaited."""
-        with self.changed:
+        with self._lock:
+            if self._torn is not None:
+                self._mend()
             for queue in self._queues.values():
                 self._close(queue[-1])
             return self._numbers
@@ -312,20 +361,35 @@ class Accumulator:
         """Are all batches up to `number` settled? The caller need not hold the lock."""
         return next(iter(list(self._unsettled)), number + 1) > number
 
+    def wait_for_space(self, timeout_s: float) -> None:
+        """Until a batch is settled, or about so long."""
+        with self._lock:
+            self.changed.wait(timeout_s)
+
+    def unsettled_records(self) -> int:
+        """Those that were taken, and of which nobody knows yet that they are written."""
+        with self._lock:
+            return sum(batch.record_count for batch in self._unsettled.values())
+
     def used_bytes(self) -> int:
         """What is charged of buffer.memory now."""
         return self._used_bytes
 
     def refuse(self, why: MinilogError) -> None:
         """Take nothing, until `accept`; who sends is told why."""
-        with self.changed:
+        with self._lock:
             if not isinstance(self._refusal, Closed):
                 self._refusal = why
             self.changed.notify_all()
 
+    def check(self) -> None:
+        """Raises why nothing is taken now, Closed as a rule."""
+        if self._refusal is not None:
+            raise _again(self._refusal)
+
     def accept(self) -> None:
         """Take what comes, unless it is closed."""
-        with self.changed:
+        with self._lock:
             if not isinstance(self._refusal, Closed):
                 self._refusal = None
 
@@ -333,14 +397,27 @@ class Accumulator:
         """Take nothing more, ever."""
         self.refuse(Closed("the producer is closed: nothing more can be sent"))
 
+    def forked(self, why: Closed) -> None:
+        """In a forked child: nothing is taken, and what was taken is the parent's. Its threads are gone, and may have
+        held the lock."""
+        self._lock._at_fork_reinit()  # type: ignore[attr-defined]
+        self._refusal = why
+        for batch in self._unsettled.values():
+            if isinstance(batch.completion, BatchOutcome):
+                batch.completion.leave(why)
+
     def keys(self) -> list[PartitionKey]:
         """The partitions that have anything here."""
-        with self.changed:
+        with self._lock:
+            if self._torn is not None:
+                self._mend()
             return list(self._queues)
 
     def take_all(self, key: PartitionKey | None = None) -> list[Batch]:
         """Everything that has not left, or what is for one partition: to be reported, not sent."""
-        with self.changed:
+        with self._lock:
+            if self._torn is not None:
+                self._mend()
             chosen = [each for each in self._queues if key in (None, each)]
             return [batch for each in chosen for batch in self._pop_all(each)]
 

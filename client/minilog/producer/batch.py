@@ -103,6 +103,16 @@ class Batch:
     def record_count(self) -> int:
         return self.columns.num_rows if self.columns is not None else len(self.values)
 
+    def keep_whole(self, torn: object) -> bool:
+        """Drop what an append left that was ended in its midst, `torn`. False where nothing of the batch was taken."""
+        if isinstance(self.completion, PartCompletion):
+            return not self.completion.is_of(torn)
+        count = len(self.values)
+        del self.keys[count:], self.timestamps_us[count:], self.headers[count:]
+        if isinstance(self.completion, RecordsCompletion):
+            del self.completion.futures[count:]
+        return count > 0
+
     def __str__(self) -> str:
         return f"{self.record_count} records for partition {self.key.partition} of topic {self.topic!r}"
 
@@ -163,7 +173,9 @@ class RecordsCompletion:
         self._place_of = _place_of(batch)
         self.futures: list[Settable] = []
 
-    def add(self, future: Settable) -> None:
+    def add(self, future: Settable, number: int) -> None:
+        """It is that of the record of this number in the batch."""
+        assert number == len(self.futures)
         self.futures.append(future)
 
     def delivered(self, base_offset: int) -> None:
@@ -233,6 +245,9 @@ class PartCompletion:
     def __init__(self, batch: Batch, gathering: Gathering, index: int) -> None:
         self._gathering, self._index = gathering, index
         self._topic, self._partition, self._record_count = batch.topic, batch.key.partition, batch.record_count
+
+    def is_of(self, gathering: object) -> bool:
+        return self._gathering is gathering
 
     def delivered(self, base_offset: int) -> None:
         last = base_offset + self._record_count - 1 if base_offset >= 0 else -1

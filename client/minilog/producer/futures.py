@@ -28,29 +28,41 @@ _log = logging.getLogger(__name__)
 # which is no order of batches. So with a lock for each two threads could wait for each other.
 _LOCK = threading.RLock()
 _PENDING, _FINISHED = "PENDING", "FINISHED"  # concurrent.futures' own words
+_calling_back = 0  # the thread that finds out what becomes of batches, while it calls back
+
+
+class _SharedCondition(threading.Condition):
+    """Its block begins with the lock's own, in C: an exception that a signal raises cannot come between the lock's
+    being taken and the block, which would leave it taken for ever, for all batches."""
+
+    __enter__ = staticmethod(_LOCK.__enter__)
+    __exit__ = staticmethod(_LOCK.__exit__)
+
+
+def leave_locks_behind() -> None:
+    """In a forked child: a thread of the parent may have held it."""
+    _LOCK._at_fork_reinit()  # type: ignore[attr-defined]
 
 
 class BatchOutcome:
     """What became of a batch's records, once it is known; and who waits for one of them. The Completion of a batch of
     records. `place_of` tells the place of a record from its number in the batch and the offset of the first one."""
 
-    __slots__ = ("_base_offset", "_callbacks", "_count", "_place_of", "_waited", "condition", "exception", "state")
+    __slots__ = ("_base_offset", "_callbacks", "_place_of", "_waited", "condition", "exception", "state")
 
     def __init__(self, place_of: Callable[[int, int], RecordMetadata]) -> None:
         self._place_of = place_of
-        self._count = 0
         self._base_offset = -1
-        self.condition = threading.Condition(_LOCK)
+        self.condition = _SharedCondition(_LOCK)
         self.state = _PENDING
         self.exception: BaseException | None = None
         self._waited: list[RecordFuture] = []  # those that somebody waits for
         self._callbacks: deque[tuple[RecordFuture, list[Callable[[RecordFuture], object]]]] = deque()
 
-    def add(self, future: RecordFuture) -> None:
-        """It is that of the next record."""
+    def add(self, future: RecordFuture, number: int) -> None:
+        """It is that of the record of this number in the batch."""
         future._outcome = self
-        future._number = self._count
-        self._count += 1
+        future._number = number
 
     def place(self, number: int) -> RecordMetadata | None:
         """Of a record that is written."""
@@ -81,6 +93,19 @@ class BatchOutcome:
         """None is, as far as is known."""
         self._finish(error)
 
+    def leave(self, error: BaseException) -> None:
+        """In a forked child: it is the parent's. Nobody is called back, and nobody waits."""
+        if self.state is _PENDING:
+            self.exception, self.state = error, _FINISHED
+
+    def check_may_wait(self) -> None:
+        """Raises RuntimeError in the thread that completes futures, whose callbacks would wait for themselves."""
+        if self.state is _PENDING and threading.get_ident() == _calling_back:
+            raise RuntimeError(
+                "a callback waits for the result of a record, which this thread is to find out: add a callback to its "
+                "future, or wait in another thread"
+            )
+
     def _finish(self, error: BaseException | None) -> None:
         with self.condition:
             self.exception, self.state = error, _FINISHED
@@ -92,8 +117,11 @@ class BatchOutcome:
         self._call_back()
 
     def _call_back(self) -> None:
+        global _calling_back
+        _calling_back = threading.get_ident()
         while self._callbacks:
             _call(*self._callbacks.popleft())
+        _calling_back = 0
 
 
 def _call(future: RecordFuture, callback: list[Callable[[RecordFuture], object]]) -> None:
@@ -132,9 +160,15 @@ class RecordFuture(Future[RecordMetadata]):
         """Call `fn` with this future once it is done; at once where it is. An exception of it is logged."""
         self._outcome.when_done(self, fn)
 
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """As of any future: the record's place. Raises RuntimeError in a callback, where it would never come."""
+        self._outcome.check_may_wait()
+        return super().result(timeout)
+
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """As of any future: None where the record is written."""
+        """As of any future: None where the record is written. Raises RuntimeError as `result`."""
         outcome = self._outcome
+        outcome.check_may_wait()
         return outcome.exception if outcome.state is _FINISHED else super().exception(timeout)
 
     # -- what the parent's methods read; nobody sets any of it

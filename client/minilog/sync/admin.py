@@ -59,7 +59,7 @@ class Admin:
 
     def close(self) -> None:
         """Close the connections. Idempotent."""
-        self._loop.run(self._admin.close())
+        self._loop.close(self._admin.close)
 
     def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> dict[str, str]:
         """Create topics; returns their ids (UUIDs as text) by name. With validate_only only checks. Raises

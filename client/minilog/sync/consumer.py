@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from minilog.aio.consumer import POLL_ARROW_BYTES, POLL_BYTES, ConsumerShell, is_an_answer
 from minilog.config import parse_config
-from minilog.consumer.decode import RECORD_BYTES, as_polled, decode_all, records
+from minilog.consumer.decode import RECORD_BYTES, DecodedRuns, as_polled, decode_all, records
 from minilog.consumer.partition import FetchedRun
 from minilog.consumer.row_selection import AS_RECORDS, RowSelection, row_selection
 from minilog.net.runtime import SYSTEM_RUNTIME
@@ -33,6 +34,8 @@ class Consumer:
     def __init__(self, config: Mapping[str, object]) -> None:
         self._shell = ConsumerShell(parse_config(config), SYSTEM_RUNTIME)
         self._loop = shared_loop()
+        self._polls = self._shell.polls
+        self._taking: asyncio.Task[object] | None = None
         self._closed = self._had_corrupt = False
 
     def __enter__(self) -> Self:
@@ -64,15 +67,18 @@ class Consumer:
 
     def assignment(self) -> list[TopicPartition]:
         """What is read now; after `subscribe` once the topics' partitions are known."""
+        self._loop.check_process()
         return self._shell.core.assignment()
 
     def missing_topics(self) -> list[str]:
         """Those subscribed to that were not there when last looked for: the log warns of them, too. They are read from
         their start as soon as they are created."""
+        self._loop.check_process()
         return self._shell.core.missing_topics()
 
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset that is handed out; None while it is being asked for. Raises InvalidArgument."""
+        self._settle()
         return self._shell.core.position(partition)
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
@@ -92,6 +98,7 @@ class Consumer:
 
     def finished(self) -> bool:
         """Have all partitions with an end_offset been read to it?"""
+        self._settle()
         return self._shell.core.finished()
 
     def poll(self, timeout: float = 1.0) -> list[Record]:
@@ -100,14 +107,13 @@ class Consumer:
         One call hands out about 1 MiB as it is on the wire, and at most max.poll.bytes as it is in memory, but at least
         one record. Raises OffsetOutOfRange (see auto.offset.reset), UnknownTopicOrPartition, UnknownTopicId (deleted or
         created again), CorruptMessage (damaged at the third attempt too), and ResourceExhausted where this process has
-        not the memory or the threads to decode one batch; nothing is lost by it, and the next poll tries again.
+        not the memory or the threads to decode one batch; nothing is lost by it, and the next poll tries again. A poll
+        that ends with an exception, KeyboardInterrupt too, has handed out nothing: the same records come again.
         """
-        return [
-            record
-            for run, found in self._take(timeout, POLL_BYTES, AS_RECORDS, RECORD_BYTES)
-            for rows in found
-            for record in records(run, rows)
-        ]
+        number, taken = self._take(timeout, POLL_BYTES, AS_RECORDS, RECORD_BYTES)
+        found = [record for run, every in taken for rows in every for record in records(run, rows)]
+        self._polls.returned = number  # the very last thing: before it, an exception gives everything back
+        return found
 
     def poll_arrow(
         self,
@@ -134,24 +140,47 @@ class Consumer:
         when it is first read: names and order of its columns stay, whatever is renamed, added or dropped meanwhile,
         and their types become wider where a value does not fit."""
         selection = row_selection(columns, where, metadata=metadata, headers=include_headers, schemas=schemas)
-        taken = self._take(timeout, POLL_ARROW_BYTES, selection)
-        return [as_polled(run, rows, include_headers=include_headers) for run, found in taken for rows in found]
+        number, taken = self._take(timeout, POLL_ARROW_BYTES, selection)
+        found = [as_polled(run, rows, include_headers=include_headers) for run, every in taken for rows in every]
+        self._polls.returned = number  # as in poll
+        return found
 
     def _take(
         self, timeout: float, max_bytes: int, selection: RowSelection, record_bytes: int = 0
-    ) -> list[tuple[FetchedRun, list[pa.RecordBatch]]]:
+    ) -> tuple[int, DecodedRuns]:
+        """The poll's number, to be noted when it returns, and rows."""
         deadline_s = time.monotonic() + timeout
         while True:
-            taken = self._loop.run(self._shell.take(deadline_s - time.monotonic(), max_bytes, selection))
+            number = self._polls.begin()
+            taken = self._loop.run(self._take_alone(deadline_s - time.monotonic(), max_bytes, selection, number))
             outcome = decode_all(taken, self._shell.config.max_poll_bytes, record_bytes)
             if outcome.corrupt or outcome.rest or self._had_corrupt:  # else the loop need not be visited
                 self._loop.run(self._shell.report(outcome))
                 self._had_corrupt = bool(outcome.corrupt)
             if is_an_answer(taken, outcome, is_late=time.monotonic() >= deadline_s):
-                return outcome.good
+                return number, outcome.good
+            self._polls.returned = number  # there was nothing for the program in it
+
+    async def _take_alone(
+        self, timeout_s: float, max_bytes: int, selection: RowSelection, number: int
+    ) -> list[FetchedRun]:
+        """An interrupted poll may still wait here, where the interrupt came before the poll could be cancelled."""
+        if self._taking is not None:
+            self._taking.cancel()
+        self._taking = asyncio.current_task()
+        return await self._shell.take(timeout_s, max_bytes, selection, number)
+
+    def _settle(self) -> None:
+        """Before a look at the core from this thread."""
+        self._loop.check_process()
+        if not self._polls.are_settled():
+            self._loop.run(self._settle_there())
+
+    async def _settle_there(self) -> None:
+        self._shell.settle()
 
     def close(self) -> None:
         """Close the connections. Idempotent."""
         if not self._closed:
+            self._loop.close(self._shell.close)
             self._closed = True
-            self._loop.run(self._shell.close())

@@ -1,7 +1,10 @@
 """The background event loop that all blocking clients of a process share: grpc.aio objects must live on one loop.
 
-A daemon thread, begun with the first client. A forked child begins its own; clients made before the fork belong to the
-parent and say so.
+A daemon thread, begun with the first client. It ends with the process: then what producers have not written is
+reported, and every call from then on ends at once (docs/processes.md). A forked child has no part in its parent's loop.
+
+Callers wait in C (queue.SimpleQueue), not in threading.Condition: there, an exception that a signal raises may come
+between a lock's being taken and its block, and the loop would wait for that lock for ever.
 """
 
 from __future__ import annotations
@@ -9,23 +12,68 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import logging
 import os
+import sys
 import threading
-from collections.abc import Coroutine
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
 
+from minilog.aio.producer_shell import ProducerShell
 from minilog.errors import Closed, ResourceExhausted
+from minilog.net.home import Home, closed_by_fork
+from minilog.producer.futures import leave_locks_behind
 
 _Result = TypeVar("_Result")
 _STOP_S = 2.0  # at exit, for what is still under way
+_log = logging.getLogger(__name__)
+
+
+class _Call(Generic[_Result]):
+    """Work on its way to the loop and back. `answers` gets its task once that is done, or None: it never will be."""
+
+    def __init__(self, work: Coroutine[Any, Any, _Result]) -> None:
+        self.answers: SimpleQueue[asyncio.Task[_Result] | None] = SimpleQueue()
+        self._work = work
+        self._task: asyncio.Task[_Result] | None = None
+        self._is_given_up = False
+
+    def start(self) -> None:
+        """On the loop."""
+        if not self._is_given_up:
+            self._task = asyncio.get_running_loop().create_task(self._work)
+            self._task.add_done_callback(self._done)
+
+    def give_up(self) -> None:
+        """On the loop."""
+        self._is_given_up = True
+        if self._task is None:
+            self._work.close()
+        else:
+            self._task.cancel()
+
+    def end(self) -> None:
+        """Where no loop runs any more."""
+        if self._task is None:
+            self._work.close()
+        self.answers.put(None)
+
+    def _done(self, task: asyncio.Task[_Result]) -> None:
+        if not task.cancelled():
+            task.exception()  # the caller may have gone: nothing is to be logged of it
+        self.answers.put(task)
 
 
 class LoopThread:
     """An event loop on a thread of its own."""
 
     def __init__(self) -> None:
-        self.process_id = os.getpid()
+        self._home = Home()
+        self._producers: dict[ProducerShell, None] = {}  # that are open
+        self._calls: set[_Call[Any]] = set()
+        self._is_stopped = self._has_ended = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="minilog-client", daemon=True)
         try:
@@ -38,44 +86,158 @@ class LoopThread:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+        self._end_calls()
 
-    def submit(self, work: Coroutine[Any, Any, _Result]) -> Future[_Result]:
-        """Start `work` on the loop. Raises Closed in a forked child."""
-        if os.getpid() != self.process_id:
-            work.close()
-            raise Closed("this client was made before the process forked: make a new one in the child")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+    @property
+    def is_of_parent(self) -> bool:
+        """Does it belong to a process that forked, and not to this one?"""
+        return self._home.is_of_parent
+
+    @property
+    def is_gone(self) -> bool:
+        """Is there nothing more to be done by it, and everything reported?"""
+        return self._is_stopped or self.is_of_parent
+
+    @property
+    def has_reported(self) -> bool:
+        """Has the process come to its end, and is whatever was sent reported?"""
+        return self._is_stopped and not self.is_of_parent
+
+    def is_current(self) -> bool:
+        """Is this its thread? A caller must not wait there: such as a callback of a future."""
+        return threading.current_thread() is self._thread
+
+    def check_process(self) -> None:
+        """Raises Closed in a forked child."""
+        self._home.check_process()
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Run `work` to its end and return its result; an interrupt of the caller cancels it."""
-        if threading.current_thread() is self._thread:
+        """Run `work` to its end and return its result; an interrupt of the caller cancels it.
+
+        Raises Closed in a forked child and where the process ends, RuntimeError in a callback of this loop."""
+        try:
+            self._check()
+        except BaseException:
             work.close()
+            raise
+        call = _Call(work)
+        self._calls.add(call)
+        try:
+            self._loop.call_soon_threadsafe(call.start)
+            if self._has_ended:  # after the calls were ended, perhaps
+                call.end()
+            task = call.answers.get()
+        except BaseException:
+            self._loop.call_soon_threadsafe(call.give_up)
+            raise
+        finally:
+            self._calls.discard(call)
+        if task is None or (task.cancelled() and self._is_stopped):
+            raise _at_the_end()
+        if task.cancelled():
+            raise CancelledError
+        return task.result()
+
+    def close(self, closing: Callable[[], Coroutine[Any, Any, None]], hurried: Callable[[], Any] | None = None) -> None:
+        """Close a client; where the loop is gone it is closed. An interrupt closes it by `hurried`, and goes on."""
+        if self.is_gone:
+            return
+        try:
+            self.run(closing())
+        except BaseException:
+            if not self.is_gone:
+                self.run((hurried or closing)())
+            raise
+
+    def post(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do it some time, where there is a loop; from any thread, and without a lock."""
+        if not self.is_gone:
+            self._loop.call_soon_threadsafe(lambda: _kept(self._loop.create_task(work())))
+
+    def _check(self) -> None:
+        self.check_process()
+        if self.is_current():
             raise RuntimeError(
                 "a blocking minilog call was made from a callback of its own loop: call it from another thread"
             )
-        future = self.submit(work)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        if self._is_stopped:
+            raise _at_the_end()
+
+    # -- producers, whose records are reported at the end
+
+    def opened(self, producer: ProducerShell) -> None:
+        """It is open until `closed`."""
+        self._producers[producer] = None
+
+    def closed(self, producer: ProducerShell) -> None:
+        self._producers.pop(producer, None)
+
+    def forked(self) -> None:
+        """In the child: whatever is the parent's refuses, and no lock of the parent's threads is waited for."""
+        for producer in self._producers:
+            producer.accumulator.forked(closed_by_fork())
+
+    # -- the end of the process
 
     def stop(self) -> None:
-        """Cancel everything and end the thread."""
-        if os.getpid() != self.process_id or self._loop.is_closed():
+        """Report what is not written, cancel everything, and end the thread."""
+        if self.is_gone:
             return
-        with contextlib.suppress(Exception):
-            asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(_STOP_S)
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._is_stopped = True
+        ended: SimpleQueue[list[str]] = SimpleQueue()
+        self._loop.call_soon_threadsafe(lambda: _kept(self._loop.create_task(self._end(ended))))
+        losses: list[str] = []
+        with contextlib.suppress(Empty):
+            losses = ended.get(timeout=_STOP_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_STOP_S)
+        self._end_calls()
+        for loss in losses:
+            _warn(loss)
+
+    async def _end(self, ended: SimpleQueue[list[str]]) -> None:
+        losses = []
+        for producer in list(self._producers):
+            producer.accumulator.refuse(_at_the_end())
+            count = producer.accumulator.unsettled_records()
+            if count:
+                losses.append(
+                    f"the process ends with producer {producer.config.client_id!r} open: {count} of its records are "
+                    "not written, or are not known to be; close it, or use it in a with block"
+                )
+        async with asyncio.timeout(_STOP_S / 2):
+            await asyncio.gather(*(each.close(0.0) for each in self._producers), return_exceptions=True)
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        ended.put(losses)
+        await asyncio.gather(*others, return_exceptions=True)
+
+    def _end_calls(self) -> None:
+        self._has_ended = True
+        for call in list(self._calls):
+            call.end()
 
 
-async def _cancel_all() -> None:
-    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+def _at_the_end() -> Closed:
+    return Closed("the process ends, and its clients have ended: use them before the end of the program")
+
+
+def _warn(loss: str) -> None:
+    """By logging, which writes to stderr where nobody has set it up; a handler may need a client itself."""
+    try:
+        _log.warning(loss)
+    except Exception:
+        print(loss, file=sys.stderr)
+
+
+_tasks: set[asyncio.Task[None]] = set()
+
+
+def _kept(task: asyncio.Task[None]) -> None:
+    """The loop alone holds tasks weakly."""
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
 
 
 _shared: LoopThread | None = None
@@ -83,18 +245,23 @@ _guard = threading.Lock()
 
 
 def shared_loop() -> LoopThread:
-    """The loop of this process, begun if need be."""
+    """The loop of this process, begun if need be. Raises Closed where the process ends or clients cannot work."""
     global _shared
     with _guard:
-        if _shared is None or _shared.process_id != os.getpid():
+        if _shared is None or _shared.is_of_parent:
             _shared = LoopThread()
             atexit.register(_shared.stop)
+        elif _shared.is_gone:
+            raise _at_the_end()
         return _shared
 
 
-def _fresh_guard() -> None:
+def _forked() -> None:
     global _guard
     _guard = threading.Lock()  # the parent's may have been held at the fork
+    leave_locks_behind()
+    if _shared is not None:
+        _shared.forked()
 
 
-os.register_at_fork(after_in_child=_fresh_guard)
+os.register_at_fork(after_in_child=_forked)

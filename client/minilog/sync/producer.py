@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
@@ -13,7 +14,7 @@ from minilog.aio.producer_shell import ProducerShell
 from minilog.aio.transaction import Transaction as AsyncTransaction
 from minilog.aio.transaction import no_transactional_id, run_of
 from minilog.config import parse_config
-from minilog.errors import Closed, TimedOut
+from minilog.errors import BufferExhausted, TimedOut
 from minilog.net.metadata_cache import CachedTopic
 from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.producer.accumulator import Taken
@@ -50,9 +51,27 @@ class Producer:
         self._delivery_s = self._shell.config.delivery_timeout_ms / 1000.0 + 1.0
         self._closed = False
         self._loop.run(self._start())
+        self._loop.opened(self._shell)
 
     async def _start(self) -> None:
         self._shell.start()
+
+    def __del__(self) -> None:
+        """What was sent goes on its way all the same."""
+        if not getattr(self, "_closed", True) and not self._loop.is_gone:
+            self._loop.post(self._leave)
+            named = self._shell.config.client_id
+            warnings.warn(f"producer {named!r} was not closed", ResourceWarning, stacklevel=2, source=self)
+
+    @property
+    def _leave(self) -> Callable[[], Coroutine[Any, Any, None]]:
+        loop, shell, within_s = self._loop, self._shell, self._delivery_s
+
+        async def leave() -> None:
+            await shell.close(within_s)
+            loop.closed(shell)
+
+        return leave
 
     def __enter__(self) -> Self:
         return self
@@ -161,7 +180,7 @@ class Producer:
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far is delivered or reported. Raises TimedOut (it goes on all the same)."""
-        if self._closed:
+        if self._closed or self._loop.has_reported:
             return
         bound = self._delivery_s if timeout is None else timeout
         if not self._loop.run(self._shell.flush(bound)):
@@ -174,23 +193,27 @@ class Producer:
         """
         if self._closed:
             return
-        self._closed = True
+        within_s = self._delivery_s if timeout is None else timeout
         try:
-            self._loop.run(self._shell.close(self._delivery_s if timeout is None else timeout))
-        except KeyboardInterrupt:
-            self._loop.run(self._shell.close(0.0))
-            raise
+            self._loop.close(lambda: self._shell.close(within_s), lambda: self._shell.close(0.0))
+        finally:
+            self._closed = self._shell.is_closed or self._loop.is_gone
+            if self._closed:
+                self._loop.closed(self._shell)
 
     def _topic(self, name: str, partition: int = 0) -> CachedTopic:
-        if self._closed:
-            raise Closed("the producer is closed: nothing more can be sent")
+        self._accumulator.check()
         return self._loop.run(self._shell.cluster.topic(name, time.monotonic() + self._max_block_s, partition))
 
     def _wait_for_space(self, topic: str, deadline_s: float) -> None:
+        if self._loop.is_current():
+            raise BufferExhausted(
+                f"buffer.memory={self._shell.config.buffer_memory} is full when sending to topic {topic!r} in a "
+                "callback, whose thread empties the buffer and must not wait for it: send from another thread"
+            )
         self._shell.wake_from_thread()
-        with self._accumulator.changed:
-            remaining_s = deadline_s - time.monotonic()
-            if remaining_s <= 0:
-                raise buffer_exhausted(topic, self._shell)
-            # A settlement between the refusal and here is not missed for long.
-            self._accumulator.changed.wait(min(remaining_s, 0.05))
+        remaining_s = deadline_s - time.monotonic()
+        if remaining_s <= 0:
+            raise buffer_exhausted(topic, self._shell)
+        # A settlement between the refusal and here is not missed for long.
+        self._accumulator.wait_for_space(min(remaining_s, 0.05))

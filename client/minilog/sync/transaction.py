@@ -31,13 +31,21 @@ class Transaction:
         return self._transaction.generation
 
     def __enter__(self) -> Self:
-        self._loop.run(self._transaction.__aenter__())
+        try:
+            self._loop.run(self._transaction.__aenter__())
+        except BaseException:
+            self._loop.run(self._transaction.abandon())  # it may have begun, and nobody else would end it
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._loop.run(self._transaction.__aexit__(kind, error, trace))
+        try:
+            self._loop.run(self._transaction.__aexit__(kind, error, trace))
+        except BaseException:
+            self._loop.run(self._transaction.abandon())
+            raise
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """The next offsets to read, as part of the transaction: `group` has them when it is committed, and not before.
@@ -106,7 +114,7 @@ class Transactions:
 
     def close(self) -> None:
         """Close the connections. Idempotent."""
-        self._loop.run(self._cluster.close())
+        self._loop.close(self._cluster.close)
 
     def enlist(
         self, attempt: Attempt, *, task: int | None = None, expires: bool = False

@@ -28,7 +28,7 @@ from tests.simulation.clients.rows import AT, NUMBER, WORD, Columns, column_valu
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
-    from minilog.consumer.partition import FetchedRun
+    from minilog.consumer.decode import DecodedRuns
     from minilog.consumer.row_selection import RowSelection
     from tests.simulation.cluster import SimulatedCluster
 
@@ -190,13 +190,13 @@ class TellingConsumer(Consumer):
         max_bytes: int,
         selection: RowSelection,
         record_bytes: int = 0,
-    ) -> list[tuple[FetchedRun, list[pa.RecordBatch]]]:
-        taken = await super()._decoded(timeout, max_bytes, selection, record_bytes)
+    ) -> tuple[int, DecodedRuns]:
+        number, taken = await super()._decoded(timeout, max_bytes, selection, record_bytes)
         readers = [run.reader for run, found in taken for _ in found]
         self.selections = [each.selection for each in readers if each is not None]
         self.readings = [run.reader.selection for run, _ in taken if run.reader is not None]
         self._check_columns(selection, taken)
-        return taken
+        return number, taken
 
     def _check_columns(self, selection: RowSelection, taken: Sequence[tuple[FetchedRun, object]]) -> None:
         """V14: a program that goes on asking for the same gets the same columns, whatever is evolved meanwhile."""

@@ -82,8 +82,8 @@ def test_small_batches_are_joined_and_cut_at_the_start() -> None:
 def joined(count: int) -> tuple[list[concurrent.futures.Future[RecordMetadata]], BatchOutcome]:
     outcome = BatchOutcome(lambda number, base_offset: RecordMetadata("flights", 0, base_offset + number, 0))
     futures = [RecordFuture() for _ in range(count)]
-    for future in futures:
-        outcome.add(future)
+    for number, future in enumerate(futures):
+        outcome.add(future, number)
     return [*futures], outcome
 
 

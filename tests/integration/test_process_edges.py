@@ -1,0 +1,138 @@
+"""Forks, ends of processes and callbacks, with real brokers (docs/processes.md). R27, R28, R33, R36, R37."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from minilog import Admin, NewTopic, TopicPartition, aio
+from tests.cluster import Cluster, running_cluster
+from tests.integration import process_edges
+
+WITHIN_S = 90.0  # a process that hangs is one that has not ended by then
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("edges"), 1) as running:
+        with Admin({"bootstrap.servers": running.bootstrap_servers}) as admin:
+            admin.create_topics([NewTopic(process_edges.TOPIC, num_partitions=1)])
+        yield running
+
+
+def ran(cluster: Cluster, program: Callable[[dict[str, Any]], None]) -> tuple[list[str], str]:
+    """The lines that it printed, and its errors."""
+    command = [sys.executable, "-m", "tests.integration.process_edges", program.__name__, cluster.bootstrap_servers]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.splitlines(), ended.stderr
+
+
+def test_every_call_in_a_forked_child_is_refused_at_once(cluster: Cluster) -> None:
+    [line], _ = ran(cluster, process_edges.fork_with_open_clients)
+    told = json.loads(line)
+    assert told["parent"] == f"{process_edges.TOPIC} 1"
+    assert told["ends"] == [7] * 6, "a child that makes no call is hurt"
+    child: dict[str, str] = told["child"]
+    assert len(child) > 50
+    may_return = (".close", ".transaction", ".participation", ".generation")
+    wrong = {
+        name: answer
+        for name, answer in child.items()
+        if not answer.startswith("Closed: ") and not (answer == "returned" and any(each in name for each in may_return))
+    }
+    assert not wrong
+    refused = [answer for answer in child.values() if answer != "returned"]
+    assert all("close all clients before the fork" in answer and "'spawn'" in answer for answer in refused)
+
+
+def test_clients_that_were_closed_before_the_fork_hinder_nobody(cluster: Cluster) -> None:
+    [line], _ = ran(cluster, process_edges.fork_with_closed_clients)
+    assert json.loads(line) == [process_edges.TOPIC] * 3
+
+
+def test_a_process_ends_whatever_uses_clients_at_its_end_and_counts_what_is_not_written(cluster: Cluster) -> None:
+    lines, errors = ran(cluster, process_edges.end_without_close)
+    said = dict(line.split(": ", 1) for line in lines if ": " in line)
+    assert said["before"] == "returned"
+    ended = "Closed: the process ends"
+    late = ("thread in poll", "new Producer after", "new Admin after")
+    assert all(said[name].startswith(ended) for name in late)
+    [warning] = [line for line in errors.splitlines() if "forgetful" in line]
+    assert "202 of its records are not written" in warning
+
+
+def test_what_a_forgotten_producer_took_arrives(cluster: Cluster) -> None:
+    lines, _ = ran(cluster, process_edges.leave_a_producer)
+    assert lines == [process_edges.TOPIC]
+
+
+def test_a_callback_is_refused_what_it_cannot_wait_for(cluster: Cluster) -> None:
+    [line], _ = ran(cluster, process_edges.send_in_callbacks)
+    told = json.loads(line)
+    assert told["slowest_s"] < 5.0, "the loop stood still for max.block.ms"
+    assert told["refused"] > 0
+    assert told["waits"].startswith("RuntimeError: a callback waits")
+
+
+def test_an_interrupt_at_any_moment_loses_nothing_and_hands_out_nothing_twice(cluster: Cluster) -> None:
+    """R26. `python -m tests.integration.interrupts` does more of them."""
+    command = [sys.executable, "-m", "tests.integration.interrupts", "--times", "25", "--servers"]
+    ended = subprocess.run([*command, cluster.bootstrap_servers], capture_output=True, text=True, timeout=WITHIN_S)
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout)
+    assert [each["interrupts"] for each in told.values()] == [25] * 4
+
+
+def test_a_client_that_is_used_on_a_second_event_loop_says_so(cluster: Cluster) -> None:
+    """R36: `send` was taken, and never written."""
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "loops"}
+    partition = TopicPartition(process_edges.TOPIC, 0)
+
+    async def made() -> tuple[aio.Producer, aio.Consumer, aio.Admin]:
+        producer, consumer, admin = aio.Producer(settings), aio.Consumer(settings), aio.Admin(settings)
+        await (await producer.send(process_edges.TOPIC, b"one"))
+        await consumer.assign([partition])
+        await admin.describe_cluster()
+        return producer, consumer, admin
+
+    def calls() -> list[Any]:
+        """Each kind of them."""
+        return [
+            lambda: producer.send(process_edges.TOPIC, b"two"),
+            lambda: producer.send_batch(process_edges.TOPIC, []),
+            producer.flush,
+            producer.close,
+            lambda: consumer.assign([partition]),
+            lambda: consumer.subscribe([process_edges.TOPIC]),
+            lambda: consumer.seek(partition, 0),
+            lambda: consumer.poll(0.1),
+            lambda: consumer.poll_arrow(0.1),
+            consumer.commit,
+            lambda: consumer.committed([partition]),
+            consumer.close,
+            admin.describe_cluster,
+            lambda: admin.list_offsets({partition: "latest"}),
+            lambda: admin.list_groups(),
+            admin.close,
+        ]
+
+    async def called(call: Any) -> None:
+        await asyncio.wait_for(call(), 5.0)
+
+    async def closed() -> None:
+        for client in (producer, consumer, admin):
+            await client.close()
+
+    with asyncio.Runner() as first:
+        producer, consumer, admin = first.run(made())
+        for call in calls():
+            with asyncio.Runner() as second, pytest.raises(RuntimeError, match="another event loop"):
+                second.run(called(call))
+        first.run(closed())
