@@ -77,6 +77,8 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
         transacting.add_reader()
     if workload.guest is not None:
         workload.guest.begin()
+    if workload.subjects is not None:
+        workload.subjects.begin()
     queries = Queries(cluster, workload, judge.is_marked)
     if plan.queries:
         queries.add_reader()
@@ -95,6 +97,8 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
         judge.check_all_led()
     if workload.guest is not None and not plan.outage:
         await workload.guest.check()
+    if workload.subjects is not None and judge.rights is not None and not plan.outage:
+        await workload.subjects.check(judge.rights)
     if plan.writers:
         await check_transactions(cluster, transacting, faults)
     if plan.queries:

@@ -21,6 +21,7 @@ from tests.simulation.judge.producers import Producers
 from tests.simulation.judge.quorum import Quorum
 from tests.simulation.judge.recorded_ends import RecordedEnds
 from tests.simulation.judge.replication import Replication
+from tests.simulation.judge.rights import Rights
 from tests.simulation.judge.schemas import Schemas
 from tests.simulation.judge.sessions import Sessions
 from tests.simulation.judge.transactions import Transactions, is_marked
@@ -43,6 +44,7 @@ class Judge:
         self.truth = Truth(cluster, self._fencing.fenced, self._replayed)
         self._leader_epochs, self._recorded_ends = LeaderEpochs(self.truth), RecordedEnds(self.truth)
         self._hearing = Hearing(cluster, self.truth)
+        self.rights = Rights(cluster, self.truth) if cluster.plan.users else None
         self._lag = Lag(cluster, self.truth)
         coordinators = JudgeOfCoordinators(self.truth)
         transactions = Transactions(coordinators.may_write)
@@ -58,6 +60,7 @@ class Judge:
             self._lag.saw,
             Sessions(self.truth).saw,
             self._schemas.saw,
+            *(() if self.rights is None else (self.rights.saw,)),
         ]
         for number, host in cluster.hosts.items():
             host.disk.replaced = functools.partial(self._written, number)
@@ -83,6 +86,8 @@ class Judge:
     def _replayed(self, batch: CommittedBatch) -> None:
         self._images.committed(batch)
         self._schemas.committed(batch)
+        if self.rights is not None:
+            self.rights.committed(batch)
 
     @property
     def lead(self) -> Lead | None:
@@ -123,5 +128,7 @@ class Judge:
                 self._images.look()
                 self._fencing.look(self._hearing.lead, self.truth.metadata)
                 self._lag.look(self._hearing.lead)
+                if self.rights is not None:
+                    self.rights.look()
             except Exception as error:
                 self._cluster.fail(error)
