@@ -103,6 +103,7 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
         await check_transactions(cluster, transacting, faults)
     if plan.queries:
         await check_queries(cluster, queries, faults)
+    judge.answers.check_over()
     for host in cluster.hosts.values():
         host.stop()
     deadline_s = cluster.now_s + plan.liveness_s + recovery_s(cluster)

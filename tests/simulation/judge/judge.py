@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
+from tests.simulation.judge.answers import Answers
 from tests.simulation.judge.backlog import Backlog
 from tests.simulation.judge.coordinators import JudgeOfCoordinators
 from tests.simulation.judge.fencing import Fencing
@@ -46,6 +47,7 @@ class Judge:
         self._hearing = Hearing(cluster, self.truth)
         self.rights = Rights(cluster, self.truth) if cluster.plan.users else None
         self._lag = Lag(cluster, self.truth)
+        self.answers = Answers(lambda: self.truth.metadata.end)
         coordinators = JudgeOfCoordinators(self.truth)
         transactions = Transactions(coordinators.may_write)
         self._replication = Replication(self.truth, transactions)
@@ -60,6 +62,7 @@ class Judge:
             self._lag.saw,
             Sessions(self.truth).saw,
             self._schemas.saw,
+            self.answers.saw,
             *(() if self.rights is None else (self.rights.saw,)),
         ]
         for number, host in cluster.hosts.items():
@@ -86,6 +89,7 @@ class Judge:
     def _replayed(self, batch: CommittedBatch) -> None:
         self._images.committed(batch)
         self._schemas.committed(batch)
+        self.answers.committed(batch)
         if self.rights is not None:
             self.rights.committed(batch)
 

@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 from tests.simulation.mutants import (
     access,
+    answers,
     clients,
     controlling,
     coordinating,
@@ -190,6 +191,9 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "V22 who has shown a delegation token gets others": access.tokens_make_tokens,
     "V22 the first of several rights is enough": access.first_part_is_enough,
     "V22 who may look at a group is told of all its topics": access.groups_tell_all_topics,
+    "V12 operators are answered before it is committed": answers.answered_before_it_is_committed,
+    "V12 a lost race of two who evolve is a yes": answers.lost_race_is_answered_with_yes,
+    "V12 rules are taken away in words": answers.rules_are_taken_away_in_words,
     "R1 a copy that was cut joins by what it told before": repairs.old_progress_of_a_copy_that_was_cut,
     "R2 a broker's own configuration counts": repairs.own_configuration_counts,
     "R3 whole copies are not eligible after an unclean stop": repairs.whole_copies_are_not_eligible,
