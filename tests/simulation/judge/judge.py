@@ -71,6 +71,7 @@ class Judge:
         cluster.wire.listen(self._hearing.heard)
         cluster.wire.listen(self._fencing.heard)
         cluster.wire.listen(self._lag.heard)
+        cluster.wire.listen(self._backlog.heard)
         cluster.wire.listen(self.truth.calm.heard)
 
     def _saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:

@@ -145,6 +145,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "17 a producer writes while its marker is on its way": copies.writes_while_its_marker_is_on_its_way,
     "V15 a run names those whose abort markers it has": copies.aborted_by_markers_in_the_run,
     "KIP-107 followers keep what their leader deleted": copies.followers_keep_what_was_deleted,
+    "V19 credit comes back twice": copies.written_bytes_are_given_back_twice,
     "KIP-107 eligible leaders are not asked": copies.eligible_leaders_are_not_asked,
     "V12 a controller answers brokers before it is committed": controlling.answers_before_it_is_committed,
     "V14 producer ids are told before they are committed": controlling.producer_ids_before_they_are_committed,
