@@ -31,31 +31,35 @@ if TYPE_CHECKING:
     from tests.simulation.judge.rights import Rights
     from tests.simulation.machines.machine import ClientMachine
 
-TOPICS = ("rights-0", "rights-1")
+TOPICS = ("rights-0", "rights-1")  # and so are named what groups, transactions and tokens they ask for
+HIDDEN = "t0"  # no rule of theirs lets them see it, and a group that they may look at has an offset of it
 MADE_UP = Resource("nobody-made-this", b"\x07" * 16)
 READER = "alice"
 HOSTS = {READER: "10.0.0.1", "bob": "10.0.0.2"}  # each at a host of its own: rules name addresses
 PAUSE_S, STREAM_PAUSE_S, CHANGE_S, SETTLE_S, AGAIN_S = 0.2, 0.4, 0.5, 2.5, 0.5
 WITHIN_MS = 2_000
 TOKEN_SHARE, PASSWORD_SHARE, GONE_SHARE, EXPIRE_SHARE = 0.06, 0.05, 0.05, 0.06  # of an administrator's changes
+TOKEN_CALLS = [path for path in PROBES if "DelegationToken" in path]
 _O, _K, _L, _P = Operation, ResourceKind, Pattern.LITERAL, Pattern.PREFIXED
 _ALLOW, _DENY = Permission.ALLOW, Permission.DENY
 Settings = Callable[[], dict[str, object] | None]
 """Of the next login; None: there is nothing to log in with."""
 _Menu = tuple[tuple[Permission, Operation, ResourceKind, str, Pattern, str], ...]
-FIRST, OFTEN = 3, 5  # so many of the menu are there from the start, and so many are changed more often
+OFTEN, FIRST = 4, 7  # so many of the menu are changed more often, and of so many those that allow are there at first
 MENU: _Menu = (
     (_ALLOW, _O.READ, _K.TOPIC, "rights-0", _L, "*"),
     (_ALLOW, _O.READ, _K.TOPIC, "rights-1", _L, "*"),
     (_ALLOW, _O.WRITE, _K.TOPIC, "rights-", _P, "*"),
     (_DENY, _O.READ, _K.TOPIC, "rights-", _P, "10.0.0.1"),
+    (_ALLOW, _O.READ, _K.GROUP, "*", _L, "*"),
+    (_ALLOW, _O.CREATE, _K.TOPIC, "nobody", _L, "*"),  # as whose name begins what nobody made
+    (_ALLOW, _O.ALTER, _K.CLUSTER, "minilog-cluster", _L, "10.0.0.9"),  # where nobody is
     (_DENY, _O.WRITE, _K.TOPIC, "rights-1", _L, "*"),
     (_ALLOW, _O.ALL, _K.TOPIC, "rights-1", _L, "10.0.0.2"),
     (_ALLOW, _O.DESCRIBE, _K.TOPIC, "*", _L, "10.0.0.9"),
     (_ALLOW, _O.CREATE, _K.TOPIC, "rights", _P, "*"),
     (_ALLOW, _O.ALL, _K.GROUP, "rights-", _P, "*"),
     (_DENY, _O.DESCRIBE, _K.GROUP, "rights-0", _L, "*"),
-    (_ALLOW, _O.READ, _K.GROUP, "*", _L, "*"),
     (_ALLOW, _O.WRITE, _K.TRANSACTIONAL_ID, "rights", _P, "*"),
     (_ALLOW, _O.DESCRIBE, _K.CLUSTER, "minilog-cluster", _L, "*"),
     (_ALLOW, _O.ALTER, _K.CLUSTER, "minilog-cluster", _L, "10.0.0.1"),
@@ -79,7 +83,7 @@ class Subjects:
         self._cluster = cluster
         self._workload = workload
         self._passwords = dict.fromkeys(HOSTS, 0)
-        self._given: dict[str, set[AccessRule]] = {user: set(rules_of(user)[:FIRST]) for user in HOSTS}
+        self._given = {user: {each for each in rules_of(user)[:FIRST] if each.permission is _ALLOW} for user in HOSTS}
         self._tokens: dict[str, DelegationToken] = {}
         self._resources = [MADE_UP]
 
@@ -114,6 +118,7 @@ class Subjects:
                 await admin.alter_users([self._upsertion(user) for user in HOSTS])
                 await admin.create_access_rules([rule for given in self._given.values() for rule in _ordered(given)])
                 await admin.describe_topics(TOPICS)
+                await admin.seek_group(TOPICS[0], {TopicPartition(HIDDEN, 0): 0})
             except MinilogError:
                 await asyncio.sleep(AGAIN_S)
             else:
@@ -206,7 +211,8 @@ class Subjects:
             client = NetworkClient(parse_config(given), machine)
             with contextlib.suppress(AuthenticationFailed):
                 while self._workload.writing:
-                    path, resource = chance.choice(list(PROBES)), chance.choice(self._resources)
+                    paths = TOKEN_CALLS if "sasl.tokenauth" in given and chance.random() < 0.3 else list(PROBES)
+                    path, resource = chance.choice(paths), chance.choice(self._resources)
                     with contextlib.suppress(AuthorizationFailed):
                         await self._probe(client, chance, path, resource)
                     await asyncio.sleep(PAUSE_S)

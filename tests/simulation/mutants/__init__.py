@@ -174,6 +174,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "V14 a version that nobody made is accepted": typed.unknown_version_is_accepted,
     "V14 a highest value is cut as a lowest one": typed.highest_is_cut,
     "V14 statistics ignore nulls": typed.nulls_are_ignored,
+    "V14 an edge of a batch is outside of it": typed.edges_are_outside,
     "V14 a column that was not there yet has no nulls": typed.missing_column_has_values,
     "V13 the id of a dropped field is given again": typed.dropped_id_is_given_again,
     "V14 a batch is cut as another version": typed.cut_as_another_version,
