@@ -12,9 +12,11 @@ from minilog.typed.ddl import schema_from_ddl
 from minilog.typed.wire import schema_to_wire
 from minilog.v1 import admin_pb2, common_pb2, records_pb2, security_pb2
 from minilog_broker.controller.security_records import rule_record
+from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.quorum.records import CommittedBatch
 from minilog_broker.server.services.admission import methods
 from tests.simulation.judge.answers import CLAIMS, Answers
+from tests.simulation.judge.levels import BROUGHT_BY, Levels
 from tests.simulation.violation import Violation
 
 Record = records_pb2.MetadataRecord
@@ -162,3 +164,21 @@ def test_every_call_that_changes_the_metadata_has_its_claims() -> None:
         and each.name not in ("GetMetadata", "Heartbeat")
     }
     assert CLAIMS.keys() == decided
+
+
+def test_what_a_level_brought_is_committed_behind_the_level_alone() -> None:
+    levels = Levels()
+    levels.committed(CommittedBatch(0, 1, 1, (another(),)))
+    levels.committed(CommittedBatch(1, 2, 1, (Record(topic_schema=records_pb2.TopicSchemaRecord(topic_id=ID)),)))
+    with pytest.raises(Violation, match=r"level: access_rule is committed at 2, which level 3 brought"):
+        levels.committed(CommittedBatch(2, 3, 1, (rule_record(RULE),)))
+    with pytest.raises(Violation, match="the level goes down from 2 to 1 at 2"):
+        levels.committed(CommittedBatch(2, 3, 1, (Record(cluster_level=records_pb2.ClusterLevelRecord(level=1)),)))
+
+
+def test_the_judge_knows_each_record_that_a_level_brought() -> None:
+
+    assert BROUGHT_BY.keys() <= set(Record.DESCRIPTOR.fields_by_name)
+    assert max(BROUGHT_BY.values()) == SUPPORTED_LEVELS.highest, (
+        "see docs/spec/levels.md: what does the new level bring?"
+    )

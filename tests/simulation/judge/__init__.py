@@ -18,6 +18,7 @@ messages, records of the metadata log); who leads, what is committed and who has
     schemas.py         versions of schemas            rows.py          V14 of who wants some rows
     rights.py          V22                            rules.py         what rules allow
     rights_of_calls.py what calls need                answers.py       what operators are told
+    levels.py          what the level allows
 """
 
 from __future__ import annotations

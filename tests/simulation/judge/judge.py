@@ -18,6 +18,7 @@ from tests.simulation.judge.hearing import Hearing, Lead
 from tests.simulation.judge.images import Images
 from tests.simulation.judge.lag import Lag
 from tests.simulation.judge.leader_epochs import LeaderEpochs
+from tests.simulation.judge.levels import Levels
 from tests.simulation.judge.producers import Producers
 from tests.simulation.judge.quorum import Quorum
 from tests.simulation.judge.recorded_ends import RecordedEnds
@@ -41,7 +42,7 @@ class Judge:
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._fencing = Fencing(cluster)
-        self._images, self._schemas = Images(cluster), Schemas()
+        self._images, self._schemas, self._levels = Images(cluster), Schemas(), Levels()
         self.truth = Truth(cluster, self._fencing.fenced, self._replayed)
         self._leader_epochs, self._recorded_ends = LeaderEpochs(self.truth), RecordedEnds(self.truth)
         self._hearing = Hearing(cluster, self.truth)
@@ -91,6 +92,7 @@ class Judge:
         self._images.committed(batch)
         self._schemas.committed(batch)
         self.answers.committed(batch)
+        self._levels.committed(batch)
         if self.rights is not None:
             self.rights.committed(batch)
 

@@ -1,4 +1,4 @@
-"""Wrong rules of what an operator is told: that it is done, where it is not, or not for certain."""
+"""Wrong rules of what an operator is told: that it is done, where it is not, or not for certain; and of levels."""
 
 from __future__ import annotations
 
@@ -60,3 +60,11 @@ def rules_are_taken_away_in_words() -> Patches:
         write(self, found[:-1] if found and found[-1].access_rule.removed else found)
 
     return [(Security, "_write", mutant)]
+
+
+def written_below_its_level() -> Patches:
+    """Who creates users, access rules and quotas is not asked whether the level of the cluster allows it."""
+
+    def mutant(self: Security, what: str) -> None: ...
+
+    return [(Security, "_check_level", mutant)]
