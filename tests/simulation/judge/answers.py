@@ -216,7 +216,7 @@ def _elected(history: History, request: Any, answer: Any) -> Iterator[Claim]:
         if not result.error.code:
             at = ("partition", result.name, result.partition)
             leader, text = result.leader_id, f"b{result.leader_id} leads partition {result.partition} of {result.name}"
-            yield Claim(at, lambda state, leader=leader: state is not None and state.leader_id == leader, text)
+            yield Claim(at, _led_by(leader), text)
 
 
 def _reassigned(history: History, request: Any, answer: Any) -> Iterator[Claim]:
@@ -225,11 +225,18 @@ def _reassigned(history: History, request: Any, answer: Any) -> Iterator[Claim]:
         if (asked.name, asked.partition) in done and asked.replicas:
             wanted = list(asked.replicas)
             text = f"partition {asked.partition} of {asked.name} goes to {wanted}"
-            yield Claim(("partition", *(asked.name, asked.partition)), lambda s, w=wanted: _target(s) == w, text)
+            yield Claim(("partition", asked.name, asked.partition), _goes_to(wanted), text)
 
 
-def _target(state: Any) -> list[int]:
-    return [] if state is None else [each for each in state.replicas if each not in state.removing_replicas]
+def _led_by(leader: int) -> Callable[[Any], bool]:
+    return lambda state: state is not None and state.leader_id == leader
+
+
+def _goes_to(wanted: list[int]) -> Callable[[Any], bool]:
+    """Also where the reassignment is done."""
+    return lambda state: (
+        state is not None and [each for each in state.replicas if each not in state.removing_replicas] == wanted
+    )
 
 
 def _voter(history: History, request: Any, answer: Any) -> Iterator[Claim]:

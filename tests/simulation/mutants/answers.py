@@ -10,6 +10,7 @@ from minilog_broker.controller import topics
 from minilog_broker.controller.controller import Controller
 from minilog_broker.controller.controller_effects import ControllerAnswer
 from minilog_broker.controller.security import Security
+from minilog_broker.controller.topic_schemas import evolved_schema
 from tests.simulation.mutants.replication import Patches
 
 _OF_OPERATORS = (
@@ -40,13 +41,12 @@ def answered_before_it_is_committed() -> Patches:
 
 def lost_race_is_answered_with_yes() -> Patches:
     """Who evolves a schema that somebody else has evolved meanwhile is told that it is done."""
-    evolved = topics.evolved_schema
 
     def mutant(request: admin_pb2.TopicAlteration, topic: Any, image: Any) -> Any:
         schemas = image.schemas.get(topic.topic_id)
         if request.HasField("schema") and schemas is not None and request.schema.version <= schemas.latest.version:
             return None
-        return evolved(request, topic, image)
+        return evolved_schema(request, topic, image)
 
     return [(topics, "evolved_schema", mutant)]
 
