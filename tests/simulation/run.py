@@ -79,6 +79,8 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
         workload.guest.begin()
     if workload.forger is not None:
         workload.forger.begin()
+    if workload.subjects is not None:
+        workload.subjects.begin()
     queries = Queries(cluster, workload, judge.is_marked)
     if plan.queries:
         queries.add_reader()
@@ -97,10 +99,13 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
         judge.check_all_led()
     if workload.guest is not None and not plan.outage:
         await workload.guest.check()
+    if workload.subjects is not None and judge.rights is not None and not plan.outage:
+        await workload.subjects.check(judge.rights)
     if plan.writers:
         await check_transactions(cluster, transacting, faults)
     if plan.queries:
         await check_queries(cluster, queries, faults)
+    judge.answers.check_over()
     for host in cluster.hosts.values():
         host.stop()
     deadline_s = cluster.now_s + plan.liveness_s + recovery_s(cluster)

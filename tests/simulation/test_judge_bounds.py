@@ -57,8 +57,20 @@ class TestBacklog:
         call: Any = _Call("/minilog.v1.DataService/Fetch")
         self.backlog.saw(call, data_pb2.FetchRequest(credit_bytes=100), (), False)
         self.backlog.saw(call, data_pb2.FetchResponse(), (bytes(100),), True)
+        self.backlog.heard(call, True)
         self.backlog.saw(call, data_pb2.FetchRequest(credit_bytes=150), (), False)
         self.backlog.saw(call, data_pb2.FetchResponse(), (bytes(50),), True)
+
+    @pytest.mark.parametrize("path", ["PeerService/Replicate", "DataService/Fetch"])
+    def test_no_more_credit_comes_back_than_has_come(self, path: str) -> None:
+        call: Any = _Call(f"/minilog.v1.{path}")
+        self.backlog.saw(call, peer_pb2.ReplicateRequest(credit_bytes=100), (), False)
+        self.backlog.saw(call, peer_pb2.ReplicateResponse(), (bytes(60), bytes(10)), True)
+        self.backlog.saw(call, peer_pb2.ReplicateResponse(), (bytes(20),), True)
+        self.backlog.heard(call, True)
+        self.backlog.saw(call, peer_pb2.ReplicateRequest(credit_bytes=170), (), False)
+        with pytest.raises(Violation, match="p1 gives b1 leave for 171 bytes, has a window of 100, and 70 have come"):
+            self.backlog.saw(call, peer_pb2.ReplicateRequest(credit_bytes=171), (), False)
 
     def _produce(self, call: Any, correlation_id: int, producer_id: int) -> None:
         partition = common_pb2.PartitionId(topic_id=TOPIC_ID, partition=0)

@@ -223,7 +223,14 @@ def test_no_batch_is_left_out_that_has_a_row_that_is_wanted() -> None:
     assert batches_left_out_wrongly() == []
 
 
-@pytest.mark.parametrize("name", ["V14 a highest value is cut as a lowest one", "V14 statistics ignore nulls"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "V14 a highest value is cut as a lowest one",
+        "V14 statistics ignore nulls",
+        "V14 an edge of a batch is outside of it",
+    ],
+)
 def test_statistics_that_leave_out_too_much_are_found(name: str) -> None:
     with mutated(name):
         assert batches_left_out_wrongly()

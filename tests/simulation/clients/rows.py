@@ -22,6 +22,7 @@ _BEFORE_WORD = "a row of many neighbours -- "  # a bound ends in the number behi
 _BEFORE_NOTE = "of many notes that begin alike "
 _DDL = "word string NOT NULL, number int NOT NULL, size int, share float, note string, at timestamp"
 _FAR = 2**33  # no int
+OPERATORS = ("<", "<=", "=", ">=", ">")
 Columns: TypeAlias = Mapping[int, Any]  # by field id; of what is not there nothing is said: it is null
 
 
@@ -160,19 +161,30 @@ def _compared(found: Any, operator: str, value: Any) -> bool | None:
             return bool(found >= value)
 
 
+def _of_a_row(field: Field, number: int) -> Any:
+    """What a row at that number, or else one of the two behind it, has in a column: not each has something."""
+    values = (column_value(field, f":{number + more}".encode(), 0.0) for more in range(3))
+    return next(value for value in values if value is not None)
+
+
 def drawn_condition(schema: TopicSchema, chance: random.Random, written: int) -> Condition:
-    """One that some rows satisfy: a part of all numbers, of one writer, with or without a value in some column."""
+    """One that some rows satisfy: a part of all numbers, of one writer, with or without a value in some column. Half of
+    the constants are what a row has that was written: there is the edge of all that compares."""
     number, text = chance.randrange(written + 50), chance.randrange(10)
     least = Compared(NUMBER, ">=", number)
+    size, share = number % 100 * 100, number % 64 + 0.5
+    if chance.random() < 0.5:
+        number = chance.randrange(max(1, written))
+        size, share = (_of_a_row(schema.by_id[each], number) for each in (SIZE, SHARE))
     kinds: list[Condition] = [
         Joined("and", least, Compared(NUMBER, "<", number + chance.choice((5, 50, 500)))),
         Compared(NUMBER, chance.choice(("<", "<=", "=")), number),
         Compared(WORD, chance.choice(("<", ">", "<=", ">=")), f"{_BEFORE_WORD}p{chance.randrange(1, 3)}:{number}"),
         Compared(WORD, "like", f"{_BEFORE_WORD}p{chance.randrange(1, 3)}:%"),
         Compared(NOTE, chance.choice(("<", ">", "=", "<=")), f"{_BEFORE_NOTE}{text} {NOTE}"),
-        Compared(SIZE, chance.choice(("<", ">=")), number % 100 * 100),
-        Compared(SHARE, chance.choice(("<", ">=")), number % 64 + 0.5),
-        Without(Compared(SIZE, ">=", number % 100 * 100)),
+        Compared(SIZE, chance.choice(OPERATORS), size),
+        Compared(SHARE, chance.choice(OPERATORS), share),
+        Without(Compared(SIZE, chance.choice(OPERATORS), size)),
         Joined("or", Missing(NOTE), Missing(SIZE)),
         Joined("and", Missing(SIZE), Without(Missing(NOTE))),
     ]

@@ -27,6 +27,7 @@ from tests.simulation.clients.forger import Forger
 from tests.simulation.clients.guest import Guest, make_users
 from tests.simulation.clients.history import History, Outcome, Write
 from tests.simulation.clients.retention import Retention
+from tests.simulation.clients.rights import Subjects
 from tests.simulation.clients.typed_topic import TellingConsumer, TypedTopic
 from tests.simulation.machines.identities import ADMIN, APP
 from tests.simulation.violation import Violation
@@ -79,6 +80,7 @@ class Workload:
         self.typed = TypedTopic(cluster) if self._plan.typed else None
         self.guest = Guest(cluster, self) if self._plan.users else None
         self.forger = Forger(cluster, self) if self._plan.users else None
+        self.subjects = Subjects(cluster, self) if self._plan.users else None
         self._filtered = None if self.typed is None else FilteredReading(cluster, self, history, self.typed)
 
     def settings(self, **given: object) -> dict[str, object]:

@@ -16,6 +16,9 @@ messages, records of the metadata log); who leads, what is committed and who has
     liveness.py        V19, and the end              good_minimum.py  who V19 waits for
     lag.py             who lags is out                exceptions.py    what may be lost
     schemas.py         versions of schemas            rows.py          V14 of who wants some rows
+    rights.py          V22                            rules.py         what rules allow
+    rights_of_calls.py what calls need                answers.py       what operators are told
+    levels.py          what the level allows
 """
 
 from __future__ import annotations

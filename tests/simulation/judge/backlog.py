@@ -2,6 +2,8 @@
 
 credit     a broker sends batches only while the reader's credit is more than was sent: so the last batch alone may go
            beyond it (docs/spec/replication.md, Credit)
+conserved  a reader gives leave for no more than its first credit, which is its window, and what has come to it since:
+           who gives a batch back twice, or one that never came, holds more than its window
 writes     under one producer id so many batches of a partition are unanswered at most
            (max.in.flight.requests.per.connection); whoever gives some up goes on under another
 calls      a process has so many calls open to one broker at most: who asks again has given the former call up
@@ -13,7 +15,7 @@ disks      so many commands and bytes wait for a disk at most, also where it han
 from __future__ import annotations
 
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -39,8 +41,11 @@ _READS = ("/minilog.v1.DataService/Fetch", "/minilog.v1.PeerService/Replicate")
 class _Stream:
     """Of batches to a reader, or from a producer."""
 
+    window_bytes: int = 0
     credit_bytes: int = 0
     sent_bytes: int = 0
+    received_bytes: int = 0
+    under_way: deque[int] = field(default_factory=deque)  # bytes of each message that was sent and has not come
     unanswered: dict[int, tuple[PartitionKey, int]] = field(default_factory=dict)  # by correlation id
     in_flight: Counter[tuple[PartitionKey, int]] = field(default_factory=Counter)  # partition, producer id
 
@@ -63,7 +68,7 @@ class Backlog:
             if answers:
                 self._sent(call, stream, payloads)
             else:
-                stream.credit_bytes = max(stream.credit_bytes, message.credit_bytes)
+                self._granted(call, stream, message.credit_bytes)
         elif answers:
             self._answered(stream, message)
         elif message.acks:
@@ -75,6 +80,20 @@ class Backlog:
                 text = f"{call.host} has sent {stream.sent_bytes} bytes to {call.client}, whose credit is "
                 raise Violation("V19", f"{text}{stream.credit_bytes}, and sends {len(payload)} more")
             stream.sent_bytes += len(payload)
+        stream.under_way.append(sum(map(len, payloads)))
+
+    def heard(self, call: SimulatedCall, answers: bool | None) -> None:
+        """A message has come."""
+        stream = self._streams.get(call) if answers and call.method in _READS else None
+        if stream is not None and stream.under_way:
+            stream.received_bytes += stream.under_way.popleft()
+
+    def _granted(self, call: SimulatedCall, stream: _Stream, credit_bytes: int) -> None:
+        stream.window_bytes = stream.window_bytes or credit_bytes
+        stream.credit_bytes = max(stream.credit_bytes, credit_bytes)
+        if credit_bytes > stream.window_bytes + stream.received_bytes:
+            text = f"{call.client} gives {call.host} leave for {credit_bytes} bytes, has a window of "
+            raise Violation("V19", f"{text}{stream.window_bytes}, and {stream.received_bytes} have come")
 
     def _produced(self, call: SimulatedCall, stream: _Stream, message: Any, payloads: Sequence[Buffer]) -> None:
         for entry, payload in zip(message.entries, payloads, strict=True):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
+from tests.simulation.judge.answers import Answers
 from tests.simulation.judge.backlog import Backlog
 from tests.simulation.judge.coordinators import JudgeOfCoordinators
 from tests.simulation.judge.fencing import Fencing
@@ -17,10 +18,12 @@ from tests.simulation.judge.hearing import Hearing, Lead
 from tests.simulation.judge.images import Images
 from tests.simulation.judge.lag import Lag
 from tests.simulation.judge.leader_epochs import LeaderEpochs
+from tests.simulation.judge.levels import Levels
 from tests.simulation.judge.producers import Producers
 from tests.simulation.judge.quorum import Quorum
 from tests.simulation.judge.recorded_ends import RecordedEnds
 from tests.simulation.judge.replication import Replication
+from tests.simulation.judge.rights import Rights
 from tests.simulation.judge.schemas import Schemas
 from tests.simulation.judge.sessions import Sessions
 from tests.simulation.judge.transactions import Transactions, is_marked
@@ -39,11 +42,13 @@ class Judge:
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._fencing = Fencing(cluster)
-        self._images, self._schemas = Images(cluster), Schemas()
+        self._images, self._schemas, self._levels = Images(cluster), Schemas(), Levels()
         self.truth = Truth(cluster, self._fencing.fenced, self._replayed)
         self._leader_epochs, self._recorded_ends = LeaderEpochs(self.truth), RecordedEnds(self.truth)
         self._hearing = Hearing(cluster, self.truth)
+        self.rights = Rights(cluster, self.truth) if cluster.plan.users else None
         self._lag = Lag(cluster, self.truth)
+        self.answers = Answers(lambda: self.truth.metadata.end)
         coordinators = JudgeOfCoordinators(self.truth)
         transactions = Transactions(coordinators.may_write)
         self._replication = Replication(self.truth, transactions)
@@ -58,6 +63,8 @@ class Judge:
             self._lag.saw,
             Sessions(self.truth).saw,
             self._schemas.saw,
+            self.answers.saw,
+            *(() if self.rights is None else (self.rights.saw,)),
         ]
         for number, host in cluster.hosts.items():
             host.disk.replaced = functools.partial(self._written, number)
@@ -65,6 +72,7 @@ class Judge:
         cluster.wire.listen(self._hearing.heard)
         cluster.wire.listen(self._fencing.heard)
         cluster.wire.listen(self._lag.heard)
+        cluster.wire.listen(self._backlog.heard)
         cluster.wire.listen(self.truth.calm.heard)
 
     def _saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
@@ -83,6 +91,10 @@ class Judge:
     def _replayed(self, batch: CommittedBatch) -> None:
         self._images.committed(batch)
         self._schemas.committed(batch)
+        self.answers.committed(batch)
+        self._levels.committed(batch)
+        if self.rights is not None:
+            self.rights.committed(batch)
 
     @property
     def lead(self) -> Lead | None:
@@ -123,5 +135,7 @@ class Judge:
                 self._images.look()
                 self._fencing.look(self._hearing.lead, self.truth.metadata)
                 self._lag.look(self._hearing.lead)
+                if self.rights is not None:
+                    self.rights.look()
             except Exception as error:
                 self._cluster.fail(error)

@@ -325,14 +325,18 @@ class Metadata:
 
     def later(self, key: PartitionKey) -> Iterator[records_pb2.PartitionRecord]:
         """States of a partition that are on voters' disks, and not known to be committed, or not looked at yet."""
+        for record in self.later_records():
+            state = record.partition
+            if record.HasField("partition") and key == (state.topic_id, state.partition):
+                yield state
+
+    def later_records(self) -> Iterator[records_pb2.MetadataRecord]:
+        """All that is on voters' disks, and not known to be committed, or not looked at yet."""
         for voter in self.voters:
             view = self._copies.of(voter, LOG_NAME).live
             for header in list(view.from_offset(self._replays_from)):
                 for batch in _decoded(view, header):
-                    for record in batch.records:
-                        state = record.partition
-                        if record.HasField("partition") and key == (state.topic_id, state.partition):
-                            yield state
+                    yield from batch.records
 
     def later_min(self, topic_id: bytes) -> int:
         """The lowest min.insync.replicas of a topic that a majority of the voters has on disk, known to be committed or

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
+from minilog.errors import MinilogError
 from minilog.security.access_rules import AccessRule
+from minilog_broker.security import authorizer
 from minilog_broker.security.authorizer import Authorizer
 from minilog_broker.security.producer_proof import ProducerKey, WriterName
 from minilog_broker.server.access.broker_access import BrokerAccess
+from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.client_gate import ClientGate
 from minilog_broker.server.access.producer_owners import Claim, ProducerOwners
 from minilog_broker.server.access.rules_age import RulesAge
+from minilog_broker.server.access.table import ROWS, AllOf
+from minilog_broker.server.services import security_service
 from tests.simulation.mutants.replication import Patches
 
 
@@ -84,3 +91,96 @@ def ids_that_were_given_are_everybodys() -> Patches:
         return None if claim.producer_id < 0 else self._as_far_as_known(claim.producer_id)
 
     return [(ProducerOwners, "refusal", mutant)]
+
+
+def streams_go_on_with_what_is_left() -> Patches:
+    """A stream is ended when nothing of what it was allowed is allowed any more, and not before."""
+    changed = Caller.rules_changed
+
+    def mutant(caller: Caller) -> bool:
+        changed(caller)
+        return bool(caller._allowed)
+
+    return [(Caller, "rules_changed", mutant)]
+
+
+def allowed_though_denied() -> Patches:
+    """A rule that allows counts as much as one that denies, and it is asked first."""
+
+    def mutant(self: Authorizer, principal: Any, host: str, operation: Any, kind: Any, name: str) -> bool:
+        user = str(principal)
+        found = self._decisions(user, host, (kind, operation))
+        return user in self._super_users or any(each.allowed.has(name) for each in found)
+
+    return [(Authorizer, "is_allowed", mutant)]
+
+
+def rules_of_a_host_are_of_all() -> Patches:
+    """Whom a rule allows something from one host, it allows that from each."""
+    tables = authorizer._tables
+
+    def mutant(rules: Iterable[AccessRule]) -> Any:
+        return tables(replace(rule, host="*") for rule in rules)
+
+    return [(authorizer, "_tables", mutant)]
+
+
+def names_are_prefixes() -> Patches:
+    """A rule of one name is for all that begin so."""
+    has = authorizer._Names.has
+
+    def mutant(self: authorizer._Names, name: str) -> bool:
+        return has(self, name) or any(name.startswith(each) for each in self.literals)
+
+    return [(authorizer._Names, "has", mutant)]
+
+
+def sessions_outlive_their_password() -> Patches:
+    """Who is logged in goes on when the user is deleted, or gets another password."""
+
+    def mutant(gate: ClientGate, is_gone: Callable[[Any], bool]) -> None: ...
+
+    return [(ClientGate, "users_changed", mutant)]
+
+
+def sessions_outlive_their_token() -> Patches:
+    """Who is logged in with a delegation token goes on when it is expired."""
+
+    def mutant(gate: ClientGate, gone: Any) -> None: ...
+
+    return [(ClientGate, "tokens_changed", mutant)]
+
+
+def tokens_make_tokens() -> Patches:
+    """Who has shown a delegation token alone gets others."""
+
+    def mutant(kind: Any, caller: Caller, operation: Any) -> None: ...
+
+    return [(security_service, "_refusal", mutant)]
+
+
+def first_part_is_enough() -> Patches:
+    """Of a call that needs several rights the first one is asked for."""
+    check = ClientGate.check
+
+    def mutant(gate: ClientGate, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
+        try:
+            check(gate, path, caller, request, is_first=is_first)
+        except MinilogError:
+            row = ROWS[path]
+            if not isinstance(row, AllOf):
+                raise
+            asked = row.parts[0]
+            for name in asked.names(request, gate._image):
+                if (refused := caller.refusal(asked.operation, asked.kind, name)) is not None:
+                    raise refused from None
+
+    return [(ClientGate, "check", mutant)]
+
+
+def groups_tell_all_topics() -> Patches:
+    """Who may look at a group is told of all topics that it has offsets of."""
+
+    def mutant(gate: ClientGate, path: str, caller: Caller, answer: Any) -> None: ...
+
+    return [(ClientGate, "shown", mutant)]

@@ -7,6 +7,7 @@ from typing import Any
 
 from minilog.errors import NotEnoughReplicas
 from minilog_broker.replication import replica
+from minilog_broker.replication.follower.fetcher import ReplicaFetcher
 from minilog_broker.replication.leader import isr_state, produce
 from minilog_broker.replication.leader.delete_records import PendingDeleteRecords
 from minilog_broker.replication.leader.isr_state import IsrState
@@ -119,3 +120,14 @@ def eligible_leaders_are_not_asked() -> Patches:
         return min([self._log.log_start, *starts])
 
     return [(PendingDeleteRecords, "_low_watermark", mutant)]
+
+
+def written_bytes_are_given_back_twice() -> Patches:
+    """Credit comes back when a run is received, and again when it is written."""
+    give_back = ReplicaFetcher.give_back
+
+    def mutant(self: ReplicaFetcher, number: int, size_bytes: int) -> None:
+        give_back(self, number, size_bytes)
+        give_back(self, number, size_bytes)
+
+    return [(ReplicaFetcher, "give_back", mutant)]

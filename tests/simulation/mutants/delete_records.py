@@ -76,9 +76,9 @@ def log_start_not_recorded() -> Patches:
         finally:
             del self.__dict__["_mutant_advances"]
 
-    def write_checkpoint(self: Any, log_start: int | None = None) -> None:
+    def write_checkpoint(self: Any, log_start: int | None = None, **given: Any) -> None:
         if "_mutant_advances" not in self.__dict__:
-            write(self, log_start)
+            write(self, log_start, **given)
 
     return [(Log, "advance_log_start", mutant), (Log, "write_checkpoint", write_checkpoint)]
 

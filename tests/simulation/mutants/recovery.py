@@ -43,10 +43,10 @@ def checkpoint_promises_unsynced() -> Patches:
     """A checkpoint records the end of the log for its durable end."""
     write = Log.write_checkpoint
 
-    def mutant(self: Log, log_start: int | None = None, *, unsynced: bool = False) -> None:
+    def mutant(self: Log, log_start: int | None = None, **given: Any) -> None:
         synced, self._synced_end_offset = self._synced_end_offset, self.log_end_offset
         try:
-            write(self, log_start, unsynced=unsynced)
+            write(self, log_start, **given)
         finally:
             self._synced_end_offset = synced
 

@@ -45,9 +45,9 @@ def _own_default_of_a_process() -> Patches:
     own: dict[Process | None, dict[str, str]] = {}
     made, true = Broker.__init__, MetadataImage.effective_config
 
-    def make(self: Broker, options: BrokerOptions, *given: Any) -> None:
+    def make(self: Broker, options: BrokerOptions, *given: Any, **named: Any) -> None:
         own[PROCESS.get()] = topic_config_values(default_topic_config(options.config))
-        made(self, options, *given)
+        made(self, options, *given, **named)
 
     def effective_config(self: MetadataImage, topic_id: bytes) -> TopicConfig:
         if (values := own.get(PROCESS.get())) is None:

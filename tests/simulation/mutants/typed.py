@@ -51,6 +51,22 @@ def nulls_are_ignored() -> Patches:
     return [(predicate, "_of_column", mutant)]
 
 
+def edges_are_outside() -> Patches:
+    """A batch whose lowest, or highest, value is the very constant has no row on that side."""
+    of_values = predicate._of_values
+
+    def mutant(asked: Any, found: predicate.ColumnStatistics) -> int:
+        told = of_values(asked, found)
+        if not isinstance(asked, predicate.Less) or found.lowest is None or found.highest is None:
+            return told
+        edge = predicate.plain_value(asked.value)
+        if asked.or_equal:
+            return told & ~predicate.TRUE if found.lowest == edge else told
+        return told & ~predicate.FALSE if found.highest == edge else told
+
+    return [(predicate, "_of_values", mutant)]
+
+
 def dropped_id_is_given_again() -> Patches:
     """The next id is behind the highest that a field has, not behind the highest that one ever had."""
 

@@ -1,0 +1,184 @@
+"""The judge finds an answer to an operator that is not so in the committed log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from minilog.security.access_rules import AccessRule, Operation, Pattern, Permission, ResourceKind, rule_to_wire
+from minilog.typed.ddl import schema_from_ddl
+from minilog.typed.wire import schema_to_wire
+from minilog.v1 import admin_pb2, common_pb2, records_pb2, security_pb2
+from minilog_broker.controller.security_records import rule_record
+from minilog_broker.levels import SUPPORTED_LEVELS
+from minilog_broker.quorum.records import CommittedBatch
+from minilog_broker.server.services.admission import methods
+from tests.simulation.judge.answers import CLAIMS, Answers
+from tests.simulation.judge.levels import BROUGHT_BY, Levels
+from tests.simulation.violation import Violation
+
+Record = records_pb2.MetadataRecord
+ID = b"t" * 16
+TOPIC = Record(topic=records_pb2.TopicRecord(name="t", topic_id=ID))
+RULE = AccessRule("User:ann", "*", Operation.READ, ResourceKind.TOPIC, "t", Pattern.LITERAL, Permission.ALLOW)
+ERROR = common_pb2.Error(code=common_pb2.ERROR_CODE_INVALID_UPDATE_VERSION)
+DONE = admin_pb2.TopicResult(name="t", topic_id=ID)
+
+
+@dataclass(eq=False)
+class Call:
+    """As the judge sees one on the wire."""
+
+    method: str
+    host: str = "b1"
+
+
+class Log:
+    """A committed log that grows, and what operators are told meanwhile."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.answers = Answers(lambda: self.end)
+
+    def grows(self, *records: Record) -> None:
+        batch = CommittedBatch(self.end, self.end + len(records), 1, records)
+        self.end = batch.end_offset
+        self.answers.committed(batch)
+
+    def asked(self, path: str, request: Any) -> Call:
+        call = Call(f"/minilog.v1.{path}")
+        self.answers.saw(call, request, False)  # type: ignore[arg-type]
+        return call
+
+    def told(self, call: Call, answer: Any, offset: int) -> None:
+        answer.metadata_offset = offset
+        self.answers.saw(call, answer, True)  # type: ignore[arg-type]
+
+
+def config(value: str | None) -> Record:
+    return Record(topic_config=records_pb2.TopicConfigRecord(topic_id=ID, name="retention.ms", value=value))
+
+
+def schema(ddl: str) -> Any:
+    found = schema_to_wire(schema_from_ddl(ddl))
+    found.version = 2
+    return found
+
+
+def test_a_topic_that_was_made_is_there() -> None:
+    log = Log()
+    call = log.asked("AdminService/CreateTopics", admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(name="t")]))
+    log.grows(TOPIC)
+    log.told(call, admin_pb2.CreateTopicsResponse(results=[DONE]), 1)
+    log.answers.check_over()
+
+
+def test_an_answer_that_is_ahead_of_what_is_known_is_looked_at_when_that_is_known() -> None:
+    log = Log()
+    call = log.asked("AdminService/CreateTopics", admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(name="t")]))
+    log.told(call, admin_pb2.CreateTopicsResponse(results=[DONE]), 1)
+    with pytest.raises(Violation, match="no more is committed than 0"):
+        log.answers.check_over()
+    with pytest.raises(Violation, match=r"V12.* that t has the id"):
+        log.grows(another())
+
+
+def another() -> Record:
+    return Record(cluster_level=records_pb2.ClusterLevelRecord(level=2))
+
+
+def test_what_comes_at_the_offset_of_the_answer_or_later_is_too_late() -> None:
+    log = Log()
+    log.grows(TOPIC)
+    request = admin_pb2.AlterTopicsRequest(
+        topics=[admin_pb2.TopicAlteration(name="t", set_configs={"retention.ms": "7"})]
+    )
+    call = log.asked("AdminService/AlterTopics", request)
+    log.told(call, admin_pb2.AlterTopicsResponse(results=[DONE]), 2)
+    with pytest.raises(Violation, match=r"retention\.ms=7"):
+        log.grows(another(), config("7"))
+
+
+def test_what_another_operator_changed_again_by_then_was_so() -> None:
+    log = Log()
+    log.grows(TOPIC, config("5"))
+    request = admin_pb2.AlterTopicsRequest(
+        topics=[admin_pb2.TopicAlteration(name="t", set_configs={"retention.ms": "7"})]
+    )
+    call = log.asked("AdminService/AlterTopics", request)
+    log.grows(config("7"), config("9"))
+    log.told(call, admin_pb2.AlterTopicsResponse(results=[DONE]), 4)
+
+
+def test_what_was_so_before_the_request_alone_is_not_so() -> None:
+    log = Log()
+    log.grows(TOPIC, config("7"), config("9"))
+    request = admin_pb2.AlterTopicsRequest(
+        topics=[admin_pb2.TopicAlteration(name="t", set_configs={"retention.ms": "7"})]
+    )
+    call = log.asked("AdminService/AlterTopics", request)
+    with pytest.raises(Violation, match=r"retention\.ms=7"):
+        log.told(call, admin_pb2.AlterTopicsResponse(results=[DONE]), 3)
+
+
+def test_of_two_who_evolve_one_version_one_is_told_yes() -> None:
+    log = Log()
+    log.grows(TOPIC)
+    calls = [
+        log.asked(
+            "AdminService/AlterTopics",
+            admin_pb2.AlterTopicsRequest(topics=[admin_pb2.TopicAlteration(name="t", schema=schema(ddl))]),
+        )
+        for ddl in ("a int, b int", "a int, c int")
+    ]
+    log.grows(Record(topic_schema=records_pb2.TopicSchemaRecord(topic_id=ID, schema=schema("a int, b int"))))
+    log.told(calls[0], admin_pb2.AlterTopicsResponse(results=[DONE]), 2)
+    refused = admin_pb2.TopicResult(name="t", error=ERROR)
+    log.told(calls[1], admin_pb2.AlterTopicsResponse(results=[refused]), 2)
+    with pytest.raises(Violation, match="version 2 of the schema of t"):
+        log.told(calls[1], admin_pb2.AlterTopicsResponse(results=[DONE]), 2)
+
+
+def test_rules_that_were_taken_away_are_gone() -> None:
+    log = Log()
+    log.grows(rule_record(RULE))
+    wanted = security_pb2.AccessRuleFilter(principal="User:ann")
+    request = security_pb2.DeleteAccessRulesRequest(filters=[wanted])
+    call = log.asked("SecurityService/DeleteAccessRules", request)
+    answer = security_pb2.DeleteAccessRulesResponse(deleted=[rule_to_wire(RULE)])
+    with pytest.raises(Violation, match="is gone"):
+        log.told(call, answer, 1)
+    log.grows(rule_record(RULE, removed=True))
+    log.told(call, answer, 2)
+
+
+def test_every_call_that_changes_the_metadata_has_its_claims() -> None:
+    """Who asks the controller for a change is told an offset, and no describing call is among the changes."""
+    decided = {
+        f"/{each.containing_service.full_name}/{each.name}"
+        for each in methods()
+        if "metadata_offset" in each.output_type.fields_by_name
+        and "Describe" not in each.name
+        and each.name not in ("GetMetadata", "Heartbeat")
+    }
+    assert CLAIMS.keys() == decided
+
+
+def test_what_a_level_brought_is_committed_behind_the_level_alone() -> None:
+    levels = Levels()
+    levels.committed(CommittedBatch(0, 1, 1, (another(),)))
+    levels.committed(CommittedBatch(1, 2, 1, (Record(topic_schema=records_pb2.TopicSchemaRecord(topic_id=ID)),)))
+    with pytest.raises(Violation, match=r"level: access_rule is committed at 2, which level 3 brought"):
+        levels.committed(CommittedBatch(2, 3, 1, (rule_record(RULE),)))
+    with pytest.raises(Violation, match="the level goes down from 2 to 1 at 2"):
+        levels.committed(CommittedBatch(2, 3, 1, (Record(cluster_level=records_pb2.ClusterLevelRecord(level=1)),)))
+
+
+def test_the_judge_knows_each_record_that_a_level_brought() -> None:
+
+    assert BROUGHT_BY.keys() <= set(Record.DESCRIPTOR.fields_by_name)
+    assert max(BROUGHT_BY.values()) == SUPPORTED_LEVELS.highest, (
+        "see docs/spec/levels.md: what does the new level bring?"
+    )
