@@ -198,7 +198,7 @@ class TellingConsumer(Consumer):
         self._check_columns(selection, taken)
         return number, taken
 
-    def _check_columns(self, selection: RowSelection, taken: Sequence[tuple[FetchedRun, object]]) -> None:
+    def _check_columns(self, selection: RowSelection, taken: DecodedRuns) -> None:
         """V14: a program that goes on asking for the same gets the same columns, whatever is evolved meanwhile."""
         if selection != self._selected:
             self._selected, self._began = selection, {}

@@ -16,7 +16,7 @@ from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.client_gate import ClientGate
 from minilog_broker.server.access.producer_owners import Claim, ProducerOwners
 from minilog_broker.server.access.rules_age import RulesAge
-from minilog_broker.server.access.table import ROWS, AllOf
+from minilog_broker.server.access.table import ROWS, AllOf, Asked
 from minilog_broker.server.services import security_service
 from tests.simulation.mutants.replication import Patches
 
@@ -170,10 +170,11 @@ def first_part_is_enough() -> Patches:
             row = ROWS[path]
             if not isinstance(row, AllOf):
                 raise
-            asked = row.parts[0]
-            for name in asked.names(request, gate._image):
-                if (refused := caller.refusal(asked.operation, asked.kind, name)) is not None:
-                    raise refused from None
+            asked = next(each for each in row.parts if isinstance(each, Asked))
+            with caller.refusals(()) as refusals:
+                for name in asked.names(request, gate._image):
+                    if (refused := refusals.of(asked.operation, asked.kind, name)) is not None:
+                        raise refused from None
 
     return [(ClientGate, "check", mutant)]
 

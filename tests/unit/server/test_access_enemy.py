@@ -110,7 +110,7 @@ class TestFailedLogins:
         users = ScramUsers(image, "", lambda: 0)
 
         async def scenario() -> None:
-            service = AuthenticationService(users.begin, Sessions(bytes), 1.0, told.append, lambda: True)
+            service = AuthenticationService(users.begin, Sessions(bytes), 1.0, told.append, rules_of_now())
             stream: Any = login
             await service.Authenticate(login.messages(), stream)
 

@@ -177,7 +177,7 @@ class TestWhatIsToldOfATokenOfAnother:
     def told(self, error: MinilogError | None, token_id: str = "0f1e") -> tuple[MinilogError | None, list[AuditEvent]]:
         """What the client and the audit log are told of what the controller has answered."""
         told: list[AuditEvent] = []
-        gate = ClientGate(MetadataImage(), lambda: Authorizer((), ()), None, told.append, Quotas())
+        gate = ClientGate(MetadataImage(), lambda: Authorizer((), ()), None, told.append, Quotas(), rules_of_now())
         answer = security_pb2.RenewDelegationTokenResponse(error=None if error is None else wire_error(error))
         caller = Caller(ALICE, HOST, PATH, gate, proof=Proof.SESSION)
         return error_from_wire(answer_told(caller, Operation.ALTER, token_id, answer).error), told
