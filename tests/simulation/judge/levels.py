@@ -3,6 +3,7 @@ Rule "level" (docs/spec/levels.md). What which level brought is said here again.
 
 from __future__ import annotations
 
+from minilog.v1 import records_pb2
 from minilog_broker.quorum.records import CommittedBatch
 from tests.simulation.violation import Violation
 
@@ -13,7 +14,9 @@ BROUGHT_BY = {
     "access_rule": 3,
     "quota": 3,
     "delegation_token": 3,
+    "producer_id_block.proof_key": 4,
 }
+"""Records, and fields of records, by the level that brought them."""
 
 
 class Levels:
@@ -30,6 +33,14 @@ class Levels:
                     text = f"the level goes down from {self.level} to {record.cluster_level.level} at {offset}"
                     raise Violation("level", text)
                 self.level = record.cluster_level.level
-            elif (needed := BROUGHT_BY.get(which or "", FIRST)) > self.level:
-                text = f"{which} is committed at {offset}, which level {needed} brought, and the cluster is at "
-                raise Violation("level", f"{text}{self.level}")
+            for what in _written(record, which or ""):
+                if (needed := BROUGHT_BY.get(what, FIRST)) > self.level:
+                    text = f"{what} is committed at {offset}, which level {needed} brought, and the cluster is at "
+                    raise Violation("level", f"{text}{self.level}")
+
+
+def _written(record: records_pb2.MetadataRecord, which: str) -> list[str]:
+    """The record and its fields, as BROUGHT_BY names them."""
+    if not which:
+        return []
+    return [which, *(f"{which}.{field.name}" for field, _ in getattr(record, which).ListFields())]
