@@ -117,7 +117,7 @@ class TestColumns:
             ({"columns": "carrier,gone"}, "option 'columns' is 'carrier,gone': there is no column 'gone': there are"),
             ({"columns": "delay,Delay"}, "it names a column twice"),
             ({"columns": " "}, "give names with commas between them"),
-            ({"where": "gone = 1"}, "option 'where' is 'gone = 1': the where names 'gone'"),
+            ({"where": "gone = 1"}, "option 'where' is 'gone = 1': there is no column 'gone'"),
             ({"where": "delay +"}, "cannot be read"),
             ({"view": "rows"}, "option 'view' is 'rows': give columns, or kafka"),
             ({"metadata": "true", "view": "kafka"}, "view=kafka has topic, partition, offset and all"),

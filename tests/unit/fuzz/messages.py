@@ -116,6 +116,8 @@ def _wrong(field: AnyField) -> list[Any]:
         return [each for each in (-1, 0, 1, 2, 3, low, high, high - 1, 2**31) if low <= each <= high]
     if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
         return [False, True]
+    if field.cpp_type == FieldDescriptor.CPPTYPE_DOUBLE:
+        return [0.0, -0.0, 0.5, -1e300, float("inf")]  # not NaN, which is not equal to itself
     if field.cpp_type == FieldDescriptor.CPPTYPE_ENUM:
         assert field.enum_type is not None
         return [value.number for value in field.enum_type.values]

@@ -246,8 +246,12 @@ class TestTheAuditLogIsToldTheTruth:
 
     def test_of_a_strangers_call_for_brokers_what_it_was(self) -> None:
         made = world()
-        with pytest.raises(AuthorizationFailed, match="is not for clients"):
-            made.gate.admit(VOTE, Call())
+
+        async def scenario() -> None:
+            with pytest.raises(AuthorizationFailed, match="is not for clients"):
+                made.gate.admit(VOTE, Call())
+
+        asyncio.run(scenario())
         assert [each.principal for each in made.told] == ["User:ANONYMOUS"]
 
     def test_of_a_session_that_comes_from_another_host(self) -> None:
@@ -269,8 +273,12 @@ class TestTheAuditLogIsToldTheTruth:
 
     def test_of_a_certificate_that_is_no_users_the_name_in_it(self) -> None:
         made = World(is_sasl=False)
-        with pytest.raises(MinilogError):
-            made.gate.admit(GET_METADATA, Call(name="broker:minilog:1"))
+
+        async def scenario() -> None:
+            with pytest.raises(MinilogError):
+                made.gate.admit(GET_METADATA, Call(name="broker:minilog:1"))
+
+        asyncio.run(scenario())
         assert [each.resource for each in made.told] == ["user:broker:minilog:1"]
 
     def test_of_a_clients_call_on_the_brokers_listener_the_broker(self) -> None:

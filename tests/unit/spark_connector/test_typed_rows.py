@@ -155,7 +155,7 @@ class TestSchema:
         assert found.columns is None
         assert found.rows(["a", "b"], {}).metadata
         other = schema_from_ddl("x int")
-        with pytest.raises(InvalidOption, match="option 'where' is 'delay > 1': the where names 'delay'"):
+        with pytest.raises(InvalidOption, match="option 'where' is 'delay > 1': there is no column 'delay'"):
             typed_topics({"a": topic(V1), "b": topic(other, number=2)}, options)
 
     def test_topics_of_the_same_columns_in_any_order(self) -> None:
