@@ -13,7 +13,7 @@ import pyarrow.csv as pcsv
 
 from minilog.errors import InvalidRecord
 from minilog.typed.as_json import value_shown
-from minilog.typed.fields import FieldType, arrow_type, children
+from minilog.typed.fields import FieldType, Primitive, arrow_type, children
 from minilog.typed.rows import rows_of
 from minilog.typed.topic_schema import TopicSchema
 from minilog_broker.cli.row_sources import (
@@ -27,26 +27,25 @@ from minilog_broker.cli.row_sources import (
     as_topic_has_it,
     first_failing,
     hint,
+    no_utf8,
 )
 
 _PARQUET_ROWS = 64 << 10
 _HEADER_BYTES = 1 << 20
-_AS_READ: dict[FieldType, pa.DataType] = {BINARY: pa.string(), FLOAT: pa.float64()}
-_CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to [^:]*: (.*)", re.DOTALL)
+_AS_READ: dict[FieldType, pa.DataType] = {
+    BINARY: pa.string(),
+    FLOAT: pa.float64(),
+    **{Primitive(name): pa.string() for name in ("date", "timestamp", "timestamp_ntz")},
+}
+_COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?(?:CSV conversion error to [^:]*: )?(.*)", re.DOTALL)
 _PARSE = re.compile(r"CSV parse error: (?:Row #(\d+): )?(.*)", re.DOTALL)
 
 
-def refuse_nested(schema: TopicSchema, what: str) -> None:
-    """Raises BadRows for columns that CSV has no place for."""
-    for each in schema.fields:
-        if children(each.type):
-            raise BadRows(f"column {each.name!r} is {each.type}, for which CSV has no place: {what}")
-
-
 def csv_rows(source: Source, schema: TopicSchema) -> Iterator[Part]:
-    """Row 1 names the columns. An empty field is null, one in quotes is an empty text. Raises BadRows."""
-    refuse_nested(schema, "use --format json or parquet")
+    """Row 1 names the columns. An empty field is null, one in quotes is an empty text. Where there is one column, an
+    empty line is a null. Raises BadRows."""
     begun = _Begun(source)
+    _refuse_nested(begun.names, schema)
     end = 1
     try:
         with _open(begun, schema) as reader:
@@ -57,7 +56,7 @@ def csv_rows(source: Source, schema: TopicSchema) -> Iterator[Part]:
                 if read.num_rows:
                     yield Part(rows, end)
     except pa.ArrowException as error:
-        raise BadRows(_csv_reason(str(error), begun.names(), schema)) from None
+        raise BadRows(_csv_reason(str(error), begun.names, schema)) from None
     except InvalidRecord as error:
         raise BadRows(str(error)) from None
 
@@ -68,34 +67,49 @@ def _as_if_cast(read: pa.Schema, schema: TopicSchema) -> pa.Schema:
     return pa.schema([(each.name, kinds.get(each.name, each.type)) for each in read])
 
 
+def _refuse_nested(names: list[str], schema: TopicSchema) -> None:
+    """Raises BadRows for columns that CSV has no place for."""
+    for each in schema.fields:
+        if children(each.type) and each.name in names:
+            raise BadRows(
+                f"column {each.name!r} is {each.type}, for which CSV has no place: use --format json or parquet"
+            )
+
+
 class _Begun:
-    """A source whose first bytes are kept, for the names in them: Arrow converts before it tells them."""
+    """A source whose first line was read ahead, for the names in it."""
 
     closed = False
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._first: bytes | None = None
+        self._ahead = b""
+        while b"\n" not in self._ahead and len(self._ahead) < _HEADER_BYTES and (found := source.read(BLOCK_BYTES)):
+            self._ahead += found
+        first = self._ahead[:_HEADER_BYTES]
+        line = first.split(b"\n", 1)[0]
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            raise BadRows(f"row 1, which names the columns: {no_utf8(line, error.start)}") from None
+        # Columns of the topic, in order.
+        self.names = next(csv.reader(io.StringIO(first.decode("utf-8-sig", errors="replace"))), [])
 
     def read(self, size: int = -1, /) -> bytes:
         """See Source."""
-        found = self._source.read(size)
-        if self._first is None:
-            self._first = found[:_HEADER_BYTES]
+        if not self._ahead:
+            return self._source.read(size)
+        size = len(self._ahead) if size < 0 else size
+        found, self._ahead = self._ahead[:size], self._ahead[size:]
         return found
 
-    def names(self) -> list[str]:
-        """Of the columns."""
-        text = (self._first or b"").decode("utf-8-sig", errors="replace")
-        return next(csv.reader(io.StringIO(text)), [])
 
-
-def _open(source: Source, schema: TopicSchema) -> pcsv.CSVStreamingReader:
+def _open(source: _Begun, schema: TopicSchema) -> pcsv.CSVStreamingReader:
     kinds = {each.name: _AS_READ.get(each.type, arrow_type(each.type)) for each in schema.fields}
     return pcsv.open_csv(
         source,
         read_options=pcsv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),  # else no rows are told
-        parse_options=pcsv.ParseOptions(newlines_in_values=True),
+        parse_options=pcsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(source.names) != 1),
         convert_options=pcsv.ConvertOptions(
             column_types=kinds,
             null_values=[""],
@@ -124,8 +138,9 @@ def _csv_batch(read: pa.RecordBatch, schema: TopicSchema, first_row: int) -> pa.
         name = next(name for name in read.schema.names if _fails(rows, read.slice(bad, 1).select([name])))
         kind = schema.column(name).type
         value = value_shown(read.slice(bad, 1).column(name)[0])
+        why = f" ({error})" if isinstance(error, BadRows) else ""
         raise BadRows(
-            f"row {first_row + bad}: column {name!r} is {kind}, and {value} does not fit ({error}){hint(kind)}"
+            f"row {first_row + bad}: column {name!r} is {kind}, and {value} does not fit{why}{hint(kind)}"
         ) from None
 
 
@@ -141,12 +156,13 @@ def _fails(rows: Callable[[pa.RecordBatch, int], object], one: pa.RecordBatch) -
 
 def _csv_reason(told: str, names: list[str], schema: TopicSchema) -> str:
     """What Arrow says, with the column's name and type."""
-    if found := _CONVERSION.fullmatch(told):
+    if found := _COLUMN.fullmatch(told):
         place, row, reason = int(found[1]), found[2], found[3].split(". ")[0]
         where = f"row {row}: " if row else ""
         if place < len(names) and names[place] in schema.names:
             field = schema.column(names[place])
-            return f"{where}column {field.name!r} is {field.type}: {reason}{hint(field.type)}"
+            advice = ": save the file as UTF-8" if "UTF8" in reason else hint(field.type)
+            return f"{where}column {field.name!r} is {field.type}: {reason}{advice}"
         return f"{where}column {place + 1}: {reason}"
     if found := _PARSE.fullmatch(told):
         return f"row {found[1]}: {found[2][:1].lower()}{found[2][1:]}" if found[1] else found[2]
