@@ -28,6 +28,7 @@ from minilog.typed.fields import (
     mapped,
     walk,
 )
+from minilog.typed.layouts import places_of_pandas
 from minilog.typed.payload_forms import PayloadForms
 from minilog.typed.row_form import RowForm
 
@@ -109,7 +110,9 @@ def schema_from_arrow(
     arrow: pa.Schema, key_columns: Sequence[str] = (), timestamp_column: str | None = None
 ) -> TopicSchema:
     """What can take a table of this Arrow schema, as first_version. Raises InvalidSchema."""
-    return first_version((field_from_arrow(each) for each in arrow), key_columns, timestamp_column)
+    left_out = places_of_pandas(arrow)
+    fields = (field_from_arrow(each) for each in arrow if each.name not in left_out)
+    return first_version(fields, key_columns, timestamp_column)
 
 
 def give_ids(schema: TopicSchema) -> TopicSchema:
