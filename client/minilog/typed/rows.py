@@ -167,16 +167,21 @@ def _cast(values: pa.Array, field: Field, path: str) -> pa.Array:
             return pa.ListArray.from_arrays(offsets_of(values), inner, kind, mask=values.is_null())
         case Map(key, value) if pa.types.is_map(values.type):
             return _cast_map(values, key, value, path)
-    if not any(is_kind(values.type) and is_kind(kind) for is_kind in _KINDS):
+    if not is_cast(values.type, kind):
         raise InvalidRecord(
             f"column {path!r} is {field.type}, and the rows have {values.type}: {_advice(values.type, kind)}"
         )
     return _cast_values(values, kind, path, str(field.type))
 
 
+def is_cast(given: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether values without parts are cast at all; each of them is looked at when it is."""
+    return any(is_kind(given) and is_kind(kind) for is_kind in _KINDS)
+
+
 def _advice(given: pa.DataType, kind: pa.DataType) -> str:
     if _is_local_time(given) and _is_instant(kind):
-        return "these times have no zone; say which is meant, as tz_localize('UTC') of pandas or assume_timezone of Arrow do"
+        return "these times have no zone; say which is meant, as pandas' tz_localize or Arrow's assume_timezone do"
     if _is_instant(given) and _is_local_time(kind):
         return "these are instants, and the column has times without a zone: take the zone off yourself"
     return "cast it yourself"

@@ -135,11 +135,11 @@ def test_text_that_is_no_utf_8_is_refused_with_column_and_row() -> None:
 def test_nanoseconds_that_would_be_lost_are_refused_in_words() -> None:
     times = pa.array([0, 1], pa.timestamp("ns", "UTC"))
     schema = schema_from_arrow(pa.schema([("at", times.type)]))
-    with pytest.raises(InvalidRecord, match="column 'at' is timestamp, and .* in row 1 does not fit"):
+    with pytest.raises(InvalidRecord, match=r"column 'at' is timestamp, and .* in row 1 does not fit"):
         rows_of(pa.table({"at": times}), schema)
 
 
 def test_times_without_a_zone_are_no_instants_and_it_is_said_what_to_do() -> None:
     schema = schema_from_arrow(pa.schema([("at", pa.timestamp("us", "UTC"))]))
-    with pytest.raises(InvalidRecord, match="column 'at' is timestamp, and .*no zone.*tz_localize"):
+    with pytest.raises(InvalidRecord, match=r"column 'at' is timestamp, and .*no zone.*tz_localize"):
         rows_of(pa.table({"at": pa.array([0], pa.timestamp("us"))}), schema)
