@@ -22,7 +22,9 @@ from minilog_broker.cli.row_sources import BadRows, hint
 _INTEGER_BITS = {"byte": 8, "short": 16, "int": 32, "long": 64}
 _LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
 _NO_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_TEXT_KEYS = frozenset({"string", "binary", "date", "timestamp", "timestamp_ntz"})
+_TEXT_KEYS: frozenset[FieldType] = frozenset(
+    Primitive(name) for name in ("string", "binary", "date", "timestamp", "timestamp_ntz")
+)
 _ENOUGH_DIGITS = decimal.Context(prec=80, traps=[decimal.Inexact, decimal.InvalidOperation])
 
 
@@ -98,7 +100,7 @@ def _struct(value: dict[str, Any], fields: tuple[Field, ...], path: str) -> dict
 def _key(name: str, field: Field, path: str) -> Any:
     """The names of an object are text: a key of another type is its JSON in it."""
     value: Any = name
-    if not (isinstance(field.type, Decimal) or field.type in map(Primitive, _TEXT_KEYS)):
+    if not isinstance(field.type, Decimal) and field.type not in _TEXT_KEYS:
         try:
             value = loads(name)
         except (ValueError, RecursionError):

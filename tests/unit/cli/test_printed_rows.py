@@ -29,7 +29,7 @@ def _integers(bits: int) -> st.SearchStrategy[int]:
     return st.integers(-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
 
 
-_TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
+_TEXT = st.text(max_size=8)
 _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "boolean": st.booleans(),
     "byte": _integers(8),

@@ -7,7 +7,7 @@ import decimal
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 
@@ -77,7 +77,7 @@ def test_the_nulls_of_pandas_are_null(null: Any) -> None:
         (
             "timestamp",
             NOON,
-            r"it has no zone, give it the one that is meant, such as value.replace\(tzinfo=datetime.UTC\)",
+            r"it has no zone, give it the one .*replace\(tzinfo=datetime.UTC\)",
         ),
         ("timestamp", pd.Timestamp(NOON), "it has no zone"),
         ("timestamp", np.datetime64("2024-05-01T12:00"), "it has no zone"),
@@ -101,10 +101,6 @@ def test_the_nulls_of_pandas_are_null(null: Any) -> None:
     ],
 )
 def test_what_would_lose_something_is_refused_and_it_is_said_what_to_do(kind: str, value: Any, reason: str) -> None:
-    with pytest.raises(
-        InvalidRecord, match=f"column 'c' is {kind}, and .* is none that fits.*".replace("<", ".") + "|x"
-    ):
-        checked(kind, value)
     with pytest.raises(InvalidRecord, match=reason):
         checked(kind, value)
 
