@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from minilog.errors import InvalidRecord
@@ -30,6 +31,7 @@ from minilog_broker.cli.row_sources import (
     no_utf8,
 )
 
+INSTANT = Primitive("timestamp")
 _PARQUET_ROWS = 64 << 10
 _HEADER_BYTES = 1 << 20
 _AS_READ: dict[FieldType, pa.DataType] = {
@@ -169,18 +171,58 @@ def _csv_reason(told: str, names: list[str], schema: TopicSchema) -> str:
     return told
 
 
-def parquet_rows(path: pathlib.Path, schema: TopicSchema, tell: Callable[[float], None]) -> Iterator[Part]:
-    """`tell` is told which share of the rows was read. Raises BadRows."""
+def parquet_rows(
+    path: pathlib.Path, schema: TopicSchema, tell: Callable[[float], None], time_zone: str | None = None
+) -> Iterator[Part]:
+    """`tell` is told which share of the rows was read. Times without a zone, for columns of instants, are of
+    `time_zone`. Raises BadRows."""
     import pyarrow.parquet as pq  # a tenth of a second that no other format needs
 
     end = 0
     try:
         with pq.ParquetFile(path) as file:
-            rows_of(file.schema_arrow.empty_table(), schema)
+            _parquet_batch(file.schema_arrow.empty_table(), schema, time_zone, 1)
             for read in file.iter_batches(_PARQUET_ROWS):
-                rows = rows_of(read, schema, first_row=end + 1)
+                rows = _parquet_batch(read, schema, time_zone, end + 1)
                 end += read.num_rows
                 yield Part(rows, end)
                 tell(read.num_rows / file.metadata.num_rows)
     except (pa.ArrowException, InvalidRecord) as error:
         raise BadRows(str(error)) from None
+
+
+def _parquet_batch(
+    read: pa.RecordBatch | pa.Table, schema: TopicSchema, time_zone: str | None, first_row: int
+) -> pa.RecordBatch:
+    naive = [
+        each.name
+        for each in schema.fields
+        if each.type == INSTANT and each.name in read.schema.names and _is_naive(read.schema.field(each.name).type)
+    ]
+    if naive and time_zone is None:
+        raise BadRows(
+            f"column {naive[0]!r} is timestamp, and the times in the file have no zone: say which is meant, such as "
+            "--time-zone UTC"
+        )
+    for name in naive:
+        place = read.schema.get_field_index(name)
+        zoned = _in_zone(read.column(name), name, str(time_zone), first_row)
+        read = read.set_column(place, name, zoned)
+    return rows_of(read, schema, first_row=first_row)
+
+
+def _is_naive(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.tz is None)
+
+
+def _in_zone(
+    times: pa.Array | pa.ChunkedArray, name: str, time_zone: str, first_row: int
+) -> pa.Array | pa.ChunkedArray:
+    try:
+        return pc.assume_timezone(times, time_zone)
+    except pa.ArrowInvalid:
+        bad = first_failing(len(times), lambda count: pc.assume_timezone(times.slice(0, count), time_zone))
+        raise BadRows(
+            f"column {name!r}: {value_shown(times[bad])} in row {first_row + bad} is there twice or not at all in "
+            f"{time_zone}, as clocks are changed: give the file times with a zone"
+        ) from None

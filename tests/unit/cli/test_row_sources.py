@@ -14,11 +14,13 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import typer
 
 from minilog import TopicSchema, schema_from_ddl
 from minilog.typed.as_json import rows_as_json
 from minilog_broker.cli import row_sources
 from minilog_broker.cli.json_rows import json_rows
+from minilog_broker.cli.produce_rows import RowFormat, check_time_zone
 from minilog_broker.cli.row_sources import BLOCK_BYTES, BadRows, Counted, Part, Pipe, ReadRows, first_failing
 from minilog_broker.cli.table_rows import csv_rows, parquet_rows
 
@@ -261,6 +263,39 @@ def test_bad_parquet_is_refused(tmp_path: pathlib.Path, table: dict[str, object]
     pq.write_table(pa.table(table), tmp_path / "f")
     with pytest.raises(BadRows, match=reason):
         list(parquet_rows(tmp_path / "f", FLIGHTS, lambda _: None))
+
+
+SUMMER = datetime.datetime(2024, 7, 1, 12)
+IN_SPRING = datetime.datetime(2024, 3, 31, 2, 30)
+
+
+def test_times_of_parquet_without_a_zone_are_of_the_one_that_is_said(tmp_path: pathlib.Path) -> None:
+    schema = schema_from_ddl("at timestamp, local timestamp_ntz")
+    pq.write_table(pa.table({"at": [SUMMER, None], "local": [SUMMER, SUMMER]}), tmp_path / "f")
+    with pytest.raises(
+        BadRows, match=r"column 'at' is timestamp, and the times in the file have no zone: .*--time-zone"
+    ):
+        list(parquet_rows(tmp_path / "f", schema, lambda _: None))
+    found = rows(parquet_rows(tmp_path / "f", schema, lambda _: None, "Europe/Berlin"))
+    assert found == [
+        {"at": SUMMER.replace(hour=10, tzinfo=datetime.UTC), "local": SUMMER},
+        {"at": None, "local": SUMMER},
+    ]
+
+
+def test_a_time_that_the_zone_has_not_is_told_with_its_row(tmp_path: pathlib.Path) -> None:
+    pq.write_table(pa.table({"at": [SUMMER, IN_SPRING]}), tmp_path / "f")
+    with pytest.raises(BadRows, match=r"column 'at': .* in row 2 is there twice or not at all in Europe/Berlin"):
+        list(parquet_rows(tmp_path / "f", schema_from_ddl("at timestamp"), lambda _: None, "Europe/Berlin"))
+
+
+@pytest.mark.parametrize("zone", ["Mars", "", "UTC+25"])
+def test_what_is_no_zone_is_refused(zone: str) -> None:
+    with pytest.raises(typer.BadParameter, match="is no zone"):
+        check_time_zone(zone, RowFormat.PARQUET)
+    with pytest.raises(typer.BadParameter, match="it is for --format parquet"):
+        check_time_zone("UTC", RowFormat.CSV)
+    check_time_zone("UTC", RowFormat.PARQUET)
 
 
 def test_what_is_no_parquet_is_refused(tmp_path: pathlib.Path) -> None:
