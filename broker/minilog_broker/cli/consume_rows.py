@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import enum
-import io
 import json
 import sys
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.csv as pcsv
 
 from minilog import Consumer, TopicPartition
 from minilog.typed.as_json import rows_as_json
+from minilog_broker.cli.as_csv import rows_as_csv
 from minilog_broker.cli.common import print_table
 from minilog_broker.cli.printed import PrintedProgress, line
 from minilog_broker.failure import CommandFailed
@@ -133,21 +131,11 @@ class _CsvPrinter(_Printer):
         self._write(rows, header=False)
 
     def _write(self, rows: pa.RecordBatch, *, header: bool) -> None:
-        sink = io.BytesIO()
-        pcsv.write_csv(_bytes_as_text(rows), sink, pcsv.WriteOptions(include_header=header))
+        found = rows_as_csv(rows, header=header)
         if not sys.stdout.isatty():
-            sys.stdout.buffer.write(sink.getvalue())
+            sys.stdout.buffer.write(found)
             return
-        sys.stdout.buffer.writelines(map(line, sink.getvalue().splitlines()))
-
-
-def _bytes_as_text(rows: pa.RecordBatch) -> pa.RecordBatch:
-    def text(column: pa.Array) -> pa.Array:
-        if not pa.types.is_binary(column.type):
-            return column
-        return pa.array([each and base64.b64encode(each).decode() for each in column.to_pylist()], pa.string())
-
-    return pa.RecordBatch.from_arrays(list(map(text, rows.columns)), names=rows.schema.names)
+        sys.stdout.buffer.writelines(map(line, found.splitlines()))
 
 
 class _TablePrinter(_Printer):

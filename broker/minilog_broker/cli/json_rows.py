@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import codecs
 import json
-import reprlib
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.json as pj
 
 from minilog.typed.fields import Field, FieldType, Map, Primitive, arrow_type, walk
 from minilog.typed.rows import rows_of
 from minilog.typed.topic_schema import TopicSchema
+from minilog_broker.cli.json_values import loads, value_of
 from minilog_broker.cli.row_sources import (
     BINARY,
     BLOCK_BYTES,
@@ -22,11 +24,12 @@ from minilog_broker.cli.row_sources import (
     Source,
     as_topic_has_it,
     first_failing,
-    hint,
     loose_type,
+    no_utf8,
 )
 
 MAX_LINE_BYTES = 64 << 20
+_OBJECTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _AS_TEXT = frozenset({"binary", "date", "timestamp", "timestamp_ntz"})
 
 
@@ -44,7 +47,9 @@ def json_rows(source: Source, schema: TopicSchema) -> Iterator[Part]:
 def _blocks(source: Source) -> Iterator[bytes]:
     """Whole lines, about BLOCK_BYTES of them."""
     rest: list[bytes] = []
+    is_first = True
     while found := source.read(BLOCK_BYTES):
+        found, is_first = found.removeprefix(codecs.BOM_UTF8 if is_first else b""), False
         if cut := found.rfind(b"\n") + 1:
             yield b"".join((*rest, found[:cut]))
             rest = []
@@ -56,75 +61,90 @@ def _blocks(source: Source) -> Iterator[bytes]:
 
 
 class _JsonForm:
-    """How the lines of one topic are read. What JSON has no numbers for is read as text and then cast: an instant
-    without a zone is refused, as everywhere. Bytes are base64."""
+    """How the lines of one topic are read: by Arrow, or where it has no way for a value, line by line in Python.
+
+    What JSON has no numbers for is read as text: an instant without a zone is refused, as everywhere. Bytes are base64.
+    """
 
     def __init__(self, schema: TopicSchema) -> None:
         self._schema = schema
-        self._fields = {each.name: each for each in schema.fields if _has_json(each)}
-        self._read = {name: pa.field(name, loose_type(each.type, _read_type)) for name, each in self._fields.items()}
+        self._fields = {each.name: each for each in schema.fields}
+        self._by_arrow = all(map(_is_read_by_arrow, schema.fields))
+        self._read = [pa.field(each.name, loose_type(each.type, _read_type)) for each in schema.fields]
 
     def parsed(self, block: bytes, lines_before: int) -> pa.RecordBatch:
         """The rows of whole lines. Raises BadRows for the first that does not fit."""
         try:
-            return self._rows(block)
-        except UNFIT as error:
-            lines = block.split(b"\n")
-            bad = first_failing(len(lines), lambda count: self._rows(b"\n".join(lines[:count])))
-            number = lines_before + bad + 1
-            raise BadRows(f"line {number}: {self._reason(lines[bad], number) or error}") from None
+            text = block.decode()
+        except UnicodeDecodeError as error:
+            raise self._no_utf8(block, lines_before, error.start) from None
+        found = self._at_once(block)
+        return self._by_line(text, lines_before) if found is None else found
 
-    def _rows(self, block: bytes, first_row: int = 1) -> pa.RecordBatch | None:
-        """None where there are only empty lines."""
-        if not block.strip():
+    def _at_once(self, block: bytes) -> pa.RecordBatch | None:
+        """None where Arrow cannot read it, or where a line does not fit."""
+        if not self._by_arrow:
             return None
-        table = _read_json(block, list(self._read.values()), "error")
-        if table.num_rows != sum(1 for each in block.split(b"\n") if each.strip()):
-            raise BadRows("write one object a line")
-        columns = [as_topic_has_it(table.column(name), field) for name, field in self._fields.items()]
-        return rows_of(pa.table(columns, names=list(self._fields)), self._schema, first_row=first_row)
+        try:
+            _OBJECTS.decode_lines(block)  # Arrow's reader does not survive a line that is null
+            table = _read_json(block, self._read)
+            if table.num_rows != sum(1 for each in block.split(b"\n") if each.strip()):
+                return None
+            columns = [as_topic_has_it(table.column(each.name), each) for each in self._schema.fields]
+            return rows_of(pa.table(columns, names=self._schema.names), self._schema)
+        except (msgspec.MsgspecError, *UNFIT):
+            return None
 
-    def _reason(self, line: bytes, number: int) -> str | None:
-        """Why one line does not fit, for who wrote it."""
+    def _by_line(self, text: str, lines_before: int) -> pa.RecordBatch:
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), start=lines_before + 1) if line.strip()]
+        found = [self._of_line(line, number) for number, line in lines]
+        columns = [
+            pa.array([row.get(each.name) for row in found], loose_type(each.type)) for each in self._schema.fields
+        ]
+        table = pa.table(columns, names=self._schema.names)
         try:
-            said = json.loads(line, object_pairs_hook=_once)
-        except (ValueError, RecursionError) as error:
-            return f"this is not one JSON object ({error}): write one object a line"
-        if not isinstance(said, dict):
-            return "this is no JSON object: write one object a line, with the columns as its names"
-        for name, value in said.items():
-            if reason := self._reason_of(name, value, line):
-                return reason
-        try:
-            self._rows(line, number)
-        except UNFIT as error:
-            return str(error)
-        return None
-
-    def _reason_of(self, name: str, value: Any, line: bytes) -> str | None:
-        if name not in self._schema.names:
-            return f"the topic has no column {name!r}: it has {', '.join(self._schema.names)}"
-        field = self._schema.column(name)
-        if name not in self._fields:
-            return f"column {name!r} is {field.type}, which is not read from JSON: use --format parquet"
-        try:
-            as_topic_has_it(_read_json(line, [self._read[name]], "ignore").column(name), field)
+            return rows_of(table, self._schema)
         except UNFIT:
-            return f"column {name!r} is {field.type}, and {reprlib.repr(value)} does not fit{hint(field.type)}"
-        return None
+            bad = first_failing(len(found), lambda count: rows_of(table.slice(0, count), self._schema))
+            number = lines[bad][0]
+            try:
+                rows_of(table.slice(bad, 1), self._schema, first_row=number)
+            except UNFIT as error:
+                raise BadRows(f"line {number}: {error}") from None
+            raise
+
+    def _of_line(self, line: str, number: int) -> dict[str, Any]:
+        """Raises BadRows."""
+        try:
+            said = loads(line)
+        except (ValueError, RecursionError) as error:
+            raise BadRows(f"line {number}: this is not one JSON object ({error}): write one object a line") from None
+        if not isinstance(said, dict):
+            raise BadRows(
+                f"line {number}: this is no JSON object: write one object a line, with the columns as its names"
+            )
+        if unknown := next((name for name in said if name not in self._fields), None):
+            raise BadRows(f"line {number}: the topic has no column {unknown!r}: it has {', '.join(self._fields)}")
+        try:
+            return {name: value_of(value, self._fields[name]) for name, value in said.items()}
+        except BadRows as error:
+            raise BadRows(f"line {number}: {error}") from None
+
+    def _no_utf8(self, block: bytes, lines_before: int, at: int) -> BadRows:
+        """Of the byte at that place: in which line it is, and in which column."""
+        number = lines_before + block.count(b"\n", 0, at) + 1
+        start = block.rfind(b"\n", 0, at) + 1
+        line = block[start:].split(b"\n", 1)[0]
+        try:
+            said = loads(line.decode(errors="surrogateescape"))
+            column = next((name for name, value in said.items() if not json.dumps(value, ensure_ascii=False).isascii()))
+        except (ValueError, RecursionError, AttributeError, TypeError, StopIteration):
+            return BadRows(f"line {number}: {no_utf8(block, at)}")
+        return BadRows(f"line {number}: column {column!r}: {no_utf8(block, at)}")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    said = dict(pairs)
-    if len(said) != len(pairs):
-        raise ValueError(
-            f"{next(name for name, _ in pairs if sum(name == each for each, _ in pairs) > 1)!r} is there twice"
-        )
-    return said
-
-
-def _has_json(field: Field) -> bool:
-    """Arrow reads no map from JSON, and base64 is taken at the top only."""
+def _is_read_by_arrow(field: Field) -> bool:
+    """Arrow reads no map from JSON, and bytes are made of base64 at the top only."""
     (_, outer), *inner = walk((field,))
     nested = [each.type for _, each in inner]
     return not any(isinstance(each, Map) for each in (outer.type, *nested)) and BINARY not in nested
@@ -141,9 +161,9 @@ def _read_type(kind: FieldType) -> pa.DataType:
             return arrow_type(kind)
 
 
-def _read_json(block: bytes, fields: list[pa.Field], unexpected: str) -> pa.Table:
+def _read_json(block: bytes, fields: list[pa.Field]) -> pa.Table:
     return pj.read_json(
         pa.BufferReader(block),
         read_options=pj.ReadOptions(use_threads=False, block_size=len(block) + 1),
-        parse_options=pj.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior=unexpected),
+        parse_options=pj.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="error"),
     )

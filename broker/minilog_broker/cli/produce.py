@@ -17,7 +17,7 @@ from minilog import Producer, RecordMetadata
 from minilog.errors import InvalidRecord
 from minilog_broker.cli.answers import Answers
 from minilog_broker.cli.common import AsJson, BootstrapServers, CommandConfig, Settings, admin_client, client_settings
-from minilog_broker.cli.produce_rows import RowFormat, produce_rows
+from minilog_broker.cli.produce_rows import RowFormat, check_time_zone, produce_rows
 from minilog_broker.failure import CommandFailed
 from minilog_broker.server.config import parse_assignments
 
@@ -40,6 +40,9 @@ def produce(
     files: Annotated[
         list[pathlib.Path] | None, typer.Argument(metavar="FILE", help="With --format. Default: stdin.")
     ] = None,
+    time_zone: Annotated[
+        str | None, typer.Option("--time-zone", metavar="ZONE", help="Of times in Parquet that have none, as UTC.")
+    ] = None,
     settings: Settings = None,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
@@ -50,6 +53,7 @@ def produce(
         raise typer.BadParameter(f"{acks!r} is not valid: expected 0, 1 or all", param_hint="--acks")
     if form is None and files:
         raise typer.BadParameter("files hold rows of a typed topic: say --format json, csv or parquet")
+    check_time_zone(time_zone, form)
     if form is not None and (key is not None or key_delimiter is not None):
         raise typer.BadParameter(
             "the key of a row is its key columns: leave --key and --key-delimiter out with --format"
@@ -64,7 +68,7 @@ def produce(
     config |= parse_assignments(settings or [], "-c")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if form is not None:
-        produce_rows(config, topic, form, files or [], partition, as_json=as_json)
+        produce_rows(config, topic, form, files or [], partition, as_json=as_json, time_zone=time_zone)
         return
     records = split_lines(sys.stdin.buffer, key, key_delimiter)
     with Producer(config) as producer:

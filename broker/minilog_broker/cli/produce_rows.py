@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
@@ -46,6 +48,7 @@ def produce_rows(
     partition: int | None,
     *,
     as_json: bool,
+    time_zone: str | None = None,
 ) -> None:
     """Every file in turn. What does not fit ends it, and it is told how much was written before."""
     files = files or [STDIN]
@@ -59,7 +62,7 @@ def produce_rows(
         answers = Answers(_documents if as_json else None, "rows")
         bad: BadRows | None = None
         try:
-            for path, part in _parts(files, form, schema):
+            for path, part in _parts(files, form, schema, time_zone):
                 place = f"{_UNIT[form]} {part.end:,} of {_name(path)}"
                 answers.expect(producer.send_batch(topic, part.rows, partition), part.rows.num_rows, place)
         except BadRows as error:
@@ -72,6 +75,22 @@ def produce_rows(
         raise CommandFailed(f"{bad} ({written if answers.acknowledged else 'nothing is written'})")
     if not as_json:
         print(f"{answers.acknowledged} rows acknowledged", file=sys.stderr)
+
+
+def check_time_zone(time_zone: str | None, form: RowFormat | None) -> None:
+    """Raises BadParameter."""
+    if time_zone is None:
+        return
+    if form is not RowFormat.PARQUET:
+        raise typer.BadParameter(
+            "it is for --format parquet: elsewhere a time has its zone behind it", param_hint="--time-zone"
+        )
+    try:
+        pc.assume_timezone(pa.scalar(0, pa.timestamp("us")), time_zone)
+    except pa.ArrowInvalid:
+        raise typer.BadParameter(
+            f"{time_zone!r} is no zone: say UTC, or a name such as Europe/Berlin", param_hint="--time-zone"
+        ) from None
 
 
 def _schema(config: dict[str, Any], topic: str) -> TopicSchema:
@@ -98,21 +117,25 @@ def _name(path: pathlib.Path) -> str:
     return "stdin" if path == STDIN else str(path)
 
 
-def _parts(files: list[pathlib.Path], form: RowFormat, schema: TopicSchema) -> Iterator[tuple[pathlib.Path, Part]]:
+def _parts(
+    files: list[pathlib.Path], form: RowFormat, schema: TopicSchema, time_zone: str | None
+) -> Iterator[tuple[pathlib.Path, Part]]:
     """Raises BadRows with the name of the file."""
     with _progress(files) as tell:
         for path in files:
             try:
-                for part in _of_file(path, form, schema, tell):
+                for part in _of_file(path, form, schema, tell, time_zone):
                     yield path, part
             except BadRows as error:
                 raise BadRows(f"{_name(path)}: {error}") from None
 
 
-def _of_file(path: pathlib.Path, form: RowFormat, schema: TopicSchema, tell: Callable[[float], None]) -> Iterator[Part]:
+def _of_file(
+    path: pathlib.Path, form: RowFormat, schema: TopicSchema, tell: Callable[[float], None], time_zone: str | None
+) -> Iterator[Part]:
     if form is RowFormat.PARQUET:
         size = path.stat().st_size
-        yield from parquet_rows(path, schema, lambda share: tell(share * size))
+        yield from parquet_rows(path, schema, lambda share: tell(share * size), time_zone)
     elif path == STDIN:
         yield from _READ[form](Pipe(sys.stdin.fileno()), schema)
     else:

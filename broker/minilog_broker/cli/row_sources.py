@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import os
 import select
 from collections.abc import Callable, Iterator
@@ -18,12 +19,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from minilog.errors import InvalidRecord
-from minilog.typed.fields import Array, Field, FieldType, Primitive, Struct, arrow_type
+from minilog.typed.fields import Array, Field, FieldType, Map, Primitive, Struct, arrow_type
+from minilog.typed.iso_8601 import days_of, microseconds_of
 from minilog.typed.topic_schema import TopicSchema
 
 BLOCK_BYTES = 4 << 20
 _PIPE_WAIT_S = 0.05  # what comes within it goes into the same batch
 BINARY, FLOAT = Primitive("binary"), Primitive("float")
+_TIMES: dict[FieldType, Callable[[str], int | None]] = {
+    Primitive("date"): days_of,
+    Primitive("timestamp"): lambda text: microseconds_of(text, has_zone=True),
+    Primitive("timestamp_ntz"): lambda text: microseconds_of(text, has_zone=False),
+}
 
 
 class BadRows(Exception):
@@ -106,6 +113,8 @@ def loose_type(kind: FieldType, leaf: Callable[[FieldType], pa.DataType] = arrow
             return pa.struct([pa.field(each.name, loose_type(each.type, leaf)) for each in fields])
         case Array(element):
             return pa.list_(pa.field("element", loose_type(element.type, leaf)))
+        case Map(key, value):
+            return pa.map_(loose_type(key.type, leaf), pa.field("value", loose_type(value.type, leaf)))
         case _:
             return leaf(kind)
 
@@ -114,10 +123,25 @@ def as_topic_has_it(column: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:
     """What was read as text or as a double. Raises ArrowException, BadRows."""
     if field.type == BINARY and column.type == pa.string():
         return pa.chunked_array([[_from_base64(each.as_py()) for each in column]], pa.binary())
+    if column.type == pa.string() and field.type in _TIMES:
+        return _times(column, field)
     found = column.cast(loose_type(field.type))
     if field.type == FLOAT and pc.any(pc.xor(pc.is_inf(found), pc.is_inf(column))).as_py():
         raise BadRows("above what a float holds")
     return found
+
+
+def _times(column: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:
+    """Dates and times from text. What Arrow does not read, as years above 9999, is read one by one."""
+    kind = arrow_type(field.type)
+    texts = pc.utf8_trim_whitespace(column)
+    try:
+        return texts.cast(kind)
+    except pa.ArrowInvalid:
+        found = [None if text is None else _TIMES[field.type](text) for text in texts.to_pylist()]
+        if found.count(None) > texts.null_count:
+            raise
+        return pa.chunked_array([found], kind)
 
 
 def _from_base64(text: str | None) -> bytes | None:
@@ -125,6 +149,13 @@ def _from_base64(text: str | None) -> bytes | None:
         return None if text is None else base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise BadRows("no base64") from None
+
+
+def no_utf8(block: bytes, at: int) -> str:
+    """Why a file that has the byte at that place is not read, and what to do."""
+    if block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "the file is in UTF-16: save it as UTF-8"
+    return f"the byte 0x{block[at]:02X} is no UTF-8: save the file as UTF-8"
 
 
 def hint(kind: FieldType) -> str:

@@ -9,11 +9,12 @@ import re
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from minilog.errors import InvalidRecord
 from minilog.typed.as_json import value_shown
-from minilog.typed.fields import FieldType, arrow_type, children
+from minilog.typed.fields import FieldType, Primitive, arrow_type, children
 from minilog.typed.rows import rows_of
 from minilog.typed.topic_schema import TopicSchema
 from minilog_broker.cli.row_sources import (
@@ -27,26 +28,26 @@ from minilog_broker.cli.row_sources import (
     as_topic_has_it,
     first_failing,
     hint,
+    no_utf8,
 )
 
+INSTANT = Primitive("timestamp")
 _PARQUET_ROWS = 64 << 10
 _HEADER_BYTES = 1 << 20
-_AS_READ: dict[FieldType, pa.DataType] = {BINARY: pa.string(), FLOAT: pa.float64()}
-_CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to [^:]*: (.*)", re.DOTALL)
+_AS_READ: dict[FieldType, pa.DataType] = {
+    BINARY: pa.string(),
+    FLOAT: pa.float64(),
+    **{Primitive(name): pa.string() for name in ("date", "timestamp", "timestamp_ntz")},
+}
+_COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?(?:CSV conversion error to [^:]*: )?(.*)", re.DOTALL)
 _PARSE = re.compile(r"CSV parse error: (?:Row #(\d+): )?(.*)", re.DOTALL)
 
 
-def refuse_nested(schema: TopicSchema, what: str) -> None:
-    """Raises BadRows for columns that CSV has no place for."""
-    for each in schema.fields:
-        if children(each.type):
-            raise BadRows(f"column {each.name!r} is {each.type}, for which CSV has no place: {what}")
-
-
 def csv_rows(source: Source, schema: TopicSchema) -> Iterator[Part]:
-    """Row 1 names the columns. An empty field is null, one in quotes is an empty text. Raises BadRows."""
-    refuse_nested(schema, "use --format json or parquet")
+    """Row 1 names the columns. An empty field is null, one in quotes is an empty text. Where there is one column, an
+    empty line is a null. Raises BadRows."""
     begun = _Begun(source)
+    _refuse_nested(begun.names, schema)
     end = 1
     try:
         with _open(begun, schema) as reader:
@@ -57,7 +58,7 @@ def csv_rows(source: Source, schema: TopicSchema) -> Iterator[Part]:
                 if read.num_rows:
                     yield Part(rows, end)
     except pa.ArrowException as error:
-        raise BadRows(_csv_reason(str(error), begun.names(), schema)) from None
+        raise BadRows(_csv_reason(str(error), begun.names, schema)) from None
     except InvalidRecord as error:
         raise BadRows(str(error)) from None
 
@@ -68,34 +69,49 @@ def _as_if_cast(read: pa.Schema, schema: TopicSchema) -> pa.Schema:
     return pa.schema([(each.name, kinds.get(each.name, each.type)) for each in read])
 
 
+def _refuse_nested(names: list[str], schema: TopicSchema) -> None:
+    """Raises BadRows for columns that CSV has no place for."""
+    for each in schema.fields:
+        if children(each.type) and each.name in names:
+            raise BadRows(
+                f"column {each.name!r} is {each.type}, for which CSV has no place: use --format json or parquet"
+            )
+
+
 class _Begun:
-    """A source whose first bytes are kept, for the names in them: Arrow converts before it tells them."""
+    """A source whose first line was read ahead, for the names in it."""
 
     closed = False
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._first: bytes | None = None
+        self._ahead = b""
+        while b"\n" not in self._ahead and len(self._ahead) < _HEADER_BYTES and (found := source.read(BLOCK_BYTES)):
+            self._ahead += found
+        first = self._ahead[:_HEADER_BYTES]
+        line = first.split(b"\n", 1)[0]
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            raise BadRows(f"row 1, which names the columns: {no_utf8(line, error.start)}") from None
+        # Columns of the topic, in order.
+        self.names = next(csv.reader(io.StringIO(first.decode("utf-8-sig", errors="replace"))), [])
 
     def read(self, size: int = -1, /) -> bytes:
         """See Source."""
-        found = self._source.read(size)
-        if self._first is None:
-            self._first = found[:_HEADER_BYTES]
+        if not self._ahead:
+            return self._source.read(size)
+        size = len(self._ahead) if size < 0 else size
+        found, self._ahead = self._ahead[:size], self._ahead[size:]
         return found
 
-    def names(self) -> list[str]:
-        """Of the columns."""
-        text = (self._first or b"").decode("utf-8-sig", errors="replace")
-        return next(csv.reader(io.StringIO(text)), [])
 
-
-def _open(source: Source, schema: TopicSchema) -> pcsv.CSVStreamingReader:
+def _open(source: _Begun, schema: TopicSchema) -> pcsv.CSVStreamingReader:
     kinds = {each.name: _AS_READ.get(each.type, arrow_type(each.type)) for each in schema.fields}
     return pcsv.open_csv(
         source,
         read_options=pcsv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),  # else no rows are told
-        parse_options=pcsv.ParseOptions(newlines_in_values=True),
+        parse_options=pcsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(source.names) != 1),
         convert_options=pcsv.ConvertOptions(
             column_types=kinds,
             null_values=[""],
@@ -124,8 +140,9 @@ def _csv_batch(read: pa.RecordBatch, schema: TopicSchema, first_row: int) -> pa.
         name = next(name for name in read.schema.names if _fails(rows, read.slice(bad, 1).select([name])))
         kind = schema.column(name).type
         value = value_shown(read.slice(bad, 1).column(name)[0])
+        why = f" ({error})" if isinstance(error, BadRows) else ""
         raise BadRows(
-            f"row {first_row + bad}: column {name!r} is {kind}, and {value} does not fit ({error}){hint(kind)}"
+            f"row {first_row + bad}: column {name!r} is {kind}, and {value} does not fit{why}{hint(kind)}"
         ) from None
 
 
@@ -141,30 +158,71 @@ def _fails(rows: Callable[[pa.RecordBatch, int], object], one: pa.RecordBatch) -
 
 def _csv_reason(told: str, names: list[str], schema: TopicSchema) -> str:
     """What Arrow says, with the column's name and type."""
-    if found := _CONVERSION.fullmatch(told):
+    if found := _COLUMN.fullmatch(told):
         place, row, reason = int(found[1]), found[2], found[3].split(". ")[0]
         where = f"row {row}: " if row else ""
         if place < len(names) and names[place] in schema.names:
             field = schema.column(names[place])
-            return f"{where}column {field.name!r} is {field.type}: {reason}{hint(field.type)}"
+            advice = ": save the file as UTF-8" if "UTF8" in reason else hint(field.type)
+            return f"{where}column {field.name!r} is {field.type}: {reason}{advice}"
         return f"{where}column {place + 1}: {reason}"
     if found := _PARSE.fullmatch(told):
         return f"row {found[1]}: {found[2][:1].lower()}{found[2][1:]}" if found[1] else found[2]
     return told
 
 
-def parquet_rows(path: pathlib.Path, schema: TopicSchema, tell: Callable[[float], None]) -> Iterator[Part]:
-    """`tell` is told which share of the rows was read. Raises BadRows."""
+def parquet_rows(
+    path: pathlib.Path, schema: TopicSchema, tell: Callable[[float], None], time_zone: str | None = None
+) -> Iterator[Part]:
+    """`tell` is told which share of the rows was read. Times without a zone, for columns of instants, are of
+    `time_zone`. Raises BadRows."""
     import pyarrow.parquet as pq  # a tenth of a second that no other format needs
 
     end = 0
     try:
         with pq.ParquetFile(path) as file:
-            rows_of(file.schema_arrow.empty_table(), schema)
+            _parquet_batch(file.schema_arrow.empty_table(), schema, time_zone, 1)
             for read in file.iter_batches(_PARQUET_ROWS):
-                rows = rows_of(read, schema, first_row=end + 1)
+                rows = _parquet_batch(read, schema, time_zone, end + 1)
                 end += read.num_rows
                 yield Part(rows, end)
                 tell(read.num_rows / file.metadata.num_rows)
     except (pa.ArrowException, InvalidRecord) as error:
         raise BadRows(str(error)) from None
+
+
+def _parquet_batch(
+    read: pa.RecordBatch | pa.Table, schema: TopicSchema, time_zone: str | None, first_row: int
+) -> pa.RecordBatch:
+    naive = [
+        each.name
+        for each in schema.fields
+        if each.type == INSTANT and each.name in read.schema.names and _is_naive(read.schema.field(each.name).type)
+    ]
+    if naive and time_zone is None:
+        raise BadRows(
+            f"column {naive[0]!r} is timestamp, and the times in the file have no zone: say which is meant, such as "
+            "--time-zone UTC"
+        )
+    for name in naive:
+        place = read.schema.get_field_index(name)
+        zoned = _in_zone(read.column(name), name, str(time_zone), first_row)
+        read = read.set_column(place, name, zoned)
+    return rows_of(read, schema, first_row=first_row)
+
+
+def _is_naive(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.tz is None)
+
+
+def _in_zone(
+    times: pa.Array | pa.ChunkedArray, name: str, time_zone: str, first_row: int
+) -> pa.Array | pa.ChunkedArray:
+    try:
+        return pc.assume_timezone(times, time_zone)
+    except pa.ArrowInvalid:
+        bad = first_failing(len(times), lambda count: pc.assume_timezone(times.slice(0, count), time_zone))
+        raise BadRows(
+            f"column {name!r}: {value_shown(times[bad])} in row {first_row + bad} is there twice or not at all in "
+            f"{time_zone}, as clocks are changed: give the file times with a zone"
+        ) from None

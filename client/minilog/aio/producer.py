@@ -14,7 +14,13 @@ from minilog.errors import BufferExhausted, TimedOut
 from minilog.net.metadata_cache import CachedTopic
 from minilog.net.runtime import SYSTEM_RUNTIME, Runtime, now_ms, now_s
 from minilog.producer.accumulator import Taken
-from minilog.producer.arguments import check_record, checked_headers, cut_columns
+from minilog.producer.arguments import (
+    check_record,
+    checked_headers,
+    checked_partition,
+    checked_timestamp_us,
+    cut_columns,
+)
 from minilog.producer.typed_rows import checked_row
 from minilog.typed.topic_schema import TopicSchema
 from minilog.types import BatchMetadata, GivenHeaders, Headers, RecordMetadata
@@ -52,10 +58,12 @@ class Producer:
     ) -> asyncio.Future[RecordMetadata]:
         """Take one record; the future has its place. `timestamp` in milliseconds, now by default."""
         deadline_s = self._deadline()
+        partition = checked_partition(topic, partition)
         known = await self._topic(topic, deadline_s, partition)
         pairs: Headers | None = None if headers is None else checked_headers(topic, headers)
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        timestamp_us = self._shell.cluster.runtime.wall_us() if timestamp is None else timestamp * 1000
+        now_us = self._shell.cluster.runtime.wall_us
+        timestamp_us = now_us() if timestamp is None else checked_timestamp_us(topic, timestamp)
         accumulator = self._shell.accumulator
         content: Any
         schema, row_bytes = None, 0
@@ -81,6 +89,7 @@ class Producer:
     ) -> asyncio.Future[list[BatchMetadata]]:
         """Take a whole Arrow batch; the future has the places of its parts."""
         deadline_s = self._deadline()
+        partition = checked_partition(topic, partition)
         known = await self._topic(topic, deadline_s, partition)
         future: asyncio.Future[list[BatchMetadata]] = asyncio.get_running_loop().create_future()
         parts = cut_columns(self._shell.accumulator, known, columns, partition, schema)

@@ -315,6 +315,14 @@ class Accumulator:
             self._ready.pop(key, None)
         return batch
 
+    def move_to_front(self, batch: Batch, key: PartitionKey) -> None:
+        """A batch that was taken and not written is for another partition now, and goes before what is there."""
+        with self.changed:
+            batch.move(key)
+            self._queues.setdefault(key, deque()).appendleft(batch)
+            self._waiting = dict(sorted([*self._waiting.items(), (batch.number, batch)]))
+            self._may_go(key)
+
     def take_older_than(self, created_ms: float) -> list[Batch]:
         """All batches that were begun at or before `created_ms` and never left."""
         found = []

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import operator
 import reprlib
 from collections.abc import Mapping
+from typing import SupportsIndex
 
 import pyarrow as pa
 
@@ -19,6 +22,33 @@ from minilog.typed.topic_schemas import TopicSchemas
 from minilog.types import Headers
 
 _WHOLE = 1.25  # a batch this much above batch.size goes whole: two halves would cost more
+
+
+_MOST_MS = (1 << 63) // 1000
+
+
+def checked_partition(topic: str, partition: object) -> int | None:
+    """A whole number of any library, as Python's. Raises InvalidRecord."""
+    if partition is None or type(partition) is int:
+        return partition
+    return _whole(partition, f"the partition for topic {topic!r} is", "give an int, or None for one by the key")
+
+
+def checked_timestamp_us(topic: str, timestamp: object) -> int:
+    """Of milliseconds since 1970. Raises InvalidRecord."""
+    what = f"the time stamp of a record for topic {topic!r} is"
+    wanted = "give milliseconds since 1970 as an int, or None for now"
+    found = timestamp if type(timestamp) is int else _whole(timestamp, what, wanted)
+    if not -_MOST_MS < found < _MOST_MS:
+        raise InvalidRecord(f"{what} {found}: {wanted}")
+    return found * 1000
+
+
+def _whole(value: object, what: str, wanted: str) -> int:
+    if not isinstance(value, bool) and isinstance(value, SupportsIndex):
+        with contextlib.suppress(TypeError):  # numpy's truth values say that they are numbers
+            return operator.index(value)
+    raise InvalidRecord(f"{what} {reprlib.repr(value)}: {wanted}")
 
 
 def check_partition(topic: CachedTopic, partition: int | None) -> None:

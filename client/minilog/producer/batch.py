@@ -12,6 +12,7 @@ import pyarrow as pa
 from minilog.errors import MinilogError
 from minilog.partition_key import PartitionKey
 from minilog.producer.futures import BatchOutcome
+from minilog.producer.partitioner import partition_for_key
 from minilog.record_batch.builder import build_batch, records_to_columns, set_producer
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 from minilog.typed.batch import TypedRows, build_typed_batch, gathered_rows
@@ -115,6 +116,21 @@ class Batch:
 
     def __str__(self) -> str:
         return f"{self.record_count} records for partition {self.key.partition} of topic {self.topic!r}"
+
+    def fits(self, partition_count: int) -> bool:
+        """Whether a topic without a schema, of so many partitions, takes it into the same partition as before."""
+        if self.schema is not None or isinstance(self.columns, TypedRows) or self.key.partition >= partition_count:
+            return False
+        if self.columns is not None:
+            return "key" not in self.columns.schema.names
+        keys = {key for key in self.keys if key is not None}
+        return all(partition_for_key(key, partition_count) == self.key.partition for key in keys)
+
+    def move(self, key: PartitionKey) -> None:
+        """It is surely not written, and goes elsewhere: bytes and sequence were those of its former partition."""
+        assert not self.maybe_written
+        assert self.correlation_id is None
+        self.key, self.encoded, self.producer, self.base_sequence = key, None, (-1, -1), -1
 
     def encode(
         self,

@@ -469,7 +469,8 @@ class Sender:
             self._bound_lanes()
 
     def _end_if_gone(self, key: PartitionKey) -> bool:
-        """Whether its topic is gone: what is not out fails now, and what is out when it is answered.
+        """Whether its topic is gone: what is not out goes to the topic that has its name by now, or fails where none
+        can take it. What is out waits for its answer.
 
         It may be there again, under the same id: who was not allowed to see it, and is again. So its sequences go on
         where they were under this producer id, or, where one of them has failed, under another id."""
@@ -477,7 +478,9 @@ class Sender:
             return False
         lane = self._lane(key)
         in_sequence = [batch for batch in lane.batches if batch.correlation_id is None]
-        for batch in [*in_sequence, *lane.waiting, *self._accumulator.take_all(key)]:
+        left = [*in_sequence, *lane.waiting, *self._accumulator.take_all(key)]
+        failed = [batch for batch in reversed(left) if not self._moved(batch)]
+        for batch in reversed(failed):
             self._fail(batch, topic_gone(batch))
         if in_sequence:
             self.identity.give_up(topic_gone(in_sequence[0]))
@@ -487,6 +490,17 @@ class Sender:
             lane.resending = False
             if not lane.next_sequence:
                 del self._lanes[key]
+        return True
+
+    def _moved(self, batch: Batch) -> bool:
+        """Whether records without a schema, surely not written, go to the topic of the same name. A transaction
+        has registered the partition of the topic that it knew."""
+        topic = self._cache.topics.get(batch.topic)
+        if topic is None or topic.told_schemas is not None or not batch.fits(topic.partition_count):
+            return False
+        if batch.maybe_written or self.identity.transaction is not None:
+            return False
+        self._accumulator.move_to_front(batch, PartitionKey(topic.topic_id, batch.key.partition))
         return True
 
     def _bound_lanes(self) -> None:

@@ -18,7 +18,13 @@ from minilog.errors import BufferExhausted, TimedOut
 from minilog.net.metadata_cache import CachedTopic
 from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.producer.accumulator import Taken
-from minilog.producer.arguments import check_record, checked_headers, cut_columns
+from minilog.producer.arguments import (
+    check_record,
+    checked_headers,
+    checked_partition,
+    checked_timestamp_us,
+    cut_columns,
+)
 from minilog.producer.batch import threaded_records
 from minilog.producer.futures import RecordFuture
 from minilog.producer.typed_rows import checked_row
@@ -101,11 +107,12 @@ class Producer:
         max.block.ms. Raises BufferExhausted, Closed, InvalidRecord, MessageTooLarge, UnknownTopicOrPartition, and
         BrokerNotAvailable where the topic's metadata cannot be had.
         """
+        partition = checked_partition(topic, partition)
         known = self._cache.topics.get(topic) or self._topic(topic)
         if partition is not None and not 0 <= partition < known.partition_count:
             known = self._topic(topic, partition)
         pairs: Headers | None = None if headers is None else checked_headers(topic, headers)
-        timestamp_us = SYSTEM_RUNTIME.wall_us() if timestamp is None else timestamp * 1000
+        timestamp_us = SYSTEM_RUNTIME.wall_us() if timestamp is None else checked_timestamp_us(topic, timestamp)
         content: Any
         schema, row_bytes = None, 0
         if known.told_schemas is None:
@@ -143,6 +150,7 @@ class Producer:
         rows; it fails when no part is open any more, with UnknownOutcome where the fate of any part is unknown.
         Raises what `send` raises.
         """
+        partition = checked_partition(topic, partition)
         known = self._cache.topics.get(topic) or self._topic(topic)
         if partition is not None and not 0 <= partition < known.partition_count:
             known = self._topic(topic, partition)

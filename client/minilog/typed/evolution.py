@@ -25,12 +25,14 @@ from minilog.typed.fields import (
     Map,
     Primitive,
     Struct,
+    arrow_type,
     children,
     mapped,
     walk,
     with_children,
 )
-from minilog.typed.topic_schema import TopicSchema, check_schema, give_ids
+from minilog.typed.rows import is_cast
+from minilog.typed.topic_schema import TopicSchema, check_new_names, check_schema, give_ids
 from minilog.typed.topic_schemas import TopicSchemas
 
 _WIDER: Mapping[str, tuple[str, ...]] = {
@@ -103,9 +105,10 @@ def move_column(schema: TopicSchema, name: str, *, after: str) -> TopicSchema:
 
 def merged(schema: TopicSchema, wanted: tuple[Field, ...]) -> TopicSchema:
     """The next version that also takes rows of `wanted`, matched by name: new columns are added as nullable ones, wider
-    types widen. What may not be null stays so, since Spark calls each column nullable. The same object where nothing
-    changes. Raises InvalidSchema."""
-    fields = _merged(schema.fields, wanted)
+    types widen. A type stays where it cannot widen and values are cast to it when they are written. What may not be
+    null stays so, since Spark calls each column nullable. The same object where nothing changes. Raises InvalidSchema.
+    """
+    fields = _merged(schema.fields, wanted, stay=schema.key_columns)
     return schema if fields == schema.fields else _next(schema, fields)
 
 
@@ -126,6 +129,8 @@ def check_evolution(old: TopicSchema, new: TopicSchema) -> None:
     if new.version != old.version + 1:
         raise InvalidSchema(f"version {new.version} does not follow version {old.version}: read the schema again")
     check_schema(new)
+    before = {each.id: each.name for each in old.fields}
+    check_new_names([each.name for each in new.fields if before.get(each.id) != each.name])
     if new.last_field_id < old.last_field_id:
         raise InvalidSchema(f"ids up to {old.last_field_id} were given: they are not given again")
     if sum(each > old.last_field_id for each in new.by_id) != new.last_field_id - old.last_field_id:
@@ -274,17 +279,24 @@ def _changed_struct(field: Field, path: str, change: Callable[[tuple[Field, ...]
     return replace(field, type=Struct(change(field.type.fields)))
 
 
-def _merged(old: tuple[Field, ...], wanted: tuple[Field, ...]) -> tuple[Field, ...]:
+def _merged(old: tuple[Field, ...], wanted: tuple[Field, ...], stay: tuple[str, ...] = ()) -> tuple[Field, ...]:
+    """`stay`: the fields whose type never changes, as the key is hashed of it."""
     by_name = {each.name: each for each in wanted}
-    kept = tuple(_merged_field(each, by_name[each.name]) if each.name in by_name else each for each in old)
+    kept = tuple(
+        _merged_field(each, by_name[each.name], may_widen=each.name not in stay) if each.name in by_name else each
+        for each in old
+    )
     known = {each.name for each in old}
     return (*kept, *(replace(_without_ids(each), nullable=True) for each in wanted if each.name not in known))
 
 
-def _merged_field(old: Field, wanted: Field) -> Field:
+def _merged_field(old: Field, wanted: Field, *, may_widen: bool) -> Field:
     kind = old.type
     if type(old.type) is type(wanted.type) and children(old.type):
-        kind = with_children(old.type, _merged(children(old.type), children(wanted.type)))
-    elif not is_widened(wanted.type, old.type):  # what is narrower fits as it is
-        kind = wanted.type
+        stay = ("key",) if isinstance(old.type, Map) else ()
+        kind = with_children(old.type, _merged(children(old.type), children(wanted.type), stay))
+    elif (may_widen and is_widened(old.type, wanted.type)) or not is_cast(
+        arrow_type(wanted.type), arrow_type(old.type)
+    ):
+        kind = wanted.type  # of which check_evolution may say that it cannot be
     return replace(old, type=kind)

@@ -2,7 +2,9 @@
 
 A value has the Python type that Arrow gives back for the column's type: int, float, str, bytes, bool, datetime.date,
 datetime.datetime (with a zone, or without one for timestamp_ntz), decimal.Decimal, a list, a dict. A number is taken
-where nothing of it is lost. What is missing is null.
+where nothing of it is lost, and so is the like of it that numpy and pandas have (scalars.py). What is missing is null,
+as are NaT and NA. A datetime without a zone is no instant: Spark would read it in the zone of a session, pandas in UTC
+and Python in the zone of the machine.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any, NamedTuple
 
 from minilog.errors import InvalidRecord
 from minilog.typed.fields import Array, Decimal, Field, Map, Primitive, Struct
+from minilog.typed.scalars import plain_value
 
 _INTEGER_BITS = {"byte": 8, "short": 16, "int": 32, "long": 64}
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -114,9 +117,10 @@ def _nullable(field: Field, path: str) -> _Check:
         return lambda value: None if value is None else check(value)
 
     def required(value: Any) -> Any:
-        if value is None:
+        found = None if value is None else check(value)
+        if found is None:
             raise InvalidRecord(f"column {path!r} may not be null, and the row has no value for it")
-        return check(value)
+        return found
 
     return required
 
@@ -146,23 +150,52 @@ def _check(field: Field, path: str) -> _Check:
 
 
 def _of_kind(field: Field, path: str, take: _Check) -> _Check:
-    """`take` gives None for what it does not take."""
+    """`take` gives None for what it does not take. What is checked is None for a null of pandas."""
 
     def check(value: Any) -> Any:
-        if (taken := take(value)) is None:
-            raise InvalidRecord(f"column {path!r} is {field.type}, and {reprlib.repr(value)} is none that fits")
-        return taken
+        if (taken := take(value)) is not None:
+            return taken
+        plain = plain_value(value)
+        if plain is None or (plain is not value and (taken := take(plain)) is not None):
+            return taken
+        raise _refused(field, path, value)
 
     return check
 
 
 def _integer(field: Field, path: str, most: int) -> _Check:
+    def take(value: Any) -> int | None:
+        whole = int(value) if isinstance(value, float) and value.is_integer() else value
+        return whole if type(whole) is int and -most <= whole < most else None
+
+    slowly = _of_kind(field, path, take)
+
     def check(value: Any) -> Any:
-        if type(value) is int and -most <= value < most:
-            return value
-        raise InvalidRecord(f"column {path!r} is {field.type}, and {reprlib.repr(value)} is none that fits")
+        return value if type(value) is int and -most <= value < most else slowly(value)
 
     return check
+
+
+def _refused(field: Field, path: str, value: Any) -> InvalidRecord:
+    return InvalidRecord(
+        f"column {path!r} is {field.type}, and {reprlib.repr(value)} is none that fits{_advice(field, value)}"
+    )
+
+
+def _advice(field: Field, value: Any) -> str:
+    """What to do, where that is not plain."""
+    if isinstance(value, float) and math.isnan(value):
+        return ": give None where there is no value"
+    if field.type == Primitive("date") and isinstance(value, datetime.datetime):
+        return ": give its date()"
+    plain = plain_value(value)
+    if not isinstance(plain, datetime.datetime):
+        return ""
+    if field.type == Primitive("timestamp") and plain.tzinfo is None:
+        return ": it has no zone, give it the one that is meant, such as value.replace(tzinfo=datetime.UTC)"
+    if field.type == Primitive("timestamp_ntz") and plain.tzinfo is not None:
+        return ": it has a zone, and the column has times without: give value.replace(tzinfo=None)"
+    return ": it has nanoseconds, and the column has microseconds: round it" if getattr(value, "nanosecond", 0) else ""
 
 
 def _struct(fields: tuple[Field, ...], field: Field, path: str) -> _Check:
@@ -221,6 +254,7 @@ _TAKES: dict[str, _Check] = {
     "string": _text,
     "binary": lambda value: value if isinstance(value, bytes) else None,
     "date": lambda value: value if type(value) is datetime.date else None,
-    "timestamp": lambda value: value if isinstance(value, datetime.datetime) and value.tzinfo is not None else None,
-    "timestamp_ntz": lambda value: value if isinstance(value, datetime.datetime) and value.tzinfo is None else None,
+    # Not those of a subclass: that of pandas has nanoseconds, and NaT is one.
+    "timestamp": lambda value: value if type(value) is datetime.datetime and value.tzinfo is not None else None,
+    "timestamp_ntz": lambda value: value if type(value) is datetime.datetime and value.tzinfo is None else None,
 }

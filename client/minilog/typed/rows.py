@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from minilog.errors import InvalidRecord
 from minilog.typed.as_json import value_shown
 from minilog.typed.fields import Array, Field, Map, Struct, arrow_type, children
+from minilog.typed.layouts import has_text, places_of_pandas, plain_layout
 from minilog.typed.nested import entries_of, offsets_of
 from minilog.typed.topic_schema import TopicSchema
 
@@ -89,6 +90,7 @@ def rows_of(table: pa.RecordBatch | pa.Table, schema: TopicSchema, *, first_row:
 
     Raises InvalidRecord, naming the column, the first row that does not fit (they count from `first_row`), and how many
     do not."""
+    table = _without_places(table, schema)
     names = table.schema.names
     if unknown := [name for name in names if name not in schema.names]:
         raise InvalidRecord(
@@ -106,20 +108,52 @@ def rows_of(table: pa.RecordBatch | pa.Table, schema: TopicSchema, *, first_row:
     return rows
 
 
+def _without_places(table: pa.RecordBatch | pa.Table, schema: TopicSchema) -> pa.RecordBatch | pa.Table:
+    strange = [name for name in places_of_pandas(table.schema) if name not in schema.names]
+    return table.drop_columns(strange) if strange else table
+
+
 def _column(table: pa.RecordBatch | pa.Table, field: Field) -> pa.Array:
     if field.name not in table.schema.names:
-        values = pa.nulls(table.num_rows, arrow_type(field.type))
-    else:
+        return pa.nulls(table.num_rows, arrow_type(field.type))
+    try:
         given = table.column(field.name)
-        whole = given.combine_chunks() if isinstance(given, pa.ChunkedArray) else given
-        values = _cast(whole, field, field.name)
-    return values
+        chunks = [plain_layout(each) for each in (given.chunks if isinstance(given, pa.ChunkedArray) else [given])]
+        values = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks or [pa.nulls(0, given.type)])
+        cast = _cast(values, field, field.name)
+        _check_text(cast, field.name)
+    except pa.ArrowException as error:
+        raise InvalidRecord(
+            f"column {field.name!r} is {field.type}, and the rows have {given.type}, which Arrow cannot cast to it "
+            f"({error}): cast it yourself"
+        ) from error
+    return cast
+
+
+def _check_text(values: pa.Array, path: str) -> None:
+    """All text, at any depth, is UTF-8."""
+    if not has_text(values.type):
+        return
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        bad = [row for row in range(len(values)) if not _is_valid(values.slice(row, 1))]
+        raise _Unfit(
+            f"column {path!r}:", bad[0], "has text that is no UTF-8, decode it as what it is", len(bad)
+        ) from None
+
+
+def _is_valid(values: pa.Array) -> bool:
+    try:
+        pa.concat_arrays([values]).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _cast(values: pa.Array, field: Field, path: str) -> pa.Array:
     kind = arrow_type(field.type)
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
+    values = plain_layout(values)
     if values.type == kind:
         return values
     if pa.types.is_null(values.type):
@@ -133,9 +167,24 @@ def _cast(values: pa.Array, field: Field, path: str) -> pa.Array:
             return pa.ListArray.from_arrays(offsets_of(values), inner, kind, mask=values.is_null())
         case Map(key, value) if pa.types.is_map(values.type):
             return _cast_map(values, key, value, path)
-    if not any(is_kind(values.type) and is_kind(kind) for is_kind in _KINDS):
-        raise InvalidRecord(f"column {path!r} is {field.type}, and the rows have {values.type}: cast it yourself")
+    if not is_cast(values.type, kind):
+        raise InvalidRecord(
+            f"column {path!r} is {field.type}, and the rows have {values.type}: {_advice(values.type, kind)}"
+        )
     return _cast_values(values, kind, path, str(field.type))
+
+
+def is_cast(given: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether values without parts are cast at all; each of them is looked at when it is."""
+    return any(is_kind(given) and is_kind(kind) for is_kind in _KINDS)
+
+
+def _advice(given: pa.DataType, kind: pa.DataType) -> str:
+    if _is_local_time(given) and _is_instant(kind):
+        return "these times have no zone; say which is meant, as pandas' tz_localize or Arrow's assume_timezone do"
+    if _is_instant(given) and _is_local_time(kind):
+        return "these are instants, and the column has times without a zone: take the zone off yourself"
+    return "cast it yourself"
 
 
 def _cast_values(values: pa.Array, kind: pa.DataType, path: str, name: str) -> pa.Array:

@@ -28,6 +28,7 @@ from minilog.typed.fields import (
     mapped,
     walk,
 )
+from minilog.typed.layouts import places_of_pandas
 from minilog.typed.payload_forms import PayloadForms
 from minilog.typed.row_form import RowForm
 
@@ -36,6 +37,8 @@ MAX_DEPTH = 16
 MAX_NAME_BYTES = 255
 # What readers may ask for beside the columns: a column of that name could not be told from it.
 METADATA_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp", "_key")
+# The same, of a name that became one when topics had such columns already: these can be read, and new ones are refused.
+_NEWER_METADATA_COLUMNS = ("_headers",)
 # What a key may be hashed of: types with one way to write each value.
 KEY_TYPES = PRIMITIVE_NAMES - {"float", "double"}
 
@@ -102,6 +105,7 @@ def first_version(
     """A new topic's schema: ids are given in order, outer fields first. Raises InvalidSchema."""
     schema = TopicSchema(tuple(fields), tuple(key_columns), timestamp_column)
     check_schema(schema, with_ids=False)
+    check_new_names(schema.names)
     return give_ids(replace(schema, fields=mapped(schema.fields, lambda each: replace(each, id=0))))
 
 
@@ -109,7 +113,9 @@ def schema_from_arrow(
     arrow: pa.Schema, key_columns: Sequence[str] = (), timestamp_column: str | None = None
 ) -> TopicSchema:
     """What can take a table of this Arrow schema, as first_version. Raises InvalidSchema."""
-    return first_version((field_from_arrow(each) for each in arrow), key_columns, timestamp_column)
+    left_out = places_of_pandas(arrow)
+    fields = (field_from_arrow(each) for each in arrow if each.name not in left_out)
+    return first_version(fields, key_columns, timestamp_column)
 
 
 def give_ids(schema: TopicSchema) -> TopicSchema:
@@ -127,12 +133,23 @@ def check_schema(schema: TopicSchema, *, with_ids: bool = True) -> None:
     _check_names(schema.fields, "")
     for name in schema.names:
         if name.lower() in METADATA_COLUMNS:
-            raise InvalidSchema(f"column {name!r} has the name of what readers get beside the columns: rename it")
+            raise _metadata_name(name)
     for path, field in walk(schema.fields):
         _check_type(path, field)
     _check_roles(schema)
     if with_ids:
         _check_ids(schema)
+
+
+def check_new_names(names: Iterable[str]) -> None:
+    """Of columns that no version before had. Raises InvalidSchema."""
+    for name in names:
+        if name.lower() in _NEWER_METADATA_COLUMNS:
+            raise _metadata_name(name)
+
+
+def _metadata_name(name: str) -> InvalidSchema:
+    return InvalidSchema(f"column {name!r} has the name of what readers get beside the columns: rename it")
 
 
 def _check_size(fields: tuple[Field, ...]) -> None:

@@ -14,12 +14,14 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import typer
 
 from minilog import TopicSchema, schema_from_ddl
 from minilog.typed.as_json import rows_as_json
 from minilog_broker.cli import row_sources
 from minilog_broker.cli.json_rows import json_rows
-from minilog_broker.cli.row_sources import BLOCK_BYTES, BadRows, Counted, Part, Pipe, first_failing
+from minilog_broker.cli.produce_rows import RowFormat, check_time_zone
+from minilog_broker.cli.row_sources import BLOCK_BYTES, BadRows, Counted, Part, Pipe, ReadRows, first_failing
 from minilog_broker.cli.table_rows import csv_rows, parquet_rows
 
 FLIGHTS = schema_from_ddl("carrier string NOT NULL, delay int, at timestamp", ["carrier"], "at")
@@ -121,13 +123,11 @@ def test_a_bad_line_is_told_by_its_number_column_and_reason(line: str, reason: s
         ("raw binary", '{"raw":"?"}', "write it in base64"),
         ("f float", '{"f":1e300}', "column 'f' is float, and 1e.300 does not fit"),
         ("cost decimal(5,2)", '{"cost":"1.555"}', r"column 'cost' is decimal\(5,2\), and '1.555' does not fit"),
-        ("tags map<string, int>", '{"tags":{"a":1}}', "use --format parquet"),
-        ("inner struct<raw: binary>", '{"inner":{"raw":"AA=="}}', "use --format parquet"),
-        (
-            "inner struct<a: int>",
-            '{"inner":{"z":1}}',
-            "column 'inner' is struct<a: int>, and {'z': 1} does not fit|unexpected",
-        ),
+        ("tags map<string, int>", '{"tags":{"a":"b"}}', "column 'tags.value' is int, and 'b' does not fit"),
+        ("tags map<long, int>", '{"tags":{"a":1}}', "column 'tags.key' is long, and 'a' does not fit"),
+        ("inner struct<raw: binary>", '{"inner":{"raw":"?"}}', "column 'inner.raw' is binary, and '.' does not fit"),
+        ("inner struct<a: int>", '{"inner":{"z":1}}', "column 'inner' has no field 'z'"),
+        ("s string", '{"s":"\\ud800"}', "column 's' is string, and .* does not fit"),
         ("inner struct<a: int NOT NULL>", '{"inner":{}}', "column 'inner.a' may not be null, and row 1"),
     ],
 )
@@ -183,7 +183,7 @@ def test_csv_columns_are_matched_by_name_and_quotes_make_an_empty_text() -> None
         ("carrier,delay\nUA,1\n,2\n", "column 'carrier' may not be null, and row 3 has no value"),
         ("carrier,gate\nUA,1\n", "the topic has no column 'gate'"),
         ("carrier,carrier\nUA,AA\n", "two columns 'carrier'"),
-        ("carrier,at\nUA,2024-05-01T12:00:00\n", "row 2: column 'at' is timestamp: .*with a zone"),
+        ("carrier,at\nUA,2024-05-01T12:00:00\n", "row 2: column 'at' is timestamp, .*with a zone"),
         ("", "Empty CSV"),
     ],
 )
@@ -198,12 +198,46 @@ def test_a_bad_row_of_csv_is_told_by_its_number(text: str, reason: str) -> None:
         ("local timestamp_ntz", "local\n2024-05-01T12:00:00Z\n", "row 2: column 'local'.*without a zone"),
         ("n int, raw binary", "n,raw\n1,AA==\n2,?\n", "row 3: column 'raw' is binary, and '\\?' does not fit"),
         ("n int NOT NULL, f float", "n,f\n1,2\n2,1e300\n", "row 3: column 'f' is float, and 1e.300 does not fit"),
+        ("cost decimal(9,2)", "cost\n1\nx\n", r"row 3: column 'cost' is decimal\(9,2\): The string 'x' is not a valid"),
+        ("cost decimal(9,2)", "cost\n1.555\n", r"row 2: column 'cost' is decimal\(9,2\): Rescaling"),
         ("tags array<int>", "tags\n1\n", "column 'tags' is array<int>, for which CSV has no place"),
     ],
 )
 def test_what_csv_does_not_hold_is_refused(columns: str, text: str, reason: str) -> None:
     with pytest.raises(BadRows, match=reason):
         from_csv(text, schema_from_ddl(columns))
+
+
+@pytest.mark.parametrize(
+    ("given", "encoding", "reason"),
+    [
+        ('{"n":1}\n\n{"n":2,"s":"Zürich"}\n', "latin-1", "line 3: column 's': the byte 0xFC is no UTF-8: save"),
+        ('{"n":1}\n{"ü":1}\n', "latin-1", "line 2: the byte 0xFC is no UTF-8: save"),
+        ('{"n":1}\n', "utf-16", "line 1: the file is in UTF-16: save it as UTF-8"),
+    ],
+)
+def test_json_that_is_no_utf_8_is_told_by_line_and_column(given: str, encoding: str, reason: str) -> None:
+    with pytest.raises(BadRows, match=f"^{reason}"):
+        from_json(given.encode(encoding), schema_from_ddl("n int, s string"))
+
+
+@pytest.mark.parametrize(
+    ("given", "encoding", "reason"),
+    [
+        ("n,s\n1,x\n2,Zürich\n", "latin-1", "row 3: column 's' is string: invalid UTF8 data: save"),
+        ("n,ü\n1,x\n", "latin-1", "row 1, which names the columns: the byte 0xFC is no UTF-8: save"),
+        ("n,s\n1,x\n", "utf-16", "row 1, which names the columns: the file is in UTF-16: save it as UTF-8"),
+    ],
+)
+def test_csv_that_is_no_utf_8_is_told_by_row_and_column(given: str, encoding: str, reason: str) -> None:
+    with pytest.raises(BadRows, match=f"^{reason}"):
+        rows(csv_rows(io.BytesIO(given.encode(encoding)), schema_from_ddl("n int, s string")))
+
+
+@pytest.mark.parametrize("read", [json_rows, csv_rows])
+def test_the_mark_of_utf_8_at_the_beginning_is_no_part_of_the_rows(read: ReadRows) -> None:
+    text = '{"n":1}\n' if read is json_rows else "n\n1\n"
+    assert rows(read(io.BytesIO(text.encode("utf-8-sig")), schema_from_ddl("n int"))) == [{"n": 1}]
 
 
 def test_parquet_is_read_in_batches_and_shares_are_told(tmp_path: pathlib.Path) -> None:
@@ -229,6 +263,39 @@ def test_bad_parquet_is_refused(tmp_path: pathlib.Path, table: dict[str, object]
     pq.write_table(pa.table(table), tmp_path / "f")
     with pytest.raises(BadRows, match=reason):
         list(parquet_rows(tmp_path / "f", FLIGHTS, lambda _: None))
+
+
+SUMMER = datetime.datetime(2024, 7, 1, 12)
+IN_SPRING = datetime.datetime(2024, 3, 31, 2, 30)
+
+
+def test_times_of_parquet_without_a_zone_are_of_the_one_that_is_said(tmp_path: pathlib.Path) -> None:
+    schema = schema_from_ddl("at timestamp, local timestamp_ntz")
+    pq.write_table(pa.table({"at": [SUMMER, None], "local": [SUMMER, SUMMER]}), tmp_path / "f")
+    with pytest.raises(
+        BadRows, match=r"column 'at' is timestamp, and the times in the file have no zone: .*--time-zone"
+    ):
+        list(parquet_rows(tmp_path / "f", schema, lambda _: None))
+    found = rows(parquet_rows(tmp_path / "f", schema, lambda _: None, "Europe/Berlin"))
+    assert found == [
+        {"at": SUMMER.replace(hour=10, tzinfo=datetime.UTC), "local": SUMMER},
+        {"at": None, "local": SUMMER},
+    ]
+
+
+def test_a_time_that_the_zone_has_not_is_told_with_its_row(tmp_path: pathlib.Path) -> None:
+    pq.write_table(pa.table({"at": [SUMMER, IN_SPRING]}), tmp_path / "f")
+    with pytest.raises(BadRows, match=r"column 'at': .* in row 2 is there twice or not at all in Europe/Berlin"):
+        list(parquet_rows(tmp_path / "f", schema_from_ddl("at timestamp"), lambda _: None, "Europe/Berlin"))
+
+
+@pytest.mark.parametrize("zone", ["Mars", "", "UTC+25"])
+def test_what_is_no_zone_is_refused(zone: str) -> None:
+    with pytest.raises(typer.BadParameter, match="is no zone"):
+        check_time_zone(zone, RowFormat.PARQUET)
+    with pytest.raises(typer.BadParameter, match="it is for --format parquet"):
+        check_time_zone("UTC", RowFormat.CSV)
+    check_time_zone("UTC", RowFormat.PARQUET)
 
 
 def test_what_is_no_parquet_is_refused(tmp_path: pathlib.Path) -> None:

@@ -55,6 +55,7 @@ class Brokers:
         self.script: deque[common_pb2.ErrorCode.ValueType | None] = deque()
         self.next_producer_id = 100
         self.told_topic_id = TOPIC_ID  # another one: the topic was created again
+        self.tells_topic = True  # or it is deleted, or may not be seen
         self.racks: dict[int, str] = {}
         self.states = dict.fromkeys(brokers, metadata_pb2.BROKER_STATE_RUNNING)
         self.in_sync = brokers
@@ -67,6 +68,17 @@ class Brokers:
     def log(self, partition: int = 0) -> LeaderLog:
         return self.logs[(TOPIC_ID, partition)]
 
+    def create_again(self, topic_id: bytes, partitions: int = 1) -> None:
+        """The topic is another one by now; nothing is told to anybody yet."""
+        self.logs |= {(topic_id, number): LeaderLog() for number in range(partitions)}
+        self.told_topic_id = topic_id
+        self.metadata_offset += 1
+
+    def _logs_told(self) -> list[tuple[Key, LeaderLog]]:
+        known = {topic_id for topic_id, _ in self.logs}
+        told = self.told_topic_id if self.told_topic_id in known else TOPIC_ID
+        return sorted((key, log) for key, log in self.logs.items() if key[0] == told)
+
     def move(self, leader: int, partition: int = 0) -> None:
         log = self.log(partition)
         log.leader, log.epoch = leader, log.epoch + 1
@@ -75,7 +87,9 @@ class Brokers:
     def metadata(self) -> metadata_pb2.GetMetadataResponse:
         topic = metadata_pb2.TopicMetadata(name=TOPIC, topic_id=self.told_topic_id)
         topic.schemas.extend(schemas_to_wire(self.schemas))
-        for (_, number), log in sorted(self.logs.items()):
+        if not self.tells_topic:
+            topic.error.code = common_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+        for (_, number), log in self._logs_told():
             topic.partitions.append(
                 metadata_pb2.PartitionMetadata(
                     partition=number,
@@ -109,6 +123,8 @@ class Brokers:
         scripted = self.script.popleft() if self.script else None
         if scripted is not None:
             return _result(entry, scripted)
+        if (key, log) not in self._logs_told():
+            return _result(entry, common_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID)
         if log.leader != broker or log.epoch != entry.leader_epoch:
             return _result(entry, common_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, log=log)
         header = decode_header(batch)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from minilog.errors import BrokerNotAvailable, InvalidArgument, InvalidRecord, UnknownTopicOrPartition
-from minilog.producer.arguments import checked_headers
+from minilog.producer.arguments import checked_headers, checked_partition, checked_timestamp_us
 from minilog.types import TopicPartition
 from tests.unit.client.brokers import TOPIC, Brokers
 from tests.unit.client.consuming import Consuming, fill
@@ -75,3 +76,22 @@ def test_a_partition_that_nobody_could_be_asked_about_is_not_said_to_be_missing(
     cluster.core.poll(cluster.now)
     with pytest.raises(UnknownTopicOrPartition, match="create it"):
         cluster.core.take(1)
+
+
+@pytest.mark.parametrize("given", [3, np.int64(3), np.uint8(3), np.array(3)], ids=repr)
+def test_partitions_and_time_stamps_become_whole_numbers_of_python(given: object) -> None:
+    for found, wanted in ((checked_partition("flights", given), 3), (checked_timestamp_us("flights", given), 3000)):
+        assert (found, type(found)) == (wanted, int)
+
+
+@pytest.mark.parametrize("given", [1.0, True, np.float64(1), np.bool_(True), "1", b"1"], ids=repr)
+def test_what_is_no_whole_number_is_no_partition_and_no_time_stamp(given: object) -> None:
+    with pytest.raises(InvalidRecord, match=r"the partition for topic 'flights' is .*: give an int"):
+        checked_partition("flights", given)
+    with pytest.raises(InvalidRecord, match=r"the time stamp of a record for topic 'flights' is .*: give milliseconds"):
+        checked_timestamp_us("flights", given)
+
+
+def test_a_time_stamp_beyond_64_bits_is_refused() -> None:
+    with pytest.raises(InvalidRecord, match="give milliseconds since 1970"):
+        checked_timestamp_us("flights", 1 << 62)

@@ -81,7 +81,7 @@ REFUSED = [
     ("a decimal(4,1)", pa.array([decimal.Decimal("1.25")]), "in row 0 does not fit"),
     ("a decimal(4,1)", pa.array([1000]), "1000 in row 0 does not fit"),
     ("a timestamp_ntz", pa.array([1_001], pa.timestamp("ns")), "does not fit"),
-    ("a timestamp", pa.array([1], pa.timestamp("us")), "cast it yourself"),
+    ("a timestamp", pa.array([1], pa.timestamp("us")), "these times have no zone"),
     ("a int", pa.array(["1"]), "cast it yourself"),
     ("a string", pa.array([1]), "cast it yourself"),
     ("a boolean", pa.array([1]), "cast it yourself"),

@@ -8,7 +8,12 @@ import pytest
 
 from minilog.errors import UnknownOutcome, UnknownTopicId
 from minilog.producer import sender
+from minilog.producer.partitioner import partition_for_key
 from minilog.record_batch.header import decode_header
+from minilog.record_batch.reader import read_records
+from minilog.typed.ddl import parse_ddl
+from minilog.typed.topic_schema import first_version
+from minilog.typed.topic_schemas import TopicSchemas
 from minilog.types import RecordMetadata
 from minilog.v1 import common_pb2
 from tests.unit.client.brokers import TOPIC, Brokers
@@ -21,20 +26,93 @@ def producer_ids(brokers: Brokers) -> list[int]:
     return [decode_header(batch).producer_id for _, _, batch in brokers.log().batches]
 
 
-def create_again(cluster: Producing) -> None:
+ANOTHER = b"y" * 16
+
+
+def create_again(cluster: Producing, partitions: int = 1) -> None:
     """The topic is deleted and created again; the cache hears of it."""
-    cluster.brokers.metadata_offset += 1
-    cluster.brokers.told_topic_id = bytes(16)
+    cluster.brokers.create_again(ANOTHER, partitions)
     cluster.cache.apply(cluster.brokers.metadata())
     cluster.sender.metadata_changed(cluster.now)
 
 
-def test_what_waits_for_a_topic_created_again_is_refused_at_once() -> None:
+def delete(cluster: Producing) -> None:
+    """The topic is deleted, or may not be seen any more; the cache hears of it."""
+    cluster.brokers.metadata_offset += 1
+    cluster.brokers.tells_topic = False
+    cluster.cache.apply(cluster.brokers.metadata())
+    cluster.sender.metadata_changed(cluster.now)
+
+
+def written_again(cluster: Producing) -> list[bytes | None]:
+    """Into the topic of the same name that was created again."""
+    run = b"".join(batch for _, _, batch in cluster.brokers.logs[(ANOTHER, 0)].batches)
+    return [value for rows in read_records(run, ANOTHER, 0) for value in rows.column("value").to_pylist()]
+
+
+def test_what_is_sent_to_a_topic_created_again_goes_to_the_new_one_as_with_kafka() -> None:
+    """R42: the first `send` after a topic was deleted and made anew failed."""
+    cluster = proven()
+    cluster.brokers.create_again(ANOTHER)
+    first, second = cluster.send(b"a"), cluster.send(b"b")  # by the id that is known: they are refused
+    cluster.run(2_000)
+    third = cluster.send(b"c")
+    cluster.run(2_000)
+    assert [future.result(timeout=0).offset for future in (first, second, third)] == [0, 1, 2]
+    assert written_again(cluster) == [b"a", b"b", b"c"]
+    assert values(cluster.brokers) == [b"first"]
+    assert cluster.accumulator.used_bytes() == 0
+
+
+def test_what_has_no_partition_in_a_topic_created_again_is_refused() -> None:
+    cluster = Producing(Brokers(partitions=2))
+    cluster.run()
+    future: Future[RecordMetadata] = Future()
+    cluster.brokers.script.extend([common_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID] * 2)
+    cluster.accumulator.append(cluster.cache.topics[TOPIC], 1, None, b"a", None, 7_000, future, cluster.now)
+    cluster.step()
+    create_again(cluster)
+    cluster.run(1_000)
+    with pytest.raises(UnknownTopicId, match="was deleted or created again"):
+        future.result(timeout=0)
+
+
+@pytest.mark.parametrize(("partitions", "is_written"), [(1, True), (7, False)])
+def test_records_of_one_key_stay_in_one_partition_of_the_new_topic(partitions: int, is_written: bool) -> None:
+    cluster = proven()
+    key = next(key for key in (str(number).encode() for number in range(99)) if partition_for_key(key, 7) != 0)
+    cluster.brokers.create_again(ANOTHER, partitions)
+    future = cluster.send(b"a", key=key)
+    cluster.run(2_000)
+    if is_written:
+        assert future.result(timeout=0).partition == 0
+    else:
+        with pytest.raises(UnknownTopicId, match="was deleted or created again"):
+            future.result(timeout=0)
+
+
+def test_rows_of_a_schema_are_not_taken_to_a_topic_created_again() -> None:
+    """It has columns of its own, or none."""
+    cluster = Producing(Brokers())
+    cluster.brokers.schemas = TopicSchemas((first_version(parse_ddl("a int")),))
+    cluster.brokers.metadata_offset += 1
+    cluster.cache.apply(cluster.brokers.metadata())
+    known = cluster.cache.topics[TOPIC]
+    schema = first_version(parse_ddl("a int"))
+    future: Future[RecordMetadata] = Future()
+    cluster.accumulator.append(known, 0, None, (1,), None, 7_000, future, cluster.now, schema, 8)
+    create_again(cluster)
+    cluster.run(1_000)
+    with pytest.raises(UnknownTopicId, match="was deleted or created again"):
+        future.result(timeout=0)
+
+
+def test_what_waits_for_a_topic_that_is_deleted_is_refused_at_once() -> None:
     cluster = Producing(Brokers())
     cluster.brokers.script.extend([common_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID] * 50)
     sent, lingering = cluster.send(b"a"), cluster.append(b"b")
     cluster.step()
-    create_again(cluster)
+    delete(cluster)
     cluster.step()
     for future in (sent, lingering):
         with pytest.raises(UnknownTopicId, match="was deleted or created again"):
@@ -47,7 +125,7 @@ def test_what_was_out_when_a_topic_went_is_refused_with_its_answer() -> None:
     cluster.hold = True
     future = cluster.send(b"a")
     cluster.run()
-    create_again(cluster)
+    delete(cluster)
     cluster.run(100)
     cluster.brokers.script.extend([common_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID] * 50)
     cluster.release()
@@ -60,7 +138,7 @@ def test_what_is_added_after_a_topic_went_is_refused_too() -> None:
     """Who waited for room in the buffer has looked the topic up before."""
     cluster = proven()
     before = cluster.cache.topics[TOPIC]
-    create_again(cluster)
+    delete(cluster)
     cluster.run(100)
     future: Future[RecordMetadata] = Future()
     cluster.accumulator.append(before, 0, None, b"a", None, 7_000, future, cluster.now)
@@ -70,10 +148,10 @@ def test_what_is_added_after_a_topic_went_is_refused_too() -> None:
     assert cluster.accumulator.used_bytes() == 0
 
 
-def be_seen_again(cluster: Producing, topic_id: bytes) -> None:
+def be_seen_again(cluster: Producing) -> None:
     """The topic had been there all the time: who asks was not allowed to see it."""
     cluster.brokers.metadata_offset += 1
-    cluster.brokers.told_topic_id = topic_id
+    cluster.brokers.tells_topic = True
     cluster.cache.apply(cluster.brokers.metadata())
     cluster.sender.metadata_changed(cluster.now)
 
@@ -82,10 +160,9 @@ def test_a_topic_that_was_not_seen_for_a_while_has_the_sequences_that_it_had() -
     """Found by the simulator (201 of the theme users): sequences began at 0 again under the same producer id, so that
     the leader took a new record for the first one, and acknowledged what it did not write."""
     cluster = proven()
-    topic_id = cluster.cache.topics[TOPIC].topic_id
-    create_again(cluster)
+    delete(cluster)
     cluster.run(100)
-    be_seen_again(cluster, topic_id)
+    be_seen_again(cluster)
     future = cluster.send(b"new")
     cluster.run(1_000)
     assert future.result(timeout=0).offset == 1
@@ -95,15 +172,14 @@ def test_a_topic_that_was_not_seen_for_a_while_has_the_sequences_that_it_had() -
 
 def test_what_fails_while_a_topic_is_not_seen_is_followed_under_another_producer_id() -> None:
     cluster = proven()
-    topic_id = cluster.cache.topics[TOPIC].topic_id
     cluster.brokers.script.extend([common_pb2.ERROR_CODE_UNKNOWN_TOPIC_ID] * 2)
     failed = cluster.send(b"failed")
     cluster.step()
-    create_again(cluster)
+    delete(cluster)
     cluster.run(100)
     with pytest.raises(UnknownTopicId):
         failed.result(timeout=0)
-    be_seen_again(cluster, topic_id)
+    be_seen_again(cluster)
     cluster.brokers.script.clear()
     future = cluster.send(b"new")
     cluster.run(1_000)
@@ -115,11 +191,10 @@ def test_what_fails_while_a_topic_is_not_seen_is_followed_under_another_producer
 def test_topics_that_come_and_go_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender, "MOST_LANES_GONE", 0)
     cluster = proven()
-    topic_id = cluster.cache.topics[TOPIC].topic_id
-    create_again(cluster)
+    delete(cluster)
     cluster.run(1_000)
     assert not cluster.sender._lanes
-    be_seen_again(cluster, topic_id)
+    be_seen_again(cluster)
     future = cluster.send(b"new")
     cluster.run(1_000)
     assert future.result(timeout=0).offset == 1
@@ -133,7 +208,7 @@ def test_what_may_have_been_written_before_a_topic_went_is_unknown() -> None:
     future = cluster.send(b"a")
     cluster.run(20)
     cluster.lose_connection(1)
-    create_again(cluster)
+    delete(cluster)
     cluster.step()
     with pytest.raises(UnknownOutcome):
         future.result(timeout=0)
@@ -145,7 +220,7 @@ def test_what_is_out_when_a_topic_goes_is_told_as_it_is_answered() -> None:
     cluster.hold = True
     future = cluster.send(b"a")
     cluster.run(20)
-    create_again(cluster)
+    delete(cluster)
     cluster.step()
     assert not future.done()
     cluster.release()

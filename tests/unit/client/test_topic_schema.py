@@ -247,6 +247,51 @@ def test_no_other_change_is_allowed(change: object) -> None:
         change(flights())  # type: ignore[operator]
 
 
+@pytest.mark.parametrize(
+    ("column", "given"),
+    [
+        ("double", "int"),
+        ("double", "long"),
+        ("float", "int"),
+        ("int", "double"),
+        ("map<int, int>", "map<long, int>"),
+        ("decimal(8,2)", "int"),
+        ("decimal(8,2)", "decimal(9,1)"),
+        ("long", "int"),
+        ("struct<x: double>", "struct<x: int>"),
+    ],
+)
+def test_merging_keeps_the_type_of_what_is_cast_when_it_is_written(column: str, given: str) -> None:
+    schema = first_version(parse_ddl(f"a {column}"))
+    assert merged(schema, parse_ddl(f"a {given}")) is schema
+    assert merged(schema, parse_ddl(f"a {given}, b int")).column("a") == schema.column("a")
+
+
+def test_merging_keeps_the_types_that_keys_are_hashed_of() -> None:
+    schema = first_version(parse_ddl("id int, n int"), ["id"])
+    assert merged(schema, parse_ddl("id long")) is schema
+    assert str(merged(schema, parse_ddl("id long, n long"))) == "id int, n long"
+
+
+@pytest.mark.parametrize("name", ["_headers", "_Headers", "_key", "_OFFSET"])
+def test_no_column_has_the_name_of_what_readers_get_beside_the_columns(name: str) -> None:
+    with pytest.raises(InvalidSchema, match="beside the columns: rename it"):
+        first_version(parse_ddl(f"a int, {name} string"))
+    with pytest.raises(InvalidSchema, match="beside the columns: rename it"):
+        add_column(flights(), Field(name, Primitive("string")))
+    with pytest.raises(InvalidSchema, match="beside the columns: rename it"):
+        rename_column(flights(), "delay", name)
+    first_version(parse_ddl(f"a struct<{name}: int>"))
+
+
+def test_a_topic_that_has_a_column_named_headers_already_is_read_and_evolves() -> None:
+    first = first_version(parse_ddl("a int, b string"))
+    stored = replace(first, fields=(first.fields[0], replace(first.fields[1], name="_headers")))
+    check_schema(stored)
+    assert add_column(stored, Field("c", Primitive("int"))).names == ("a", "_headers", "c")
+    assert rename_column(stored, "_headers", "b").names == ("a", "b")
+
+
 def test_a_frame_with_more_columns_and_wider_types_merges() -> None:
     wanted = parse_ddl("delay bigint, carrier string, stops array<struct<gate string, airport string>>, tail string")
     schema = merged(flights(), wanted)

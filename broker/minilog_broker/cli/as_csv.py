@@ -1,0 +1,49 @@
+"""Rows as CSV: an empty field is null, `""` an empty text, bytes are base64. What it prints, `table_rows.py` reads."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pcsv
+
+from minilog.typed.iso_8601 import date_text, timestamp_text
+
+# Arrow prints years above 9999 without a sign, and those above 32767 wrong.
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31
+_DAY_US = 86_400_000_000
+
+
+def rows_as_csv(rows: pa.RecordBatch, *, header: bool) -> bytes:
+    """Of columns without parts; `header`: with the names of the columns before them."""
+    columns = [_printable(column) for column in rows.columns]
+    sink = io.BytesIO()
+    found = pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
+    pcsv.write_csv(found, sink, pcsv.WriteOptions(include_header=header))
+    return sink.getvalue()
+
+
+def _printable(column: pa.Array) -> pa.Array:
+    """The column, or its text where Arrow has none that can be read back."""
+    kind = column.type
+    if pa.types.is_binary(kind):
+        return _texts(column, lambda value: base64.b64encode(value.as_py()).decode())
+    if pa.types.is_date(kind) and _is_far(column.cast(pa.int32()), 1):
+        return _texts(column, lambda value: date_text(value.value))
+    if pa.types.is_timestamp(kind) and _is_far(column.cast(pa.int64()), _DAY_US):
+        has_zone = kind.tz is not None
+        return _texts(column, lambda value: timestamp_text(value.value, has_zone=has_zone))
+    return column
+
+
+def _is_far(counts: pa.Array, of_a_day: int) -> bool:
+    ends = pc.min_max(counts)
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    return low is not None and (low < _FIRST_DAY * of_a_day or high >= (_LAST_DAY + 1) * of_a_day)
+
+
+def _texts(column: pa.Array, text: Any) -> pa.Array:
+    return pa.array([text(each) if each.is_valid else None for each in column], pa.string())

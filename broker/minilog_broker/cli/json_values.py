@@ -1,0 +1,179 @@
+"""One value of JSON as Arrow takes it for a column's type: the counterpart of `typed/as_json.py`.
+
+It reads all that `as_json` prints: maps, bytes at any depth, NaN and the infinities, dates and times of every year. A
+number comes as int, or as Decimal with all of its digits. Dates and times become counts, as Python has no object for
+far years.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import decimal
+import json
+import math
+import reprlib
+from typing import Any
+
+from minilog.typed.fields import Array, Decimal, Field, FieldType, Map, Primitive, Struct
+from minilog.typed.iso_8601 import days_of, microseconds_of
+from minilog_broker.cli.row_sources import BadRows, hint
+
+_INTEGER_BITS = {"byte": 8, "short": 16, "int": 32, "long": 64}
+_LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
+_NO_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_TEXT_KEYS: frozenset[FieldType] = frozenset(
+    Primitive(name) for name in ("string", "binary", "date", "timestamp", "timestamp_ntz")
+)
+_ENOUGH_DIGITS = decimal.Context(prec=80, traps=[decimal.Inexact, decimal.InvalidOperation])
+
+
+class _Unfit(Exception):
+    """A value is none of its type."""
+
+
+def loads(text: str) -> Any:
+    """JSON with all digits, and without doubled names. Raises ValueError, RecursionError."""
+    return json.loads(text, object_pairs_hook=_once, parse_float=decimal.Decimal)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
+    return found
+
+
+def value_of(value: Any, field: Field) -> Any:
+    """What `value` of JSON, as `loads` gives it, is in Arrow. A null is None, also where none may be.
+
+    Raises BadRows, with the column."""
+    try:
+        return _value(value, field.type, field.name)
+    except _Unfit:
+        raise _refused(value, field.type, field.name) from None
+
+
+def _refused(value: Any, kind: FieldType, path: str) -> BadRows:
+    return BadRows(f"column {path!r} is {kind}, and {_shown(value)} does not fit{hint(kind)}")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, decimal.Decimal):
+        short = repr(float(value))
+        return short if decimal.Decimal(short) == value else str(value)
+    return reprlib.repr(value)
+
+
+def _value(value: Any, kind: FieldType, path: str) -> Any:
+    if value is None:
+        return None
+    match kind:
+        case Struct(fields) if isinstance(value, dict):
+            return _struct(value, fields, path)
+        case Array(element) if isinstance(value, list):
+            return [_part(each, element, path) for each in value]
+        case Map(key, item) if isinstance(value, dict):
+            return [(_key(name, key, path), _part(each, item, path)) for name, each in value.items()]
+        case Decimal(precision, scale):
+            return _decimal(value, precision, scale)
+        case Primitive(name):
+            return _primitive(value, name)
+    raise _Unfit
+
+
+def _part(value: Any, field: Field, path: str) -> Any:
+    here = f"{path}.{field.name}"
+    try:
+        return _value(value, field.type, here)
+    except _Unfit:
+        raise _refused(value, field.type, here) from None
+
+
+def _struct(value: dict[str, Any], fields: tuple[Field, ...], path: str) -> dict[str, Any]:
+    if unknown := sorted(value.keys() - {each.name for each in fields}):
+        raise BadRows(f"column {path!r} has no field {unknown[0]!r}: leave it out, or add it to the schema")
+    return {each.name: _part(value.get(each.name), each, path) for each in fields}
+
+
+def _key(name: str, field: Field, path: str) -> Any:
+    """The names of an object are text: a key of another type is its JSON in it."""
+    value: Any = name
+    if not isinstance(field.type, Decimal) and field.type not in _TEXT_KEYS:
+        try:
+            value = loads(name)
+        except (ValueError, RecursionError):
+            value = name
+    return _part(value, field, path)
+
+
+def _primitive(value: Any, name: str) -> Any:
+    if name in _INTEGER_BITS:
+        most = 1 << (_INTEGER_BITS[name] - 1)
+        found: Any = value if type(value) is int and -most <= value < most else None
+    elif name in ("float", "double"):
+        found = _float(value, math.inf if name == "double" else _LARGEST_FLOAT)
+    elif name == "boolean":
+        found = value if isinstance(value, bool) else None
+    elif isinstance(value, str):
+        found = _from_text(value, name)
+    else:
+        found = None
+    if found is None:
+        raise _Unfit
+    return found
+
+
+def _float(value: Any, largest: float) -> float | None:
+    if isinstance(value, str):
+        return _NO_NUMBERS.get(value)
+    if isinstance(value, float):  # NaN or Infinity, without quotes
+        return value
+    if type(value) is not int and not isinstance(value, decimal.Decimal):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return None if math.isinf(found) or abs(found) > largest else found
+
+
+def _from_text(value: str, name: str) -> Any:
+    match name:
+        case "binary":
+            return _from_base64(value)
+        case "date":
+            return days_of(value)
+        case "timestamp" | "timestamp_ntz":
+            return microseconds_of(value, has_zone=name == "timestamp")
+        case _:
+            return value if _is_text(value) else None
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
+
+
+def _from_base64(text: str) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _decimal(value: Any, precision: int, scale: int) -> decimal.Decimal:
+    try:
+        found = decimal.Decimal(value) if isinstance(value, str) or type(value) is int else value
+        if not isinstance(found, decimal.Decimal) or not found.is_finite():
+            raise _Unfit
+        whole = found.quantize(decimal.Decimal(1).scaleb(-scale), context=_ENOUGH_DIGITS)
+    except (decimal.DecimalException, ValueError):
+        raise _Unfit from None
+    if len(whole.as_tuple().digits) > precision and whole:
+        raise _Unfit
+    return whole
