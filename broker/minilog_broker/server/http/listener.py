@@ -122,7 +122,7 @@ class _BoundedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            if self.cycle is None:
+            if not self.cycle:
                 self._head_received(data)
             else:
                 super().data_received(data)
@@ -138,7 +138,7 @@ class _BoundedProtocol(H11Protocol):
         self._head_bytes += len(data)
         if room > 0:
             super().data_received(data[:room])
-        if self.cycle is not None:
+        if self.cycle:
             self._is_served = self._places.asks(self, self.scope["path"])
             if rest := data[room:]:  # nothing at all would mean the end to h11
                 super().data_received(rest)
