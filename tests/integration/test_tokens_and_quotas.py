@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import threading
@@ -108,6 +109,30 @@ class TestTokens:
 
 def slow(cluster: SecuredCluster) -> dict[str, Any]:
     return {**cluster.client, "sasl.username": "slow", "sasl.password": PASSWORD}
+
+
+class TestOldPasswords:
+    def test_a_job_that_has_one_keeps_nobody_of_its_host_out(self, cluster: SecuredCluster) -> None:
+        """R62: its failures held all places of the host, and others were told of an UNKNOWN error."""
+        old = {**cluster.client, "sasl.username": "slow", "sasl.password": "old", "request.timeout.ms": 2000}
+        ended = threading.Event()
+
+        def job() -> None:
+            while not ended.is_set():
+                with Admin(old) as admin, contextlib.suppress(AuthenticationFailed, BrokerNotAvailable):
+                    admin.list_topics()
+
+        jobs = [threading.Thread(target=job) for _ in range(16)]
+        for each in jobs:
+            each.start()
+        try:
+            time.sleep(2.0)
+            with Admin(cluster.client) as admin:
+                assert TOPIC in admin.list_topics()
+        finally:
+            ended.set()
+            for each in jobs:
+                each.join(WITHIN_S)
 
 
 class TestQuotas:

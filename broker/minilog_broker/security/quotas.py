@@ -1,12 +1,14 @@
-"""Quotas: how much a principal may send, read and ask per second; too much is answered late, never refused.
+"""Quotas: how much a principal may send, read and ask per second; too much waits.
 
-As in Kafka, a request that is above its quota is served, and its answer waits: the delay tells a client that knows it
-to hold back, and holds back one that does not. Each quota is a bucket of tokens:
+Each quota is a bucket of tokens:
 
 - it holds what WINDOW_S seconds of the rate give, so that a burst of that size passes at once;
 - a charge takes tokens, below zero too: one request may be larger than the bucket;
-- the delay is the time until the bucket is at zero again, and at most MAX_DELAY_MS an answer. What is above that stays
-  owed, and delays the next.
+- nothing more passes until the bucket is at zero again (server/runtime/throttle.py). However long that is, nothing of
+  what is owed is given away.
+
+Kafka serves a request above its quota, and lets its answer wait. Here the next request waits before it is served: who
+asks on many connections at a time, or hangs up, gains nothing.
 
 The clock comes in, in milliseconds; where it goes back, nothing is given for that time. How many buckets are kept is
 bounded: the one charged longest ago goes first. Where that still owes, its debt is forgiven; a client would need
@@ -20,7 +22,6 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 WINDOW_S = 10.0  # Kafka's quota.window.num x quota.window.size.seconds is 11 s
-MAX_DELAY_MS = 10_000  # below the clients' request.timeout.ms: a delayed answer still is one
 MAX_BUCKETS = 10_000  # some 3 MB
 MIN_RATE_PER_S = 0.001
 
@@ -41,15 +42,21 @@ class Quota:
         self._tokens = self._capacity
         self._at_ms = now_ms
 
-    def charge(self, amount: float, now_ms: float) -> int:
-        """Take `amount` (not below 0) at `now_ms`; the milliseconds that the answer waits, 0 where it need not."""
+    def charge(self, amount: float, now_ms: float) -> None:
+        """Take `amount` (not below 0) at `now_ms`."""
         if not 0 <= amount < math.inf:
             raise ValueError(f"{amount} cannot be charged: give 0 or more")
         self._fill(now_ms)
         self._tokens -= amount
-        if self._tokens >= 0:
-            return 0
-        return min(math.ceil(-self._tokens / self._rate_per_ms), MAX_DELAY_MS)
+
+    def give_back(self, amount: float) -> None:
+        """Of what was charged."""
+        self._tokens = min(self._capacity, self._tokens + amount)
+
+    def owed_ms(self, now_ms: float) -> int:
+        """For how long something is owed; 0 where nothing is."""
+        self._fill(now_ms)
+        return 0 if self._tokens >= 0 else math.ceil(-self._tokens / self._rate_per_ms)
 
     def changed(self, rate_per_s: float, now_ms: float, window_s: float = WINDOW_S) -> Quota:
         """The bucket under another rate: what is owed stays owed, what is left is no more than the new one holds."""
@@ -84,13 +91,26 @@ class Quotas:
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def charge(self, principal: str, key: str, rate_per_s: float | None, amount: float, now_ms: float) -> int:
-        """Take `amount` from the bucket that `principal` has of `key`; the milliseconds that the answer waits. Without
-        a rate (None) nothing is counted, and nothing that was is kept."""
-        owner = _Owner(principal, key)
+    def charge(self, principal: str, key: str, rate_per_s: float | None, amount: float, now_ms: float) -> None:
+        """Take `amount` from the bucket that `principal` has of `key`. Without a rate (None) nothing is counted, and
+        nothing that was is kept."""
+        if (bucket := self._bucket(_Owner(principal, key), rate_per_s, now_ms)) is not None:
+            bucket.charge(amount, now_ms)
+
+    def give_back(self, principal: str, key: str, amount: float) -> None:
+        """Of what was charged."""
+        if (bucket := self._buckets.get(_Owner(principal, key))) is not None:
+            bucket.give_back(amount)
+
+    def owed_ms(self, principal: str, key: str, rate_per_s: float | None, now_ms: float) -> int:
+        """For how long `principal` owes something of `key`; 0 where nothing."""
+        bucket = self._bucket(_Owner(principal, key), rate_per_s, now_ms)
+        return 0 if bucket is None else bucket.owed_ms(now_ms)
+
+    def _bucket(self, owner: _Owner, rate_per_s: float | None, now_ms: float) -> Quota | None:
         if rate_per_s is None:
             self._buckets.pop(owner, None)
-            return 0
+            return None
         bucket = self._buckets.get(owner)
         if bucket is None:
             bucket = self._buckets[owner] = Quota(rate_per_s, now_ms)
@@ -100,4 +120,4 @@ class Quotas:
             self._buckets.move_to_end(owner)
             if bucket.rate_per_s != rate_per_s:
                 bucket = self._buckets[owner] = bucket.changed(rate_per_s, now_ms)
-        return bucket.charge(amount, now_ms)
+        return bucket

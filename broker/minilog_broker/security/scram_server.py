@@ -150,6 +150,15 @@ class ScramServer:
         self._challenge, self._state = challenge, ServerState.CHALLENGED
         return challenge.server_first.encode("utf-8")
 
+    @staticmethod
+    def named(message: bytes) -> str:
+        """Whom a client's first message names, as `tried` has it; empty where it is none."""
+        try:
+            values, is_token = _values_of_first(_parts_of_first(text_of(message, _CLIENT))[2])
+            return _shown(_prepared(unescaped_name(values["n"], _CLIENT)), is_token=is_token)
+        except ScramError:
+            return ""
+
     def final(self, message: bytes) -> Accepted | Refused:
         """Whether the client has proven who it is."""
         self._expect(ServerState.CHALLENGED)
@@ -164,9 +173,7 @@ class ScramServer:
 
     def _challenged(self, message: bytes) -> _Challenge:
         gs2_header, authorized, first_bare = _parts_of_first(text_of(message, _CLIENT))
-        own_attributes = first_bare.removesuffix(TOKEN_EXTENSION)
-        is_token = own_attributes != first_bare
-        values = attributes_of(own_attributes, "nr", _CLIENT)
+        values, is_token = _values_of_first(first_bare)
         check_nonce(values["r"], MAX_NONCE_CHARACTERS, _CLIENT)
         if len(values["r"]) < MIN_NONCE_CHARACTERS:
             raise ScramError(f"the client's nonce has fewer than {MIN_NONCE_CHARACTERS} characters")
@@ -174,7 +181,7 @@ class ScramServer:
         if authorized and unescaped_name(authorized, _CLIENT) != sent:
             raise ScramError("the client wants to act as somebody else: there is no authorization identity here")
         name = _prepared(sent)
-        self.tried = f"delegation-token:{name}" if is_token else f"user:{name}"
+        self.tried = _shown(name, is_token=is_token)
         found = (self._find_token if is_token else self._find_credential)(self.mechanism, name)
         fake = self._unknown_token(name) if is_token else self._unknown_user(name)  # always, so that it takes as long
         is_known = found is not None and found.mechanism is self.mechanism
@@ -241,6 +248,16 @@ def _parts_of_first(text: str) -> tuple[str, str, str]:
     if binding not in ("n", "y"):  # y: it could bind, and sees that we do not offer it
         raise ScramError("the client sent a first message that is none: it begins with n,,")
     return f"{binding},{rest[0]},", rest[0].removeprefix("a="), rest[1]
+
+
+def _values_of_first(first_bare: str) -> tuple[dict[str, str], bool]:
+    """The attributes of the rest, and whether they are of a delegation token."""
+    own_attributes = first_bare.removesuffix(TOKEN_EXTENSION)
+    return attributes_of(own_attributes, "nr", _CLIENT), own_attributes != first_bare
+
+
+def _shown(name: str, *, is_token: bool) -> str:
+    return f"delegation-token:{name}" if is_token else f"user:{name}"
 
 
 def _prepared(name: str) -> str:

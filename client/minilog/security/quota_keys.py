@@ -2,7 +2,7 @@
 
     producer_byte_rate        bytes a second   that it produces
     consumer_byte_rate        bytes a second   that it fetches
-    request_rate              a second         calls, and messages of its streams
+    request_rate              a second         calls, refused ones too, and messages of its streams
     controller_mutation_rate  a second         partitions that it creates, adds or deletes
     connections               at a time        that it has open
     producer_id_rate          a second         ids of producers that it is given

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import pytest
 
-from minilog.errors import AuthenticationFailed, AuthorizationFailed
+from minilog.errors import AuthenticationFailed, AuthorizationFailed, BrokerNotAvailable, error_from_wire
 from minilog.security.scram import SALT_BYTES, LoginKind, ScramClient, ScramCredential, ScramMechanism
 from minilog.security.secret import Secret
 from minilog.v1 import authentication_pb2, peer_pb2
@@ -20,13 +20,22 @@ from minilog_broker.security.audit import AuditEvent, Decision
 from minilog_broker.security.authorizer import Authorizer
 from minilog_broker.security.principal import ANONYMOUS, USER, Principal
 from minilog_broker.security.quotas import Quotas
-from minilog_broker.server.access.attempts import MOST_WAITING, PLACES, Attempts, _Host
+from minilog_broker.server.access.attempts import (
+    FORGIVEN_S,
+    MOST_NAMES,
+    MOST_WAITING,
+    PAUSES_S,
+    PLACES,
+    Attempts,
+    _Host,
+)
 from minilog_broker.server.access.authentication_service import AuthenticationService
 from minilog_broker.server.access.caller import NO_RULES, Caller
 from minilog_broker.server.access.client_gate import ClientGate
 from minilog_broker.server.access.gate import PeerGate
 from minilog_broker.server.access.scram_exchange import ScramUsers
 from minilog_broker.server.access.sessions import Sessions
+from tests.simulation.machines.loop import VirtualLoop
 from tests.unit.server.surroundings import rules_of_now
 
 HEARTBEAT = "/minilog.v1.PeerService/Heartbeat"
@@ -210,37 +219,113 @@ class TestGuesses:
     def test_a_host_has_so_many_places_and_a_failure_keeps_its_own(self) -> None:
         """Guesses side by side, each given up at once: they are judged as fast as places become free."""
 
-        async def judged_in(seconds: float) -> int:
+        async def scenario() -> None:
             attempts, judged = Attempts(), 0
 
-            async def guess() -> None:
+            async def guess(name: str) -> None:
                 nonlocal judged
-                await attempts.begin(HOST)
+                place = await attempts.begin(HOST, name)
                 judged += 1
-                attempts.failed(HOST)
+                place.failed()
 
-            tasks = [asyncio.create_task(guess()) for _ in range(PLACES + MOST_WAITING)]
-            await asyncio.sleep(seconds)
-            with pytest.raises(AuthenticationFailed, match="are waiting"):
+            tasks = [asyncio.create_task(guess(f"user:{number}")) for number in range(PLACES + MOST_WAITING)]
+            await asyncio.sleep(0.01)
+            assert judged == PLACES
+            with pytest.raises(BrokerNotAvailable, match="are waiting"):
                 await attempts.begin(HOST)
+            await asyncio.sleep(60.0)
+            assert judged <= 2 * PLACES + PLACES * 60.0 / PAUSES_S[-1]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            return judged
 
-        assert asyncio.run(judged_in(0.01)) == PLACES
+        in_virtual_time(scenario())
+
+    def test_one_job_with_an_old_password_keeps_nobody_behind_its_proxy_out(self) -> None:
+        """R62: its failures held all places of the host, and logins of others ended in a time-out."""
+
+        async def scenario() -> None:
+            attempts, loop = Attempts(), asyncio.get_running_loop()
+
+            async def job() -> None:
+                while True:
+                    with contextlib.suppress(BrokerNotAvailable):
+                        (await attempts.begin(HOST, "user:job")).failed()
+                    await asyncio.sleep(0.01)
+
+            tasks = [asyncio.create_task(job()) for _ in range(300)]
+            await asyncio.sleep(5.0)
+            for number in range(100):
+                began_s = loop.time()
+                place = await attempts.begin(HOST, f"user:{number}")
+                await asyncio.sleep(0.05)
+                place.succeeded()
+                assert loop.time() - began_s < 0.1
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        in_virtual_time(scenario())
+
+    def test_a_name_without_failures_goes_first(self) -> None:
+        async def scenario() -> None:
+            attempts, order = Attempts(), list[str]()
+            (await attempts.begin(HOST, "user:job")).failed()
+            await asyncio.sleep(1.0)
+            held = [await attempts.begin(HOST, f"user:{number}") for number in range(PLACES)]
+
+            async def login(name: str) -> None:
+                place = await attempts.begin(HOST, name)
+                order.append(name)
+                place.succeeded()
+
+            tasks = [asyncio.create_task(login(name)) for name in ("user:job", "user:alice", "user:bob")]
+            await asyncio.sleep(0.1)
+            for place in held:
+                place.succeeded()
+            await asyncio.gather(*tasks)
+            assert order == ["user:alice", "user:bob", "user:job"]
+
+        in_virtual_time(scenario())
+
+    def test_a_name_that_succeeds_or_waits_a_minute_has_no_failures(self) -> None:
+        async def scenario() -> None:
+            host = _Host()
+            host.remember("user:job", 0.0)
+            assert host.is_failing("user:job", FORGIVEN_S - 1)
+            assert not host.is_failing("user:job", FORGIVEN_S)
+            attempts = Attempts()
+            (await attempts.begin(HOST, "user:job")).failed()
+            (await attempts.begin(HOST, "user:job")).succeeded()
+            assert not attempts._hosts[HOST].is_failing("user:job", 0.0)
+
+        in_virtual_time(scenario())
+
+    def test_who_leaves_while_he_waits_takes_no_place_with_him(self) -> None:
+        async def scenario() -> None:
+            attempts = Attempts()
+            held = [await attempts.begin(HOST) for _ in range(PLACES)]
+            tasks = [asyncio.create_task(attempts.begin(HOST)) for _ in range(2 * PLACES)]
+            await asyncio.sleep(0)
+            for place in held:
+                place.succeeded()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            assert attempts._hosts[HOST].held == 0
+            assert attempts._hosts[HOST].is_idle
+
+        in_virtual_time(scenario())
 
     def test_another_host_does_not_wait(self) -> None:
         async def scenario() -> None:
             attempts = Attempts()
-            for _ in range(PLACES):
-                await attempts.begin(HOST)
-                attempts.failed(HOST)
-            async with asyncio.timeout(0.5):
-                await attempts.begin("10.0.0.8")
-            attempts.succeeded("10.0.0.8")
+            for number in range(PLACES):
+                (await attempts.begin(HOST, f"user:{number}")).failed()
+            (await attempts.begin("10.0.0.8")).succeeded()
+            assert asyncio.get_running_loop().time() == 0.0
 
-        asyncio.run(scenario())
+        in_virtual_time(scenario())
 
     def test_who_fails_often_waits_longer_and_is_forgiven(self) -> None:
         host = _Host()
@@ -248,3 +333,72 @@ class TestGuesses:
         assert pauses == sorted(pauses)
         assert pauses[0] < pauses[-1] == pauses[-2]
         assert host.failed(100.0) == pauses[0]
+
+    def test_how_many_names_are_remembered_is_bounded(self) -> None:
+        host = _Host()
+        for number in range(10 * MOST_NAMES):
+            host.remember(f"user:{number}", 0.0)
+        assert len(host.names) == MOST_NAMES
+
+
+class Silent:
+    """A stream of a client that sends the first of these messages, or none, and then nothing."""
+
+    def __init__(self, *sent: authentication_pb2.AuthenticateRequest) -> None:
+        self.caller = Caller(ANONYMOUS, HOST, "/minilog.v1.AuthenticationService/Authenticate", NO_RULES)
+        self.told: list[authentication_pb2.AuthenticateResponse] = []
+        self._sent = sent
+
+    async def write(self, answer: authentication_pb2.AuthenticateResponse) -> None:
+        self.told.append(answer)
+
+    async def messages(self) -> AsyncIterator[authentication_pb2.AuthenticateRequest]:
+        for each in self._sent:
+            yield each
+        await asyncio.Event().wait()
+
+
+class TestSlowLogins:
+    """R62: a time-out escaped as UNKNOWN `Unexpected TimeoutError`, which no client tried again and no log told."""
+
+    FIRST = authentication_pb2.AuthenticateRequest(
+        mechanism=str(MECHANISM), content=ScramClient(MECHANISM, "alice", Secret("x"), "n" * 32).first_message()
+    )
+
+    def told(self, stream: Silent, places_held: int = 0) -> tuple[str, str, list[AuditEvent]]:
+        audited = list[AuditEvent]()
+        users = ScramUsers(MetadataImage(), "", lambda: 0)
+
+        async def scenario() -> None:
+            service = AuthenticationService(users.begin, Sessions(bytes), 1.0, audited.append, lambda: True)
+            for _ in range(places_held):
+                await service._attempts.begin(HOST)
+            given: Any = stream
+            await service.Authenticate(stream.messages(), given)
+
+        in_virtual_time(scenario())
+        error = error_from_wire(stream.told[-1].error)
+        assert isinstance(error, BrokerNotAvailable)
+        assert error.retriable
+        return str(error), audited[-1].resource, audited
+
+    def test_one_that_finds_no_place_is_told_so(self) -> None:
+        words, tried, audited = self.told(Silent(self.FIRST), PLACES)
+        assert words == f"{PLACES} logins of {HOST} are under way, or have just failed: try again"
+        assert (tried, audited[-1].decision, audited[-1].reason) == ("user:alice", Decision.DENIED, words)
+
+    def test_one_that_stops_half_way_is_told_so(self) -> None:
+        words, tried, _ = self.told(Silent(self.FIRST))
+        assert (words, tried) == ("the login did not end in 5 s: try again", "user:alice")
+
+    def test_one_that_says_nothing_holds_no_place(self) -> None:
+        words, tried, _ = self.told(Silent(), PLACES)
+        assert (words, tried) == ("no login came in 5 s: try again", "")
+
+
+def in_virtual_time(scenario: Coroutine[Any, Any, None]) -> None:
+    loop = VirtualLoop()
+    try:
+        loop.run_until_complete(scenario)
+    finally:
+        loop.close()

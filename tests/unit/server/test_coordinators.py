@@ -261,7 +261,8 @@ class OneQuota:
     def __init__(self, key: str, most: int) -> None:
         self._key, self._most = key, most
         self.is_allowed, self.is_allowed_any = NO_RULES.is_allowed, NO_RULES.is_allowed_any
-        self.denied, self.tell, self.charge_ms = NO_RULES.denied, NO_RULES.tell, NO_RULES.charge_ms
+        self.denied, self.tell, self.charge = NO_RULES.denied, NO_RULES.tell, NO_RULES.charge
+        self.give_back, self.owed_ms, self.cost = NO_RULES.give_back, NO_RULES.owed_ms, NO_RULES.cost
 
     def quota(self, principal: Principal, key: str) -> int | None:
         return self._most if key == self._key else None

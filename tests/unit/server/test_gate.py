@@ -137,8 +137,10 @@ class TestWhoCalls:
             world = World()
             world.image.quotas["default"] = {REQUEST_RATE: 1}
             first, second = world.gate, world.another("outside")
-            assert first.charge_ms(ALICE, REQUEST_RATE, 10) == 0.0
-            assert second.charge_ms(ALICE, REQUEST_RATE, 1) > 0.0
+            first.charge(ALICE, REQUEST_RATE, 10)
+            assert second.owed_ms(ALICE, REQUEST_RATE) == 0.0
+            first.charge(ALICE, REQUEST_RATE, 1)
+            assert second.owed_ms(ALICE, REQUEST_RATE) > 0.0
 
         asyncio.run(scenario())
 

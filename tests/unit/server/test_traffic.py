@@ -11,6 +11,7 @@ from minilog.errors import ResourceExhausted
 from minilog.security.quota_keys import CONNECTIONS
 from minilog_broker.security.principal import USER, Principal
 from minilog_broker.server.access.caller import Caller, Everybody
+from minilog_broker.server.access.costs import Cost
 from minilog_broker.server.runtime.budget import Budget
 from minilog_broker.server.runtime.traffic import LARGE_BYTES, ClientStream, Flow
 from minilog_broker.server.runtime.turns import Turns
@@ -48,8 +49,17 @@ class Limited:
     def tell(self, *told: object) -> None:
         """There is no audit log."""
 
-    def charge_ms(self, *told: object) -> float:
+    def charge(self, *told: object) -> None:
+        """Nothing is counted."""
+
+    def give_back(self, *told: object) -> None:
+        """Nothing was."""
+
+    def owed_ms(self, *told: object) -> float:
         return 0.0
+
+    def cost(self, *told: object) -> Cost | None:
+        return None
 
     def quota(self, principal: Principal, key: str) -> int | None:
         return 2 if key == CONNECTIONS else None

@@ -2,36 +2,108 @@
 
 Who guesses passwords opens many exchanges side by side, and gives each up as soon as no answer comes. So a failed one
 keeps its place for a while, whether its client waits or not: a host has PLACES of them, and guesses as often as they
-become free. Honest clients behind the same address wait with him for a new session; the sessions that they have go on.
+become free.
+
+Behind a proxy many clients are one host. So failures are remembered by host and name: a name without any goes first,
+and names with some never have the KEPT places that are for the others. A job with an old password keeps nobody out.
+Names that are made up for each guess are without failures, and honest clients wait with them for a new session; the
+sessions that they have go on.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
-from minilog.errors import AuthenticationFailed
+from minilog.errors import BrokerNotAvailable
 
 PLACES = 8
-MOST_WAITING = 200  # of one host
+KEPT = 4  # of them, for names without failures
+MOST_WAITING = 200  # of one host, with failures, and as many without
 MOST_HOSTS = 10_000
+MOST_NAMES = 100  # with failures, of one host; the one that failed longest ago is forgotten first
+LONGEST_NAME = 255
 PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)  # after the first failure of a host, the second, ...
 FORGIVEN_S = 60.0
 
 
 @dataclass(slots=True)
 class _Host:
-    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PLACES))
     held: int = 0
-    waiting: int = 0
+    held_by_failing: int = 0
+    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+    waiting_failing: deque[asyncio.Future[None]] = field(default_factory=deque)
     failures: int = 0
     failed_at_s: float = float("-inf")
+    names: OrderedDict[str, float] = field(default_factory=OrderedDict)
+    """Those with failures, and when the last one was."""
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.held or self.waiting or self.waiting_failing)
 
     def failed(self, now_s: float) -> float:
         """Another failure: how long its place is kept."""
         self.failures = self.failures + 1 if now_s - self.failed_at_s < FORGIVEN_S else 1
         self.failed_at_s = now_s
         return PAUSES_S[min(self.failures, len(PAUSES_S)) - 1]
+
+    def remember(self, name: str, now_s: float) -> None:
+        """It has failed."""
+        self.names[name] = now_s
+        self.names.move_to_end(name)
+        if len(self.names) > MOST_NAMES:
+            self.names.popitem(last=False)
+
+    def is_failing(self, name: str, now_s: float) -> bool:
+        return now_s - self.names.get(name, float("-inf")) < FORGIVEN_S
+
+    def has_room(self, *, is_failing: bool) -> bool:
+        return self.held < PLACES and not (is_failing and self.held_by_failing >= PLACES - KEPT)
+
+    def let_in(self) -> None:
+        """As many of those who wait as there is room for, names without failures first. Each takes its place here."""
+        for line, is_failing in ((self.waiting, False), (self.waiting_failing, True)):
+            while line and self.has_room(is_failing=is_failing):
+                first = line.popleft()
+                if not first.done():
+                    self.take(is_failing=is_failing)
+                    first.set_result(None)
+
+    def take(self, *, is_failing: bool) -> None:
+        self.held += 1
+        self.held_by_failing += is_failing
+
+    def free(self, *, is_failing: bool) -> None:
+        self.held -= 1
+        self.held_by_failing -= is_failing
+        self.let_in()
+
+
+@dataclass(slots=True)
+class Place:
+    """Of one exchange: ended by `succeeded` or `failed`."""
+
+    _host: _Host
+    _name: str
+    _is_failing: bool
+
+    def succeeded(self) -> None:
+        """The place is free, and the name's failures are forgotten."""
+        self._host.names.pop(self._name, None)
+        self._host.free(is_failing=self._is_failing)
+
+    def failed(self) -> float:
+        """The place is free after a pause, which is told in seconds."""
+        loop, host = asyncio.get_running_loop(), self._host
+        host.remember(self._name, loop.time())
+        if not self._is_failing:
+            self._is_failing = True
+            host.held_by_failing += 1
+        pause_s = host.failed(loop.time())
+        loop.call_later(pause_s, lambda: host.free(is_failing=True))
+        return pause_s
 
 
 class Attempts:
@@ -40,40 +112,37 @@ class Attempts:
     def __init__(self) -> None:
         self._hosts: dict[str, _Host] = {}
 
-    async def begin(self, host: str) -> None:
-        """Wait for a place. Raises AuthenticationFailed where too many wait already. To be ended by `succeeded` or
-        `failed`."""
-        found = self._host(host)
-        if found.waiting >= MOST_WAITING:
-            raise AuthenticationFailed(f"{MOST_WAITING} exchanges of {host} are waiting")
-        found.waiting += 1
+    async def begin(self, host: str, name: str = "") -> Place:
+        """Wait for a place. `name`: whom the client says that it is. Raises BrokerNotAvailable where too many wait
+        already."""
+        found, name = self._host(host), name[:LONGEST_NAME]
+        is_failing = found.is_failing(name, asyncio.get_running_loop().time())
+        line = found.waiting_failing if is_failing else found.waiting
+        if line or not found.has_room(is_failing=is_failing):
+            await self._wait(host, found, line, is_failing=is_failing)
+        else:
+            found.take(is_failing=is_failing)
+        return Place(found, name, is_failing)
+
+    async def _wait(self, host: str, found: _Host, line: deque[asyncio.Future[None]], *, is_failing: bool) -> None:
+        if len(line) >= MOST_WAITING:
+            raise BrokerNotAvailable(f"{MOST_WAITING} logins of {host} are waiting: try again")
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        line.append(waiting)
         try:
-            await found.places.acquire()
-        finally:
-            found.waiting -= 1
-        found.held += 1
-
-    def succeeded(self, host: str) -> None:
-        """The place is free."""
-        self._free(self._hosts[host])
-
-    def failed(self, host: str) -> float:
-        """The place is free after a pause, which is told in seconds."""
-        loop, found = asyncio.get_running_loop(), self._hosts[host]
-        pause_s = found.failed(loop.time())
-        loop.call_later(pause_s, self._free, found)
-        return pause_s
-
-    @staticmethod
-    def _free(found: _Host) -> None:
-        found.held -= 1
-        found.places.release()
+            await waiting
+        except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled():  # the place came with the cancellation
+                found.free(is_failing=is_failing)
+            elif waiting in line:
+                line.remove(waiting)
+            raise
 
     def _host(self, host: str) -> _Host:
         found = self._hosts.get(host)
         if found is None:
             if len(self._hosts) >= MOST_HOSTS:
-                idle = (name for name, each in self._hosts.items() if each.held == each.waiting == 0)
+                idle = (name for name, each in self._hosts.items() if each.is_idle)
                 self._hosts.pop(next(idle, ""), None)
             found = self._hosts[host] = _Host()
         return found

@@ -1,14 +1,16 @@
 """AuthenticationService: a SASL exchange in, a session out.
 
 What it refuses it refuses with one sentence for all reasons, and after a pause that grows with the failures of that
-host (attempts.py): who guesses learns nothing and waits. The reason goes to the audit log, with whom the client said
-that it is, which nothing proves: its limits are those of a stranger from that host. A broker whose users and rules are
-too old, or not there yet, takes no password and no token: another one is asked (rules_age.py).
+host (attempts.py): who guesses learns nothing and waits. What only took too long is told as that, and tried again. The
+reason goes to the audit log, with whom the client said that it is, which nothing proves: its limits are those of a
+stranger from that host. A broker whose users and rules are too old, or not there yet, takes no password and no token:
+another one is asked (rules_age.py).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,7 +20,7 @@ from minilog.security.protocols import MAX_CONTENT_BYTES
 from minilog.v1 import authentication_pb2, authentication_pb2_grpc
 from minilog_broker.security.audit import AuditEvent, Decision
 from minilog_broker.security.principal import ANONYMOUS, Principal
-from minilog_broker.server.access.attempts import Attempts
+from minilog_broker.server.access.attempts import PLACES, Attempts, Place
 from minilog_broker.server.access.gate import Audit, refused_call
 from minilog_broker.server.access.rules_age import RulesAge
 from minilog_broker.server.access.sessions import Sessions
@@ -35,6 +37,10 @@ class ServerMechanism(Protocol):
     async def respond(self, content: bytes) -> bytes:
         """The answer to a client's message. Raises AuthenticationFailed, or BrokerNotAvailable where this broker
         cannot tell yet."""
+
+    def named(self, content: bytes) -> str:
+        """Whom a client's first message names, as `tried` has it; empty where it names nobody. It is not answered by
+        that."""
 
     @property
     def principal(self) -> Principal | None:
@@ -63,10 +69,14 @@ class _Exchange:
 
     host: str
     mechanism: ServerMechanism | None = None
+    named: str = ""
+    """Whom the first message named."""
+    place: Place | None = None
+    """While it is held."""
 
     @property
     def tried(self) -> str:
-        return "" if self.mechanism is None else self.mechanism.tried
+        return self.named if self.mechanism is None else self.mechanism.tried or self.named
 
 
 class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceServicer):
@@ -90,58 +100,99 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
     async def Authenticate(  # type: ignore[override]  # noqa: N802
         self, request_iterator: AsyncIterator[authentication_pb2.AuthenticateRequest], context: ClientStream
     ) -> None:
-        host = context.caller.host
+        exchange = _Exchange(context.caller.host)
         if (refusal := self._age.refusal(now_ms())) is not None:
-            self._tell_failure(_Exchange(host), str(refusal))
+            self._tell_failure(exchange, str(refusal))
             await self._refuse(context, refusal)
             return
-        async with asyncio.timeout(EXCHANGE_S):
-            await self._attempts.begin(host)
-        exchange = _Exchange(host)
         try:
-            async with asyncio.timeout(EXCHANGE_S):
-                await self._converse(request_iterator, context, exchange)
+            await self._run(request_iterator, context, exchange)
         except BaseException as error:
-            pause_s = self._attempts.failed(host)
-            if not isinstance(error, AuthenticationFailed | BrokerNotAvailable | TimeoutError):
+            pause_s = 0.0 if exchange.place is None else exchange.place.failed()
+            if not isinstance(error, AuthenticationFailed | BrokerNotAvailable):
                 if exchange.tried:  # who asks for salts alone is told, too
                     self._tell_failure(exchange, "the client left before it was known")
                 raise  # the client is gone
-            self._tell_failure(exchange, str(error) or "the exchange was not ended in time")
+            self._tell_failure(exchange, str(error))
             await asyncio.sleep(pause_s)
-            await self._refuse(
-                context, error if isinstance(error, BrokerNotAvailable) else AuthenticationFailed(_REFUSED)
-            )
-        else:
-            self._attempts.succeeded(host)
+            told = error if isinstance(error, BrokerNotAvailable) else AuthenticationFailed(_REFUSED)
+            await self._refuse(context, told)
 
     async def _refuse(self, context: ClientStream, error: MinilogError) -> None:
-        async with asyncio.timeout(EXCHANGE_S):  # who takes no answer is cut
-            await context.write(authentication_pb2.AuthenticateResponse(error=wire_error(error)))
+        with contextlib.suppress(TimeoutError):  # who takes no answer is cut
+            async with asyncio.timeout(EXCHANGE_S):
+                await context.write(authentication_pb2.AuthenticateResponse(error=wire_error(error)))
 
-    async def _converse(
+    async def _run(
         self,
         incoming: AsyncIterator[authentication_pb2.AuthenticateRequest],
         context: ClientStream,
         exchange: _Exchange,
     ) -> None:
-        host = exchange.host
-        async for request in incoming:
-            if len(request.content) > MAX_CONTENT_BYTES:
-                raise AuthenticationFailed(f"a message of {len(request.content)} bytes came")
-            if (mechanism := exchange.mechanism) is None:
-                mechanism = exchange.mechanism = self._begin(request.mechanism)
-            answer = authentication_pb2.AuthenticateResponse(content=await mechanism.respond(request.content))
-            if (principal := mechanism.principal) is not None:
-                lifetime_ms = min(self._lifetime_ms, mechanism.lifetime_ms or self._lifetime_ms)
-                answer.session = self._sessions.begin(principal, host, now_ms(), lifetime_ms, mechanism.token_id)
-                answer.lifetime_ms = int(lifetime_ms)
-                proof = "the mechanism" if mechanism.token_id is None else f"the delegation token {mechanism.token_id}"
-                told = (str(principal), host, "Authenticate", "", "", Decision.ALLOWED, f"{proof} proves it")
-                self._audit(AuditEvent(*told))
-            await context.write(answer)
-            if principal is not None:
+        """A place is taken once it is said who wants to log in: who says nothing has none. What takes too long is told
+        as that, to be tried again: it says nothing of the password."""
+        async with _within(f"no login came in {EXCHANGE_S:.0f} s: try again"):
+            first = await anext(incoming, None)
+        if first is None:
+            return
+        self._look_at(exchange, first)
+        async with _within(f"{PLACES} logins of {exchange.host} are under way, or have just failed: try again"):
+            place = await self._attempts.begin(exchange.host, exchange.named)
+        exchange.place = place
+        async with _within(f"the login did not end in {EXCHANGE_S:.0f} s: try again"):
+            await self._converse(first, incoming, context, exchange)
+        exchange.place = None
+        place.succeeded()
+
+    def _look_at(self, exchange: _Exchange, first: authentication_pb2.AuthenticateRequest) -> None:
+        """Who wants to log in. What is wrong with the message is told when there is a place."""
+        if len(first.content) <= MAX_CONTENT_BYTES:
+            with contextlib.suppress(AuthenticationFailed):
+                exchange.mechanism = self._begin(first.mechanism)
+                exchange.named = exchange.mechanism.named(first.content)
+
+    async def _converse(
+        self,
+        request: authentication_pb2.AuthenticateRequest | None,
+        incoming: AsyncIterator[authentication_pb2.AuthenticateRequest],
+        context: ClientStream,
+        exchange: _Exchange,
+    ) -> None:
+        while request is not None:
+            if await self._answered(request, context, exchange):
                 return
+            request = await anext(incoming, None)
+        raise AuthenticationFailed("the client ended the exchange before it was known")
+
+    async def _answered(
+        self, request: authentication_pb2.AuthenticateRequest, context: ClientStream, exchange: _Exchange
+    ) -> bool:
+        """Whether it is known now who the client is."""
+        host = exchange.host
+        if len(request.content) > MAX_CONTENT_BYTES:
+            raise AuthenticationFailed(f"a message of {len(request.content)} bytes came")
+        if (mechanism := exchange.mechanism) is None:
+            mechanism = exchange.mechanism = self._begin(request.mechanism)
+        answer = authentication_pb2.AuthenticateResponse(content=await mechanism.respond(request.content))
+        if (principal := mechanism.principal) is not None:
+            lifetime_ms = min(self._lifetime_ms, mechanism.lifetime_ms or self._lifetime_ms)
+            answer.session = self._sessions.begin(principal, host, now_ms(), lifetime_ms, mechanism.token_id)
+            answer.lifetime_ms = int(lifetime_ms)
+            proof = "the mechanism" if mechanism.token_id is None else f"the delegation token {mechanism.token_id}"
+            told = (str(principal), host, "Authenticate", "", "", Decision.ALLOWED, f"{proof} proves it")
+            self._audit(AuditEvent(*told))
+        await context.write(answer)
+        return principal is not None
 
     def _tell_failure(self, exchange: _Exchange, reason: str) -> None:
         self._audit(refused_call("Authenticate", exchange.host, str(ANONYMOUS), reason, exchange.tried))
+
+
+@contextlib.asynccontextmanager
+async def _within(otherwise: str) -> AsyncIterator[None]:
+    """For EXCHANGE_S; then BrokerNotAvailable, in these words."""
+    try:
+        async with asyncio.timeout(EXCHANGE_S):
+            yield
+    except TimeoutError:
+        raise BrokerNotAvailable(otherwise) from None

@@ -77,13 +77,16 @@ class BearerExchange:
         self.lifetime_ms: float | None = None
         self.tried = ""
 
+    def named(self, content: bytes) -> str:
+        found = _MESSAGE.fullmatch(content)
+        name = "" if found is None else self._verifier.claimed(_token_of(found))
+        return f"user:{name}" if name else ""
+
     async def respond(self, content: bytes) -> bytes:
         found = _MESSAGE.fullmatch(content)
         if found is None:
             raise AuthenticationFailed("what came is no message of OAUTHBEARER")
-        token = found[1].decode("ascii", errors="replace")
-        if name := self._verifier.claimed(token):
-            self.tried = f"user:{name}"
+        token, self.tried = _token_of(found), self.named(content)
         try:
             try:
                 self._accept(token)
@@ -99,6 +102,10 @@ class BearerExchange:
         now_s = self._wall_us() / 1_000_000
         identity = self._verifier.verify(token, now_s)
         self.principal, self.lifetime_ms = identity.principal, max(1.0, (identity.expires_s - now_s) * 1000.0)
+
+
+def _token_of(message: re.Match[bytes]) -> str:
+    return message[1].decode("ascii", errors="replace")
 
 
 def bearer_settings(config: BrokerConfig) -> BearerSettings:

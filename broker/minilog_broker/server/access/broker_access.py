@@ -81,7 +81,8 @@ class BrokerAccess:
 
     def _gate(self, listener: ClientListener, quotas: Quotas) -> ClientGate:
         sessions = self._sessions if listener.protocol is SecurityProtocol.SASL_SSL else None
-        return ClientGate(self._image, lambda: self._rules, sessions, self._audit, quotas, self._age, listener.name)
+        rest = (quotas, self._age, listener.name, self._options.config.num_partitions)
+        return ClientGate(self._image, lambda: self._rules, sessions, self._audit, *rest)
 
     def client_listeners(self) -> tuple[ClientEntrance, ...]:
         """Those of clients; brokers come to that without a name, too, where they have none of their own. Raises

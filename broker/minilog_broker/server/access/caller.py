@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from minilog.errors import MinilogError
 from minilog_broker.security.access import Operation, ResourceKind
 from minilog_broker.security.audit import Decision
 from minilog_broker.security.principal import ANONYMOUS, Principal
+from minilog_broker.server.access.costs import Cost
 from minilog_broker.server.access.refusals import Refusals
 
 # A stream has no more positions. What is not remembered is asked for each time, and a change of rules ends the stream.
@@ -53,8 +54,17 @@ class Rules(Protocol):
     def tell(self, caller: Caller, operation: Operation, resource: str, decision: Decision, reason: str) -> None:
         """What a service has decided, to the audit log."""
 
-    def charge_ms(self, principal: Principal, key: str, amount: float) -> float:
-        """Count it against a quota; how long the next answer waits."""
+    def charge(self, principal: Principal, key: str, amount: float) -> None:
+        """Count it against a quota."""
+
+    def give_back(self, principal: Principal, key: str, amount: float) -> None:
+        """Of what was charged."""
+
+    def owed_ms(self, principal: Principal, key: str) -> float:
+        """For how long something of a quota is owed."""
+
+    def cost(self, path: str, request: Any) -> Cost | None:
+        """What a call is charged besides itself."""
 
     def quota(self, principal: Principal, key: str) -> int | None:
         """None: there is none."""
@@ -121,9 +131,21 @@ class Caller:
         """What a service has decided for this caller, to the audit log."""
         self._rules.tell(self, operation, resource, decision, reason)
 
-    def charge_s(self, key: str, amount: float) -> float:
-        """Count so much against a quota (minilog.security.quota_keys); for how many seconds this caller waits."""
-        return self._rules.charge_ms(self.principal, key, amount) / 1000.0
+    def charge(self, key: str, amount: float) -> None:
+        """Count so much against a quota (minilog.security.quota_keys)."""
+        self._rules.charge(self.principal, key, amount)
+
+    def give_back(self, key: str, amount: float) -> None:
+        """Of what was charged."""
+        self._rules.give_back(self.principal, key, amount)
+
+    def owed_s(self, key: str) -> float:
+        """For how many seconds nothing more that counts against this quota may be done."""
+        return self._rules.owed_ms(self.principal, key) / 1000.0
+
+    def cost(self, request: Any) -> Cost | None:
+        """What this call is charged besides itself."""
+        return self._rules.cost(self.path, request)
 
     def most(self, key: str) -> int | None:
         """How much it may have at a time; None: as much as it wants."""
@@ -151,8 +173,17 @@ class _NoRules:
     def tell(self, *told: object) -> None:
         """There is no audit log."""
 
-    def charge_ms(self, *told: object) -> float:
+    def charge(self, *told: object) -> None:
+        """Nothing is counted."""
+
+    def give_back(self, *told: object) -> None:
+        """Nothing was."""
+
+    def owed_ms(self, *told: object) -> float:
         return 0.0
+
+    def cost(self, *told: object) -> Cost | None:
+        return None
 
     def quota(self, *told: object) -> int | None:
         return None

@@ -19,6 +19,7 @@ from minilog_broker.security.principal import ANONYMOUS, EVERYBODY, USER, Princi
 from minilog_broker.security.quotas import Quotas
 from minilog_broker.server.access.about import alters_nothing
 from minilog_broker.server.access.caller import Caller, Proof, Rules
+from minilog_broker.server.access.costs import Cost, cost_of
 from minilog_broker.server.access.gate import Audit, Context, common_name, host_of, refused_call
 from minilog_broker.server.access.refusals import ById
 from minilog_broker.server.access.rules_age import RulesAge
@@ -54,7 +55,8 @@ class _Stream:
 
 class ClientGate:
     """`authorizer` gives the rules as they are now. Where `sessions` is None clients show certificates. `quotas`: what
-    all listeners of a broker have spent. `age`: whether the rules are new enough. `listener`: the name of this one."""
+    all listeners of a broker have spent. `age`: whether the rules are new enough. `listener`: the name of this one.
+    `default_partitions`: of a topic that is created without a number."""
 
     def __init__(
         self,
@@ -65,7 +67,9 @@ class ClientGate:
         quotas: Quotas,
         age: RulesAge,
         listener: str = "",
+        default_partitions: int = 1,
     ) -> None:
+        self._default_partitions = default_partitions
         self._image = image
         self._authorizer = authorizer
         self._sessions = sessions
@@ -150,9 +154,21 @@ class ClientGate:
                 return found
         return None
 
-    def charge_ms(self, principal: Principal, key: str, amount: float) -> float:
+    def charge(self, principal: Principal, key: str, amount: float) -> None:
         """By the quota of now."""
-        return self._quotas.charge(str(principal), key, self.quota(principal, key), amount, now_ms())
+        self._quotas.charge(str(principal), key, self.quota(principal, key), amount, now_ms())
+
+    def give_back(self, principal: Principal, key: str, amount: float) -> None:
+        """Of what was charged."""
+        self._quotas.give_back(str(principal), key, amount)
+
+    def owed_ms(self, principal: Principal, key: str) -> float:
+        """By the quota of now."""
+        return self._quotas.owed_ms(str(principal), key, self.quota(principal, key), now_ms())
+
+    def cost(self, path: str, request: Any) -> Cost | None:
+        """By the topics of now."""
+        return cost_of(path, request, self._image, self._default_partitions)
 
     def _tell(
         self, caller: Caller, operation: Operation, resources: Sequence[str], decision: Decision, reason: str

@@ -129,6 +129,9 @@ class _Exchange:
 
         return found
 
+    def named(self, content: bytes) -> str:
+        return self._server.named(content)
+
     async def respond(self, content: bytes) -> bytes:
         try:
             if not self._challenged:

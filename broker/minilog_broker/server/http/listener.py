@@ -1,8 +1,8 @@
 """The HTTP listener of one broker, on its own event loop: uvicorn's protocol, bounded from outside.
 
-    connections                at most MAX_CONNECTIONS; one more is closed at once
+    connections                as many as places.py says: who asks for nothing makes room, places are kept for probes
     a connection               one request, and LIFE_S from its first to its last byte: who sends or reads slowly is cut
-    a request's line, headers  at most MAX_HEAD_BYTES, else 400; bodies are not read
+    a request's line, headers  at most MAX_HEAD_BYTES, else 400, in however many pieces; bodies are not read
 
 uvicorn's Server is not used: it takes the signals of the process, polls ten times a second, and waits for a request
 that never comes for as long as its sender likes.
@@ -15,18 +15,19 @@ import logging
 import socket
 
 import structlog
-from starlette.types import ASGIApp
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from minilog.addresses import address_text
 from minilog_broker.failure import CommandFailed
+from minilog_broker.server.http.places import MOST_SERVED, MOST_WAITING, Places
 
-MAX_CONNECTIONS = 32  # some scrapers, and probes that look every second
 MAX_HEAD_BYTES = 8 << 10
 LIFE_S = 10.0  # Prometheus gives a scrape 10 s
-BACKLOG = 64
+BACKLOG = MOST_WAITING
 
 logger = structlog.get_logger()
 
@@ -61,14 +62,17 @@ class HttpListener:
             app, lifespan="off", ws="none", http="h11", log_config=None, h11_max_incomplete_event_size=MAX_HEAD_BYTES
         )
         self._config.load()
+        self._places = Places[_BoundedProtocol]()
         self._server: asyncio.Server | None = None
+
+    def protocol(self) -> _BoundedProtocol:
+        """Of one more connection. On the event loop."""
+        return _BoundedProtocol(self._config, self._state, self._places)
 
     async def start(self) -> None:
         """Accept connections."""
         loop = asyncio.get_running_loop()
-        config, state = self._config, self._state
-        make = lambda: _BoundedProtocol(config, state, {}, _loop=loop)  # noqa: E731
-        self._server = await loop.create_server(make, sock=self._socket, backlog=BACKLOG)
+        self._server = await loop.create_server(self.protocol, sock=self._socket, backlog=BACKLOG)
 
     async def stop(self) -> None:
         """Cut what is open: whoever asked is told nothing more."""
@@ -96,31 +100,60 @@ def _tell_failure(task: asyncio.Task[None]) -> None:
         logger.error("an HTTP request failed", exc_info=error)
 
 
+_TOO_MANY = PlainTextResponse(f"{MOST_SERVED} requests are being answered, the most at a time: ask again\n", 503)
+
+
 class _BoundedProtocol(H11Protocol):
     """One connection."""
 
-    _deadline: asyncio.TimerHandle | None = None
+    def __init__(self, config: Config, state: ServerState, places: Places[_BoundedProtocol]) -> None:
+        super().__init__(config, state, {}, _loop=asyncio.get_running_loop())
+        self.app = self._serve
+        self._places = places
+        self._is_served = False
+        self._deadline: asyncio.TimerHandle | None = None
+        self._head_bytes = 0  # that have come, while the request is not there as a whole
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        if len(self.connections) >= MAX_CONNECTIONS:
-            transport.abort()
-            return
+        if (oldest := self._places.come(self)) is not None:
+            oldest.transport.abort()
         super().connection_made(transport)
         self._deadline = self.loop.call_later(LIFE_S, transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        if self._deadline is None:  # it was refused
-            return
         try:
-            super().data_received(data)
+            if not self.cycle:
+                self._head_received(data)
+            else:
+                super().data_received(data)
         except Exception as error:  # left to the loop, what somebody sent to HTTP would end the broker
             logger.error("an HTTP request failed", exc_info=error)
             self.transport.abort()
 
+    def _head_received(self, data: bytes) -> None:
+        """uvicorn bounds what comes in pieces, but not a head that comes in one: it is given no more than the bound."""
+        if self.transport.is_closing():
+            return
+        room = MAX_HEAD_BYTES - self._head_bytes
+        self._head_bytes += len(data)
+        if room > 0:
+            super().data_received(data[:room])
+        if self.cycle:
+            self._is_served = self._places.asks(self, self.scope["path"])
+            if rest := data[room:]:  # nothing at all would mean the end to h11
+                super().data_received(rest)
+        elif len(data) > room and not self.transport.is_closing():
+            self.send_400_response(f"the request's line and headers have more than {MAX_HEAD_BYTES} bytes\n")
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self.config.loaded_app if self._is_served else _TOO_MANY
+        await app(scope, receive, send)
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._places.gone(self)
         if self._deadline is not None:
             self._deadline.cancel()
-            super().connection_lost(exc)
+        super().connection_lost(exc)
 
 
 def _bound(host: str, port: int) -> socket.socket:

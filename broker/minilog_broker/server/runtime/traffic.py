@@ -22,27 +22,27 @@ from minilog.errors import AuthenticationFailed, AuthorizationFailed, MinilogErr
 from minilog.security.quota_keys import (
     CONNECTIONS,
     CONSUMER_BYTE_RATE,
-    CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
-    PRODUCER_ID_RATE,
     REQUEST_RATE,
 )
 from minilog.stream_messages import FETCH, PRODUCE, STREAM_METHODS, StreamMessage
 from minilog.tracing import StreamSpans, Tracing, process_tracing
 from minilog_broker.security.principal import ANONYMOUS, Principal
 from minilog_broker.server.access.caller import Caller
+from minilog_broker.server.access.costs import Cost
 from minilog_broker.server.access.gate import Gate, details_of, status_of
 from minilog_broker.server.access.table import ROWS
 from minilog_broker.server.runtime.budget import Budget
 from minilog_broker.server.runtime.observer import UNOBSERVED_CALL, CallObserver, Observer
+from minilog_broker.server.runtime.throttle import MAX_DELAY_S, Throttle, has_quotas
 from minilog_broker.server.runtime.turns import Turns
 
 _COPIES = 2  # of a message while it is written: serialized, and gRPC's own
+_OF_ONE_LINE = 8  # a part of the budget of requests may wait for one quota of one principal: others have the rest
 MAX_STRANGERS_BYTES = 64 << 10  # of one message before it is known whose it is
 LARGE_BYTES = 2 << 20  # to compose or parse so much holds the loop for some milliseconds: a message is up to 4 MiB
 Parse: TypeAlias = Callable[[bytes, "grpc.aio.ServicerContext[Any, Any]"], Awaitable[Any]]
 """What makes a request of its bytes (services/admission.py); what it refuses ends the call."""
-_GIVING_PRODUCER_IDS = ("/minilog.v1.MetadataService/InitProducerId", "/minilog.v1.TransactionService/Enlist")
 _OWN_SERVICES = "/minilog."  # health is asked for each second, by whoever watches
 PEER_SERVICES = frozenset({"minilog.v1.PeerService", "minilog.v1.MarkerService"})
 
@@ -67,7 +67,8 @@ class Traffic:
 
 class Flow:
     """All traffic of one port: by the other side's address as gRPC names it, the two budgets, which the ports of one
-    kind share, and turns for what is large. `together`: the flows of those ports; this one is added."""
+    kind share, turns for what is large, and where quotas are waited for. `together`: the flows of those ports; this one
+    is added."""
 
     def __init__(self, requests: Budget, responses: Budget, turns: Turns, together: list[Flow] | None = None) -> None:
         self.requests = requests
@@ -75,6 +76,8 @@ class Flow:
         self.turns = turns
         self.by_peer: dict[str, Traffic] = {}
         self._together = [] if together is None else together
+        first = self._together[0] if self._together else None
+        self.throttle: Throttle = Throttle(requests.limit_bytes // _OF_ONE_LINE) if first is None else first.throttle
         self._together.append(self)
 
     @property
@@ -142,19 +145,33 @@ class ClientStream:
     async def received(self) -> AsyncIterator[Any]:
         """The messages; each counts until it was dealt with, and none is asked for while the budget is spent."""
         budget = self._flow.requests
-        await budget.room()
+        await self._room_to_read()
         async for content in messages(self._context):
             size_bytes = len(content)
             self._traffic.took(size_bytes)
             self._observer.received(size_bytes)
             with budget.holding(size_bytes):
+                await self._charge(size_bytes)
                 message = [await self._parse(content, self._context)]
                 del content
                 yield message.pop()  # handed on: while it is dealt with, nothing here holds it
-            await self._slow_down(REQUEST_RATE, 1)
-            if self.caller.path == PRODUCE.path:
-                await self._slow_down(PRODUCER_BYTE_RATE, size_bytes)
-            await budget.room()
+            await self._room_to_read()
+
+    async def _room_to_read(self) -> None:
+        """Nothing is read while something is owed: gRPC's flow control makes the client wait, and nothing is held."""
+        for key in self._quotas():
+            await self._flow.throttle.pay(self.caller, key, 0)
+        await self._flow.requests.room()
+
+    async def _charge(self, size_bytes: int) -> None:
+        """A message is here: others of the same principal may have come before it. Raises ResourceExhausted."""
+        for key in self._quotas():
+            amount = size_bytes if key == PRODUCER_BYTE_RATE else 1
+            await self._flow.throttle.pay(self.caller, key, amount, size_bytes)
+
+    def _quotas(self) -> tuple[str, ...]:
+        """Those that a message which comes is counted against."""
+        return (REQUEST_RATE, PRODUCER_BYTE_RATE) if self.caller.path == PRODUCE.path else (REQUEST_RATE,)
 
     @property
     def turns(self) -> Turns:
@@ -162,8 +179,19 @@ class ClientStream:
         return self._flow.turns
 
     async def room(self, *, is_costly: bool = False) -> None:
-        """Return when another message may be composed: a large one takes its turn, and one that is costly for another
-        reason, however many streams are ready; and those that had their turns before it may have left no room."""
+        """Return when another message may be composed: nothing is owed of what was read, and there is room for it. What
+        is composed then is charged before anybody else is asked (`write`)."""
+        while True:
+            await self._room_to_compose(is_costly=is_costly)
+            if self.caller.path != FETCH.path or not has_quotas(self.caller):
+                return
+            if self.caller.owed_s(CONSUMER_BYTE_RATE) <= 0:
+                return
+            await self._flow.throttle.pay(self.caller, CONSUMER_BYTE_RATE, 0)
+
+    async def _room_to_compose(self, *, is_costly: bool) -> None:
+        """A large one, and one that is costly for another reason, takes its turn, however many streams are ready, and
+        those that had their turns before it may have left no room."""
         responses = self._flow.responses
         await responses.room()
         if is_costly or self._composed_bytes is None or self._composed_bytes > LARGE_BYTES:
@@ -182,17 +210,12 @@ class ClientStream:
         self._observer.sent(len(content))
         self._composed_bytes = len(content)
         size_bytes = len(content)
+        if self.caller.path == FETCH.path and has_quotas(self.caller):
+            self.caller.charge(CONSUMER_BYTE_RATE, size_bytes)
         with self._flow.responses.holding(_COPIES * size_bytes):
             await self._context.write(content)
         if self._spans is not None:
             self._spans.sent()
-        if self.caller.path == FETCH.path:
-            await self._slow_down(CONSUMER_BYTE_RATE, size_bytes)
-
-    async def _slow_down(self, key: str, amount: int) -> None:
-        """Count it against the caller's quota; above that the next message waits."""
-        if not self.caller.is_everybody and (delay_s := self.caller.charge_s(key, amount)) > 0:
-            await asyncio.sleep(delay_s)
 
 
 class BrokerStream(ClientStream):
@@ -261,7 +284,7 @@ class CountedServer:
             try:
                 with gate.stream(caller):
                     await handler.stream_stream(incoming, counted)
-            except (AuthenticationFailed, AuthorizationFailed) as error:
+            except (AuthenticationFailed, AuthorizationFailed, ResourceExhausted) as error:
                 await context.abort(status_of(error), details_of(error))
             finally:
                 if spans is not None:
@@ -271,7 +294,7 @@ class CountedServer:
             traffic = flow.of(context.peer())
             traffic.took(len(content))
             observer.received(len(content))
-            caller = await _admitted(gate, flow, path, context)
+            caller = await _admitted(gate, flow, path, context, len(content))
             request = await _checked(gate, path, caller, parse)(content, context)
             counted = stream(context, traffic, flow, parse, compose, caller, observer)
             await handler.unary_stream(request, counted)
@@ -281,13 +304,14 @@ class CountedServer:
             came_s = clock()
             traffic.took(len(content))
             observer.received(len(content))
-            caller = await _admitted(gate, flow, path, context)
+            caller = await _admitted(gate, flow, path, context, len(content))
             with flow.requests.holding(len(content)):
                 request = await _checked(gate, path, caller, parse)(content, context)
+                cost = await _charged(flow, caller, request, context, len(content))
                 answer = await _answered(handler, request, caller, context)
+            if cost is not None:
+                caller.give_back(cost.key, cost.unused(answer))
             gate.shown(path, caller, answer)
-            if not caller.is_everybody and (delay_s := _unary_delay_s(path, caller, request)) > 0:
-                await asyncio.sleep(delay_s)
             serialized = answer.SerializeToString()
             traffic.given_bytes += len(serialized)
             observer.sent(len(serialized))
@@ -345,22 +369,23 @@ async def _answered(handler: Any, request: Any, caller: Caller, context: Any) ->
     return answer
 
 
-def _unary_delay_s(path: str, caller: Caller, request: Message) -> float:
-    """A call counts as one; where it creates, extends or deletes topics, their partitions count, too, and where it
-    gives an id of a producer, that."""
-    topics = getattr(request, "topics", ())
-    changed = sum(max(1, getattr(each, "num_partitions", 1)) for each in topics) if topics else 0
-    delay_s = caller.charge_s(REQUEST_RATE, 1)
-    if changed:
-        delay_s = max(delay_s, caller.charge_s(CONTROLLER_MUTATION_RATE, changed))
-    return max(delay_s, caller.charge_s(PRODUCER_ID_RATE, 1)) if path in _GIVING_PRODUCER_IDS else delay_s
+async def _charged(flow: Flow, caller: Caller, request: Any, context: Any, held_bytes: int) -> Cost | None:
+    """What a call is charged besides itself. A refusal ends the call."""
+    cost = caller.cost(request)
+    if cost is not None and cost.total:
+        try:
+            await flow.throttle.pay(caller, cost.key, cost.total, held_bytes, MAX_DELAY_S)
+        except ResourceExhausted as error:
+            await context.abort(status_of(error), details_of(error))
+    return cost
 
 
-async def _admitted(gate: Gate, flow: Flow, path: str, context: Any) -> Caller:
-    """Who calls. A refusal ends the call."""
+async def _admitted(gate: Gate, flow: Flow, path: str, context: Any, held_bytes: int = 0) -> Caller:
+    """Who calls; the call is charged, whatever becomes of it. A refusal ends the call."""
     try:
         caller = gate.admit(path, context)
-        if not caller.is_everybody and caller.principal != ANONYMOUS:
+        await flow.throttle.pay(caller, REQUEST_RATE, 1, held_bytes, MAX_DELAY_S)
+        if has_quotas(caller):
             flow.belongs_to(context.peer(), caller)
         return caller
     except MinilogError as error:

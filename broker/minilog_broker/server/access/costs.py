@@ -1,0 +1,73 @@
+"""What a call costs besides itself: partitions that are created, added or deleted, and ids of producers. Pure.
+
+As KIP-599 counts: a deletion is the partitions that it deletes, an enlargement those that it adds, and what is
+validated alone is nothing. The call is charged before its work is done, by what is known then; what its answer refuses
+is given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from minilog.security.quota_keys import CONTROLLER_MUTATION_RATE, PRODUCER_ID_RATE
+from minilog_broker.controller.image import MetadataImage
+
+_ADMIN = "/minilog.v1.AdminService"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one call against the quota `key`: an amount for each result of its answer."""
+
+    key: str
+    amounts: tuple[int, ...]
+
+    @property
+    def total(self) -> int:
+        return sum(self.amounts)
+
+    def unused(self, answer: Any) -> int:
+        """Of what the answer says that it was not done."""
+        results = getattr(answer, "results", (answer,))
+        if len(results) != len(self.amounts):
+            return 0
+        return sum(amount for amount, each in zip(self.amounts, results, strict=True) if each.HasField("error"))
+
+
+def cost_of(path: str, request: Any, image: MetadataImage, default_partitions: int) -> Cost | None:
+    """None: nothing but the call itself. `default_partitions`: of a topic that is created without a number."""
+    if path in _GIVING_PRODUCER_IDS:
+        return Cost(PRODUCER_ID_RATE, (1,))
+    amounts = _MUTATIONS.get(path)
+    if amounts is None or getattr(request, "validate_only", False):
+        return None
+    return Cost(CONTROLLER_MUTATION_RATE, tuple(amounts(request, image, default_partitions)))
+
+
+def _created(request: Any, image: MetadataImage, default_partitions: int) -> Iterable[int]:
+    for each in request.topics:
+        yield max(0, each.num_partitions) if each.HasField("num_partitions") else default_partitions
+
+
+def _added(request: Any, image: MetadataImage, default_partitions: int) -> Iterable[int]:
+    for each in request.topics:
+        topic = image.topic(each.name)
+        more = each.HasField("num_partitions") and topic is not None
+        yield max(0, each.num_partitions - topic.partition_count) if more and topic is not None else 0
+
+
+def _deleted(request: Any, image: MetadataImage, default_partitions: int) -> Iterable[int]:
+    for each in request.topics:
+        topic = image.topic(each.name) if each.name else image.topics.get(each.topic_id)
+        yield 0 if topic is None else topic.partition_count
+
+
+_Amounts = Callable[[Any, MetadataImage, int], Iterable[int]]
+_MUTATIONS: Mapping[str, _Amounts] = {
+    f"{_ADMIN}/CreateTopics": _created,
+    f"{_ADMIN}/AlterTopics": _added,
+    f"{_ADMIN}/DeleteTopics": _deleted,
+}
+_GIVING_PRODUCER_IDS = ("/minilog.v1.MetadataService/InitProducerId", "/minilog.v1.TransactionService/Enlist")

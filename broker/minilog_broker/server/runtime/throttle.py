@@ -1,0 +1,80 @@
+"""Where calls wait for their quotas: before they are handed on, and one after the other.
+
+Who owes waits until nothing is owed, takes his turn, is charged, and goes on: the debt is the principal's, whatever
+stream or connection comes next. So a principal is never above its rate by more than one message. Of each
+principal and quota there is one line. Who leaves it, because his call was cancelled, was charged nothing.
+
+A line holds what waits in it, so its bytes and its length have a bound. A call waits MAX_DELAY_S at most: then it is
+refused, to be tried again. A stream waits for as long as is owed, and reads nothing meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from minilog.errors import ResourceExhausted
+from minilog_broker.security.principal import ANONYMOUS, Principal
+from minilog_broker.server.access.caller import Caller
+
+MAX_DELAY_S = 10.0  # of a call: below the clients' request.timeout.ms
+MOST_WAITING = 1_000  # in one line
+_LOOK_AGAIN_S = 1.0  # the rate may have changed
+
+
+@dataclass(slots=True)
+class _Line:
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: int = 0
+    held_bytes: int = 0
+
+
+class Throttle:
+    """Of all clients of a broker, on its event loop. `most_held_bytes`: of messages that wait in one line."""
+
+    def __init__(self, most_held_bytes: int) -> None:
+        self._most_held_bytes = most_held_bytes
+        self._lines: dict[tuple[Principal, str], _Line] = {}
+
+    @property
+    def lines(self) -> int:
+        """How many there are in which somebody waits."""
+        return len(self._lines)
+
+    async def pay(
+        self, caller: Caller, key: str, amount: float, held_bytes: int = 0, within_s: float | None = None
+    ) -> None:
+        """Return when nothing is owed, and `amount` is charged. `held_bytes`: what is held meanwhile. Raises
+        ResourceExhausted after `within_s`, and where too much waits."""
+        if not has_quotas(caller):
+            return
+        place = (caller.principal, key)
+        line = self._lines.get(place)
+        if line is None:
+            if caller.owed_s(key) <= 0:
+                caller.charge(key, amount)
+                return
+            line = self._lines[place] = _Line()
+        if line.waiting >= MOST_WAITING or (line.held_bytes and line.held_bytes + held_bytes > self._most_held_bytes):
+            raise ResourceExhausted(f"too much waits for the {key} of {caller.principal} already: send less, or later")
+        line.waiting += 1
+        line.held_bytes += held_bytes
+        try:
+            async with asyncio.timeout(within_s), line.turn:
+                while (owed_s := caller.owed_s(key)) > 0:  # noqa: ASYNC110 - time pays, and no event tells of it
+                    await asyncio.sleep(min(owed_s, _LOOK_AGAIN_S))
+                caller.charge(key, amount)
+        except TimeoutError:
+            raise ResourceExhausted(
+                f"{caller.principal} is above its {key} and owes {caller.owed_s(key):.1f} s: ask less often, or later"
+            ) from None
+        finally:
+            line.waiting -= 1
+            line.held_bytes -= held_bytes
+            if not line.waiting:
+                del self._lines[place]
+
+
+def has_quotas(caller: Caller) -> bool:
+    """Quotas are of those who are known: else strangers, who are all one, would slow each other's logins down."""
+    return not caller.is_everybody and caller.principal != ANONYMOUS
