@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 import pyarrow as pa
@@ -151,11 +152,15 @@ def describe_cluster(answer: metadata_pb2.GetMetadataResponse) -> ClusterDescrip
 
 
 def describe_topic(
-    topic: metadata_pb2.TopicMetadata, ends: Mapping[TopicPartition, metadata_pb2.ListOffsetsResult]
+    topic: metadata_pb2.TopicMetadata,
+    ends: Mapping[TopicPartition, metadata_pb2.ListOffsetsResult],
+    errors: Mapping[TopicPartition, MinilogError] = MappingProxyType({}),
 ) -> TopicDescription:
+    """`ends` as the leaders have answered, `errors` why they have not."""
     partitions = [
-        _describe_partition(partition, ends.get(TopicPartition(topic.name, partition.partition)))
+        _describe_partition(partition, ends.get(where), errors.get(where))
         for partition in sorted(topic.partitions, key=lambda partition: partition.partition)
+        for where in (TopicPartition(topic.name, partition.partition),)
     ]
     topic_id = str(uuid.UUID(bytes=topic.topic_id)) if len(topic.topic_id) == 16 else topic.topic_id.hex()
     schemas = told_schemas(topic)
@@ -163,7 +168,9 @@ def describe_topic(
 
 
 def _describe_partition(
-    partition: metadata_pb2.PartitionMetadata, ends: metadata_pb2.ListOffsetsResult | None
+    partition: metadata_pb2.PartitionMetadata,
+    ends: metadata_pb2.ListOffsetsResult | None,
+    error: MinilogError | None,
 ) -> PartitionDescription:
     return PartitionDescription(
         partition=partition.partition,
@@ -182,6 +189,7 @@ def _describe_partition(
         throttle_bytes_per_second=partition.throttle_bytes_per_second or None,
         sizes=[] if ends is None else [OffsetAtSize(each.offset, each.size_bytes) for each in ends.sizes],
         replica_ends={} if ends is None else _replica_ends(partition, ends),
+        why_no_offsets=str(error) if ends is None and error is not None else None,
     )
 
 
