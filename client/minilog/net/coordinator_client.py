@@ -34,6 +34,7 @@ from minilog.errors import (
     TimedOut,
     UnknownOutcome,
     UnknownTopicId,
+    UnknownTopicOrPartition,
     UnstableOffsetCommit,
     error_from_wire,
 )
@@ -194,8 +195,10 @@ class CoordinatorClient:
             await self._refresh(name, attempts)
         try:
             key = cache.key(partition)
-        except MinilogError as error:
-            attempts.last_error = error
+        except UnknownTopicOrPartition:
+            attempts.last_error = LeaderNotAvailable(
+                f"internal topic {name!r} is not there yet: the controller creates it once enough brokers run"
+            )
             return None
         leader = cache.leader(key)
         if leader is None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from minilog.addresses import Address, address_text
 from minilog.errors import (
+    LOST_RIGHT,
     BrokerNotAvailable,
     InconsistentClusterId,
     ListenerNotFound,
@@ -248,10 +249,11 @@ class MetadataCache:
         return name is not None and (topic is None or topic.topic_id != key.topic_id)
 
     def check_same_topic(self, name: str, topic_id: bytes) -> None:
-        """Raises UnknownTopicId where `name` is known to be gone or another topic by now."""
+        """Raises UnknownTopicId where `name` is known to be gone, or not to be seen, or another topic by now."""
         topic = self.topics.get(name)
         if topic is None or topic.topic_id != topic_id:
-            raise UnknownTopicId(f"topic {name!r} (id {topic_id.hex()}) was deleted or created again")
+            state = f"was deleted, or {LOST_RIGHT}" if topic is None else "was deleted and created again"
+            raise UnknownTopicId(f"topic {name!r} (id {topic_id.hex()}) {state}")
 
 
 def no_topic(name: str) -> UnknownTopicOrPartition:
