@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from minilog.errors import LOST_RIGHT
 from pyspark_minilog.errors import InvalidOption
 from pyspark_minilog.offsets import Partition, Positions, SourceOffset
 from pyspark_minilog.resolving import Resolved, Snapshot, upside_down
@@ -126,7 +125,7 @@ def continue_from(
 def _missing(partition: Partition, position: int, *, is_asked_for: bool) -> str:
     if is_asked_for:
         what = f"partition {partition}, read to offset {position}, is not there any more"
-        return f"{what}: its topic was deleted, or {LOST_RIGHT}"
+        return f"{what}: its topic was deleted, or this user has lost the right to see it"
     return (
         f"partition {partition}, read to offset {position}, is in the checkpoint and the query does not ask for it any "
         "more: either it was taken out (then set failOnDataLoss to false for one run, which lets it go), or the "
