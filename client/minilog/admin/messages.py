@@ -30,6 +30,7 @@ from minilog.v1 import admin_pb2, metadata_pb2, typed_pb2
 from minilog.versions import range_from_wire
 
 _Topic = TypeVar("_Topic", admin_pb2.NewTopic, admin_pb2.TopicAlteration)
+CREATION_ID_BYTES = 16
 _STATES = {
     metadata_pb2.BROKER_STATE_STARTING: "starting",
     metadata_pb2.BROKER_STATE_RUNNING: "running",
@@ -42,8 +43,9 @@ def _texts(configs: Mapping[str, object]) -> dict[str, str]:
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in configs.items()}
 
 
-def new_topic(topic: NewTopic) -> admin_pb2.NewTopic:
-    """The message; raises InvalidArgument where something else than a NewTopic is given, InvalidSchema."""
+def new_topic(topic: NewTopic, creation_id: bytes = b"") -> admin_pb2.NewTopic:
+    """The message, which is the same however often it is sent; raises InvalidArgument where something else than a
+    NewTopic is given, InvalidSchema."""
     if not isinstance(topic, NewTopic):
         raise InvalidArgument(f"create_topics was given {topic!r}: give NewTopic(name, ...)")
     return admin_pb2.NewTopic(
@@ -52,6 +54,7 @@ def new_topic(topic: NewTopic) -> admin_pb2.NewTopic:
         replication_factor=topic.replication_factor,
         configs=_texts(topic.configs),
         schema=_new_schema(topic.name, topic.schema),
+        creation_id=creation_id,
     )
 
 

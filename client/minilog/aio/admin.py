@@ -16,6 +16,7 @@ from minilog.admin.delete_records import END, delete_records
 from minilog.admin.health import ClusterHealth, is_running, is_told_by_controller, judge
 from minilog.admin.hearing import NOT_HEARD_WITHIN_MS
 from minilog.admin.messages import (
+    CREATION_ID_BYTES,
     describe_cluster,
     describe_reassignments,
     describe_topic,
@@ -120,7 +121,8 @@ class Admin:
 
     async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> dict[str, str]:
         created: dict[str, str] = {}
-        for part in parts_of_topics([new_topic(topic) for topic in topics]):
+        runtime = self._cluster.runtime
+        for part in parts_of_topics([new_topic(topic, runtime.unique_bytes(CREATION_ID_BYTES)) for topic in topics]):
             request = admin_pb2.CreateTopicsRequest(
                 client=self._cluster.identity,
                 timeout_ms=self._config.request_timeout_ms,
