@@ -18,6 +18,8 @@ from minilog.v1 import common_pb2
 
 MAX_MESSAGE_CHARACTERS = 4_000  # of an answer's error: what somebody sent may be in it, and have megabytes
 _PREFIX = "ERROR_CODE_"
+LOST_RIGHT = "this user has lost the right to see it"
+"""A part of what is told of a topic that is not there any more: a broker does not say which of the two it is."""
 
 
 class MinilogError(Exception):

@@ -129,7 +129,8 @@ class PartitionDescription:
     """One partition; the four offsets are one snapshot of its leader, None where it could not be asked.
 
     `sizes` has one answer for each of the sizes that were asked for; `replica_ends`, where it was asked for, the end of
-    each replica's durable log as the leader knows it: None of one that has told nothing in this leader epoch."""
+    each replica's durable log as the leader knows it: None of one that has told nothing in this leader epoch.
+    `why_no_offsets`: why the leader could not be asked, as far as is known."""
 
     partition: int
     leader: int | None
@@ -147,6 +148,7 @@ class PartitionDescription:
     throttle_bytes_per_second: int | None = None
     sizes: list[OffsetAtSize] = field(default_factory=list)
     replica_ends: dict[int, int | None] = field(default_factory=dict)
+    why_no_offsets: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

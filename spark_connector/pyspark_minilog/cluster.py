@@ -161,7 +161,8 @@ def _sizes_question(max_bytes: int, sizes_from: Positions) -> Callable[[TopicPar
 def _bounds(partition: Partition, found: PartitionDescription, committed_only: bool) -> tuple[int, int]:
     end = found.last_stable_offset if committed_only else found.high_watermark
     if found.log_start_offset is None or end is None:
-        raise OffsetNotAvailable(f"partition {partition} has no leader that tells its offsets: look at the brokers")
+        why = found.why_no_offsets or "look at the brokers"
+        raise OffsetNotAvailable(f"partition {partition} has no leader that tells its offsets: {why}")
     return found.log_start_offset, end
 
 

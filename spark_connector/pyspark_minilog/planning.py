@@ -124,7 +124,8 @@ def continue_from(
 
 def _missing(partition: Partition, position: int, *, is_asked_for: bool) -> str:
     if is_asked_for:
-        return f"partition {partition}, read to offset {position}, is not there any more: its topic was deleted"
+        what = f"partition {partition}, read to offset {position}, is not there any more"
+        return f"{what}: its topic was deleted, or this user has lost the right to see it"
     return (
         f"partition {partition}, read to offset {position}, is in the checkpoint and the query does not ask for it any "
         "more: either it was taken out (then set failOnDataLoss to false for one run, which lets it go), or the "

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
+from minilog.errors import LOST_RIGHT
 from pyspark_minilog.errors import ReadStalled
 from pyspark_minilog.loss import LossReport
 from pyspark_minilog.offsets import Partition
@@ -265,6 +266,6 @@ def _is_the_topic(wanted: PlannedRange, options: SourceOptions, losses: LossRepo
     found = topic_id(options.client, wanted.partition.topic)
     if found == wanted.topic_id:
         return True
-    state = "was deleted" if found is None else f"was deleted and created again, with id {found}"
+    state = f"was deleted, or {LOST_RIGHT}" if found is None else f"was deleted and created again, with id {found}"
     losses.report([f"topic '{wanted.partition.topic}' of id {wanted.topic_id} {state}: {wanted.partition} is not read"])
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import re
 import signal
@@ -13,9 +14,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from minilog import Admin, NewTopic, Producer
-from minilog.errors import InconsistentClusterId, RetriableError
+from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
+from minilog.errors import InconsistentClusterId, RetriableError, TimedOut
 from tests.cluster import Cluster, free_ports, running_cluster, running_program
+from tests.proxy import Proxy
 
 MINILOG = [sys.executable, "-m", "minilog_broker.cli.main"]
 END_WITHIN_S = 30.0
@@ -161,6 +163,42 @@ def test_a_broker_on_an_ipv6_address_registers_and_serves(cluster: Cluster, tmp_
         both = {"bootstrap.servers": f"{address},{cluster.bootstrap_servers}"}
         with Admin(both) as admin, pytest.raises(InconsistentClusterId, match="brokers of one cluster"):
             [admin.list_topics() for _ in range(20)]  # another broker is asked first each time
+
+
+def test_an_advertised_address_that_cannot_be_reached_is_named_by_all(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R34: clients told of no controller, of no leader and of 0 attempts, and `cluster health` advised to start what
+    runs."""
+    port, advertised = free_ports(2)
+    address, where = f"127.0.0.1:{port}", f"127.0.0.1:{advertised}"
+    command = [*MINILOG, "broker", "--id", "1", "--listen", address, "--voters", f"1@{address}"]
+    command += ["--data-dir", str(tmp_path), "--set", f"advertised.address={where}"]
+    named = rf"broker 1 advertises {where}, which cannot be connected to \(Connection refused\): its advertised.address"
+    servers = {"bootstrap.servers": address, "request.timeout.ms": 1_500, "group.id": "report"}
+    partition = TopicPartition("topic", 0)
+    with running_program([*command, "--set", "min.insync.replicas=1"]):
+        with contextlib.closing(Proxy({"broker": (advertised, port)})) as there, Admin(servers) as admin:
+            there.accept("broker")
+            wait_for(lambda: admin.create_topics([NewTopic("topic", 1, 1)]))
+        with Admin(servers) as admin:
+            assert [each.code for each in admin.cluster_health().problems] == ["ADDRESS_NOT_REACHED"]
+            for call in (
+                lambda: admin.create_topics([NewTopic("another", 1, 1)]),
+                lambda: admin.list_offsets({partition: "latest"}),
+                admin.list_groups,
+                admin.list_transactions,
+                admin.describe_users,
+            ):
+                with pytest.raises(RetriableError, match=named):
+                    call()
+        with Producer({**servers, "delivery.timeout.ms": 2_500}) as producer, pytest.raises(TimedOut, match=named):
+            producer.send("topic", b"x").result(timeout=END_WITHIN_S)
+        with Consumer(servers) as consumer:
+            consumer.assign({partition: 0})
+            caplog.clear()
+            consumer.poll(2.5)
+    assert [record.levelname for record in caplog.records if re.search(named, record.getMessage())] == ["WARNING"]
 
 
 def has_ipv6_loopback() -> bool:

@@ -19,6 +19,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from minilog.security.channel_security import split_keystore
 from minilog_broker.cli.app import run
 from minilog_broker.security.certificates import (
     Signing,
@@ -66,7 +67,7 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 def pems(directory: pathlib.Path) -> tuple[bytes, bytes]:
     """Key and certificate, in gRPC's order."""
-    return (directory / "key.pem").read_bytes(), (directory / "certificate.pem").read_bytes()
+    return split_keystore((directory / "keystore.pem").read_bytes(), "keystore.pem")
 
 
 def expired(certs: pathlib.Path) -> tuple[bytes, bytes]:
@@ -154,7 +155,7 @@ def test_a_client_cannot_serve_and_neither_can_who_has_expired(certs: pathlib.Pa
 
 
 def test_keys_are_their_owners_alone(certs: pathlib.Path) -> None:
-    for key in certs.glob("*/*/*key*"):
+    for key in certs.glob("*/*/*key*"):  # authority.key, keystore.pem
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
     for directory in certs.glob("*/*"):
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
@@ -167,17 +168,17 @@ def test_nothing_is_overwritten(certs: pathlib.Path, tmp_path: pathlib.Path) -> 
     again = cert("authority", "--out", above)
     assert (again.returncode, "nothing is overwritten" in again.stderr) == (1, True)
     assert (above / "authority.key").read_bytes() == before
-    (tmp_path / "certificate.pem").write_text("mine")
+    (tmp_path / "authority.pem").write_text("mine")
     half = cert("client", "--authority", above, "--name", "bob", "--out", tmp_path)
     assert half.returncode == 1
-    assert [each.name for each in tmp_path.iterdir()] == ["certificate.pem"]
+    assert [each.name for each in tmp_path.iterdir()] == ["authority.pem"]
 
 
 def test_no_link_is_followed(certs: pathlib.Path, tmp_path: pathlib.Path) -> None:
     above, elsewhere = certs / "brokers" / "authority", tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "key.pem").symlink_to(elsewhere / "stolen")
+    (tmp_path / "out" / "keystore.pem").symlink_to(elsewhere / "stolen")
     (tmp_path / "linked").symlink_to(elsewhere)
     for out in (tmp_path / "out", tmp_path / "linked"):
         assert cert("client", "--authority", above, "--name", "bob", "--out", out).returncode == 1
@@ -190,9 +191,9 @@ def test_machines_are_told_what_was_written(certs: pathlib.Path, tmp_path: pathl
     told = json.loads(made.stdout)
     assert told == {
         "name": "bob",
-        "files": [str(out / each) for each in ("key.pem", "certificate.pem", "authority.pem")],
+        "files": [str(out / each) for each in ("keystore.pem", "authority.pem")],
     }
-    assert sorted(os.listdir(out)) == ["authority.pem", "certificate.pem", "key.pem"]
+    assert sorted(os.listdir(out)) == ["authority.pem", "keystore.pem"]
 
 
 @pytest.mark.parametrize(

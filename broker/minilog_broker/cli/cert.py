@@ -28,7 +28,8 @@ create = typer.Typer(no_args_is_help=True, help="Create an authority, or a certi
 app.add_typer(create, name="create")
 
 AUTHORITY_CERTIFICATE, AUTHORITY_KEY = "authority.pem", "authority.key"
-CERTIFICATE, KEY = "certificate.pem", "key.pem"
+KEYSTORE = "keystore.pem"
+"""A key and its certificate in one file, as `ssl.keystore.location` wants them."""
 _MAX_FILE_BYTES = 64 << 10  # a certificate has one or two KiB
 
 Out = Annotated[pathlib.Path, typer.Option("--out", metavar="DIR", help="Where to write; made if it is not there.")]
@@ -113,7 +114,7 @@ def _create(
     with _invalid_is_usage():
         key = _new_key()
         certificate = certificates.issue(wanted, key.public_key(), signer, _signing(days))
-    written = {KEY: certificates.key_pem(key), CERTIFICATE: certificates.certificate_pem(certificate)}
+    written = {KEYSTORE: certificates.key_pem(key) + certificates.certificate_pem(certificate)}
     written[AUTHORITY_CERTIFICATE] = certificates.certificate_pem(signer.certificate)
     _write(out, written, as_json, wanted.common_name)
 
@@ -192,7 +193,7 @@ def _write(out: pathlib.Path, files: Mapping[str, bytes], as_json: bool, name: s
 
 def _write_new(directory: int, name: str, content: bytes, written: list[str]) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    mode = 0o600 if name in (KEY, AUTHORITY_KEY) else 0o644
+    mode = 0o600 if name in (KEYSTORE, AUTHORITY_KEY) else 0o644
     with os.fdopen(os.open(name, flags, mode, dir_fd=directory), "wb") as file:
         written.append(name)
         file.write(content)

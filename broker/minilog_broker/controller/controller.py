@@ -193,6 +193,8 @@ class Controller:
     def committed(self, offset: int) -> None:
         """The metadata log is committed, and replayed, up to `offset` (exclusive)."""
         self._committed = max(self._committed, offset)
+        if self._term is not None:
+            self._term.ledger.committed(self._committed)
         while self._waiting and self._waiting[0][0] <= self._committed:
             _, ticket, response = self._waiting.popleft()
             self._effects.append(ControllerAnswer(ticket, response))

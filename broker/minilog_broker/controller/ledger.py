@@ -6,6 +6,7 @@ appends them as one batch. A request is checked whole before its first `write`: 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -66,6 +67,7 @@ class Ledger:
         self._effects = effects
         self._records: list[records_pb2.MetadataRecord] = []
         self._news: list[ControllerEffect] = []  # of the decision that is being written
+        self._untold: deque[tuple[int, ControllerEffect]] = deque()  # with the ends of decisions; bounded as the log is
 
     def reported(self, late_ms: float, now_ms: float) -> Reported:
         offline = {broker_id: keys for broker_id, keys in self.offline.items() if keys}
@@ -95,7 +97,6 @@ class Ledger:
             return
         self.write(record_of(state))
         if outcome.unclean:
-            self.unclean_elections += 1
             self._news.append(UncleanElection(state.key, state.topic_name, state.leader_id))
         if state.leader_id == NO_LEADER and former.leader_id != NO_LEADER:
             self._news.append(PartitionWaits(state.key, state.topic_name, waiting_reason(state)))
@@ -117,8 +118,16 @@ class Ledger:
             raise AssertionError(
                 f"the metadata log ends at {self.end_offset} after a decision meant to end at {expected}"
             )
-        self._effects.extend(self._news)
+        self._untold.extend((expected, news) for news in self._news)
         self._news.clear()
+
+    def committed(self, offset: int) -> None:
+        """Tell people of the decisions below this committed end: what a deposed controller decided is void, and is
+        never told."""
+        while self._untold and self._untold[0][0] <= offset:
+            _, news = self._untold.popleft()
+            self.unclean_elections += isinstance(news, UncleanElection)
+            self._effects.append(news)
 
     # -- what the rules need to know
 

@@ -4,10 +4,12 @@ What is written of a new one: topic, topic_schema where it has one, topic_config
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from minilog.admin.messages import CREATION_ID_BYTES
 from minilog.errors import (
     CoordinatorLoadInProgress,
     InvalidArgument,
@@ -38,7 +40,20 @@ from minilog_broker.replication.partition_state import PartitionState
 
 MAX_PARTITIONS = 10_000  # of one topic: its records are one batch, well below the bound of one
 TOPIC_ID_BYTES = 16
+_RANDOM_BYTES = 8  # of a topic id; where the call has a creation id, the others are of it
 _AUTO_REPLICATION_FACTOR = 3
+
+
+def _mark(random_part: bytes, request: admin_pb2.NewTopic) -> bytes:
+    whole = hashlib.sha256(b"minilog topic" + random_part + request.creation_id + request.name.encode()).digest()
+    return whole[: TOPIC_ID_BYTES - _RANDOM_BYTES]
+
+
+def is_made_by(topic_id: bytes, request: admin_pb2.NewTopic) -> bool:
+    """Whether an earlier attempt of this call has made the topic: its id says so, after any failover. No id is made
+    twice, whatever the call brings: a topic that was deleted meanwhile is not taken for the new one."""
+    random_part, mark = topic_id[:_RANDOM_BYTES], topic_id[_RANDOM_BYTES:]
+    return len(request.creation_id) == CREATION_ID_BYTES and mark == _mark(random_part, request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +89,11 @@ class Topics:
     # -- create
 
     def create(self, request: admin_pb2.NewTopic, *, validate_only: bool) -> bytes:
-        """The new topic's id. Raises without a trace for what cannot be."""
+        """The new topic's id, also where this very call has made it before. Raises without a trace for what cannot
+        be."""
+        made = self._ledger.image.topic_ids.get(request.name)
+        if made is not None and not validate_only and is_made_by(made, request):
+            return made
         plan = self._plan(request)
         if validate_only:
             return b""
@@ -108,6 +127,11 @@ class Topics:
 
     def _plan(self, request: admin_pb2.NewTopic) -> _Plan:
         check_topic_name(request.name)
+        if len(request.creation_id) not in (0, CREATION_ID_BYTES):
+            raise InvalidArgument(
+                f"the creation_id of topic {request.name} has {len(request.creation_id)} bytes: give "
+                f"{CREATION_ID_BYTES}, or none"
+            )
         if request.name in self._ledger.image.topic_ids:
             raise TopicAlreadyExists(f"topic {request.name} exists: choose another name, or delete it first")
         partitions = request.num_partitions if request.HasField("num_partitions") else self._num_partitions
@@ -122,7 +146,7 @@ class Topics:
             check_topic_config(configs, factor)
         schema = schema_of_new(request, self._ledger.image)
         placed = self._place(request.name, partitions, factor)
-        return _Plan(self._new_topic_id(), placed, configs, schema)
+        return _Plan(self._new_topic_id(request), placed, configs, schema)
 
     def _default_factor(self) -> int:
         if self._replication_factor is not None:
@@ -141,10 +165,12 @@ class Topics:
             )
         return place_replicas(sites, partitions, factor, self._random)
 
-    def _new_topic_id(self) -> bytes:
+    def _new_topic_id(self, request: admin_pb2.NewTopic | None = None) -> bytes:
         """Random; the top byte is never 0, which keeps it apart from reserved ids."""
         while True:
             topic_id = self._random.randbytes(TOPIC_ID_BYTES)
+            if request is not None and request.creation_id:
+                topic_id = topic_id[:_RANDOM_BYTES] + _mark(topic_id[:_RANDOM_BYTES], request)
             if topic_id[0] and topic_id not in self._ledger.image.topics:
                 return topic_id
 

@@ -1,6 +1,7 @@
 """What is wrong with a cluster, and what to do about it: judged from one answer of metadata. No I/O.
 
     NO_CONTROLLER               no topic can be changed, and nobody is elected where a leader dies
+    ADDRESS_NOT_REACHED         it runs, and this client cannot connect to the address that it advertises
     BROKER_FENCED, _STOPPED     it is down, hangs, or is cut off; it was told to stop
     BROKER_BEHIND               it does not know what was decided since: where clients log in, it refuses them
     VOTER_LOST                  it runs with another data directory, and does not vote
@@ -16,8 +17,9 @@ knows: without one, DISK_FULL, REPLICA_OFFLINE and BROKER_BEHIND are not seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from minilog.admin.messages import describe_cluster
 from minilog.types import ClusterDescription, TopicPartition
@@ -55,15 +57,28 @@ class ClusterHealth:
         return not self.problems
 
 
-def judge(answer: metadata_pb2.GetMetadataResponse) -> ClusterHealth:
-    """The health of a cluster by the metadata of all its topics."""
+def is_running(broker: metadata_pb2.BrokerMetadata) -> bool:
+    """Is it there, as the controller has it?"""
+    return broker.state == metadata_pb2.BROKER_STATE_RUNNING
+
+
+def is_told_by_controller(answer: metadata_pb2.GetMetadataResponse) -> bool:
+    """Has the active controller answered, by whatever address? It alone tells how far brokers are."""
+    return any(each.HasField("metadata_offset") for each in (*answer.brokers, *answer.unreachable_brokers))
+
+
+def judge(
+    answer: metadata_pb2.GetMetadataResponse, not_reached: Mapping[int, str] = MappingProxyType({})
+) -> ClusterHealth:
+    """The health of a cluster by the metadata of all its topics. `not_reached`: the running brokers that this client
+    cannot connect to, each with its address and the reason."""
     topics = [topic for topic in answer.topics if not topic.error.code]
     count = sum(len(topic.partitions) for topic in topics)
-    problems = [*_of_brokers(answer), *_of_partitions(topics)]
+    problems = [*_of_brokers(answer, not_reached), *_of_partitions(topics)]
     return ClusterHealth(describe_cluster(answer), len(topics), count, problems)
 
 
-def _of_brokers(answer: metadata_pb2.GetMetadataResponse) -> Iterable[Problem]:
+def _of_brokers(answer: metadata_pb2.GetMetadataResponse, not_reached: Mapping[int, str]) -> Iterable[Problem]:
     cluster = describe_cluster(answer)
     every = [*answer.brokers, *answer.unreachable_brokers]
     if cluster.controller is None:
@@ -72,6 +87,15 @@ def _of_brokers(answer: metadata_pb2.GetMetadataResponse) -> Iterable[Problem]:
             "NO_CONTROLLER",
             "there is no active controller: no topic can be changed, and nobody is elected where a leader dies",
             f"a majority of the voters {voters} must run and reach each other: start those that are down",
+        )
+    elif not_reached:  # without a controller nobody knows who runs
+        named = ", ".join(f"broker {each} at {where}" for each, where in sorted(not_reached.items()))
+        yield Problem(
+            "ADDRESS_NOT_REACHED",
+            f"the cluster hears of brokers that this client cannot connect to: {named}",
+            "let each advertise an address that its clients can reach (advertised.address; advertised.listeners for a "
+            "named listener), or open the network between",
+            sorted(not_reached),
         )
     if fenced := [each.id for each in cluster.brokers if each.state == "fenced"]:
         yield Problem(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from minilog.v1 import admin_pb2, metadata_pb2, typed_pb2
 from minilog.versions import range_from_wire
 
 _Topic = TypeVar("_Topic", admin_pb2.NewTopic, admin_pb2.TopicAlteration)
+CREATION_ID_BYTES = 16
 _STATES = {
     metadata_pb2.BROKER_STATE_STARTING: "starting",
     metadata_pb2.BROKER_STATE_RUNNING: "running",
@@ -41,8 +43,9 @@ def _texts(configs: Mapping[str, object]) -> dict[str, str]:
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in configs.items()}
 
 
-def new_topic(topic: NewTopic) -> admin_pb2.NewTopic:
-    """The message; raises InvalidArgument where something else than a NewTopic is given, InvalidSchema."""
+def new_topic(topic: NewTopic, creation_id: bytes = b"") -> admin_pb2.NewTopic:
+    """The message, which is the same however often it is sent; raises InvalidArgument where something else than a
+    NewTopic is given, InvalidSchema."""
     if not isinstance(topic, NewTopic):
         raise InvalidArgument(f"create_topics was given {topic!r}: give NewTopic(name, ...)")
     return admin_pb2.NewTopic(
@@ -51,6 +54,7 @@ def new_topic(topic: NewTopic) -> admin_pb2.NewTopic:
         replication_factor=topic.replication_factor,
         configs=_texts(topic.configs),
         schema=_new_schema(topic.name, topic.schema),
+        creation_id=creation_id,
     )
 
 
@@ -151,11 +155,15 @@ def describe_cluster(answer: metadata_pb2.GetMetadataResponse) -> ClusterDescrip
 
 
 def describe_topic(
-    topic: metadata_pb2.TopicMetadata, ends: Mapping[TopicPartition, metadata_pb2.ListOffsetsResult]
+    topic: metadata_pb2.TopicMetadata,
+    ends: Mapping[TopicPartition, metadata_pb2.ListOffsetsResult],
+    errors: Mapping[TopicPartition, MinilogError] = MappingProxyType({}),
 ) -> TopicDescription:
+    """`ends` as the leaders have answered, `errors` why they have not."""
     partitions = [
-        _describe_partition(partition, ends.get(TopicPartition(topic.name, partition.partition)))
+        _describe_partition(partition, ends.get(where), errors.get(where))
         for partition in sorted(topic.partitions, key=lambda partition: partition.partition)
+        for where in (TopicPartition(topic.name, partition.partition),)
     ]
     topic_id = str(uuid.UUID(bytes=topic.topic_id)) if len(topic.topic_id) == 16 else topic.topic_id.hex()
     schemas = told_schemas(topic)
@@ -163,7 +171,9 @@ def describe_topic(
 
 
 def _describe_partition(
-    partition: metadata_pb2.PartitionMetadata, ends: metadata_pb2.ListOffsetsResult | None
+    partition: metadata_pb2.PartitionMetadata,
+    ends: metadata_pb2.ListOffsetsResult | None,
+    error: MinilogError | None,
 ) -> PartitionDescription:
     return PartitionDescription(
         partition=partition.partition,
@@ -182,6 +192,7 @@ def _describe_partition(
         throttle_bytes_per_second=partition.throttle_bytes_per_second or None,
         sizes=[] if ends is None else [OffsetAtSize(each.offset, each.size_bytes) for each in ends.sizes],
         replica_ends={} if ends is None else _replica_ends(partition, ends),
+        why_no_offsets=str(error) if ends is None and error is not None else None,
     )
 
 

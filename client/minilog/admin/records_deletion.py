@@ -55,9 +55,9 @@ class RecordsDeletion:
         for partition in self.missing():
             key = self._key(partition)
             leader = None if key is None else self.cache.leader(key)
+            if key is not None and (unreachable := self.cache.why_no_leader(key)) is not None:
+                self.last_errors[partition] = unreachable
             if key is None or leader is None:
-                if key is not None and (missing := self.cache.why_no_leader(key)) is not None:
-                    self.last_errors[partition] = missing
                 continue
             self.asked.add(partition)
             entry = data_pb2.DeleteRecordsEntry(

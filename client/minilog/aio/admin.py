@@ -13,9 +13,10 @@ from typing import Any, Self, TypeVar
 from google.protobuf.message import Message
 
 from minilog.admin.delete_records import END, delete_records
-from minilog.admin.health import ClusterHealth, judge
+from minilog.admin.health import ClusterHealth, is_running, is_told_by_controller, judge
 from minilog.admin.hearing import NOT_HEARD_WITHIN_MS
 from minilog.admin.messages import (
+    CREATION_ID_BYTES,
     describe_cluster,
     describe_reassignments,
     describe_topic,
@@ -89,6 +90,7 @@ _Decision = TypeVar(
 _Answer = TypeVar("_Answer")
 _PAUSE_S = 0.05
 _CONTROLLER_S = 5.0  # an election takes less: who has not answered by then is missing
+_CONNECT_S = 1.0  # one broker's time to be connected to, where that is what is asked
 _LOST_HINT = "; an earlier attempt of this call was lost under way and may have done it"
 _EVOLVE_TIMES = 5  # of that many who evolve one schema at the same time, each gets his turn
 _DESCRIBE_OFFSETS_S = 3.0  # a description without a partition's offsets is better than none
@@ -119,7 +121,8 @@ class Admin:
 
     async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> dict[str, str]:
         created: dict[str, str] = {}
-        for part in parts_of_topics([new_topic(topic) for topic in topics]):
+        runtime = self._cluster.runtime
+        for part in parts_of_topics([new_topic(topic, runtime.unique_bytes(CREATION_ID_BYTES)) for topic in topics]):
             request = admin_pb2.CreateTopicsRequest(
                 client=self._cluster.identity,
                 timeout_ms=self._config.request_timeout_ms,
@@ -259,14 +262,20 @@ class Admin:
             )
         if answer is None or answer.error.code:  # nobody controls: what any broker knows
             answer = await self._cluster.refresh(None)
-            is_elsewhere = self._cluster.cache.controller_id in self._cluster.cache.unreachable
-            if not is_elsewhere and not await self._is_controlled():
+            if not is_told_by_controller(answer) and not await self._is_controlled():
                 answer.controller_id = -1
-        return judge(answer)
+        running = (self._cluster.address(each.broker_id) for each in answer.brokers if is_running(each))
+        tried = (self._cluster.is_reachable(each, _CONNECT_S) for each in running if each is not None)
+        await asyncio.gather(*tried, return_exceptions=True)  # one that refuses this client is reached
+        return judge(answer, self._cluster.cache.unreachable_addresses())
 
     async def _is_controlled(self) -> bool:
-        """Does the controller that metadata names answer?"""
-        address = self._cluster.address(self._cluster.cache.controller_id)
+        """Does the controller that metadata names answer? Where it cannot be reached from here that is not known, and
+        the other brokers' word is taken."""
+        cache = self._cluster.cache
+        address = self._cluster.address(cache.controller_id)
+        if cache.controller_id in cache.unreachable or cache.controller_id in cache.unreachable_addresses():
+            return True
         return address is not None and await self._cluster.is_reachable(address, _CONTROLLER_S)
 
     async def describe_topics(
@@ -292,7 +301,7 @@ class Admin:
         query.results = {each: result for each, result in early.results.items() if each in query.wanted}
         if query.missing():
             await self._cluster.complete(query, min(self._cluster.deadline(), now_s() + _DESCRIBE_OFFSETS_S))
-        return [describe_topic(found[name], query.results) for name in order]
+        return [describe_topic(found[name], query.results, query.last_errors) for name in order]
 
     def _offsets_query(
         self,
@@ -316,11 +325,9 @@ class Admin:
         for partition, error in query.failures.items():
             raise type(error)(f"no offset for partition {partition.partition} of topic {partition.topic!r}: {error}")
         for partition in query.missing():
-            last = query.last_errors.get(partition)
-            what = (
-                f"no offset for partition {partition.partition} of topic {partition.topic!r} within request.timeout.ms"
-            )
-            raise TimedOut(f"{what}: {last}" if last is not None else f"{what}: it has no leader that answers")
+            last = query.last_errors.get(partition) or "it has no leader that answers"
+            what = f"partition {partition.partition} of topic {partition.topic!r}"
+            raise TimedOut(f"no offset for {what} within request.timeout.ms: {last}")
         return query
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -432,6 +439,8 @@ class Admin:
         """Pause before the controller is asked again; raises where it is too late for that."""
         if now_s() >= deadline_s:
             message = f"no controller answered within request.timeout.ms={self._config.request_timeout_ms}: {what}"
+            why = self._cluster.cache.why_unreachable(self._cluster.cache.controller_id)
+            message += "" if why is None else f"; {why}"
             raise UnknownOutcome(f"{message}; it may be done all the same") if maybe_done else TimedOut(message)
         await asyncio.sleep(_PAUSE_S)
 

@@ -29,12 +29,12 @@ from google.protobuf.message import Message
 from minilog.errors import (
     BrokerNotAvailable,
     LeaderNotAvailable,
-    ListenerNotFound,
     MinilogError,
     NotCoordinator,
     TimedOut,
     UnknownOutcome,
     UnknownTopicId,
+    UnknownTopicOrPartition,
     UnstableOffsetCommit,
     error_from_wire,
 )
@@ -50,7 +50,7 @@ _PAUSE_S = 0.05  # the first one; each is twice as long as the one before
 _LONGEST_PAUSE_S = 0.5
 _LOOK_S = 1.0  # so long without an answer, and metadata is asked whether another broker leads by now
 _TOPIC_GRACE_S = 2.0  # a topic just created may not have reached the coordinator
-_ASK_METADATA = (NotCoordinator, LeaderNotAvailable, ListenerNotFound)  # who leads may be another by now
+_ASK_METADATA = (NotCoordinator, LeaderNotAvailable, BrokerNotAvailable)  # who leads may be another by now
 _log = logging.getLogger(__name__)
 
 
@@ -195,8 +195,10 @@ class CoordinatorClient:
             await self._refresh(name, attempts)
         try:
             key = cache.key(partition)
-        except MinilogError as error:
-            attempts.last_error = error
+        except UnknownTopicOrPartition:
+            attempts.last_error = LeaderNotAvailable(
+                f"internal topic {name!r} is not there yet: the controller creates it once enough brokers run"
+            )
             return None
         leader = cache.leader(key)
         if leader is None:
@@ -240,8 +242,9 @@ class CoordinatorClient:
             asking.cancel()
         if response is None:
             attempts.maybe_done = True
-            # LeaderNotAvailable has the metadata asked for before the next attempt.
-            attempts.last_error = LeaderNotAvailable(f"broker {leader.broker_id}, which led, did not answer")
+            silent = LeaderNotAvailable(f"broker {leader.broker_id}, which led, did not answer")
+            # Either has the metadata asked for before the next attempt.
+            attempts.last_error = self._cluster.cache.why_unreachable(leader.broker_id) or silent
         else:
             self._learn(response, key)
         return response

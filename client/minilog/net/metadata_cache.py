@@ -13,13 +13,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from minilog.addresses import Address, address_text
 from minilog.errors import (
+    LOST_RIGHT,
+    BrokerNotAvailable,
     InconsistentClusterId,
     ListenerNotFound,
     UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
+from minilog.net.reachability import Reachability
 from minilog.partition_key import PartitionKey
 from minilog.typed.topic_schemas import TopicSchemas, told_schemas
 from minilog.types import TopicPartition
@@ -76,6 +80,7 @@ class MetadataCache:
     unreachable: frozenset[int] = frozenset()
     """Brokers that have no such listener: there, and without an address."""
     topics: dict[str, CachedTopic] = field(default_factory=dict)
+    reachability: Reachability = field(default_factory=Reachability)
     _leaders: dict[PartitionKey, LeaderAndEpoch] = field(default_factory=dict)
     _in_sync: dict[PartitionKey, tuple[int, ...]] = field(default_factory=dict)
     _names: dict[bytes, str] = field(default_factory=dict)
@@ -99,6 +104,7 @@ class MetadataCache:
         self.brokers = {broker.broker_id: broker for broker in answer.brokers}
         self.listener = answer.listener
         self.unreachable = frozenset(broker.broker_id for broker in answer.unreachable_brokers)
+        self.reachability.keep((broker.host, broker.port) for broker in answer.brokers)
         for topic in answer.topics:
             self._take_topic(topic)
         return True
@@ -151,18 +157,45 @@ class MetadataCache:
         known = self._leaders.get(key)
         return known if known is not None and known.broker_id in self.brokers else None
 
-    def why_unreachable(self, broker_id: int) -> ListenerNotFound | None:
-        """What is missing where a broker has no listener of the name that this client came by; None for any other."""
+    def address(self, broker_id: int) -> Address | None:
+        """Where a broker listens, None where it is not known."""
+        broker = self.brokers.get(broker_id)
+        return (broker.host, broker.port) if broker is not None else None
+
+    def why_unreachable(self, broker_id: int) -> BrokerNotAvailable | None:
+        """Why a broker cannot be asked: it has no listener of the name that this client came by, or its address cannot
+        be connected to. None for any other."""
         if broker_id not in self.unreachable:
-            return None
+            address = self.address(broker_id)
+            why = None if address is None else self.why_not_connected(address)
+            return None if why is None else BrokerNotAvailable(why)
         what = f"no listener {self.listener!r}" if self.listener else "no listener without a name (--listen)"
         return ListenerNotFound(
             f"broker {broker_id} has {what}, by which this client came: give it one (listeners), or bootstrap by a "
             "listener that all brokers have"
         )
 
-    def why_no_leader(self, key: PartitionKey) -> ListenerNotFound | None:
-        """What is missing where a partition is led by a broker that has no address here; None for any other reason."""
+    def why_not_connected(self, address: Address) -> str | None:
+        """The sentence about an address that cannot be connected to, and the broker that advertises it; None for any
+        other."""
+        owners = (each for each, broker in self.brokers.items() if (broker.host, broker.port) == address)
+        owner = next(owners, None)
+        who = "the broker" if owner is None else f"broker {owner}"
+        return self.reachability.why(address, who=who, listener=self.listener)
+
+    def unreachable_addresses(self) -> dict[int, str]:
+        """Running brokers whose advertised address cannot be connected to from here: the address, and the reason."""
+        running = metadata_pb2.BROKER_STATE_RUNNING
+        found: dict[int, str] = {}
+        for broker_id, broker in self.brokers.items():
+            address = broker.host, broker.port
+            reason = self.reachability.reason(address)
+            if reason is not None and broker.state == running and address not in self.reachability.given:
+                found[broker_id] = f"{address_text(address)} ({reason})"
+        return found
+
+    def why_no_leader(self, key: PartitionKey) -> BrokerNotAvailable | None:
+        """Why the leader of a partition cannot be asked, as `why_unreachable`; None for any other reason."""
         known = self._leaders.get(key)
         return None if known is None else self.why_unreachable(known.broker_id)
 
@@ -216,10 +249,11 @@ class MetadataCache:
         return name is not None and (topic is None or topic.topic_id != key.topic_id)
 
     def check_same_topic(self, name: str, topic_id: bytes) -> None:
-        """Raises UnknownTopicId where `name` is known to be gone or another topic by now."""
+        """Raises UnknownTopicId where `name` is known to be gone, or not to be seen, or another topic by now."""
         topic = self.topics.get(name)
         if topic is None or topic.topic_id != topic_id:
-            raise UnknownTopicId(f"topic {name!r} (id {topic_id.hex()}) was deleted or created again")
+            state = f"was deleted, or {LOST_RIGHT}" if topic is None else "was deleted and created again"
+            raise UnknownTopicId(f"topic {name!r} (id {topic_id.hex()}) {state}")
 
 
 def no_topic(name: str) -> UnknownTopicOrPartition:

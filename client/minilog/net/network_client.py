@@ -31,6 +31,7 @@ from minilog.limits import MAX_METADATA_TOPICS, parts_of
 from minilog.net.home import Home
 from minilog.net.metadata_cache import CachedTopic, MetadataCache, metadata_request
 from minilog.net.offsets_query import OffsetsQuery
+from minilog.net.reachability import Reachability, connect_failure
 from minilog.net.runtime import Runtime, now_s
 from minilog.security.client_security import ClientSecurity
 from minilog.types import OffsetSpec, TopicPartition
@@ -41,6 +42,7 @@ _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 _ATTEMPT_S = 1.0  # one broker's time for one question
 _PATIENCE_S = 0.1  # then another is asked beside it: a broker that hangs delays nobody longer
+_REASON_S = 0.1  # to hear why a broker that was not connected to in time is not
 _AVOID_S = 2.0  # one that failed or hung is asked after all others for so long
 _PAUSE_S = 0.05  # between rounds over all brokers
 _TOPIC_GRACE_S = 2.0  # a topic just created may not have reached the broker that is asked
@@ -76,13 +78,14 @@ class NetworkClient:
         self.config = config
         self.runtime = runtime
         self.identity = config.identity()
-        self.cache = MetadataCache()
+        self.cache = MetadataCache(reachability=Reachability(frozenset(config.bootstrap_servers)))
         self._security = ClientSecurity(config, runtime)
         self._channels: dict[Address, grpc.aio.Channel] = {}
         self._turn = itertools.count()
         self._avoided_until_s: dict[Address, float] = {}
         self._last_error: MinilogError | None = None
         self._told_unreachable: frozenset[int] = frozenset()
+        self._told_not_connected: set[Address] = set()
         self._told_of_another_cluster = False
 
     async def close(self) -> None:
@@ -105,6 +108,31 @@ class NetworkClient:
         """A stream to this broker was refused or lost: a session that is not taken any more is asked for anew."""
         self._security.refusal(address, error)
 
+    def connected(self, address: Address) -> None:
+        """There is a connection to it: whatever was in the way is over."""
+        self.cache.reachability.reached(address)
+        self._told_not_connected.discard(address)
+
+    async def not_connected(self, address: Address, within_s: float) -> None:
+        """A stream had no connection after so long: the log tells why, once until there is one."""
+        with contextlib.suppress(MinilogError):  # a refusal: the calls that wait for the stream raise it
+            await self._find_reason(address, within_s)
+        self._tell_not_connected(address)
+
+    async def _find_reason(self, address: Address, within_s: float) -> None:
+        """Why there was no connection after so long: gRPC tells the reason of a call that failed, and of that alone.
+        Raises AuthenticationFailed, AuthorizationFailed."""
+        request = metadata_request(self.identity, [])
+        answer = await self.call(address, lambda channel: _get_metadata(request, channel, _REASON_S))
+        if answer is None and self.cache.reachability.reason(address) is None and within_s >= _REASON_S:
+            self.cache.reachability.failed(address, f"no connection within {within_s:g} s")
+
+    def _tell_not_connected(self, address: Address) -> None:
+        why = self.cache.why_not_connected(address)
+        if why is not None and address not in self._told_not_connected:
+            self._told_not_connected.add(address)
+            _log.warning("what it leads cannot be written or read: %s", why)
+
     def channel(self, address: Address) -> grpc.aio.Channel:
         """The channel for unary calls to `address`."""
         self.home.check()
@@ -114,8 +142,7 @@ class NetworkClient:
 
     def address(self, broker_id: int) -> Address | None:
         """Where a broker listens, None where it is not known."""
-        broker = self.cache.brokers.get(broker_id)
-        return (broker.host, broker.port) if broker is not None else None
+        return self.cache.address(broker_id)
 
     def candidates(self) -> list[Address]:
         """Whom to ask, another one first each time; those that did not answer lately are last."""
@@ -135,7 +162,7 @@ class NetworkClient:
 
         Raises InvalidArgument where the broker takes no such request, AuthenticationFailed, AuthorizationFailed."""
         try:
-            return await make(self.channel(address))
+            answer = await make(self.channel(address))
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
                 raise InvalidArgument(str(error.details())) from error
@@ -144,10 +171,19 @@ class NetworkClient:
                 raise refusal from error
             self.avoid(address)
             if self._last_error is None or error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-                self._last_error = BrokerNotAvailable(  # where our own time was over, what was said before says more
-                    f"the broker at {address[0]}:{address[1]} did not answer: {error.code().name}, {error.details()}"
-                )
+                self._last_error = self._no_answer(address, error)  # our own time was over: the former says more
             return None
+        self.connected(address)
+        return answer
+
+    def _no_answer(self, address: Address, error: grpc.aio.AioRpcError) -> BrokerNotAvailable:
+        """The error for a call that did not get through; a reason that no connection could be made is kept."""
+        reason = connect_failure(str(error.details()))
+        if reason is not None:
+            self.cache.reachability.failed(address, reason)
+        why = None if reason is None else self.cache.why_not_connected(address)
+        answered = f"the broker at {address_text(address)} did not answer: {error.code().name}, {error.details()}"
+        return BrokerNotAvailable(why or answered)
 
     async def is_reachable(self, address: Address, within_s: float) -> bool:
         """Whether there is a connection to it by then, on which it knows this client. Raises AuthenticationFailed."""
@@ -155,12 +191,14 @@ class NetworkClient:
             async with asyncio.timeout(max(0.001, within_s)):
                 await self.channel(address).channel_ready()
         except TimeoutError:
+            await self._find_reason(address, within_s)
             return False
         except grpc.aio.AioRpcError as error:
             refusal = self._security.refusal(address, error)
             if refusal is not None and not refusal.retriable:
                 raise refusal from error
             return False
+        self.connected(address)
         return True
 
     async def ask_any(
@@ -345,3 +383,5 @@ class NetworkClient:
         )
         if answer is not None:
             query.answered(answer)
+        else:
+            self._tell_not_connected(address)

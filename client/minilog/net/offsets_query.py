@@ -56,9 +56,9 @@ class OffsetsQuery:
         for partition in self.missing():
             key = self._key(partition)
             leader = None if key is None else self.cache.leader(key)
+            if key is not None and (unreachable := self.cache.why_no_leader(key)) is not None:
+                self.last_errors[partition] = unreachable
             if key is None or leader is None:
-                if key is not None and (missing := self.cache.why_no_leader(key)) is not None:
-                    self.last_errors[partition] = missing
                 continue
             found.setdefault(leader.broker_id, []).append(self._entry(partition, key, leader.epoch))
         return [

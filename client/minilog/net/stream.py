@@ -62,6 +62,12 @@ class Channels(Protocol):
     def stream_failed(self, address: Address, error: grpc.aio.AioRpcError) -> None:
         """A stream on such a channel was refused or lost."""
 
+    def connected(self, address: Address) -> None:
+        """Such a channel has a connection."""
+
+    async def not_connected(self, address: Address, within_s: float) -> None:
+        """Such a channel had no connection after so long: find out why."""
+
 
 class DuplexStream:
     """Runs until lost or closed. `received` is called for each message that comes, `written` for each message of `send`
@@ -116,9 +122,10 @@ class DuplexStream:
     async def _run(self) -> None:
         channel = self._channels.open_channel(self._address)
         try:
-            async with asyncio.timeout(_OPENING_MS / 1000.0):  # wait_for may drop a cancellation (Python 3.11)
-                await channel.channel_ready()
-            await self._talk(self._method(channel))
+            if await self._is_connected(channel):
+                await self._talk(self._method(channel))
+            else:
+                _log.debug("%s:%s cannot be connected to; the stream will be opened anew", *self._address)
         except CorruptMessage as error:
             _log.warning("what came from the broker at %s:%s is not understood: %s", *self._address, error)
         except grpc.aio.AioRpcError as error:
@@ -133,6 +140,16 @@ class DuplexStream:
                 await channel.close(None)
             if not self._closed:
                 self._lost()
+
+    async def _is_connected(self, channel: grpc.aio.Channel) -> bool:
+        try:
+            async with asyncio.timeout(_OPENING_MS / 1000.0):  # wait_for may drop a cancellation (Python 3.11)
+                await channel.channel_ready()
+        except TimeoutError:
+            await self._channels.not_connected(self._address, _OPENING_MS / 1000.0)
+            return False
+        self._channels.connected(self._address)
+        return True
 
     async def _talk(self, stream: OpenedStream) -> None:
         silence = Silence(self._keepalive_ms, now_ms())

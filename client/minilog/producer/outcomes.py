@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from minilog.errors import (
+    LOST_RIGHT,
     Closed,
     InvalidTxnState,
     MinilogError,
@@ -36,7 +37,9 @@ def unknown(batch: Batch, error: MinilogError) -> UnknownOutcome:
 
 def topic_gone(batch: Batch) -> MinilogError:
     """For a batch that is not out, of a topic that was deleted, or created again: another id is not the same topic."""
-    gone = UnknownTopicId(f"{batch} were not written: the topic was deleted or created again; send them anew")
+    gone = UnknownTopicId(
+        f"{batch} were not written: the topic was deleted or created again, or {LOST_RIGHT}; send them anew"
+    )
     return unknown(batch, gone) if batch.maybe_written else gone
 
 

@@ -83,10 +83,15 @@ class NewTopic(_message.Message):
     REPLICATION_FACTOR_FIELD_NUMBER: _builtins.int
     CONFIGS_FIELD_NUMBER: _builtins.int
     SCHEMA_FIELD_NUMBER: _builtins.int
+    CREATION_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     num_partitions: _builtins.int
     """Absent: the broker's num.partitions and default.replication.factor."""
     replication_factor: _builtins.int
+    creation_id: _builtins.bytes
+    """16 random bytes of this call, the same however often it is asked: a topic that it has made is told as made. Empty: it
+    is refused with TOPIC_ALREADY_EXISTS then.
+    """
     @_builtins.property
     def configs(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -101,10 +106,11 @@ class NewTopic(_message.Message):
         replication_factor: _builtins.int | None = ...,
         configs: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         schema: _typed_pb2.TopicSchema | None = ...,
+        creation_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "_replication_factor", b"_replication_factor", "num_partitions", b"num_partitions", "replication_factor", b"replication_factor", "schema", b"schema"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "_replication_factor", b"_replication_factor", "configs", b"configs", "name", b"name", "num_partitions", b"num_partitions", "replication_factor", b"replication_factor", "schema", b"schema"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions", "_replication_factor", b"_replication_factor", "configs", b"configs", "creation_id", b"creation_id", "name", b"name", "num_partitions", b"num_partitions", "replication_factor", b"replication_factor", "schema", b"schema"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__num_partitions: _TypeAlias = _typing.Literal["num_partitions"]  # noqa: Y015
     _WhichOneofArgType__num_partitions: _TypeAlias = _typing.Literal["_num_partitions", b"_num_partitions"]  # noqa: Y015

@@ -13,6 +13,7 @@ from minilog.aio.consumer import Consumer
 from minilog.errors import (
     GroupIdNotFound,
     InvalidArgument,
+    LeaderNotAvailable,
     NotCoordinator,
     UnknownOutcome,
     UnknownTopicId,
@@ -46,6 +47,7 @@ class GroupBroker(metadata_pb2_grpc.MetadataServiceServicer, coordinator_pb2_grp
         self.lose = 0
         self.script: list[coordinator_pb2.CommitOffsetsResponse] = []
         self.created = False  # by the first look for the topic
+        self.too_few = False  # brokers, to create it
         self.leader_epoch = 5
         self.epochs_named: list[int] = []
 
@@ -60,7 +62,7 @@ class GroupBroker(metadata_pb2_grpc.MetadataServiceServicer, coordinator_pb2_grp
             groups.partitions.add(partition=number, leader_id=1, leader_epoch=self.leader_epoch)
         if not self.created and GROUPS_TOPIC_NAME in request.topic_names:
             groups = metadata_pb2.TopicMetadata(name=GROUPS_TOPIC_NAME, error=wire_error(UnknownTopicId("not yet")))
-            self.created = True
+            self.created = not self.too_few
         others = [metadata_pb2.TopicMetadata(name=name, topic_id=i) for name, i in _TOPICS.items()]
         for topic in others:
             for number in range(2):
@@ -174,6 +176,17 @@ def test_what_a_group_commits_it_finds_again() -> None:
         return await groups.fetch("report", [K0, K1, PartitionKey(ORDERS, 1)])
 
     assert grouping(GroupBroker(), use) == {K0: Committed(7, 2), K1: Committed(9)}
+
+
+def test_nobody_is_advised_to_create_an_internal_topic() -> None:
+    """R54: "there is no topic '__groups': create it (minilog topic create __groups)" was told to a program."""
+    broker = GroupBroker()
+    broker.too_few = True
+    with pytest.raises(
+        LeaderNotAvailable, match="internal topic '__groups' is not there yet: the controller creates it"
+    ) as told:
+        grouping(broker, lambda groups: groups.fetch("report", [K0]), timeout_ms=100)
+    assert "topic create" not in str(told.value)
 
 
 def test_the_coordinator_is_told_the_highest_epoch_that_was_heard_of() -> None:

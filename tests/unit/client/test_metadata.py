@@ -10,6 +10,7 @@ from minilog.errors import (
     InvalidArgument,
     ListenerNotFound,
     OffsetOutOfRange,
+    UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache
@@ -158,6 +159,21 @@ def test_an_answer_of_a_topic_created_again_is_none() -> None:
     assert cache.apply(brokers.metadata())
     query.forget_outdated()
     assert query.missing() == [P0]
+
+
+def test_a_topic_that_is_not_seen_any_more_may_be_there() -> None:
+    """R54: a reader that had lost its right was told that the topic was deleted."""
+    brokers = Brokers()
+    cache = known(brokers)
+    answer = brokers.metadata()
+    answer.topics[0].error.code = common_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION
+    assert cache.apply(answer)
+    with pytest.raises(UnknownTopicId, match="was deleted, or this user has lost the right to see it"):
+        cache.check_same_topic(TOPIC, TOPIC_ID)
+    brokers.told_topic_id = bytes(16)
+    assert cache.apply(brokers.metadata())
+    with pytest.raises(UnknownTopicId, match="was deleted and created again"):
+        cache.check_same_topic(TOPIC, TOPIC_ID)
 
 
 def test_an_answer_of_a_leader_that_was_deposed_meanwhile_is_none() -> None:

@@ -54,6 +54,12 @@ class Wired:
     def stream_failed(self, address: Address, error: grpc.aio.AioRpcError) -> None:
         raise AssertionError(error)
 
+    def connected(self, address: Address) -> None:
+        pass
+
+    async def not_connected(self, address: Address, within_s: float) -> None:
+        raise AssertionError(within_s)
+
 
 @pytest.mark.parametrize("steps", range(STEPS))
 def test_a_stream_closed_at_the_moment_it_connects_ends(steps: int) -> None:

@@ -192,6 +192,23 @@ def test_a_partition_whose_only_member_is_damaged_waits_loudly_for_another(clust
     assert cluster.state(key).eligible_leaders == ()
 
 
+def test_a_deposed_controller_tells_nothing_of_decisions_that_were_never_committed(cluster: ControllerCluster) -> None:
+    """R54: one that was cut off fenced all others; its log had an error for each partition, which advised to accept
+    losses."""
+    plain, unclean = cluster.created("plain"), cluster.created("any", unclean_leader_election_enable="true")
+    for broker_id in (2, 3):
+        cluster.restart(broker_id, found={plain: DOUBTFUL, unclean: DOUBTFUL})
+    cluster.controller.heartbeat_stream_broken(1, cluster.epoch(1), cluster.now_ms)
+    cluster.controller.broker_refused_connection(1, cluster.epoch(1), cluster.now_ms)
+    assert cluster.controller.image is not None
+    assert cluster.controller.image.partitions[plain].leader_id == NO_LEADER, "it has decided"
+    cluster.fail_over()
+    assert not [each for each in cluster.effects if isinstance(each, PartitionWaits | UncleanElection)]
+    cluster.fence(1)
+    told = [type(each) for each in cluster.effects if isinstance(each, PartitionWaits | UncleanElection)]
+    assert sorted(told, key=str) == [PartitionWaits, UncleanElection], "one that is committed is told"
+
+
 def test_a_damaged_replica_is_whole_again_when_it_has_joined_the_isr(cluster: ControllerCluster) -> None:
     key = cluster.created()
     cluster.restart(3, damaged=[key])

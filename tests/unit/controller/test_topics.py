@@ -362,3 +362,36 @@ def test_leaders_and_replicas_of_internal_topics_are_moved_as_those_of_any_topic
     assert error_of(cluster.reassign(key, (other, *replicas[:2]))) is None
     assert cluster.state(key).adding_replicas == (other,)
     assert [each.error.code for each in cluster.elect("__groups", partitions=range(1, 16))] == [0] * 15
+
+
+def creation(cluster: ControllerCluster, creation_id: bytes, name: str = "t") -> admin_pb2.TopicResult:
+    ticket = cluster.ticket()
+    topic = admin_pb2.NewTopic(name=name, num_partitions=1, creation_id=creation_id)
+    cluster.controller.create_topics(ticket, admin_pb2.CreateTopicsRequest(topics=[topic]))
+    return cluster.answer(ticket, admin_pb2.CreateTopicsResponse).results[0]
+
+
+def test_a_call_whose_answer_was_lost_finds_the_topic_that_it_has_made(cluster: ControllerCluster) -> None:
+    """R54: it was told that the topic exists, and could not know whose it is."""
+    first = creation(cluster, b"a" * 16)
+    cluster.fail_over()
+    again = creation(cluster, b"a" * 16)
+    assert (error_of(again), again.topic_id) == (None, first.topic_id)
+    assert len(cluster.image.topics) == 1
+
+
+def test_another_call_is_refused_where_there_is_the_topic(cluster: ControllerCluster) -> None:
+    creation(cluster, b"a" * 16)
+    for creation_id in (b"b" * 16, b""):
+        assert isinstance(error_of(creation(cluster, creation_id)), TopicAlreadyExists)
+    cluster.create("plain")
+    assert isinstance(error_of(creation(cluster, b"a" * 16, "plain")), TopicAlreadyExists)
+    assert isinstance(error_of(creation(cluster, b"short", "new")), InvalidArgument)
+
+
+def test_a_topic_that_was_deleted_meanwhile_is_made_anew_under_another_id(cluster: ControllerCluster) -> None:
+    first = creation(cluster, b"a" * 16)
+    assert error_of(cluster.delete("t")) is None
+    again = creation(cluster, b"a" * 16)
+    assert error_of(again) is None
+    assert again.topic_id != first.topic_id

@@ -27,6 +27,10 @@ from pyspark_minilog.resolving import Snapshot
 
 A0, A1, B0 = Partition("a", 0), Partition("a", 1), Partition("b", 0)
 IDS = {"a": "ia", "b": "ib"}
+GONE = (
+    "partition a-0, read to offset 5, is not there any more: its topic was deleted, or this user has lost the right to "
+    "see it"
+)
 
 
 def snapshot(latest: Positions, earliest: Positions | None = None, ids: dict[str, str] | None = None) -> Snapshot:
@@ -105,7 +109,7 @@ class TestStream:
     def test_a_topic_that_is_gone_is_loss_and_its_place_is_kept(self) -> None:
         start = SourceOffset({A0: 5, B0: 4}, dict(IDS))
         way = continue_from(start, snapshot({B0: 4}))
-        assert way.losses == ("partition a-0, read to offset 5, is not there any more: its topic was deleted",)
+        assert way.losses == (GONE,)
         assert (way.end, way.topic_ids, way.let_go) == (start.positions, IDS, frozenset())
 
     def test_one_that_is_asked_for_no_more_is_told_once_and_its_place_kept_for_later(self) -> None:
@@ -123,7 +127,7 @@ class TestStream:
         back = continue_from(end, snapshot({A0: 9, B0: 4}))
         assert (back.begin, back.losses, back.let_go) == ({A0: 5, B0: 4}, (), frozenset())
         gone = continue_from(end, now)
-        assert gone.losses == ("partition a-0, read to offset 5, is not there any more: its topic was deleted",)
+        assert gone.losses == (GONE,)
 
     def test_a_topic_that_is_deleted_for_sure_is_told_and_left_out_from_then_on(self) -> None:
         start = SourceOffset({A0: 50, A1: 7, B0: 9}, dict(IDS))

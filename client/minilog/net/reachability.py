@@ -1,0 +1,79 @@
+"""Which addresses cannot be connected to from here, and why. Pure.
+
+    failed      a connection could not be made: the reason is kept
+    reached     a connection was made: it is forgotten
+
+A client is given some addresses (bootstrap.servers) and hears of the others from brokers, which advertise them. Behind
+NAT, or in a container, an advertised address may be one that only its broker can reach: the error names it, and the
+setting that it comes from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from minilog.addresses import Address, address_text
+
+_FAILED_TO_CONNECT = (
+    re.compile(r"cannot be connected to: (?P<reason>.+)", re.DOTALL),  # as `not_connected` has it
+    re.compile(r"failed to connect to all addresses; last error: (?:\w+: )?(?P<reason>.+)", re.DOTALL),
+    re.compile(r"(?:errors resolving|DNS resolution failed for) (?P<reason>.+)", re.DOTALL),
+    re.compile(r"no connection to (?P<reason>.+)", re.DOTALL),  # of the simulated network
+)
+_SYSTEM_REASON = re.compile(r"Failed to connect to remote host: (?P<reason>.+)", re.DOTALL)
+_RESOLVER_REASON = re.compile(r"address lookup failed for [^ ]+: (?P<reason>[^\]]+)")
+_MAX_REASON_CHARS = 200
+
+
+def connect_failure(details: str) -> str | None:
+    """The system's reason in what gRPC says of a call for which there was no connection; None of any other call."""
+    for pattern in _FAILED_TO_CONNECT:
+        if (found := pattern.search(details)) is not None:
+            reason = found["reason"]
+            inner = _SYSTEM_REASON.search(reason) or _RESOLVER_REASON.search(reason)
+            return (reason if inner is None else inner["reason"])[:_MAX_REASON_CHARS]
+    return None
+
+
+def not_connected(address: Address, reason: str, *, who: str = "the broker") -> str:
+    """The sentence for an address that a person has given."""
+    return f"{who} at {address_text(address)} cannot be connected to: {reason}"
+
+
+@dataclass(slots=True)
+class Reachability:
+    """Of one client. At most one entry for each broker and each server of bootstrap.servers."""
+
+    given: frozenset[Address] = frozenset()
+    """What a person has typed: no broker is to blame for it."""
+    _reasons: dict[Address, str] = field(default_factory=dict)
+
+    def failed(self, address: Address, reason: str) -> None:
+        self._reasons[address] = reason
+
+    def reached(self, address: Address) -> None:
+        self._reasons.pop(address, None)
+
+    def keep(self, addresses: Iterable[Address]) -> None:
+        """Forget all others: no broker advertises them any more."""
+        kept = self.given.union(addresses)
+        for address in self._reasons.keys() - kept:
+            del self._reasons[address]
+
+    def reason(self, address: Address) -> str | None:
+        """Why no connection could be made the last time; None where one was made, or none was tried."""
+        return self._reasons.get(address)
+
+    def why(self, address: Address, *, who: str = "the broker", listener: str = "") -> str | None:
+        """The sentence about an address of `who`, a broker, which the client came to by `listener`; None where it is
+        reached."""
+        reason = self._reasons.get(address)
+        if reason is None or address in self.given:
+            return None if reason is None else not_connected(address, reason, who=who)
+        setting = f"advertised.listeners of listener {listener!r}" if listener else "advertised.address"
+        return (
+            f"{who} advertises {address_text(address)}, which cannot be connected to ({reason}): its {setting} must be "
+            "an address that this client can reach"
+        )
