@@ -185,6 +185,7 @@ def test_the_judge_knows_each_record_that_a_level_brought() -> None:
     for name in BROUGHT_BY:
         record, _, field = name.partition(".")
         described = Record.DESCRIPTOR.fields_by_name[record].message_type
+        assert described is not None
         assert not field or field in described.fields_by_name
     assert max(BROUGHT_BY.values()) == SUPPORTED_LEVELS.highest, (
         "see docs/spec/levels.md: what does the new level bring?"

@@ -370,7 +370,7 @@ class TestSlowLogins:
         users = ScramUsers(MetadataImage(), "", lambda: 0)
 
         async def scenario() -> None:
-            service = AuthenticationService(users.begin, Sessions(bytes), 1.0, audited.append, lambda: True)
+            service = AuthenticationService(users.begin, Sessions(bytes), 1.0, audited.append, rules_of_now())
             for _ in range(places_held):
                 await service._attempts.begin(HOST)
             given: Any = stream

@@ -114,7 +114,8 @@ def test_who_tries_is_in_the_audit_log() -> None:
         """All is allowed."""
 
         is_allowed, is_allowed_any, denied = NO_RULES.is_allowed, NO_RULES.is_allowed_any, NO_RULES.denied
-        charge_ms, quota = NO_RULES.charge_ms, NO_RULES.quota
+        charge, give_back = NO_RULES.charge, NO_RULES.give_back
+        owed_ms, quota, cost = NO_RULES.owed_ms, NO_RULES.quota, NO_RULES.cost
 
         def tell(self, caller: Caller, operation: Operation, resource: str, decision: Decision, reason: str) -> None:
             told.append((str(caller.principal), operation, resource, decision))

@@ -22,6 +22,7 @@ from minilog_broker.server.runtime.throttle import MAX_DELAY_S, MOST_WAITING, Th
 from minilog_broker.server.runtime.traffic import ClientStream, Flow
 from minilog_broker.server.runtime.turns import Turns
 from tests.simulation.machines.loop import VirtualLoop
+from tests.unit.server.surroundings import rules_of_now
 
 ALICE, BOB = Principal(USER, "alice"), Principal(USER, "bob")
 RATE = 20_000
@@ -40,7 +41,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 def gate(**rates: int) -> ClientGate:
     image = MetadataImage()
     image.quotas["default"] = dict(rates)
-    return ClientGate(image, lambda: Authorizer((), ()), None, lambda event: None, Quotas())
+    return ClientGate(image, lambda: Authorizer((), ()), None, lambda event: None, Quotas(), rules_of_now())
 
 
 def time_s() -> float:
