@@ -318,7 +318,7 @@ def _bring_time(field: Field, value: Value, words: str) -> pa.Scalar:
     return pa.scalar(said, arrow_type(field.type))
 
 
-_BRINGERS: dict[str, Callable[[Field, Value, sql.Expr], pa.Scalar]] = {
+_BRINGERS: dict[str, Callable[[Field, Value, str], pa.Scalar]] = {
     "float": _bring_float,
     "double": _bring_float,
     "string": _bring_text,
