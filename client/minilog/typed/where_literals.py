@@ -82,6 +82,7 @@ def shown(text: str) -> str:
 def lexed(text: str) -> Lexed:
     """Raises InvalidArgument, with the place, where Spark would read something else, or where that is not sure."""
     tokens, pieces, literals, at = _tokens(text), list[str](), list[Literal](), 0
+    _check_neighbours(text, tokens)
     while at < len(tokens):
         if not (taken := _tokens_of_constant(tokens, at)):
             pieces.append(tokens[at][1])
@@ -145,6 +146,33 @@ def _tokens(text: str) -> list[Token]:
             found.append((token.lastgroup, token[0]))
         at = token.end()
     return found
+
+
+def _check_neighbours(text: str, tokens: list[Token]) -> None:
+    """Raises InvalidArgument for what the parser behind this module reads and Spark does not."""
+    ends: list[Token] = [("", "")]
+    for before, (kind, words), (_, behind) in zip(ends + tokens, tokens, tokens[1:] + ends, strict=False):
+        if words == "," and (before[1] in ("(", ",") or behind in (")", ",")):
+            raise InvalidArgument(f"the where {shown(text)} has a comma with nothing beside it: take it out")
+        if kind == "word" and words.lower() in _WORDS_OF_OTHERS:
+            raise InvalidArgument(
+                f"the where {shown(text)} has the word {words}: write is null or is not null, or `{words}` for a column"
+            )
+        if words.lower() == "not" and _is_operand(*before) and behind.lower() not in ("in", "between", "like"):
+            raise InvalidArgument(
+                f"the where {shown(text)} has a not behind {before[1]!r}: write it before the condition"
+            )
+
+
+_WORDS_OF_OTHERS = {"isnull", "notnull", "unknown"}
+_WORDS_OF_CONDITIONS = {"and", "or", "not", "is", "between", "in", "like", "distinct", "from"}
+
+
+def _is_operand(kind: str, words: str) -> bool:
+    """Whether a column, a constant or a condition ends with this token."""
+    if kind == "word":
+        return words.lower() not in _WORDS_OF_CONDITIONS
+    return kind not in ("", "sign") or words == ")"
 
 
 # -- text and bytes
