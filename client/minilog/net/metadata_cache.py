@@ -15,12 +15,14 @@ from typing import NamedTuple
 
 from minilog.errors import (
     InconsistentClusterId,
+    InvalidArgument,
     ListenerNotFound,
     UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
 from minilog.partition_key import PartitionKey
+from minilog.typed.column_names import parse_names
 from minilog.typed.topic_schemas import TopicSchemas, told_schemas
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2
@@ -56,9 +58,15 @@ class CachedTopic:
 
     @property
     def statistics_columns(self) -> tuple[str, ...] | None:
-        """Those that batches of rows tell of; None: the default ones."""
+        """Those that batches of rows tell of; None: the default ones, also where the setting cannot be read, which no
+        broker looks at."""
         told = self.described.configs.get(STATISTICS_COLUMNS)
-        return None if told is None else tuple(filter(None, (name.strip() for name in told.split(","))))
+        if told is None or not told.strip():
+            return None if told is None else ()
+        try:
+            return parse_names(told)
+        except InvalidArgument:
+            return None
 
 
 @dataclass(slots=True)
