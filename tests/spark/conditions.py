@@ -115,7 +115,7 @@ def compare(spark: SparkSession, seed: int, count: int, together: int = 25) -> F
             figures.refused += 1
             figures.why[str(error)[:60]] += 1
     zone = "spark.sql.session.timeZone"
-    usual = spark.conf.get(zone)
+    usual = spark.conf.get(zone) or "UTC"
     spark.conf.set(zone, _ZONES[seed % len(_ZONES)])
     try:
         frame = spark.createDataFrame(pa.Table.from_batches([rows]), spark_schema(SCHEMA))

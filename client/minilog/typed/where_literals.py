@@ -158,6 +158,10 @@ def _check_neighbours(text: str, tokens: list[Token]) -> None:
             raise InvalidArgument(
                 f"the where {shown(text)} has the word {words}: write is null or is not null, or `{words}` for a column"
             )
+        if words.lower() in ("and", "or") and not _is_operand(*before) and before[1] != "-":
+            raise InvalidArgument(
+                f"the where {shown(text)} has an {words} with nothing before it: write a condition there"
+            )
         if words.lower() == "not" and _is_operand(*before) and behind.lower() not in ("in", "between", "like"):
             raise InvalidArgument(
                 f"the where {shown(text)} has a not behind {before[1]!r}: write it before the condition"
