@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from minilog.typed.column_names import names_in_words
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -28,7 +30,7 @@ def _options(
     topic: str, columns: Sequence[str] | None, where: str | None, options: Mapping[str, object]
 ) -> dict[str, str]:
     said = {name.replace("_", "."): _text(value) for name, value in options.items()}
-    chosen = {} if columns is None else {"columns": columns if isinstance(columns, str) else ",".join(columns)}
+    chosen = {} if columns is None else {"columns": columns if isinstance(columns, str) else names_in_words(columns)}
     return {"subscribe": topic, **chosen, **({} if where is None else {"where": where}), **said}
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from minilog.config import parse_config
+from minilog.errors import InvalidArgument
+from minilog.typed.column_names import names_in_words, parse_names
 from pyspark_minilog.client_options import (
     ALLOW_SECRETS,
     DELEGATION_TOKENS,
@@ -120,7 +122,7 @@ class RowOptions:
     def for_schemas(self) -> tuple[str, str] | None:
         """An option that is given, with its value, and means nothing where there is no schema."""
         if self.columns is not None:
-            return "columns", ",".join(self.columns)
+            return "columns", names_in_words(self.columns)
         if self.where is not None:
             return "where", self.where
         return ("metadata", "true") if self.metadata else None
@@ -303,10 +305,11 @@ def _schema_options(named: Mapping[str, str]) -> SchemaOptions:
 def _names(named: Mapping[str, str], option: str) -> tuple[str, ...] | None:
     if option not in named:
         return None
-    found = tuple(each.strip() for each in named[option].split(","))
-    if not all(found):
-        raise refused(option, named[option], "give names with commas between them, such as carrier,delay")
-    return found
+    try:
+        return parse_names(named[option])
+    except InvalidArgument:
+        remedy = "give names with commas between them, such as carrier,delay, one with a comma in it in `backquotes`"
+        raise refused(option, named[option], remedy) from None
 
 
 def _group(named: Mapping[str, str], chosen: Mapping[str, str]) -> str | None:

@@ -16,6 +16,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from minilog.errors import InvalidArgument, InvalidSchema
 from minilog.typed.changes import changes_between
+from minilog.typed.column_names import names_in_words
 from minilog.typed.evolution import is_widened
 from minilog.typed.fields import arrow_field
 from minilog.typed.schema_json import schema_from_json, schema_to_json
@@ -246,11 +247,11 @@ def _checked_columns(options: RowOptions, schema: TopicSchema) -> tuple[str, ...
     for name in asked:
         if name.lower() not in spelling:
             raise refused(
-                "columns", ",".join(asked), f"there is no column '{name}': there are {', '.join(schema.names)}"
+                "columns", names_in_words(asked), f"there is no column '{name}': there are {', '.join(schema.names)}"
             )
     found = tuple(spelling[name.lower()] for name in asked)
     if len(set(found)) < len(found):
-        raise refused("columns", ",".join(asked), "it names a column twice; name it once")
+        raise refused("columns", names_in_words(asked), "it names a column twice; name it once")
     return found
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from minilog import Consumer, TopicPartition
 from minilog.typed.as_json import rows_as_json
+from minilog.typed.column_names import parse_names
 from minilog_broker.cli.as_csv import rows_as_csv
 from minilog_broker.cli.common import print_table
 from minilog_broker.cli.printed import PrintedProgress, line
@@ -48,8 +49,8 @@ class RowsShown:
 
 
 def column_names(text: str | None) -> list[str] | None:
-    """What --columns says; None: all."""
-    return None if text is None else [each.strip() for each in text.split(",")]
+    """What --columns says; None: all. Raises InvalidArgument."""
+    return None if text is None else list(parse_names(text))
 
 
 def print_rows(consumer: Consumer, shown: RowsShown, progress: PrintedProgress) -> None:

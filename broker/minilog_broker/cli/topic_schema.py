@@ -17,6 +17,7 @@ from minilog import Admin, TopicSchema, schema_from_arrow, schema_from_ddl, sche
 from minilog.errors import InvalidSchema
 from minilog.typed import evolution
 from minilog.typed.changes import changes_between
+from minilog.typed.column_names import parse_names
 from minilog.typed.ddl import parse_ddl
 from minilog.typed.fields import Field, walk
 from minilog.typed.schema_json import MAX_JSON_CHARACTERS, schema_to_json
@@ -73,8 +74,8 @@ def given_schema(
     key_columns: str | None,
     timestamp_column: str | None,
 ) -> TopicSchema | None:
-    """What the options of `topic create` say; None where they say nothing. Raises InvalidSchema."""
-    keys = [each.strip() for each in key_columns.split(",")] if key_columns else []
+    """What the options of `topic create` say; None where they say nothing. Raises InvalidArgument, InvalidSchema."""
+    keys = list(parse_names(key_columns)) if key_columns else []
     if sum(each is not None for each in (ddl, file, like)) > 1:
         raise typer.BadParameter("--ddl, --schema and --like say the same thing: give one of them")
     if ddl is not None:

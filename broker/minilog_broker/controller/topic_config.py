@@ -83,7 +83,9 @@ _KEYS: dict[str, _Key] = {
     "retention.bytes": _integer("retention_bytes", -1),
     "message.timestamp.before.max.ms": _integer("timestamp_before_max_ms", 0),
     "message.timestamp.after.max.ms": _integer("timestamp_after_max_ms", 0),
-    STATISTICS_COLUMNS: _Key(None, "names of columns, separated by commas", _column_names),
+    STATISTICS_COLUMNS: _Key(
+        None, "names of columns, separated by commas, one with a comma in it in backquotes", _column_names
+    ),
     "cleanup.policy": _choice(None, {"delete": None}),  # compaction is not built yet, and is not silently ignored
 }
 TOPIC_CONFIG_NAMES = tuple(_KEYS)

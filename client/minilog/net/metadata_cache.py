@@ -18,6 +18,7 @@ from minilog.errors import (
     LOST_RIGHT,
     BrokerNotAvailable,
     InconsistentClusterId,
+    InvalidArgument,
     ListenerNotFound,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -25,6 +26,7 @@ from minilog.errors import (
 )
 from minilog.net.reachability import Reachability
 from minilog.partition_key import PartitionKey
+from minilog.typed.column_names import parse_names
 from minilog.typed.topic_schemas import TopicSchemas, told_schemas
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2
@@ -60,9 +62,15 @@ class CachedTopic:
 
     @property
     def statistics_columns(self) -> tuple[str, ...] | None:
-        """Those that batches of rows tell of; None: the default ones."""
+        """Those that batches of rows tell of; None: the default ones, also where the setting cannot be read, which no
+        broker looks at."""
         told = self.described.configs.get(STATISTICS_COLUMNS)
-        return None if told is None else tuple(filter(None, (name.strip() for name in told.split(","))))
+        if told is None or not told.strip():
+            return None if told is None else ()
+        try:
+            return parse_names(told)
+        except InvalidArgument:
+            return None
 
 
 @dataclass(slots=True)

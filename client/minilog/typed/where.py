@@ -37,6 +37,7 @@ MAX_TERMS = 1_000
 _MAX_DEPTH = 40  # what predicate_wire.py can tell a replica, and a little less
 _EXACT = decimal.Context(prec=200)  # of 38 digits, brought to a scale of 38 at most
 _INTEGER_BITS = {"byte": 8, "short": 16, "int": 32, "long": 64}
+_INTEGERS = tuple(map(Primitive, _INTEGER_BITS))
 _MIRRORED: dict[type[sql.Expr], type[sql.Expr]] = {sql.LT: sql.GT, sql.LTE: sql.GTE, sql.GT: sql.LT, sql.GTE: sql.LTE}
 _COMPARISONS = (sql.EQ, sql.NEQ, sql.NullSafeEQ, sql.LT, sql.LTE, sql.GT, sql.GTE)
 _INTEGER_DIGITS = {"byte": 3, "short": 5, "int": 10, "long": 20}  # of the decimals that Spark compares them as
@@ -99,7 +100,7 @@ class _Binding:
                 values = [self._constant(each) for each in node.expressions]
                 _check_common_type(field, values, words)
                 return either([_equal(field, each, words) for each in values])
-            case sql.Between() if not node.args.get("symmetric"):
+            case sql.Between() if node.args.get("symmetric") is None:  # False: asymmetric
                 field = self._column(node.this)
                 low, high = (self._constant(node.args[name]) for name in ("low", "high"))
                 words = self._words(node)
@@ -238,6 +239,11 @@ def _less(field: Field, value: Value, words: str, *, or_equal: bool = False) -> 
     if value is None:
         return Constant(None)
     below, is_exact = _brought(field, value, words)
+    if field.type in _INTEGERS and isinstance(value, int | decimal.Decimal) and not -(2**63) <= value <= 2**63 - 1:
+        raise InvalidArgument(
+            f"column {field.name!r} is {field.type}: {words} has a number of more than 64 bits, which Spark "
+            "takes to be above or below null, too: write is null or is not null"
+        )
     if below is None:
         return Known(field.id, is_exact)
     return Less(field.id, below, or_equal or not is_exact)
@@ -318,7 +324,7 @@ def _bring_time(field: Field, value: Value, words: str) -> pa.Scalar:
     return pa.scalar(said, arrow_type(field.type))
 
 
-_BRINGERS: dict[str, Callable[[Field, Value, sql.Expr], pa.Scalar]] = {
+_BRINGERS: dict[str, Callable[[Field, Value, str], pa.Scalar]] = {
     "float": _bring_float,
     "double": _bring_float,
     "string": _bring_text,

@@ -26,6 +26,7 @@ MAX_DIGITS = 38
 """Of a decimal in Spark."""
 _SHOWN_CHARACTERS = 60
 _MOST_OFFSET_MINUTES = 18 * 60  # of a zone in Java
+_SUFFIX_LETTERS = "bBdDfFlLsSyY"
 _SUFFIXED_BITS = {"Y": 8, "S": 16, "L": 64}
 _FLOAT, _DOUBLE_BITS = struct.Struct("<f"), struct.Struct("<q")
 _DOUBLE = struct.Struct("<d")
@@ -49,12 +50,14 @@ _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([01][0-7]{2})|(
 _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 _ESCAPED |= {sign: sign for sign in "\\'\""}
 
+Token: TypeAlias = tuple[str, str]
+"""Its kind, a group of `_TOKEN`, and its words."""
 Value: TypeAlias = bool | int | decimal.Decimal | float | str | bytes | datetime.date | datetime.datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """One constant, and how it was written. `is_signed`: a minus before it has been taken in."""
+    """One constant, and how it was written, with the minus before it."""
 
     words: str
     value: Value
@@ -78,35 +81,49 @@ def shown(text: str) -> str:
 
 def lexed(text: str) -> Lexed:
     """Raises InvalidArgument, with the place, where Spark would read something else, or where that is not sure."""
-    pieces, literals, at = list[str](), list[Literal](), 0
-    tokens = _tokens(text)
+    tokens, pieces, literals, at = _tokens(text), list[str](), list[Literal](), 0
+    _check_neighbours(text, tokens)
     while at < len(tokens):
-        kind, words = tokens[at]
-        at += 1
-        if kind in ("raw", "text"):
-            last = at
-            while last < len(tokens) and tokens[last][0] in ("raw", "text"):
-                last += 1
-            literals.append(Literal(words, "".join(_text(*each) for each in tokens[at - 1 : last])))
-            at = last
-        elif kind == "word" and words.lower() in _TYPED and at < len(tokens) and tokens[at][0] == "text":
-            literals.append(Literal(f"{words} {tokens[at][1]}", _TYPED[words.lower()](_text(*tokens[at]))))
+        if not (taken := _tokens_of_constant(tokens, at)):
+            pieces.append(tokens[at][1])
             at += 1
-        elif kind == "hex":
-            literals.append(Literal(words, _bytes(words)))
-        elif kind == "number":
-            # Spark reads a minus before a number as a part of it, whatever stands before the minus
-            signed = bool(pieces) and pieces[-1] == "-"
-            if signed:
-                pieces.pop()
-                if pieces and not _may_come_before_a_number(pieces[-1]):
-                    raise InvalidArgument(f"the where {shown(text)} has arithmetic: compare columns with constants")
-            literals.append(Literal("-" * signed + words, _number("-" * signed, words)))
-        else:
-            pieces.append(words)
             continue
-        pieces.append(f"'{len(literals) - 1}'")
+        sign = ""
+        if tokens[at][0] == "number" and pieces and pieces[-1] == "-":
+            # Spark reads a minus before a number as a part of it, whatever stands before the minus
+            sign = pieces.pop()
+            if pieces and not _may_come_before_a_number(pieces[-1]):
+                raise InvalidArgument(f"the where {shown(text)} has arithmetic: compare columns with constants")
+        pieces.append(f"'{len(literals)}'")
+        literals.append(_literal(sign, tokens[at : at + taken]))
+        at += taken
     return Lexed(" ".join(pieces), tuple(literals))
+
+
+def _tokens_of_constant(tokens: list[Token], at: int) -> int:
+    """How many tokens make the constant that begins there. 0: none begins there."""
+    kind, words = tokens[at]
+    if kind in ("hex", "number"):
+        return 1
+    if kind == "word" and words.lower() in _TYPED and at + 1 < len(tokens) and tokens[at + 1][0] == "text":
+        return 2
+    behind = at
+    while behind < len(tokens) and tokens[behind][0] in ("raw", "text"):
+        behind += 1
+    return behind - at
+
+
+def _literal(sign: str, tokens: list[Token]) -> Literal:
+    words = sign + " ".join(each for _, each in tokens)
+    match tokens:
+        case [("hex", digits)]:
+            return Literal(words, _bytes(digits))
+        case [("number", digits)]:
+            return Literal(words, _number(sign, digits))
+        case [("word", kind), quoted]:
+            return Literal(words, _TYPED[kind.lower()](_text(*quoted)))
+        case _:
+            return Literal(words, "".join(_text(*each) for each in tokens))
 
 
 def _may_come_before_a_number(piece: str) -> bool:
@@ -116,8 +133,8 @@ def _may_come_before_a_number(piece: str) -> bool:
 _BEFORE_NUMBERS = {"and", "or", "not", "between", "from"}
 
 
-def _tokens(text: str) -> list[tuple[str, str]]:
-    found, at = list[tuple[str, str]](), 0
+def _tokens(text: str) -> list[Token]:
+    found, at = list[Token](), 0
     while at < len(text):
         token = _TOKEN.match(text, at)
         if token is None or token.lastgroup is None:
@@ -129,6 +146,37 @@ def _tokens(text: str) -> list[tuple[str, str]]:
             found.append((token.lastgroup, token[0]))
         at = token.end()
     return found
+
+
+def _check_neighbours(text: str, tokens: list[Token]) -> None:
+    """Raises InvalidArgument for what the parser behind this module reads and Spark does not."""
+    ends: list[Token] = [("", "")]
+    for before, (kind, words), (_, behind) in zip(ends + tokens, tokens, tokens[1:] + ends, strict=False):
+        if words == "," and (before[1] in ("(", ",") or behind in (")", ",")):
+            raise InvalidArgument(f"the where {shown(text)} has a comma with nothing beside it: take it out")
+        if kind == "word" and words.lower() in _WORDS_OF_OTHERS:
+            raise InvalidArgument(
+                f"the where {shown(text)} has the word {words}: write is null or is not null, or `{words}` for a column"
+            )
+        if words.lower() in ("and", "or") and not _is_operand(*before) and before[1] != "-":
+            raise InvalidArgument(
+                f"the where {shown(text)} has an {words} with nothing before it: write a condition there"
+            )
+        if words.lower() == "not" and _is_operand(*before) and behind.lower() not in ("in", "between", "like"):
+            raise InvalidArgument(
+                f"the where {shown(text)} has a not behind {before[1]!r}: write it before the condition"
+            )
+
+
+_WORDS_OF_OTHERS = {"isnull", "notnull", "unknown"}
+_WORDS_OF_CONDITIONS = {"and", "or", "not", "is", "between", "in", "like", "distinct", "from"}
+
+
+def _is_operand(kind: str, words: str) -> bool:
+    """Whether a column, a constant or a condition ends with this token."""
+    if kind == "word":
+        return words.lower() not in _WORDS_OF_CONDITIONS
+    return kind not in ("", "sign") or words == ")"
 
 
 # -- text and bytes
@@ -183,14 +231,13 @@ def _bytes(words: str) -> bytes:
 
 def _number(sign: str, words: str) -> Value:
     """With its sign: the negative of a decimal would be rounded to a context of the caller's."""
-    found = re.fullmatch(r"([0-9.]+)([eE][+-]?[0-9]+)?([A-Za-z]*)", words)
-    assert found is not None
-    digits, exponent, suffix = found[1], found[2] or "", found[3].upper()
+    digits = words.rstrip(_SUFFIX_LETTERS)
+    suffix, has_exponent = words[len(digits) :].upper(), "e" in digits.lower()
     if suffix in _SUFFIXED_BITS:
-        return _suffixed(sign, words, digits + exponent, _SUFFIXED_BITS[suffix])
-    if suffix in ("D", "F") or (exponent and not suffix):
-        return _floating(sign + digits + exponent, sign + words, is_narrow=suffix == "F")
-    if exponent:
+        return _suffixed(sign, words, digits, _SUFFIXED_BITS[suffix])
+    if suffix in ("D", "F") or (has_exponent and not suffix):
+        return _floating(sign + digits, sign + words, is_narrow=suffix == "F")
+    if has_exponent:
         raise InvalidArgument(f"{shown(words)} is a decimal with an exponent: write its digits")
     value = decimal.Decimal(sign + digits)
     whole, scale = decimal_digits(value)

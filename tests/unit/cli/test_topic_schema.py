@@ -32,6 +32,9 @@ def test_columns_come_from_words_a_file_or_a_parquet_file(tmp_path: pathlib.Path
     assert given_schema(None, said, None, None, None) == FLIGHTS
     assert given_schema(None, said, None, "carrier, delay", None) == replace(FLIGHTS, key_columns=("carrier", "delay"))
     assert given_schema(None, None, table, "carrier", "at") == FLIGHTS
+    odd = given_schema("`a,b` int, `c``d` int", None, None, "`a,b`,`c``d`", None)
+    assert odd is not None
+    assert odd.key_columns == ("a,b", "c`d")
     assert given_schema(None, None, None, None, None) is None
 
 

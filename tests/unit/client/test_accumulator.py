@@ -76,6 +76,18 @@ def test_the_topics_own_limit_makes_batches_smaller() -> None:
     assert to.newly_ready(0.0) == [KEY]
 
 
+@pytest.mark.parametrize(
+    ("setting", "columns"),
+    [("`a,b`, c", ("a,b", "c")), ("", ()), (" ", ()), ("a,,b", None)],
+)
+def test_what_batches_tell_of_is_named_as_columns_are(setting: str, columns: tuple[str, ...] | None) -> None:
+    told = Brokers().metadata()
+    told.topics[0].configs["statistics.columns"] = setting
+    cache = MetadataCache()
+    cache.apply(told)
+    assert cache.topics[TOPIC].statistics_columns == columns
+
+
 def test_a_full_buffer_takes_nothing_until_a_batch_is_settled() -> None:
     to = accumulator(buffer_memory=1500)
     append(to, bytes(1000))

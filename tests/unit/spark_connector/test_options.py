@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import pytest
 
+from pyspark_minilog import helpers
 from pyspark_minilog.errors import InvalidOption
 from pyspark_minilog.limits import Limits
 from pyspark_minilog.offsets import EARLIEST, LATEST, OffsetSpec, Partition, everywhere
@@ -301,6 +302,20 @@ def test_a_bad_value_in_the_drivers_environment_is_said(monkeypatch: pytest.Monk
     monkeypatch.setenv("MINILOG_FETCH_MAX_BYTES", "much")
     with pytest.raises(InvalidOption, match="on the driver: environment variable MINILOG_FETCH_MAX_BYTES"):
         parse_source_options(BASE)
+
+
+def test_a_column_with_a_comma_stands_in_backquotes() -> None:
+    assert parse_source_options({**BASE, "columns": "`a,b`, c,`d``e`"}).rows.columns == ("a,b", "c", "d`e")
+    made = {"bootstrap.servers": "h:1", "topic": "t", "createTopic": "true"}
+    schema = parse_sink_options({**made, "keyColumns": "`a,b`,c", "timestampColumn": "`at, UTC`"}).schema
+    assert (schema.key_columns, schema.timestamp_column) == (("a,b", "c"), "at, UTC")
+    with pytest.raises(InvalidOption, match=r"option 'columns' is 'a,`b': give names .* in `backquotes`"):
+        parse_source_options({**BASE, "columns": "a,`b"})
+
+
+def test_the_helper_takes_columns_of_any_name() -> None:
+    given = helpers._options("t", ["a,b", "c", "d`e"], None, {})
+    assert parse_source_options({**BASE, **given}).rows.columns == ("a,b", "c", "d`e")
 
 
 def test_sink_options() -> None:
