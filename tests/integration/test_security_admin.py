@@ -34,6 +34,7 @@ from minilog.security.access_rules import (
 )
 from minilog.security.scram import ScramCredential, ScramMechanism
 from minilog.security.secret import Secret
+from minilog_broker.levels import SUPPORTED_LEVELS
 from tests.cluster import Cluster, running_cluster
 from tests.integration.levels.wheels import earlier_version
 from tests.integration.rounds import admin_of
@@ -282,7 +283,7 @@ def test_a_cluster_of_level_2_refuses_them_until_it_is_upgraded(tmp_path: pathli
                 with pytest.raises(LevelNotReached, match="run `minilog cluster upgrade`"):
                     refused()
             assert everything(cluster) == ([], [], [])
-            assert admin.upgrade_level() == (2, 3)
+            assert admin.upgrade_level() == (2, SUPPORTED_LEVELS.highest)
             admin.alter_users([upsertion("alice")])
             assert admin.create_access_rules([READ]) == 1
             assert admin.describe_users() == [UserDescription("alice", ITERATIONS)]

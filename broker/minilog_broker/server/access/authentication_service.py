@@ -101,10 +101,6 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
         self, request_iterator: AsyncIterator[authentication_pb2.AuthenticateRequest], context: ClientStream
     ) -> None:
         exchange = _Exchange(context.caller.host)
-        if (refusal := self._age.refusal(now_ms())) is not None:
-            self._tell_failure(exchange, str(refusal))
-            await self._refuse(context, refusal)
-            return
         try:
             await self._run(request_iterator, context, exchange)
         except BaseException as error:
@@ -135,6 +131,7 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
             first = await anext(incoming, None)
         if first is None:
             return
+        self._age.check(now_ms())  # behind the first message: who is refused while it writes may not hear why
         self._look_at(exchange, first)
         async with _within(f"{PLACES} logins of {exchange.host} are under way, or have just failed: try again"):
             place = await self._attempts.begin(exchange.host, exchange.named)
