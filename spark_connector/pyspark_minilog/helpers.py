@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from minilog.typed.column_names import names_in_words
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -30,8 +28,14 @@ def _options(
     topic: str, columns: Sequence[str] | None, where: str | None, options: Mapping[str, object]
 ) -> dict[str, str]:
     said = {name.replace("_", "."): _text(value) for name, value in options.items()}
-    chosen = {} if columns is None else {"columns": columns if isinstance(columns, str) else names_in_words(columns)}
+    chosen = {} if columns is None else {"columns": _in_words(columns)}
     return {"subscribe": topic, **chosen, **({} if where is None else {"where": where}), **said}
+
+
+def _in_words(columns: Sequence[str]) -> str:
+    from minilog.typed.column_names import names_in_words  # Spark imports this package wherever it looks for sources
+
+    return columns if isinstance(columns, str) else names_in_words(columns)
 
 
 def _text(value: object) -> str:
