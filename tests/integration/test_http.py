@@ -246,7 +246,6 @@ def test_what_is_no_request_is_refused_and_ends_the_connection(scene: HttpCluste
 def test_requests_that_never_end_are_cut_and_keep_no_probe_out(scene: HttpCluster) -> None:
     """R62: 40 of them kept /livez dead, and 400 took a healthy broker for dead: the oldest make room."""
     address = (HOST, scene.ports[2])
-    began_s = time.monotonic()
     with contextlib.ExitStack() as stack:
         halves = [stack.enter_context(socket.create_connection(address, timeout=2 * LIFE_S)) for _ in range(400)]
         for each in halves:
@@ -263,9 +262,7 @@ def test_requests_that_never_end_are_cut_and_keep_no_probe_out(scene: HttpCluste
         assert closed >= len(halves) - MOST_WAITING
         for each in halves:
             each.settimeout(2 * LIFE_S)
-            with contextlib.suppress(OSError):
-                answered(each)
-    assert time.monotonic() - began_s < LIFE_S + 5
+            assert answered(each) == b"", "or it is still open, which ends in TimeoutError"
     wait_until(lambda: told(scene.ports[2], "/livez")[0] == 200)
 
 

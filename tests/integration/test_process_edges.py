@@ -49,16 +49,17 @@ def test_every_call_in_a_forked_child_is_refused_at_once(cluster: Cluster) -> No
     }
     assert not wrong
     refused = [answer for answer in child.values() if answer != "returned"]
-    assert all("close all clients before the fork" in answer and "'spawn'" in answer for answer in refused)
+    assert all("fork before the first client is made" in answer and "'spawn'" in answer for answer in refused)
 
 
-@pytest.mark.quiet  # beside two other workers it does not pass each time: docs/repairs.md, "Open"
-def test_clients_that_were_closed_before_the_fork_hinder_nobody(cluster: Cluster) -> None:
+def test_a_child_of_a_process_with_closed_clients_is_refused_and_one_without_is_not(cluster: Cluster) -> None:
+    """gRPC's threads outlive its channels: one child of ten had no answer."""
     [line], _ = ran(cluster, process_edges.fork_with_closed_clients)
-    assert json.loads(line) == [process_edges.TOPIC] * 3
+    without, parent, closed = json.loads(line)
+    assert (without, parent) == (process_edges.TOPIC, process_edges.TOPIC)
+    assert "no client works in this process" in closed
 
 
-@pytest.mark.quiet  # beside two other workers it does not pass each time: docs/repairs.md, "Open"
 def test_a_process_ends_whatever_uses_clients_at_its_end_and_counts_what_is_not_written(cluster: Cluster) -> None:
     lines, errors = ran(cluster, process_edges.end_without_close)
     said = dict(line.split(": ", 1) for line in lines if ": " in line)

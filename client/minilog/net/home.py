@@ -1,10 +1,11 @@
 """Where a client lives: in one process, and on one event loop.
 
-gRPC, on which every client stands, does not survive a fork in use: calls in the child hang, abort or die by a signal.
+gRPC, on which every client stands, does not survive a fork once it was used: calls in the child hang, abort or die by a
+signal. To close all clients is not enough: gRPC's threads outlive them for a while, and one child of ten had no answer.
 
-    at the fork, in the parent                in the child
-    every client is closed, or none was made  new clients work
-    a client is open                          no client works, neither an old nor a new one
+    at the fork, in the parent       in the child
+    no client was made yet           new clients work
+    one was made, and may be closed  no client works, neither an old nor a new one
 
 What does not work is refused at once, with words. docs/processes.md is the guide.
 """
@@ -13,12 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import weakref
 
 from minilog.errors import Closed
 
 _ADVICE = (
-    "close all clients before the fork, or start processes by the method 'spawn' or 'forkserver' (docs/processes.md)"
+    "start processes by the method 'spawn' or 'forkserver', or fork before the first client is made (docs/processes.md)"
 )
 
 
@@ -27,14 +27,14 @@ class _Process:
 
     def __init__(self) -> None:
         self.forks = 0  # from the first process to this one
-        self.is_spoilt = False  # a client was open at one of them
-        self.with_connections: weakref.WeakSet[Home] = weakref.WeakSet()
+        self.has_clients = False  # open or closed
+        self.is_spoilt = False  # there were clients before one of them
 
     def forked(self) -> None:
         """In the child."""
         self.forks += 1
-        self.is_spoilt |= len(self.with_connections) > 0
-        self.with_connections = weakref.WeakSet()
+        self.is_spoilt |= self.has_clients
+        self.has_clients = False
 
 
 _process = _Process()
@@ -46,7 +46,8 @@ class Home:
 
     def __init__(self) -> None:
         if _process.is_spoilt:
-            raise Closed(f"no client works in this process, since its parent forked with a client open: {_ADVICE}")
+            raise Closed(f"no client works in this process, since its parent had made one before it forked: {_ADVICE}")
+        _process.has_clients = True
         self._forks = _process.forks
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -72,13 +73,6 @@ class Home:
                 "this client was used on another event loop before, on which its connections live: make a client on "
                 "each event loop, and close it there"
             )
-
-    def has_connections(self, there_are: bool) -> None:
-        """Of the client, from now on."""
-        if there_are:
-            _process.with_connections.add(self)
-        else:
-            _process.with_connections.discard(self)
 
 
 def closed_by_fork() -> Closed:

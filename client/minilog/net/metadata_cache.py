@@ -191,6 +191,11 @@ class MetadataCache:
         who = "the broker" if owner is None else f"broker {owner}"
         return self.reachability.why(address, who=who, listener=self.listener)
 
+    def why_some_not_connected(self) -> str | None:
+        """The sentence about the first broker whose address cannot be connected to; None where each was reached."""
+        whys = (self.why_not_connected((each.host, each.port)) for each in self.brokers.values())
+        return next((why for why in whys if why is not None), None)
+
     def unreachable_addresses(self) -> dict[int, str]:
         """Running brokers whose advertised address cannot be connected to from here: the address, and the reason."""
         running = metadata_pb2.BROKER_STATE_RUNNING

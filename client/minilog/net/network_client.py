@@ -96,12 +96,10 @@ class NetworkClient:
             with contextlib.suppress(Exception):
                 await channel.close(None)
         await self._security.close()
-        self.home.has_connections(False)
 
     def open_channel(self, address: Address) -> grpc.aio.Channel:
         """A channel of its own to a broker, by this client's settings. Raises InvalidConfig where a file is missing."""
         self.home.check()
-        self.home.has_connections(True)
         return self._security.open_channel(address)
 
     def stream_failed(self, address: Address, error: grpc.aio.AioRpcError) -> None:
@@ -230,7 +228,8 @@ class NetworkClient:
         """The error for a deadline that passed, with the last reason known."""
         servers = ",".join(map(address_text, self.config.bootstrap_servers))
         if self._last_error is None:
-            return TimedOut(f"{what}; bootstrap.servers={servers}")
+            why = self.cache.why_some_not_connected()
+            return TimedOut(f"{what}; bootstrap.servers={servers}" + ("" if why is None else f"; {why}"))
         return type(self._last_error)(f"{what}; bootstrap.servers={servers}; last: {self._last_error}")
 
     async def refresh(

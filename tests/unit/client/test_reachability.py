@@ -75,8 +75,10 @@ def test_of_an_address_that_a_person_has_given_no_broker_is_to_blame() -> None:
 
 def test_a_connection_ends_the_blame_and_so_does_another_address() -> None:
     cache = unreachable()
+    assert str(cache.why_some_not_connected()).startswith("broker 1 advertises 127.0.0.1:9001")
     cache.reachability.reached(ADVERTISED)
     assert cache.why_unreachable(1) is None
+    assert cache.why_some_not_connected() is None
     brokers = Brokers()
     cache = unreachable(brokers)
     brokers.addresses[1], brokers.metadata_offset = ("127.0.0.1", 9555), brokers.metadata_offset + 1
