@@ -27,9 +27,14 @@ ATTACKS: list[Attack] = [
     attacks.many_entries,
 ]
 
+LONG = [attacks.came_damaged, attacks.many_partitions, attacks.many_names]  # the others have worse of their kinds
+
 
 @pytest.mark.quiet
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
+@pytest.mark.parametrize(
+    "attack",
+    [pytest.param(each, marks=[pytest.mark.long] if each in LONG else [], id=each.__name__) for each in ATTACKS],
+)
 def test_a_client_beside_an_attack_hardly_notices(tmp_path: pathlib.Path, attack: Attack) -> None:
     _, cluster = unnoticed(tmp_path, attack, running_cluster)
     for broker_id in cluster.ports:

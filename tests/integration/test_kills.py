@@ -44,11 +44,13 @@ def test_acknowledged_rows_survive_kills_while_their_schema_evolves(tmp_path: pa
     check(run("both", 2, seed=7, directory=tmp_path, form=ROWS))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_acknowledged_records_survive_brokers_that_hang(tmp_path: pathlib.Path) -> None:
     check(run("hang", 2, seed=7, directory=tmp_path, settings=QUICK))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_acknowledged_records_survive_cut_links(tmp_path: pathlib.Path) -> None:
     check(run("cut", 3, seed=7, directory=tmp_path, settings=QUICK))

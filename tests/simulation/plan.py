@@ -38,7 +38,7 @@ FAULTS = (
 _OF_VERSIONS = ("other_version", "upgrade")
 _OF_TYPED = ("evolve", "lie")
 _OF_SECURED = ("secure", "access", "quota", "cut_from_rules")
-OLDER, LATER = VersionRange(1, 2), VersionRange(1, 4)  # the levels that brokers of two versions support
+OLDEST, OLDER, LATER = VersionRange(1, 1), VersionRange(1, 2), VersionRange(1, 4)  # the levels of brokers of versions
 _LASTING = ("never_returns", "cut_to_the_end")  # once in a run at most, and not beside each other
 DAMAGES = frozenset(
     ("rot", "rot_of_header", "rot_of_index", "rot_of_small_file", "rot_of_metadata", "emptied_disk")
@@ -51,6 +51,7 @@ THEMED_SHARE = 0.5
 MIXED_SHARE = 0.5  # of the plans without a theme
 ANY_LOG = ("t", "s", "x", "__transactions", "__groups")  # of whose copies anything may rot
 TWO_VERSIONS_SHARE = 0.5  # of the plans without a theme
+OLDEST_SHARE = 0.3  # of the plans of two versions
 TYPED_SHARE = 0.2  # of the plans without a theme
 SECURED_SHARE = 0.2  # of the plans without a theme
 USERS_SHARE = 0.2  # of the plans without a theme, and of brokers of one version
@@ -82,6 +83,7 @@ class Plan:
     racks: Mapping[int, str] = field(default_factory=dict)
     host_labels: Mapping[int, str] = field(default_factory=dict)
     levels: Mapping[int, VersionRange] = field(default_factory=dict)  # that brokers support; none: all the same
+    older: VersionRange = OLDER  # of a broker that comes back as another version
     latency_s: tuple[float, float] = (0.00005, 0.0005)
     between_brokers_s: float = 0.0  # beside the latency
     window_bytes: int = 1 << 20
@@ -132,11 +134,12 @@ class Plan:
             plan = replace(THEMES[theme](plan, chance), theme=theme)
         else:
             plan = _mixed(plan, _own(seed, "mixed"))
-        if theme is None and (versions := random.Random(f"versions {seed}")).random() < TWO_VERSIONS_SHARE:
-            plan = _of_two_versions(plan, versions)
         if theme is None and (typed := random.Random(f"typed plan {seed}")).random() < TYPED_SHARE:
             faults = {**plan.faults, "evolve": typed.choice((0.5, 2.0)), "lie": typed.choice((0.0, 0.2))}
             plan = replace(plan, typed=True, filtered=typed.choice((1, 2)), faults=faults)
+        if theme is None and (versions := random.Random(f"versions {seed}")).random() < TWO_VERSIONS_SHARE:
+            is_oldest = not plan.typed and random.Random(f"oldest {seed}").random() < OLDEST_SHARE
+            plan = _of_two_versions(plan, versions, OLDEST if is_oldest else OLDER)
         if theme is None and (secured := random.Random(f"secured plan {seed}")).random() < SECURED_SHARE:
             plan = replace(plan, faults={**plan.faults, "secure": secured.choice((0.5, 2.0))})
         if theme is None and not plan.levels and (users := random.Random(f"users {seed}")).random() < USERS_SHARE:
@@ -221,10 +224,11 @@ def _mixed(plan: Plan, draw: random.Random) -> Plan:
     return replace(plan, configs=configs)
 
 
-def _of_two_versions(plan: Plan, draw: random.Random) -> Plan:
+def _of_two_versions(plan: Plan, draw: random.Random, older: VersionRange) -> Plan:
     """The brokers come back as another version now and then, and an operator raises the level."""
     faults = {**plan.faults, "other_version": draw.choice((1.0, 2.0)), "upgrade": draw.choice((0.3, 1.0))}
-    return replace(plan, levels={number: draw.choice((OLDER, LATER, LATER)) for number in plan.configs}, faults=faults)
+    levels = {number: draw.choice((older, LATER, LATER)) for number in plan.configs}
+    return replace(plan, levels=levels, older=older, faults=faults)
 
 
 def with_users(plan: Plan, draw: random.Random) -> Plan:

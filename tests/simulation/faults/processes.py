@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from tests.simulation.machines.disk import Death, Killed, PowerLoss
-from tests.simulation.plan import LATER, OLDER
+from tests.simulation.plan import LATER
 
 if TYPE_CHECKING:
     from tests.simulation.faults.ground import Ground
@@ -75,9 +75,10 @@ class Processes:
     def other_version(self) -> None:
         """One comes back as the other version, forth more often than back; where that cannot be, an operator sees to it
         (host.py)."""
-        older = self._ground.some_host(lambda host: host.levels == OLDER)
-        host = older if older is not None and self._random.random() < 0.7 else self._ground.host()
-        host.levels = OLDER if host.levels == LATER else LATER
+        older = self._ground.cluster.plan.older
+        of_older = self._ground.some_host(lambda host: host.levels == older)
+        host = of_older if of_older is not None and self._random.random() < 0.7 else self._ground.host()
+        host.levels = older if host.levels == LATER else LATER
         self._ground.cluster.note(f"{host.name} will support levels {host.levels}")
         if self._random.random() < 0.5:
             host.kill()

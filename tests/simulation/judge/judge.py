@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
+from tests.simulation.judge import levels
 from tests.simulation.judge.answers import Answers
 from tests.simulation.judge.backlog import Backlog
 from tests.simulation.judge.coordinators import JudgeOfCoordinators
@@ -133,6 +134,7 @@ class Judge:
                 self._recorded_ends.look()
                 self._backlog.look()
                 self._images.look()
+                levels.look(self.truth)
                 self._fencing.look(self._hearing.lead, self.truth.metadata)
                 self._lag.look(self._hearing.lead)
                 if self.rights is not None:

@@ -1,11 +1,20 @@
-"""Nothing is committed that the level of the cluster does not allow where it stands: an older broker could not read it.
+"""What came with a level stands nowhere below it, for an older broker could not read it: not in the committed metadata
+log, and on no disk whose `broker.json`, which alone tells such a broker to leave it be, has a lower one.
 Rule "level" (docs/spec/levels.md). What which level brought is said here again."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from minilog.v1 import records_pb2
 from minilog_broker.quorum.records import CommittedBatch
+from tests.simulation.judge.copies import read_json
+from tests.simulation.machines.host import DATA_PATH
 from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.judge.copies import Copy
+    from tests.simulation.judge.truth import Truth
 
 FIRST = 1
 BROUGHT_BY = {
@@ -17,6 +26,7 @@ BROUGHT_BY = {
     "producer_id_block.proof_key": 4,
 }
 """Records, and fields of records, by the level that brought them."""
+BROUGHT_TYPED_BATCHES = 2
 
 
 class Levels:
@@ -44,3 +54,26 @@ def _written(record: records_pb2.MetadataRecord, which: str) -> list[str]:
     if not which:
         return []
     return [which, *(f"{which}.{field.name}" for field, _ in getattr(record, which).ListFields())]
+
+
+def look(truth: Truth) -> None:
+    """At all copies: the level that their batches need, as they say it themselves, and the level that the disk has."""
+    for copy, key, _ in truth.all_copies():
+        if _needed(copy) > FIRST and (recorded := _recorded(copy)) is not None and recorded < _needed(copy):
+            text = f"{copy.path} of b{copy.host.number} has batches of level {_needed(copy)}, and its broker.json says "
+            raise Violation("level", f"{text}{recorded}", nodes=(copy.host.number,), key=key)
+
+
+def _needed(copy: Copy) -> int:
+    """All batches of a topic are typed, or none."""
+    batches = copy.live.batches
+    return BROUGHT_TYPED_BATCHES if batches and batches[-1].is_typed else FIRST
+
+
+def _recorded(copy: Copy) -> int | None:
+    """None where it is not there, or has rotted."""
+    path = f"{DATA_PATH}/broker.json"
+    found = read_json(copy.host, path)
+    if found is None or any(rotten == path for rotten, _, _ in copy.host.disk.flips):
+        return None
+    return int(found.get("level", FIRST))

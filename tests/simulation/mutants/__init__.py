@@ -198,6 +198,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "V12 a lost race of two who evolve is a yes": answers.lost_race_is_answered_with_yes,
     "V12 rules are taken away in words": answers.rules_are_taken_away_in_words,
     "shell a controller writes what its level does not allow": answers.written_below_its_level,
+    "shell a level counts before the disk says so": answers.level_counts_before_the_disk_says_so,
     "R1 a copy that was cut joins by what it told before": repairs.old_progress_of_a_copy_that_was_cut,
     "R2 a broker's own configuration counts": repairs.own_configuration_counts,
     "R3 whole copies are not eligible after an unclean stop": repairs.whole_copies_are_not_eligible,

@@ -11,6 +11,7 @@ from minilog_broker.controller.controller import Controller
 from minilog_broker.controller.controller_effects import ControllerAnswer
 from minilog_broker.controller.security import Security
 from minilog_broker.controller.topic_schemas import evolved_schema
+from minilog_broker.storage.data_directory import DataDirectory
 from tests.simulation.mutants.replication import Patches
 
 _OF_OPERATORS = (
@@ -68,3 +69,11 @@ def written_below_its_level() -> Patches:
     def mutant(self: Security, what: str) -> None: ...
 
     return [(Security, "_check_level", mutant)]
+
+
+def level_counts_before_the_disk_says_so() -> Patches:
+    """A broker writes what came with a level, and an older version that is started on its disk is not warned."""
+
+    def mutant(self: DataDirectory, level: int) -> None: ...
+
+    return [(DataDirectory, "set_level", mutant)]

@@ -377,5 +377,5 @@ def answer_code(message: object) -> str:
 
 TestTransactions = TransactionMachine.TestCase
 TestTransactions.settings = settings(
-    max_examples=150, stateful_step_count=50, deadline=None, derandomize=True, report_multiple_bugs=False
+    max_examples=75, stateful_step_count=50, deadline=None, derandomize=True, report_multiple_bugs=False
 )

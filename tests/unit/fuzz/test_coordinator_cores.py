@@ -195,7 +195,7 @@ def test_groups(kind: type[Message]) -> None:
     answered_and_harmless()
 
 
-@fuzzing(80)
+@fuzzing(25)
 @given(st.lists(messages(coordinator_pb2.WriteMarkersRequest, PLAUSIBLE), min_size=1, max_size=4))
 def test_markers_for_a_partition_of_a_topic(requests: list[coordinator_pb2.WriteMarkersRequest]) -> None:
     cluster = ReplicaCluster()

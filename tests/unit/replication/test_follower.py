@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import PLACEMENT_BYTES, decode_header, placement
 from minilog.v1 import common_pb2, data_pb2
+from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
+from minilog_broker.replication.context import ReplicationContext
+from minilog_broker.replication.follower.fetcher import ReplicaFetcher
 from minilog_broker.replication.follower.partition import FollowerPartition, FollowerState
+from minilog_broker.replication.partition_state import BrokerIncarnation
 from minilog_broker.replication.replica_effects import (
     AppendToLog,
     Effect,
@@ -397,3 +402,19 @@ def test_a_new_session_is_a_new_position() -> None:
     assert bench.follower.position() is None
     bench.follower.connect()
     assert bench.follower.position_number > number
+
+
+def test_what_a_former_fetcher_received_is_no_credit_of_a_new_one_to_the_same_leader() -> None:
+    """A voter has a fetcher for each epoch. Seed 1400115: leave for 24,880 bytes under a window of 20,000."""
+    context = ReplicationContext(1, quick_settings(), ClusterLevel(SUPPORTED_LEVELS), broker_epoch=1)
+    context.incarnations[2] = BrokerIncarnation(2, 7, "b2", 9092, fenced=False, stopping=False)
+    former, new = (ReplicaFetcher(2, context, random.Random(0)) for _ in range(2))
+    for fetcher in (former, new):
+        fetcher.follow(FollowerBench().follower, 0.0)
+        fetcher.opened(0.0)
+    window_bytes = context.settings.replica_fetch_max_bytes
+    _, number = former.credit_source()
+    new.give_back(number, window_bytes)
+    request = new.next_request(0.0)
+    assert request is not None
+    assert request.credit_bytes == window_bytes

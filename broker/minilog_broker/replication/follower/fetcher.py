@@ -79,7 +79,7 @@ class ReplicaFetcher:
         self.state = FetcherState.CLOSED
         self._context = context
         self._rng = rng
-        self._number = 0
+        self._number = 0  # of the session: no other of this life has it
         self._credit = _Credit(context.settings.replica_fetch_max_bytes)
         self._positions: dict[PartitionKey, None] = {}
         self._progress: dict[PartitionKey, None] = {}
@@ -183,7 +183,7 @@ class ReplicaFetcher:
         if self.state is not FetcherState.OPENING:
             return
         self.state = FetcherState.OPEN
-        self._number += 1
+        self._number = self._context.next_number()
         self._credit = _Credit(self._context.settings.replica_fetch_max_bytes)
         self._first = True
         self._awake = False
