@@ -100,6 +100,7 @@ class Plan:
     typed: bool = False  # the topics that are written to have a schema
     filtered: int = 0  # readers of a typed topic that want some rows
     users: bool = False  # everybody is known, and what no rule allows is refused
+    glutton: bool = False  # one of them does as much as he can, under quotas
     write_pause_s: float = 0.02
     delivery_timeout_s: float = 10.0
     quiet_s: float = 2.0

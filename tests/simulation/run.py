@@ -81,6 +81,8 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
         workload.forger.begin()
     if workload.subjects is not None:
         workload.subjects.begin()
+    if workload.glutton is not None:
+        workload.glutton.begin()
     queries = Queries(cluster, workload, judge.is_marked)
     if plan.queries:
         queries.add_reader()

@@ -16,7 +16,7 @@ from tests.simulation.run import run_many
 from tests.simulation.themes import DRAWN
 from tests.simulation.violation import Violation
 
-SEEDS = (8010, 12001, 12003)
+SEEDS = (12001, 12003)
 THEMED_SEED = 80  # a light one
 
 
@@ -34,8 +34,10 @@ def test_seeds_come_right_and_the_same_seed_is_the_same_run(monkeypatch: pytest.
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("theme", DRAWN)
 def test_each_kind_of_trouble_comes_right(theme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For half as long as in a search: what is proven here is that each kind is there and can come right."""
     monkeypatch.setenv("PYTHONHASHSEED", "0")
-    (result,) = run_many((THEMED_SEED,), 1, theme=theme)
+    plan = Plan.draw(THEMED_SEED, theme)
+    (result,) = run_many((THEMED_SEED,), 1, plan=replace(plan, safety_s=plan.safety_s / 2))
     assert result.failure is None
 
 
@@ -43,7 +45,7 @@ def test_each_kind_of_trouble_comes_right(theme: str, monkeypatch: pytest.Monkey
 def test_a_large_cluster_comes_right_in_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The theme `large` with a tenth of its brokers and partitions; the whole one takes minutes."""
     monkeypatch.setenv("PYTHONHASHSEED", "0")
-    plan = replace(Plan.draw(1, "large"), brokers=6, partitions=10, silent_partitions=200, safety_s=8.0)
+    plan = replace(Plan.draw(1, "large"), brokers=6, partitions=10, silent_partitions=100, safety_s=5.0)
     (result,) = run_many((1,), 1, plan=plan)
     assert result.failure is None
     assert result.writes["ok"] > 500

@@ -15,7 +15,7 @@ from tests.simulation.large import large
 from tests.simulation.narrowing import configured, of_brokers, weights
 from tests.simulation.plan import Plan
 from tests.simulation.typed_theme import typed
-from tests.simulation.users_theme import cut_off, users
+from tests.simulation.users_theme import cut_off, quotas, users
 
 
 def calm(plan: Plan, chance: random.Random) -> Plan:
@@ -578,7 +578,7 @@ THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
     for each in (
         calm, disks, damaged, unheard, emptied, forks, clients, readers, members, stretched, transactions, coordinators,
         epochs, outages, settings, voters, trims, young, stalls, sick_machine, unsynced, unclean,
-        typed, users, cut_off, large,
+        typed, users, quotas, cut_off, large,
     )
 }  # fmt: skip
 DRAWN = tuple(name for name in THEMES if name not in (calm.__name__, cut_off.__name__, large.__name__))

@@ -42,6 +42,15 @@ def users(plan: Plan, chance: random.Random) -> Plan:
     return with_users(plan, chance)
 
 
+def quotas(plan: Plan, chance: random.Random) -> Plan:
+    """One user takes what he gets by any number of connections, while brokers begin anew and leaders change."""
+    plan = replace(users(of_brokers(plan, 3), chance), producers=1, writers=0, queries=(), glutton=True)
+    faults = weights(
+        chance, kill=(0.0, 0.3), restart=(0.3, 0.5), elect=(0.3, 1.0), isolate=(0.0, 0.3), access=(0.3, 0.5)
+    )
+    return replace(plan, faults=faults, fault_pause_s=chance.choice((1.0, 2.0)))
+
+
 def cut_off(plan: Plan, chance: random.Random) -> Plan:
     """A broker hears of no rule, and the guest hears it alone: little else befalls. Not drawn."""
     plan = replace(

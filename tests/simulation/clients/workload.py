@@ -24,6 +24,7 @@ from minilog.types import BatchMetadata, NewTopic, Record, RecordMetadata, Topic
 from tests.simulation.clients import guest, spark_sink, transacting
 from tests.simulation.clients.filtered_reading import FilteredReading
 from tests.simulation.clients.forger import Forger
+from tests.simulation.clients.glutton import Glutton
 from tests.simulation.clients.guest import Guest, make_users
 from tests.simulation.clients.history import History, Outcome, Write
 from tests.simulation.clients.retention import Retention
@@ -80,6 +81,7 @@ class Workload:
         self.typed = TypedTopic(cluster) if self._plan.typed else None
         self.guest = Guest(cluster, self) if self._plan.users else None
         self.forger = Forger(cluster, self) if self._plan.users else None
+        self.glutton = Glutton(cluster, self) if self._plan.glutton else None
         self.subjects = Subjects(cluster, self) if self._plan.users else None
         self._filtered = None if self.typed is None else FilteredReading(cluster, self, history, self.typed)
 

@@ -17,7 +17,7 @@ from minilog_broker.server.access.scram_exchange import verifier_line
 from minilog_broker.server.clients.peer_channels import server_name
 
 ADMIN = USER_NAME
-APP, GUEST, FORGER = "app", "guest", "forger"
+APP, GUEST, FORGER, GLUTTON = "app", "guest", "forger", "glutton"
 PASSWORD = "simulated"
 ITERATIONS = 4_096  # the least: each login of each client costs them
 MECHANISM = ScramMechanism.SCRAM_SHA_256

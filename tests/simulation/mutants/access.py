@@ -8,6 +8,7 @@ from typing import Any
 
 from minilog.errors import MinilogError
 from minilog.security.access_rules import AccessRule
+from minilog.security.quota_keys import REQUEST_RATE
 from minilog_broker.security import authorizer
 from minilog_broker.security.authorizer import Authorizer
 from minilog_broker.security.producer_proof import ProducerKey, WriterName
@@ -17,6 +18,8 @@ from minilog_broker.server.access.client_gate import ClientGate
 from minilog_broker.server.access.producer_owners import Claim, ProducerOwners
 from minilog_broker.server.access.rules_age import RulesAge
 from minilog_broker.server.access.table import ROWS, AllOf, Asked
+from minilog_broker.server.runtime.throttle import Throttle
+from minilog_broker.server.runtime.traffic import ClientStream
 from minilog_broker.server.services import security_service
 from tests.simulation.mutants.replication import Patches
 
@@ -82,6 +85,33 @@ def one_proof_is_taken_for_all_ids() -> Patches:
         return proof(self, WriterName(0, 0), principal)
 
     return [(ProducerKey, "proof", mutant)]
+
+
+def what_is_owed_is_waited_for_by_nobody() -> Patches:
+    """All is counted, and whoever comes by a stream of his own goes on."""
+
+    async def mutant(self: Throttle, caller: Caller, key: str, amount: float, *_: object) -> None:
+        caller.charge(key, amount)
+
+    return [(Throttle, "pay", mutant)]
+
+
+def bytes_that_are_written_count_nothing() -> Patches:
+    """The bytes of a producer are counted as requests alone."""
+
+    def mutant(self: ClientStream) -> tuple[str, ...]:
+        return (REQUEST_RATE,)
+
+    return [(ClientStream, "_quotas", mutant)]
+
+
+def bytes_that_are_read_are_waited_for_by_nobody() -> Patches:
+    """A reader that owes is sent its next message."""
+
+    async def mutant(self: ClientStream, *, is_costly: bool = False) -> None:
+        await self._room_to_compose(is_costly=is_costly)
+
+    return [(ClientStream, "room", mutant)]
 
 
 def ids_that_were_given_are_everybodys() -> Patches:
