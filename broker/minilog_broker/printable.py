@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 MAX_NAME_CHARACTERS = 255  # no name that there can be is longer: of a topic, a group, a transaction, a user
 
 
@@ -14,3 +16,8 @@ def printable(text: object) -> str:
 def shortened(name: str) -> str:
     """A name as errors show it: of one that is longer than any can be, the beginning. What came may have megabytes."""
     return name if len(name) <= MAX_NAME_CHARACTERS else name[:MAX_NAME_CHARACTERS] + "..."
+
+
+def say(line: object, *, error: bool = False) -> None:
+    """One line for people, on stdout, or on stderr; without a flush: what follows may be a thousand lines."""
+    print(printable(line), file=sys.stderr if error else sys.stdout)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import importlib.metadata
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -90,6 +89,8 @@ class ClientConfig:
 @functools.cache
 def client_version() -> str:
     """The version of the installed distribution, "unknown" where it runs from a bare checkout."""
+    import importlib.metadata  # no client needs it before it connects
+
     try:
         return importlib.metadata.version(_DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:

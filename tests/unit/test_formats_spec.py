@@ -13,7 +13,7 @@ import typer
 from minilog.record_batch import header
 from minilog.stream_messages import PRODUCE, StreamMessage
 from minilog.v1 import admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2, records_pb2, security_pb2
-from minilog_broker.cli.app import app
+from minilog_broker.cli.app import tree
 
 SPEC = pathlib.Path(__file__).parents[2] / "docs" / "spec"
 FORMATS, COMMANDS = (SPEC / "formats.md").read_text(), (SPEC / "commands.md").read_text()
@@ -96,7 +96,7 @@ def test_every_verb_and_its_options_are_told() -> None:
         first, *others = re.findall(r"`(?:minilog )?([a-z -]+?)(?: [A-Z]+)?`", names)
         for name in (first, *(f"{first.rpartition(' ')[0]} {other}" for other in others)):
             told[name] = options
-    found = dict(verbs(typer.main.get_command(app), ""))
+    found = dict(verbs(typer.main.get_command(tree()), ""))
     assert told.keys() == found.keys()
     for name, command in found.items():
         for each in command.params:

@@ -3,66 +3,104 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
+from collections.abc import Container
+from typing import Annotated, Any
 
 import typer
 
 from minilog.errors import InvalidConfig, InvalidRequiredAcks, MinilogError
-from minilog_broker.cli import (
-    acl,
-    broker,
-    cert,
-    cluster,
-    config,
-    consume,
-    demo,
-    group,
-    produce,
-    quota,
-    token,
-    topic,
-    transaction,
-    up,
-    user,
-)
-from minilog_broker.cli.common import say
 from minilog_broker.failure import CommandFailed
+from minilog_broker.printable import say
+from minilog_broker.version import say_version
 
 DONE, FAILED, WRONG_USAGE = 0, 1, 2
 _INTERRUPTED_BY_TYPER = 130
 
-app = typer.Typer(
-    name="minilog",
-    help="A replicated, columnar commit log for Apache Spark.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command(epilog="Example: minilog up --brokers 3 --data-dir /tmp/minilog")(up.up)
-app.command(epilog="Example: minilog broker --id 1 --listen 127.0.0.1:9092 --data-dir d --voters 1@127.0.0.1:9092")(
-    broker.broker
-)
-app.command(epilog="Example: minilog demo --report report.json")(demo.demo)
-app.command(epilog="Example: printf 'UA:late\\n' | minilog produce flights --key-delimiter :")(produce.produce)
-app.command(epilog="Example: minilog consume flights -o start --exit-at-end --json")(consume.consume)
-app.add_typer(acl.app, name="acl", help="Who may do what.")
-app.add_typer(cert.app, name="cert", help="Keys and certificates, of an authority for tests and trials.")
-app.add_typer(cluster.app, name="cluster", help="The brokers and who controls them.")
-app.add_typer(config.app, name="config", help="Which settings count, and who says so.")
-app.add_typer(group.app, name="group", help="How far the groups of consumers have got.")
-app.add_typer(transaction.app, name="transaction", help="List, describe and abort transactions.")
-app.add_typer(quota.app, name="quota", help="How much a user may do.")
-app.add_typer(topic.app, name="topic", help="Create, list, describe, delete and alter topics.")
-app.add_typer(token.app, name="token", help="Delegation tokens: to log in for a while in the name of their owner.")
-app.add_typer(user.app, name="user", help="Who may log in by SCRAM.")
+# Each is a function of the module of its name: what it does, as the list of commands shows it, and an example.
+_COMMANDS = {
+    "up": ("Run a local cluster until SIGINT or SIGTERM.", "minilog up --brokers 3 --data-dir /tmp/minilog"),
+    "broker": (
+        "Run one broker until SIGINT or SIGTERM.",
+        "minilog broker --id 1 --listen 127.0.0.1:9092 --data-dir d --voters 1@127.0.0.1:9092",
+    ),
+    "demo": (
+        "Replicate the flights of 2013, let Spark join them with the weather, kill a broker, and count.",
+        "minilog demo --report report.json",
+    ),
+    "produce": (
+        "Write one record per line of stdin; to a typed topic the rows of files, or of stdin, with --format.",
+        "printf 'UA:late\\n' | minilog produce flights --key-delimiter :",
+    ),
+    "consume": (
+        "Print records until told to stop; Ctrl-C is a clean end.",
+        "minilog consume flights -o start --exit-at-end --json",
+    ),
+}
+# Each is the `app` of the module of its name.
+_GROUPS = {
+    "acl": "Who may do what.",
+    "cert": "Keys and certificates, of an authority for tests and trials.",
+    "cluster": "The brokers and who controls them.",
+    "config": "Which settings count, and who says so.",
+    "group": "How far the groups of consumers have got.",
+    "transaction": "List, describe and abort transactions.",
+    "quota": "How much a user may do.",
+    "topic": "Create, list, describe, delete and alter topics.",
+    "token": "Delegation tokens: to log in for a while in the name of their owner.",
+    "user": "Who may log in by SCRAM.",
+}
+VERBS = (*_COMMANDS, *_GROUPS)
+
+
+def tree(loaded: Container[str] = VERBS) -> typer.Typer:
+    """The tree of commands. A verb that is not in `loaded` is there by its name and help alone, its module is not."""
+    app = typer.Typer(
+        name="minilog",
+        help="A replicated, columnar commit log for Apache Spark.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_minilog)
+    for name, (summary, example) in _COMMANDS.items():
+        verb = getattr(_module(name), name) if name in loaded else _not_loaded
+        app.command(name, help=None if name in loaded else summary, epilog=f"Example: {example}")(verb)
+    for name, summary in _GROUPS.items():
+        app.add_typer(_module(name).app if name in loaded else typer.Typer(), name=name, help=summary)
+    return app
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"minilog_broker.cli.{name}")
+
+
+def _not_loaded() -> None:
+    """In the place of a command that the command line does not name."""
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        say_version()
+        raise typer.Exit
+
+
+def _minilog(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 def run(arguments: list[str]) -> int:
     """Run one command line; its exit code."""
+    named = [each for each in arguments if not each.startswith("-")][:1]
     try:
-        app(arguments, prog_name="minilog")
+        tree(loaded=named)(arguments, prog_name="minilog")
     except SystemExit as ended:
         return _exit_code(ended.code)
     except (InvalidConfig, InvalidRequiredAcks) as error:

@@ -7,9 +7,9 @@ import io
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
+from minilog import compute as pc
 from minilog.typed.iso_8601 import date_text, timestamp_text
 
 # Arrow prints years above 9999 without a sign, and those above 32767 wrong.

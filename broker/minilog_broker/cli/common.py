@@ -9,16 +9,17 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from minilog import Admin, TopicPartition, properties_file
 from minilog.errors import MinilogError
+from minilog.properties import properties_file
 from minilog_broker.printable import printable
+from minilog_broker.printable import say as say
+
+if TYPE_CHECKING:
+    from minilog import Admin, TopicPartition
 
 DEFAULT_BOOTSTRAP_SERVERS = "127.0.0.1:9092"
 # A person waits at the terminal: half a minute is long enough to say that nobody answers.
@@ -93,6 +94,8 @@ def client_settings(bootstrap_servers: str | None, command_config: str | None) -
 @contextlib.contextmanager
 def admin_client(settings: Mapping[str, Any]) -> Iterator[Admin]:
     """An Admin for the span of one command; its isolation level decides what "latest" means."""
+    from minilog import Admin  # with it come gRPC and Arrow, which no help needs
+
     with Admin({"request.timeout.ms": ANSWER_WITHIN_MS, **settings}) as admin:
         yield admin
 
@@ -100,11 +103,6 @@ def admin_client(settings: Mapping[str, Any]) -> Iterator[Admin]:
 def print_json(document: object) -> None:
     """One JSON document on one line of stdout."""
     sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
-
-
-def say(line: object, *, error: bool = False) -> None:
-    """One line for people, on stdout, or on stderr; without a flush: what follows may be a thousand lines."""
-    print(printable(line), file=sys.stderr if error else sys.stdout)
 
 
 def say_who_has_not_heard(admin: Admin) -> None:
@@ -125,6 +123,10 @@ def say_who_has_not_heard(admin: Admin) -> None:
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str | None = None) -> None:
     """A table for people; as wide as it needs when nobody looks at it on a terminal. Cells are text, never markup."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     heading = None if title is None else Text(printable(title))
     table = Table(*columns, title=heading, title_justify="left", header_style="bold")
     for row in rows:

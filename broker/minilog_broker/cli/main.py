@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
 from types import ModuleType
 
 from minilog_broker.stop_signal import INTERRUPTED, ended_by_interrupt
 
 
-class WithoutPandas(MetaPathFinder):
+class WithoutPandas:
     """Where pandas is installed, Arrow imports it for the first array of a process: half a second in which the loop of
     a broker stands, just elected. Nothing here has a use for it, so it counts as not installed."""
 
@@ -23,6 +22,13 @@ def main() -> None:
     """Run the command line and exit: 0 done, 1 failed, 2 wrong usage. No traceback ever reaches a user."""
     sys.meta_path.insert(0, WithoutPandas())
     try:
+        if sys.argv[1:] == ["--version"]:
+            from minilog_broker.version import (
+                say_version,  # and nothing else: the answer takes as long as Python's start
+            )
+
+            say_version()
+            return
         with ended_by_interrupt():
             from minilog_broker.cli.app import run
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
 from minilog import Producer, TopicSchema
+from minilog import compute as pc
 from minilog.types import BatchMetadata
 from minilog_broker.cli.answers import Answers
 from minilog_broker.cli.common import admin_client

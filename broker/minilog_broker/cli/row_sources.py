@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from minilog import compute as pc
 from minilog.errors import InvalidRecord
 from minilog.typed.fields import Array, Field, FieldType, Map, Primitive, Struct, arrow_type
 from minilog.typed.iso_8601 import days_of, microseconds_of

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
+from minilog import compute as pc
 from minilog.errors import InvalidRecord
 from minilog.typed.as_json import value_shown
 from minilog.typed.fields import FieldType, Primitive, arrow_type, children

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
+from minilog import compute as pc
 from minilog import schema_from_ddl
 from minilog_broker.failure import CommandFailed
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from minilog import compute as pc
 
 Delays = Mapping[str, Mapping[str, Any]]
 

@@ -9,7 +9,8 @@ import functools
 import random
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from minilog import compute as pc
 
 _MASK = 0xFFFFFFFF
 _MULTIPLIER = 0x5BD1E995

@@ -14,8 +14,8 @@ from functools import lru_cache
 from itertools import pairwise
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from minilog import compute as pc
 from minilog.errors import CorruptMessage, InvalidArgument, InvalidRecord, MessageTooLarge
 from minilog.record_batch.header import (
     HEADER_BYTES,

@@ -12,8 +12,8 @@ import struct
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from minilog import compute as pc
 from minilog.errors import CorruptMessage, InvalidTimestamp, MessageTooLarge
 from minilog.record_batch.arrow_metadata import read_arrow_metadata
 from minilog.record_batch.header import (

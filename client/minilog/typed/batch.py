@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
+from minilog import compute as pc
 from minilog.errors import CorruptMessage, InvalidRecord
 from minilog.record_batch.builder import assemble, check_compression, check_size, client_header, message_of
 from minilog.record_batch.header import (

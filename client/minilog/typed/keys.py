@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from minilog import compute as pc
 from minilog.typed.topic_schema import TopicSchema
 
 _INTEGER_BYTES, _DECIMAL_BYTES, _LENGTH_BYTES = 8, 16, 4

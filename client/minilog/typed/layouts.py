@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from minilog import compute as pc
 
 _PLACES = re.compile(r"__index_level_\d+__")
 

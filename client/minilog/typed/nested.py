@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from minilog import compute as pc
 
 
 def entries_of(values: pa.MapArray) -> pa.ListArray:

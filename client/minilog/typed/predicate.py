@@ -18,7 +18,8 @@ from functools import reduce
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from minilog import compute as pc
 
 TRUE, FALSE, UNKNOWN = 1, 2, 4  # outcomes are sums of these
 

@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from minilog import compute as pc
 from minilog.errors import InvalidRecord
 from minilog.typed.as_json import value_shown
 from minilog.typed.fields import Array, Field, Map, Struct, arrow_type, children

@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from minilog import compute as pc
 from minilog.errors import CorruptMessage
 from minilog.typed.bounds import set_bound, value_of
 from minilog.typed.fields import Decimal, Field, Primitive, children

@@ -7,7 +7,9 @@ import sys
 
 _LOOK = """
 import sys
-import minilog_broker.cli.app, minilog_broker.server.broker
+import minilog_broker.server.broker
+from minilog_broker.cli.app import tree
+tree()
 print(sorted({each.partition(".")[0] for each in sys.modules} & {"cryptography", "jwt"}))
 """
 
