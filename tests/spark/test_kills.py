@@ -28,7 +28,7 @@ def whole_sink() -> Stored:
 @pytest.mark.parametrize(
     "victims",
     [
-        ["driver", "worker", "coordinator"],
+        ["driver", "coordinator"],  # a driver takes its workers along
         pytest.param(["both", "zombie", "leader", "controller"], marks=pytest.mark.long),
     ],
 )

@@ -9,10 +9,14 @@ import typer
 
 from minilog.addresses import parse_address
 from minilog.config import Address
-from minilog_broker.cli.common import Assignments, current_environment
+from minilog_broker.cli.common import (
+    Assignments,
+    current_environment,
+    parse_assignments,
+)
 from minilog_broker.server.addresses import check_plaintext
 from minilog_broker.server.client_listeners import check_reachable
-from minilog_broker.server.config import BrokerOptions, VoterAddress, load_config, parse_assignments
+from minilog_broker.server.config import BrokerOptions, VoterAddress, load_config
 from minilog_broker.stop_signal import ended_by_interrupt
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from minilog.errors import MinilogError
+from minilog.errors import InvalidConfig, MinilogError
 from minilog.properties import properties_file
 from minilog_broker.printable import printable
 from minilog_broker.printable import say as say
@@ -53,6 +53,17 @@ Assignments = Annotated[
 
 OFFSET_FORMS = "start|end|N|-N|@TIMESTAMP_MS"
 _OFFSET = re.compile(r"start|end|-?\d+|@\d+", re.ASCII)
+
+
+def parse_assignments(pairs: Iterable[str], option: str) -> dict[str, str]:
+    """`key=value` as typed after `option` (`--set`, `-c`) as a dictionary; the last of a name wins."""
+    parsed: dict[str, str] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name.strip():
+            raise InvalidConfig(f"{option} {pair}: expected key=value")
+        parsed[name.strip()] = value.strip()
+    return parsed
 
 
 @dataclass(frozen=True, slots=True)

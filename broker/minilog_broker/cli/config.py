@@ -19,10 +19,11 @@ from minilog_broker.cli.common import (
     CommandConfig,
     Settings,
     current_environment,
+    parse_assignments,
     print_json,
     print_table,
 )
-from minilog_broker.server.config import explain_config, parse_assignments
+from minilog_broker.server.config import explain_config
 
 app = typer.Typer(no_args_is_help=True)
 print_ = typer.Typer(no_args_is_help=True, help="Print the settings of a broker, or of a client.")

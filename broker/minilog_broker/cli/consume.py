@@ -24,13 +24,13 @@ from minilog_broker.cli.common import (
     admin_client,
     check_offset,
     client_settings,
+    parse_assignments,
     print_json,
     read_ranges,
 )
 from minilog_broker.cli.consume_rows import RowsShown, ShownAs, column_names, print_rows
 from minilog_broker.cli.printed import PrintedProgress, line
 from minilog_broker.failure import CommandFailed
-from minilog_broker.server.config import parse_assignments
 
 _POLL_S = 0.5
 

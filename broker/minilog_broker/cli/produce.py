@@ -16,10 +16,17 @@ import typer
 from minilog import Producer, RecordMetadata
 from minilog.errors import InvalidRecord
 from minilog_broker.cli.answers import Answers
-from minilog_broker.cli.common import AsJson, BootstrapServers, CommandConfig, Settings, admin_client, client_settings
+from minilog_broker.cli.common import (
+    AsJson,
+    BootstrapServers,
+    CommandConfig,
+    Settings,
+    admin_client,
+    client_settings,
+    parse_assignments,
+)
 from minilog_broker.cli.produce_rows import RowFormat, check_time_zone, produce_rows
 from minilog_broker.failure import CommandFailed
-from minilog_broker.server.config import parse_assignments
 
 ACKS = ("0", "1", "all")
 

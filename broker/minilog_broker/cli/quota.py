@@ -14,12 +14,12 @@ from minilog_broker.cli.common import (
     CommandConfig,
     admin_client,
     client_settings,
+    parse_assignments,
     print_json,
     print_table,
     say,
 )
 from minilog_broker.failure import CommandFailed
-from minilog_broker.server.config import parse_assignments
 
 app = typer.Typer(no_args_is_help=True)
 Entity = Annotated[

@@ -20,6 +20,7 @@ from minilog_broker.cli.common import (
     admin_client,
     client_settings,
     join,
+    parse_assignments,
     print_json,
     print_table,
     say,
@@ -34,7 +35,6 @@ from minilog_broker.cli.topic_schema import (
     print_schema,
     schema_document,
 )
-from minilog_broker.server.config import parse_assignments
 
 app = typer.Typer(no_args_is_help=True)
 app.add_typer(topic_schema.app, name="schema", help="Show and evolve the schema of a typed topic.")

@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from minilog_broker.cli.common import Assignments, current_environment, say
+from minilog_broker.cli.common import (
+    Assignments,
+    current_environment,
+    parse_assignments,
+    say,
+)
 from minilog_broker.failure import CommandFailed
 from minilog_broker.local_cluster import HOST, PEER_PORT_DISTANCE, LocalCluster, check_ports_are_free, port_trouble
-from minilog_broker.server.config import load_config, parse_assignments
+from minilog_broker.server.config import load_config
 from minilog_broker.stop_signal import StopSignal
 
 if TYPE_CHECKING:

@@ -318,17 +318,6 @@ def unknown_name(name: str, known: Iterable[str], where: str) -> InvalidConfig:
     return InvalidConfig(f"unknown setting {name} ({where}): {offer}")
 
 
-def parse_assignments(pairs: Iterable[str], option: str) -> dict[str, str]:
-    """`key=value` as typed after `option` (`--set`, `-c`) as a dictionary; the last of a name wins."""
-    parsed: dict[str, str] = {}
-    for pair in pairs:
-        name, separator, value = pair.partition("=")
-        if not separator or not name.strip():
-            raise InvalidConfig(f"{option} {pair}: expected key=value")
-        parsed[name.strip()] = value.strip()
-    return parsed
-
-
 def load_config(
     file: pathlib.Path | None = None,
     environment: Mapping[str, str] | None = None,

@@ -7,7 +7,8 @@ import pathlib
 import pytest
 
 from minilog.errors import InvalidConfig
-from minilog_broker.server.config import BrokerConfig, load_config, parse_assignments
+from minilog_broker.cli.common import parse_assignments
+from minilog_broker.server.config import BrokerConfig, load_config
 
 
 def test_defaults_are_those_of_the_contract() -> None:
