@@ -1,7 +1,7 @@
 """Arrow's functions on columns, `pyarrow.compute`, loaded when the first of them is called.
 
 To load them costs as much as all the rest of Arrow, and a command that lists topics calls none. A broker loads
-them before it listens: its event loop must not stand still for them (server/broker.py).
+them before it listens: its event loop must not stand still for them (cli/broker.py).
 """
 
 from __future__ import annotations

@@ -89,6 +89,9 @@ def broker(
     )
     check_reachable(options.client_listeners(), config, insecure=insecure)
     with ended_by_interrupt():
+        # The loop must not stand still at the first batch for the load of Arrow's functions: see minilog.compute.
+        import pyarrow.compute  # noqa: F401
+
         from minilog_broker.server.broker import run_broker
 
     raise typer.Exit(run_broker(options))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -92,8 +91,6 @@ def run_broker(options: BrokerOptions) -> int:
     """Run one broker until SIGINT or SIGTERM; the exit code. Raises CommandFailed where it cannot start or go on."""
     configure_logging(options.config.log_level)
     keep_freed_memory()
-    # The loop must not stand still at the first batch for the load of Arrow's functions: see minilog.compute.
-    importlib.import_module("pyarrow.compute")
     observer = observer_of(options)
     try:
         return asyncio.run(Broker(options, SystemBrokerRuntime(observer), observer).run())

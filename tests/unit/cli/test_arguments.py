@@ -136,7 +136,7 @@ def test_a_failure_is_one_line_and_ends_with_1(
     def fail(*_: object, **__: object) -> None:
         raise failure
 
-    monkeypatch.setattr(app, "app", fail)
+    monkeypatch.setattr(app, "tree", lambda loaded: fail)
     assert app.run([]) == code
     assert capsys.readouterr().err == line
 

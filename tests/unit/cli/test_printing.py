@@ -39,7 +39,7 @@ def test_an_error_message_is_shown_the_same_way(
     def fail(*_: object, **__: object) -> None:
         raise CommandFailed(f"there is no group {EVIL}")
 
-    monkeypatch.setattr(app, "app", fail)
+    monkeypatch.setattr(app, "tree", lambda loaded: fail)
     assert app.run([]) == 1
     assert "\x1b" not in capsys.readouterr().err
 
