@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import functools
 import gc
 import hashlib
 import multiprocessing
 import os
+import random
+import secrets
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -129,6 +132,21 @@ async def _unless(watching: asyncio.Task[None], raging: Coroutine[Any, Any, None
     task.result()
 
 
+@contextlib.contextmanager
+def _drawn_secrets(seed: int) -> Iterator[None]:
+    """Nonces, sessions and the ids of tokens are those of the seed, too: what is kept by them stands in their order."""
+    chance, former = random.Random(f"secrets {seed}"), secrets.token_bytes
+
+    def drawn(nbytes: int | None = None) -> bytes:
+        return chance.randbytes(32 if nbytes is None else nbytes)
+
+    secrets.token_bytes = drawn
+    try:
+        yield
+    finally:
+        secrets.token_bytes = former
+
+
 def run_seed(seed: int, plan: Plan | None = None) -> Result:
     """Run a seed to its end, or to the first violation."""
     began_s = time.process_time()
@@ -137,7 +155,8 @@ def run_seed(seed: int, plan: Plan | None = None) -> Result:
     transacting = Transacting(cluster, workload)
     failure = None
     try:
-        cluster.run(direct(cluster, history, workload, transacting))
+        with _drawn_secrets(seed):
+            cluster.run(direct(cluster, history, workload, transacting))
     except Violation as violation:
         failure = str(violation)
     except Exception as error:

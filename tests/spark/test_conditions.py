@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark.conditions import compare
 
-CONDITIONS = 1_500
+CONDITIONS = 800
 
 
 @pytest.mark.timeout(290)

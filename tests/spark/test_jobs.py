@@ -73,6 +73,7 @@ def _rows(kit: Kit, servers: str, topic: str) -> list[Row]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("job", ["archive"], indirect=True)
 def test_an_archive_goes_on_where_it_was_and_comes_back_as_it_was(
     job: ModuleType, kit: Kit, tmp_path: pathlib.Path

@@ -39,6 +39,7 @@ def write(kit: Kit, frame: DataFrame, topic: str) -> None:
     frame.write.format("minilog").mode("append").options(**options).save()
 
 
+@pytest.mark.long
 def test_rows_of_2_and_of_50_mib_are_written_read_and_mirrored(
     kit: Kit, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,7 @@ def test_once_reads_all_without_limits_also_after_a_restart_in_the_middle(kit: K
     assert collected.values == ["a", "b", "c", "d", "e"]
 
 
+@pytest.mark.long
 def test_available_now_goes_on_where_a_restart_in_the_middle_left_it(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic(partitions=2)
     kit.send(topic, [f"a{n}" for n in range(4)], partition=0)
@@ -127,6 +128,7 @@ def test_available_now_fails_when_partitions_vanish_meanwhile(kit: Kit, tmp_path
         run_available(frame, delete, tmp_path)
 
 
+@pytest.mark.long
 def test_two_limited_sources_in_a_union_keep_their_own_limits_and_offsets(kit: Kit, tmp_path: pathlib.Path) -> None:
     one, other = kit.topic(), kit.topic()
     kit.send(one, [f"a{n}" for n in range(4)])

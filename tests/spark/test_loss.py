@@ -67,7 +67,7 @@ def test_a_range_that_was_trimmed_is_loss_with_topic_partition_and_both_offsets(
     assert collected.values == ["a", "b", "e", "f", "g"]
 
 
-@pytest.mark.parametrize("new", ["partition", "topic"])
+@pytest.mark.parametrize("new", [pytest.param("partition", marks=pytest.mark.long), "topic"])
 def test_records_of_a_new_partition_that_went_before_they_were_read_are_loss(
     kit: Kit, tmp_path: pathlib.Path, new: str
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 
+import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
@@ -35,6 +36,7 @@ def forget_last_commit(checkpoint: pathlib.Path) -> None:
     (commits / f".{last.name}.crc").unlink(missing_ok=True)
 
 
+@pytest.mark.long
 def test_a_union_of_two_topics_is_written_once_over_a_restart(kit: Kit, tmp_path: pathlib.Path) -> None:
     one, other, sink = kit.topic(), kit.topic(), kit.topic(partitions=2)
     kit.send(one, ["a0", "a1"])
@@ -50,6 +52,7 @@ def test_a_union_of_two_topics_is_written_once_over_a_restart(kit: Kit, tmp_path
     assert values(kit.read(subscribe=sink)) == ["a0", "a1", "a2", "b0", "b1", "b2"]
 
 
+@pytest.mark.long
 def test_a_self_join_reads_each_record_once_on_either_side(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic(partitions=2)
     frame = kit.read_stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=3)

@@ -43,6 +43,7 @@ def test_one_whose_topic_has_grown_is_refused_with_both_numbers(kit: Kit, tmp_pa
     assert values(kit.read(subscribe=sink)) == ["a", "b", "c", "d"]
 
 
+@pytest.mark.long
 def test_so_is_one_of_as_many_rows_at_other_offsets(kit: Kit, tmp_path: pathlib.Path) -> None:
     """The cap is shared in proportion to what waits: as many rows, of other partitions."""
     source, sink = kit.topic(partitions=2), kit.topic()

@@ -121,6 +121,7 @@ def test_a_stream_cut_into_tasks_reads_each_offset_once(kit: Kit, tmp_path: path
     assert collected.values == [f"{n:03}" for n in range(200)]
 
 
+@pytest.mark.long
 def test_a_new_topic_of_a_pattern_is_read_from_its_start(kit: Kit, tmp_path: pathlib.Path) -> None:
     prefix = kit.topic()
     kit.send(kit.topic(name=f"{prefix}.one"), ["a"])
@@ -134,6 +135,7 @@ def test_a_new_topic_of_a_pattern_is_read_from_its_start(kit: Kit, tmp_path: pat
     assert collected.values == ["b", "c", "d"]
 
 
+@pytest.mark.long
 def test_new_partitions_are_read_from_their_start(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
     collected = Collected()
@@ -183,6 +185,7 @@ def test_a_topic_created_again_while_it_runs_is_loss_or_read_from_its_start(kit:
     going_on.stop()
 
 
+@pytest.mark.long
 def test_a_topic_created_again_fails_the_query(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
     kit.send(topic, ["a", "b"])
