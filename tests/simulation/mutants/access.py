@@ -90,7 +90,7 @@ def one_proof_is_taken_for_all_ids() -> Patches:
 def what_is_owed_is_waited_for_by_nobody() -> Patches:
     """All is counted, and whoever comes by a stream of his own goes on."""
 
-    async def mutant(self: Throttle, caller: Caller, key: str, amount: float, *_: object) -> None:
+    async def mutant(self: Throttle, caller: Caller, key: str, amount: float, *_: object, **__: object) -> None:
         caller.charge(key, amount)
 
     return [(Throttle, "pay", mutant)]
