@@ -119,6 +119,8 @@ def test_who_could_lead_does_and_nobody_else_does_without_an_unclean_election() 
         else:
             assert outcome.unclean is (given.unclean_election and any(map(given.electable, REPLICAS)))
             assert (outcome.state.leader_id == NO_LEADER) is not outcome.unclean
+            if not outcome.unclean:
+                assert outcome.state.eligible_leaders == before.eligible_leaders, "one may be the first to come back"
 
 
 def test_every_proposal_keeps_the_rules() -> None:

@@ -68,6 +68,16 @@ def test_a_copy_does_not_change_with_its_original() -> None:
     assert "c" not in twin.topic_ids
 
 
+def test_a_setting_of_the_copy_is_none_of_the_originals() -> None:
+    """The controller writes into its copy what is not committed yet: its broker goes by the original."""
+    cluster = history()
+    topic_id, twin = cluster.image.topic_ids["a"], cluster.image.copy()
+    config = records_pb2.TopicConfigRecord(topic_id=topic_id, name="retention.ms", value="7")
+    twin.apply(twin.end_offset, records_pb2.MetadataRecord(topic_config=config))
+    assert twin.topic_config(topic_id) == {"retention.ms": "7"}
+    assert cluster.image.topic_config(topic_id) == {"retention.ms": "5"}
+
+
 def test_a_state_and_its_record_are_the_same_thing() -> None:
     for state in history().image.partitions.values():
         assert state_of(record_of(state).partition, state.topic_name) == state

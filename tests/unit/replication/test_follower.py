@@ -138,6 +138,19 @@ def test_a_position_is_the_end_and_the_epoch_of_the_record_before_it() -> None:
     assert (position.fetch_offset, position.last_fetched_epoch, position.leader_epoch) == (5, 4, 5)
 
 
+def test_a_position_behind_an_append_that_failed_names_the_record_that_is_there() -> None:
+    """Of the dropped record's epoch no run would belong to it, and the follower would ask for ever."""
+    bench = FollowerBench()
+    bench.follower.receive(*bench.run(batches=placed(5, 5)), 0.0)
+    bench.effects.clear()
+    bench.replica.append_failed()
+    bench.follower.found_no_space(0.0)
+    bench.follower.resume()
+    position = bench.follower.position()
+    assert position is not None
+    assert (position.fetch_offset, position.last_fetched_epoch) == (5, 4)
+
+
 def test_progress_is_told_again_when_the_leader_accepts_the_position() -> None:
     """A leader whose epoch had not begun when both came has dropped the first; an idle follower would say no more."""
     bench = FollowerBench()

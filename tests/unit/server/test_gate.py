@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from minilog.errors import AuthenticationFailed, AuthorizationFailed
-from minilog.security.quota_keys import REQUEST_RATE
+from minilog.security.quota_keys import CONNECTIONS, DEFAULT_ENTITY, REQUEST_RATE
 from minilog.v1 import admin_pb2, peer_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.access import AccessRule, Operation, Pattern, Permission, ResourceKind
@@ -143,6 +143,13 @@ class TestWhoCalls:
             assert second.owed_ms(ALICE, REQUEST_RATE) > 0.0
 
         asyncio.run(scenario())
+
+    def test_a_quota_of_ones_own_takes_the_place_of_the_default_of_that_key_alone(self) -> None:
+        world = World()
+        world.image.quotas |= {DEFAULT_ENTITY: {REQUEST_RATE: 5, CONNECTIONS: 7}, str(ALICE): {CONNECTIONS: 2}}
+        bob = Principal(USER, "bob")
+        told = [[world.gate.quota(who, key) for key in (REQUEST_RATE, CONNECTIONS)] for who in (ALICE, bob)]
+        assert told == [[5, 2], [5, 7]]
 
     def test_what_brokers_ask_of_each_other_is_not_for_clients(self) -> None:
         async def scenario() -> None:

@@ -76,6 +76,19 @@ def test_to_os_it_is_recorded_before_anything_counts_unsynced(files: CrashableFi
     assert reopened(files).recovery.finding is Finding.DOUBTFUL
 
 
+def test_under_os_what_took_the_place_of_cut_records_is_not_recorded_as_synced(files: CrashableFiles) -> None:
+    log = open_log(files, settings=OS)
+    append(log, 3)
+    log.sync()
+    log.truncate_to(1)
+    append(log)
+    log.write_checkpoint()
+    checkpoint = read_checkpoint(files, DIRECTORY)
+    assert checkpoint is not None
+    assert checkpoint.durable_end_offset == 1
+    assert reopened(files, OS).recovery.finding is Finding.DOUBTFUL, "no promise is broken: DAMAGED would be wrong"
+
+
 def test_to_os_where_it_cannot_be_recorded_the_log_takes_nothing_more(files: CrashableFiles) -> None:
     log = open_log(files, settings=FSYNC)
     files.fail("write", errno.ENOSPC, "checkpoint")

@@ -206,6 +206,17 @@ def test_the_index_tells_what_a_scan_of_the_log_would(data: st.DataObject) -> No
         assert len(told) == len(set(told))
 
 
+def test_who_began_before_and_is_aborted_after_another_is_told_of_its_first_batch_too() -> None:
+    """A read of the first batch meets the other's entry before: that entry has to say that earlier ones follow."""
+    partition = PartitionModel()
+    partition.write(1)
+    partition.write(2)
+    partition.end((2, False))
+    partition.write(1)
+    partition.end((1, False))
+    assert partition.state.transactions.aborted_within(0, 1) == [1]
+
+
 def test_a_read_looks_no_further_than_its_range() -> None:
     partition = PartitionModel()
     for producer_id in range(1000):
