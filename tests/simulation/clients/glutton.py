@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.simulation.machines.machine import ClientMachine
 
 TOPIC = "gluttons"
-RATES = {PRODUCER_BYTE_RATE: 1_000, CONSUMER_BYTE_RATE: 1_000, REQUEST_RATE: 20}
+RATES = {PRODUCER_BYTE_RATE: 500, CONSUMER_BYTE_RATE: 500, REQUEST_RATE: 5}
 VALUE = bytes(4_096)
 MESSAGE = {PRODUCER_BYTE_RATE: len(VALUE), CONSUMER_BYTE_RATE: 2 * len(VALUE), REQUEST_RATE: 1}
 AT_A_TIME = 3  # of each kind of call
