@@ -4,6 +4,7 @@ SERVERS`; test_process_edges judges what they print and how they end."""
 from __future__ import annotations
 
 import atexit
+import gc
 import inspect
 import json
 import logging
@@ -107,6 +108,26 @@ def _every_client_works(producer: Producer, consumer: Consumer, admin: Admin) ->
     producer.flush(10)
     consumer.commit()
     return f"{future.result(0).topic} {len(admin.describe_cluster().brokers)}"
+
+
+def fork_and_let_go(servers: dict[str, Any]) -> None:
+    """How children end that let their parent's clients go."""
+    producer, consumer, admin = Producer(servers), Consumer(servers), Admin(servers)
+    producer.send(TOPIC, b"of the parent").result(30)
+    consumer.assign([P0])
+    consumer.poll(0.1)
+    admin.describe_cluster()
+    ends = []
+    for _ in range(6):
+        child_id = os.fork()
+        if child_id == 0:
+            del producer, consumer, admin
+            gc.collect()
+            sys.exit(7)
+        ends.append(os.waitstatus_to_exitcode(os.waitpid(child_id, 0)[1]))
+    print(json.dumps(ends))
+    for client in (producer, consumer, admin):
+        client.close()
 
 
 def fork_with_closed_clients(servers: dict[str, Any]) -> None:
@@ -228,6 +249,7 @@ if __name__ == "__main__":
         for each in (
             fork_with_open_clients,
             fork_with_closed_clients,
+            fork_and_let_go,
             end_without_close,
             leave_a_producer,
             send_in_callbacks,

@@ -52,6 +52,12 @@ def test_every_call_in_a_forked_child_is_refused_at_once(cluster: Cluster) -> No
     assert all("fork before the first client is made" in answer and "'spawn'" in answer for answer in refused)
 
 
+def test_a_child_that_lets_its_parents_clients_go_ends(cluster: Cluster) -> None:
+    """One hung in gRPC's end of a channel, which waits for the parent's threads."""
+    [line], _ = ran(cluster, process_edges.fork_and_let_go)
+    assert json.loads(line) == [7] * 6
+
+
 def test_a_child_of_a_process_with_closed_clients_is_refused_and_one_without_is_not(cluster: Cluster) -> None:
     """gRPC's threads outlive its channels: one child of ten had no answer."""
     [line], _ = ran(cluster, process_edges.fork_with_closed_clients)

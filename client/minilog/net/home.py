@@ -7,13 +7,18 @@ signal. To close all clients is not enough: gRPC's threads outlive them for a wh
     no client was made yet           new clients work
     one was made, and may be closed  no client works, neither an old nor a new one
 
-What does not work is refused at once, with words. docs/processes.md is the guide.
+What does not work is refused at once, with words. docs/processes.md is the guide. And nothing of gRPC that the parent
+had is let go in the child, neither by the collector nor at its end: to close a channel is to wait for the parent's
+threads, and a child that made no call hung so.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import gc
 import os
+import weakref
 
 from minilog.errors import Closed
 
@@ -29,16 +34,27 @@ class _Process:
         self.forks = 0  # from the first process to this one
         self.has_clients = False  # open or closed
         self.is_spoilt = False  # there were clients before one of them
+        self.channels: weakref.WeakSet[object] = weakref.WeakSet()
 
     def forked(self) -> None:
         """In the child."""
         self.forks += 1
+        if self.has_clients:
+            gc.freeze()
+            for channel in self.channels:
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(channel))  # for good
         self.is_spoilt |= self.has_clients
         self.has_clients = False
+        self.channels = weakref.WeakSet()
 
 
 _process = _Process()
 os.register_at_fork(after_in_child=_process.forked)
+
+
+def keep_in_children(channel: object) -> None:
+    """A channel of gRPC, which a forked child must not let go."""
+    _process.channels.add(channel)
 
 
 class Home:

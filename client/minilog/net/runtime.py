@@ -17,6 +17,7 @@ import grpc
 
 from minilog.addresses import address_text
 from minilog.config import Address
+from minilog.net.home import keep_in_children
 from minilog.net.http2 import KEEPALIVE_OPTIONS, http2_options
 from minilog.security.channel_security import ChannelSecurity
 from minilog.tracing import process_tracing
@@ -77,7 +78,9 @@ class SystemRuntime:
         return os.urandom(count)
 
     def open_channel(self, address: Address, security: ChannelSecurity | None = None) -> grpc.aio.Channel:
-        return open_channel(address, security, _OPTIONS)
+        channel = open_channel(address, security, _OPTIONS)
+        keep_in_children(channel)
+        return channel
 
 
 SYSTEM_RUNTIME = SystemRuntime()
