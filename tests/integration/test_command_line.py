@@ -180,7 +180,7 @@ def two_ports_in_a_row() -> int:
     raise AssertionError("no two free ports in a row among twenty")
 
 
-@pytest.mark.parametrize("stop_signal", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop_signal", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_up_stops_cleanly_and_resumes_on_the_same_directory(
     tmp_path: pathlib.Path, stop_signal: signal.Signals
 ) -> None:

@@ -82,6 +82,7 @@ def test_what_is_committed_survives_its_coordinator(cluster: Cluster) -> None:
             cluster.wait_running()
 
 
+@pytest.mark.long
 def test_a_group_that_commits_for_ever_has_a_short_log_and_what_it_says_outlives_its_coordinator(
     cluster: Cluster,
 ) -> None:

@@ -39,6 +39,7 @@ def test_acknowledged_records_survive_kills_and_clean_stops(mode: str, times: in
     check(run(mode, times, seed=7, directory=tmp_path))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_acknowledged_rows_survive_kills_while_their_schema_evolves(tmp_path: pathlib.Path) -> None:
     check(run("both", 2, seed=7, directory=tmp_path, form=ROWS))

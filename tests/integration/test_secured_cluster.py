@@ -115,6 +115,7 @@ class TestTheHonest:
                     found += len(consumer.poll(1.0))
             assert found == 12
 
+    @pytest.mark.long
     def test_a_process_may_close_its_last_client_again_and_again(self, cluster: SecuredCluster) -> None:
         """gRPC ended its threads then, which stood still with Python's lock: no time-out inside the process helps."""
         settings = {name: str(value) for name, value in cluster.client.items()}

@@ -78,7 +78,7 @@ def test_a_leader_under_another_default_asks_for_what_the_topic_was_made_with(tm
         assert configs_at(cluster, 2, "later") == {"min.insync.replicas": "1", "flush.policy": "os"}
 
 
-@pytest.mark.parametrize("least", ["1", "2"])
+@pytest.mark.parametrize("least", [pytest.param("1", marks=pytest.mark.long), "2"])
 def test_min_is_altered_while_one_replica_is_away_and_writing_goes_on(tmp_path: pathlib.Path, least: str) -> None:
     with running_cluster(tmp_path, voters=1) as cluster:
         with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:

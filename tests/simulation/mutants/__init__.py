@@ -193,7 +193,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "V22 sessions outlive their delegation token": access.sessions_outlive_their_token,
     "V22 who has shown a delegation token gets others": access.tokens_make_tokens,
     "V22 the first of several rights is enough": access.first_part_is_enough,
-    "quota what is owed is waited for by nobody": access.what_is_owed_is_waited_for_by_nobody,
+    "quota calls and messages cost nothing": access.calls_and_messages_cost_nothing,
     "quota bytes that are written count nothing": access.bytes_that_are_written_count_nothing,
     "quota bytes that are read are waited for by nobody": access.bytes_that_are_read_are_waited_for_by_nobody,
     "V22 who may look at a group is told of all its topics": access.groups_tell_all_topics,

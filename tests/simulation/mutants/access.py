@@ -87,11 +87,12 @@ def one_proof_is_taken_for_all_ids() -> Patches:
     return [(ProducerKey, "proof", mutant)]
 
 
-def what_is_owed_is_waited_for_by_nobody() -> Patches:
-    """All is counted, and whoever comes by a stream of his own goes on."""
+def calls_and_messages_cost_nothing() -> Patches:
+    """Whoever owes waits, and nobody comes to owe by what he sends."""
+    pay = Throttle.pay
 
-    async def mutant(self: Throttle, caller: Caller, key: str, amount: float, *_: object, **__: object) -> None:
-        caller.charge(key, amount)
+    async def mutant(self: Throttle, caller: Caller, key: str, amount: float, *more: Any, **named: Any) -> None:
+        await pay(self, caller, key, 0, *more, **named)
 
     return [(Throttle, "pay", mutant)]
 
