@@ -134,17 +134,18 @@ async def _unless(watching: asyncio.Task[None], raging: Coroutine[Any, Any, None
 
 @contextlib.contextmanager
 def _drawn_secrets(seed: int) -> Iterator[None]:
-    """Nonces, sessions and the ids of tokens are those of the seed, too: what is kept by them stands in their order."""
-    chance, former = random.Random(f"secrets {seed}"), secrets.token_bytes
+    """Nonces, sessions, salts and the ids of tokens are those of the seed, too: what is kept by them stands in their
+    order."""
+    chance, former = random.Random(f"secrets {seed}"), (secrets.token_bytes, os.urandom)
 
     def drawn(nbytes: int | None = None) -> bytes:
         return chance.randbytes(32 if nbytes is None else nbytes)
 
-    secrets.token_bytes = drawn
+    secrets.token_bytes = os.urandom = drawn
     try:
         yield
     finally:
-        secrets.token_bytes = former
+        secrets.token_bytes, os.urandom = former
 
 
 def run_seed(seed: int, plan: Plan | None = None) -> Result:
