@@ -31,7 +31,10 @@ from tests.spark.standalone import ENVIRONMENT, SPARK_HOME
 from tests.spark.test_secured import LOGGING, rule, values
 from tests.spark.token_job import SOURCE, TARGET, WRITTEN
 
-pytestmark = pytest.mark.timeout(290)
+pytestmark = [
+    pytest.mark.timeout(290),
+    pytest.mark.long,
+]  # tokens themselves: tests/integration/test_delegation_tokens.py
 
 PASSWORD = f"planted-{secrets.token_hex(8)}"
 RECORDS = [f"record {number}" for number in range(20)]

@@ -105,6 +105,7 @@ def test_a_mirror_in_another_cluster_has_each_record_once(job: ModuleType, kit: 
         assert _rows(kit, other.bootstrap_servers, topic) == _rows(kit, kit.servers, topic)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("job", ["delays"], indirect=True)
 def test_delays_of_typed_topics_go_on_where_they_were(job: ModuleType, kit: Kit, tmp_path: pathlib.Path) -> None:
     flights = load_flights(3_000)
