@@ -48,7 +48,7 @@ def plausible(cluster: QuorumCluster) -> Plausible:
         "first_offset": (end,),
         "durable_end_offset": (end, end + 1),
         "end_offset": (end, end + 5),
-        "position_number": (1,),
+        "position_number": (2,),
         "credit_bytes": (1 << 20,),
         "cluster_metadata": (True,),
         "topic_id": (CLUSTER_METADATA_TOPIC_ID,),
@@ -74,7 +74,7 @@ DIVERGED = peer_pb2.ReplicateResponse(
         data_pb2.PartitionRun(
             partition_id=common_pb2.PartitionId(topic_id=CLUSTER_METADATA_TOPIC_ID),
             leader_epoch=PLAUSIBLE["leader_epoch"][0],
-            position_number=1,
+            position_number=2,
             diverging_epoch=data_pb2.DivergingEpoch(),
         )
     ]
