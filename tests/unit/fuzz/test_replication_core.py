@@ -25,7 +25,7 @@ PLAUSIBLE = {
     "topic_id": (TOPIC_ID,),
     "partition": (0,),
     "leader_epoch": (0,),
-    "position_number": (1,),
+    "position_number": (1, 2),
     "fetch_offset": (0, 1, 2, 3),
     "first_offset": (2, 3),
     "previous_epoch": (0,),
