@@ -116,7 +116,7 @@ class Broker:
         self._descriptors = runtime.descriptors()
         self._stop = asyncio.Event()
         self._crash: BaseException | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._proposals: list[ProposeInSyncReplicas] = []  # that go with the next turn of the loop
         self._turns = Turns()
         self._session_pending: asyncio.Task[None] | None = None
@@ -547,12 +547,12 @@ class Broker:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task of this broker's; an error in it that nobody expected ends the broker."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._task_done)
         return task
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failed(error)
 

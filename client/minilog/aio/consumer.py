@@ -62,7 +62,7 @@ class ConsumerShell:
         self._wake = asyncio.Event()
         self._arrived = asyncio.Event()
         self._wants_metadata = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._started = self._closed = False
         self._told_missing: list[str] = []
         self._tell_again_ms = 0.0
@@ -79,8 +79,8 @@ class ConsumerShell:
 
     def _spawn(self, work: Any) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     def settle(self) -> None:
         """The first thing in each call that has to do with positions: see consumer/handing.py."""

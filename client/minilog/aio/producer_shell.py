@@ -60,7 +60,7 @@ class ProducerShell:
         self._streams: dict[int, DuplexStream] = {}
         self._wake = asyncio.Event()
         self._wants_metadata = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._waiters: list[asyncio.Future[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._participant: object = None  # in a transaction
@@ -78,8 +78,8 @@ class ProducerShell:
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task that ends with the producer at the latest."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return task
 
     def wake(self) -> None:

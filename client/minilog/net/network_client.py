@@ -63,11 +63,12 @@ def _taken(task: asyncio.Task[_Answer | None]) -> None:
         task.exception()
 
 
-async def _first_answer(asked: set[asyncio.Task[_Answer | None]]) -> _Answer | None:
+async def _first_answer(asked: list[asyncio.Task[_Answer | None]]) -> _Answer | None:
     """The first answer; None where a call failed or took a while: another broker is next. Takes out who is done."""
     done, _ = await asyncio.wait(asked, timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
-    asked -= done
-    return next((answer for task in done if (answer := task.result()) is not None), None)
+    ended = [task for task in asked if task in done]
+    asked[:] = [task for task in asked if task not in done]
+    return next((answer for task in ended if (answer := task.result()) is not None), None)
 
 
 class NetworkClient:
@@ -203,7 +204,7 @@ class NetworkClient:
         self, make: Callable[[grpc.aio.Channel, float], Awaitable[_Answer]], deadline_s: float
     ) -> _Answer:
         """The first answer from any broker. Raises TimedOut or BrokerNotAvailable at the deadline (monotonic)."""
-        asked: set[asyncio.Task[_Answer | None]] = set()
+        asked: list[asyncio.Task[_Answer | None]] = []
         try:
             while True:
                 for address in self.candidates():
@@ -214,7 +215,7 @@ class NetworkClient:
                     call = self.call(address, lambda channel, timeout=timeout: make(channel, timeout))  # type: ignore[misc]
                     task = asyncio.ensure_future(call)
                     task.add_done_callback(_taken)
-                    asked.add(task)
+                    asked.append(task)
                     answer = await _first_answer(asked)
                     if answer is not None:
                         return answer

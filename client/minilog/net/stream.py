@@ -158,8 +158,9 @@ class DuplexStream:
         tasks = [asyncio.ensure_future(part) for part in parts]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            for task in tasks:
+                if task in done:
+                    task.result()
         finally:
             stream.cancel()
             for task in tasks:

@@ -77,7 +77,7 @@ class ClientGate:
         self._quotas = quotas
         self._age = age
         self._listener = listener
-        self._streams: set[_Stream] = set()
+        self._streams: dict[_Stream, None] = {}  # in their order: they are ended in it
 
     def admit(self, path: str, context: Context) -> Caller:
         row, host = ROWS.get(path), host_of(context)
@@ -218,7 +218,7 @@ class ClientGate:
         assert task is not None
         session = caller.session if isinstance(caller, SessionCaller) else None
         entry = _Stream(caller, task, session)
-        self._streams.add(entry)
+        self._streams[entry] = None
         try:
             yield
         except asyncio.CancelledError:
@@ -227,7 +227,7 @@ class ClientGate:
             task.uncancel()
             raise entry.ended_by from None
         finally:
-            self._streams.discard(entry)
+            self._streams.pop(entry, None)
 
     async def rules_changed(self) -> None:
         """Streams of those who may not do any more what they were allowed are ended, one after the other: each may have

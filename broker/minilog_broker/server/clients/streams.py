@@ -51,8 +51,9 @@ async def pump(
     reading, sending = asyncio.ensure_future(read()), asyncio.ensure_future(send())
     try:
         done, _ = await asyncio.wait((reading, sending), return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
+        for task in (reading, sending):
+            if task in done:
+                task.result()
     finally:
         for task in (reading, sending):
             task.cancel()

@@ -123,7 +123,7 @@ class QuorumShell:
         self._sessions = Sessions()
         self._timer = CoreTimer(self._node.next_tick_ms, self._tick)
         self._progress = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._running = False
         self._active_epoch: int | None = None
         self._known_leader_id = self._former_leader_id = NO_LEADER
@@ -307,11 +307,11 @@ class QuorumShell:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """A task of this shell's; an error in it that nobody expected ends the broker."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._task_done)
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failed(error)
 
