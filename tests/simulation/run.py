@@ -41,6 +41,7 @@ from tests.simulation.plan import Plan
 from tests.simulation.violation import Violation
 
 LOOK_S = 0.5
+ENDS_WITHIN_S = 3_600.0  # of virtual time: all waits together are far below it
 _T = TypeVar("_T")
 SEEDS_PER_PROCESS = 3  # what dead processes awaited is never collected
 
@@ -95,6 +96,30 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
     await _unless(watching, faults.rage(plan.safety_s))
     faults.heal()
     watching.cancel()
+    try:
+        async with asyncio.timeout(ENDS_WITHIN_S):
+            await _come_right(cluster, history, workload, transacting, _Checked(faults, judge, exceptions, queries))
+    except TimeoutError as error:
+        raise Violation("V19", f"{ENDS_WITHIN_S:.0f} s after the last fault the run has not come to its end") from error
+    looking.cancel()
+    copies_agree(cluster, workload, faults)
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """What the end of a run is judged by."""
+
+    faults: Faults
+    judge: Judge
+    exceptions: Exceptions
+    queries: Queries
+
+
+async def _come_right(
+    cluster: SimulatedCluster, history: History, workload: Workload, transacting: Transacting, checked: _Checked
+) -> None:
+    """Behind the last fault: all is well again, and stops when it is asked to."""
+    plan, faults, judge, exceptions = cluster.plan, checked.faults, checked.judge, checked.exceptions
     if "reassign" in plan.faults:
         await workload.look_at_replicas()
     await check_over(cluster, history, workload, faults, exceptions)
@@ -109,7 +134,7 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
     if plan.writers:
         await check_transactions(cluster, transacting, faults)
     if plan.queries:
-        await check_queries(cluster, queries, faults)
+        await check_queries(cluster, checked.queries, faults)
     judge.answers.check_over()
     for host in cluster.hosts.values():
         host.stop()
@@ -118,8 +143,6 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
         if cluster.now_s > deadline_s:
             raise Violation("V19", "a broker that was asked to stop does not end")
         await asyncio.sleep(LOOK_S)
-    looking.cancel()
-    copies_agree(cluster, workload, faults)
 
 
 async def _unless(watching: asyncio.Task[None], raging: Coroutine[Any, Any, None]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.simulation import run
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.machines.loop import PROCESS, Deadlock, Process, Spin, VirtualLoop
 from tests.simulation.plan import DAMAGES, FAULTS, Plan
@@ -48,6 +49,13 @@ def test_a_seed_with_users_is_the_same_run(monkeypatch: pytest.MonkeyPatch) -> N
     plan = Plan.draw(THEMED_SEED, "users")
     one, other = run_many((THEMED_SEED,) * 2, 2, plan=replace(plan, safety_s=plan.safety_s / 2))
     assert (one.failure, one.digest, one.events) == (None, other.digest, other.events)
+
+
+def test_a_run_that_does_not_end_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "ENDS_WITHIN_S", 0.1)
+    result = run.run_seed(1, replace(Plan.draw(1, "calm"), safety_s=1.0))
+    assert result.failure is not None
+    assert "the run has not come to its end" in result.failure
 
 
 @pytest.mark.timeout(300)

@@ -118,7 +118,7 @@ class Subjects:
                 await admin.alter_users([self._upsertion(user) for user in HOSTS])
                 await admin.create_access_rules([rule for given in self._given.values() for rule in _ordered(given)])
                 await admin.describe_topics(TOPICS)
-                await admin.seek_group(TOPICS[0], {TopicPartition(HIDDEN, 0): 0})
+                await admin.seek_group(TOPICS[0], {TopicPartition(HIDDEN, 0): "earliest"})
             except MinilogError:
                 await asyncio.sleep(AGAIN_S)
             else:
