@@ -13,13 +13,14 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 
 from minilog import Admin
 from minilog.errors import MinilogError
+from tests import programs
+from tests.programs import Process
 from tests.proxy import Proxy
 
 HOST = "127.0.0.1"
@@ -79,7 +80,7 @@ class Cluster:
         self.voters = list(range(1, (voters or (VOTERS if brokers >= VOTERS else 1)) + 1))
         self.environments: dict[int, Mapping[str, str]] = {}
         """More of the environment, by broker: such as where its version is installed. Counts from the next start."""
-        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.processes: dict[int, Process] = {}
         self._life_starts: dict[int, int] = {}
         self.proxy: Proxy | None = None
         if proxied:
@@ -108,7 +109,7 @@ class Cluster:
 
     def command(self, broker_id: int) -> list[str]:
         """How the broker is started."""
-        command = [sys.executable, "-m", "minilog_broker.cli.main", "broker", "--id", str(broker_id)]
+        command = [*programs.MINILOG, "broker", "--id", str(broker_id)]
         command += ["--listen", f"{HOST}:{self.listen_ports[broker_id]}", "--voters", self.voter_list]
         command += ["--data-dir", str(self.data_directory(broker_id))]
         if self.proxy is not None:
@@ -123,14 +124,21 @@ class Cluster:
         for broker_id in broker_ids or self.ports:
             with (self.directory / f"broker-{broker_id}.log").open("ab") as log:
                 self._life_starts[broker_id] = log.tell()
-                environment = {**os.environ, **self.environments.get(broker_id, {})}
-                process = subprocess.Popen(
-                    self.command(broker_id), stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment
-                )
+                process = self._begin(broker_id, log)
             self.processes[broker_id] = process
             if self.proxy is not None:
                 self.proxy.name(process.pid, broker_name(broker_id))
                 self.proxy.accept(broker_name(broker_id))
+
+    def _begin(self, broker_id: int, log: IO[bytes]) -> Process:
+        """What has another version, or stands behind another program, is started as users start it."""
+        command, environment = self.command(broker_id), self.environments.get(broker_id)
+        if environment or command[: len(programs.MINILOG)] != list(programs.MINILOG):
+            env = {**os.environ, **(environment or {})}
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
+        with open(os.devnull, "rb") as nothing:
+            streams = [nothing.fileno(), log.fileno(), log.fileno()]
+            return programs.start(command[len(programs.MINILOG) :], streams)
 
     def said_in_this_life(self, broker_id: int) -> str:
         """What the broker has said since it was started last."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -29,6 +27,7 @@ from minilog.security.access_rules import (
     Permission,
     ResourceKind,
 )
+from tests import programs
 from tests.integration.moving import wait_until
 from tests.secured import SecuredCluster, running_secured_cluster
 
@@ -304,11 +303,8 @@ class TestTheRest:
 
     def test_the_command_line_with_a_file(self, cluster: SecuredCluster, tmp_path: pathlib.Path) -> None:
         file = str(cluster.security.client_properties)
-        command = [sys.executable, "-m", "minilog_broker.cli.main"]
-        listed = subprocess.run(
-            [*command, "topic", "list", "--command-config", file], capture_output=True, text=True, check=False
-        )
+        listed = programs.run("topic", "list", "--command-config", file)
         assert (listed.returncode, listed.stderr) == (0, "")
         assert OPEN in listed.stdout
         added = ["acl", "add", "--allow-principal", "User:cli", "--operation", "read", "--topic", OPEN]
-        assert subprocess.run([*command, *added, "--command-config", file], check=False).returncode == 0
+        assert programs.run(*added, "--command-config", file).returncode == 0

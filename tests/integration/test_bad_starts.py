@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -16,10 +15,10 @@ import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from minilog.errors import InconsistentClusterId, RetriableError, TimedOut
+from tests import programs
 from tests.cluster import Cluster, free_ports, running_cluster, running_program
 from tests.proxy import Proxy
 
-MINILOG = [sys.executable, "-m", "minilog_broker.cli.main"]
 END_WITHIN_S = 30.0
 
 
@@ -32,9 +31,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def broker(
     number: int, port: int, directory: pathlib.Path, voters: str, *more: str
 ) -> subprocess.CompletedProcess[str]:
-    command = [*MINILOG, "broker", "--id", str(number), "--listen", f"127.0.0.1:{port}"]
-    command += ["--data-dir", str(directory), "--voters", voters, *more]
-    return subprocess.run(command, capture_output=True, text=True, timeout=END_WITHIN_S)
+    where = ("--listen", f"127.0.0.1:{port}", "--data-dir", str(directory), "--voters", voters)
+    return programs.run("broker", "--id", str(number), *where, *more, timeout_s=END_WITHIN_S)
 
 
 def refused(ended: subprocess.CompletedProcess[str], code: int, words: str) -> None:
@@ -122,11 +120,11 @@ def test_a_signal_at_any_moment_ends_it_cleanly(
         "consume": f"consume signals -b {servers}",
     }
     if verb in ("produce", "consume"):
-        subprocess.run([*MINILOG, "topic", "create", "signals", "-b", servers], capture_output=True, check=False)
+        programs.run("topic", "create", "signals", "-b", servers)
     if verb == "consume":
-        subprocess.run([*MINILOG, "produce", "signals", "-b", servers], input=b"one\n", capture_output=True, check=True)
+        assert programs.run("produce", "signals", "-b", servers, stdin="one\n").returncode == 0
     for moment in MOMENTS[number]:
-        with running_program([*MINILOG, *commands[verb].split()]) as process:
+        with running_program([*programs.MINILOG, *commands[verb].split()]) as process:
             if moment == "runs":
                 wait_until_it_runs(process, verb, data)
             elif moment == "imports":
@@ -149,7 +147,7 @@ def test_a_broker_on_an_ipv6_address_registers_and_serves(cluster: Cluster, tmp_
     R39: a client that is given brokers of two clusters is refused."""
     (port,) = free_ports(1)
     address = f"[::1]:{port}"
-    command = [*MINILOG, "broker", "--id", "1", "--listen", address, "--voters", f"1@{address}"]
+    command = [*programs.MINILOG, "broker", "--id", "1", "--listen", address, "--voters", f"1@{address}"]
     with running_program([*command, "--data-dir", str(tmp_path), "--set", "min.insync.replicas=1"]) as running:
         if not socket.has_ipv6 or not has_ipv6_loopback():
             _, said = running.communicate(timeout=END_WITHIN_S)
@@ -172,7 +170,7 @@ def test_an_advertised_address_that_cannot_be_reached_is_named_by_all(
     runs."""
     port, advertised = free_ports(2)
     address, where = f"127.0.0.1:{port}", f"127.0.0.1:{advertised}"
-    command = [*MINILOG, "broker", "--id", "1", "--listen", address, "--voters", f"1@{address}"]
+    command = [*programs.MINILOG, "broker", "--id", "1", "--listen", address, "--voters", f"1@{address}"]
     command += ["--data-dir", str(tmp_path), "--set", f"advertised.address={where}"]
     named = rf"broker 1 advertises {where}, which cannot be connected to \(Connection refused\): its advertised.address"
     servers = {"bootstrap.servers": address, "request.timeout.ms": 1_500, "group.id": "report"}

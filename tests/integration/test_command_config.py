@@ -6,16 +6,14 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from minilog import Admin, Consumer, Producer, properties_file
 from minilog.types import TopicPartition
+from tests import programs
 from tests.cluster import Cluster, running_cluster
-
-MINILOG = [sys.executable, "-m", "minilog_broker.cli.main"]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +34,7 @@ def file(cluster: Cluster, tmp_path: pathlib.Path) -> pathlib.Path:
 def minilog(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MINILOG_")}
     ended = subprocess.run(
-        [*MINILOG, *arguments], input=stdin, env=environment, capture_output=True, text=True, timeout=60
+        [*programs.MINILOG, *arguments], input=stdin, env=environment, capture_output=True, text=True, timeout=60
     )
     assert "Traceback" not in ended.stderr
     return ended

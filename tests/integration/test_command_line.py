@@ -9,7 +9,6 @@ import pathlib
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -18,9 +17,9 @@ import pytest
 
 from minilog import Consumer, Producer
 from minilog.errors import UnknownTopicOrPartition
+from tests import programs
 from tests.cluster import Cluster, free_ports, running_cluster, running_program
 
-MINILOG = [sys.executable, "-m", "minilog_broker.cli.main"]
 END_WITHIN_S = 60.0
 
 
@@ -31,12 +30,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def minilog(cluster: Cluster | None, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    environment = dict(os.environ)
-    if cluster is not None:
-        environment["MINILOG_BOOTSTRAP_SERVERS"] = cluster.bootstrap_servers
-    ended = subprocess.run(
-        [*MINILOG, *arguments], input=stdin, env=environment, capture_output=True, text=True, timeout=END_WITHIN_S
-    )
+    environment = {} if cluster is None else {"MINILOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
+    ended = programs.run(*arguments, stdin=stdin, environment=environment)
     assert "Traceback" not in ended.stderr
     return ended
 
@@ -159,7 +154,18 @@ def test_up_names_a_port_that_is_taken(tmp_path: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def up(directory: pathlib.Path, port: int) -> Iterator[subprocess.Popen[str]]:
-    command = [*MINILOG, "up", "--brokers", "2", "--port", str(port), "--http-port", "0", "--data-dir", str(directory)]
+    command = [
+        *programs.MINILOG,
+        "up",
+        "--brokers",
+        "2",
+        "--port",
+        str(port),
+        "--http-port",
+        "0",
+        "--data-dir",
+        str(directory),
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -224,7 +230,7 @@ def test_up_reports_a_broker_that_dies(tmp_path: pathlib.Path) -> None:
 def test_an_interrupted_consumer_ends_cleanly(cluster: Cluster) -> None:
     assert minilog(cluster, "topic", "create", "endless", "-p", "1").returncode == 0
     assert minilog(cluster, "produce", "endless", stdin="one\n").returncode == 0
-    command = [*MINILOG, "consume", "endless", "-b", cluster.bootstrap_servers]
+    command = [*programs.MINILOG, "consume", "endless", "-b", cluster.bootstrap_servers]
     with running_program(command) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "one\n"

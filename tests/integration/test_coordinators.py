@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
@@ -13,6 +11,7 @@ from minilog import Admin, NewTopic, TopicPartition
 from minilog.errors import InvalidArgument, InvalidTopic, InvalidTxnState, NotCoordinator, ProducerFenced
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.v1 import common_pb2, coordinator_pb2
+from tests import programs
 from tests.cluster import Cluster, running_cluster
 from tests.integration.coordinating import Coordinating, coordinating, error_of
 
@@ -55,10 +54,7 @@ def test_internal_topics_are_there_from_their_first_use_on_and_are_nobodys_to_wr
         assert (described.internal, len(described.partitions)) == (True, 16)
         with pytest.raises(InvalidTopic):
             admin.delete_topics([GROUPS_TOPIC_NAME])
-    command = [sys.executable, "-m", "minilog_broker.cli.main", "produce", GROUPS_TOPIC_NAME]
-    ended = subprocess.run(
-        [*command, "-b", cluster.bootstrap_servers], input="x\n", capture_output=True, text=True, check=False
-    )
+    ended = programs.run("produce", GROUPS_TOPIC_NAME, "-b", cluster.bootstrap_servers, stdin="x\n")
     assert ended.returncode == 1
     assert "is the brokers' own" in ended.stderr
 

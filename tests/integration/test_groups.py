@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
@@ -15,6 +13,7 @@ from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from minilog.errors import GroupIdNotFound, InvalidArgument
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 from minilog_broker.coordinators.places import SLACK_RECORDS
+from tests import programs
 from tests.cluster import Cluster, running_cluster
 
 TOPIC = "groups"
@@ -132,8 +131,7 @@ def test_people_see_how_far_a_group_is_behind_and_move_it(cluster: Cluster) -> N
 
 
 def minilog(cluster: Cluster, *arguments: str) -> str:
-    command = [sys.executable, "-m", "minilog_broker.cli.main", *arguments, "-b", cluster.bootstrap_servers]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = programs.run(*arguments, "-b", cluster.bootstrap_servers)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 import time
 from typing import Any
 
 from minilog import Admin, NewTopic
+from tests import programs
 from tests.cluster import Cluster, running_cluster
 
 WITHIN_S = 60.0
 
 
 def health(cluster: Cluster, *arguments: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "minilog_broker.cli.main", "cluster", "health", *arguments]
-    environment = {**os.environ, "MINILOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WITHIN_S)
+    ended = programs.run("cluster", "health", *arguments, "-b", cluster.bootstrap_servers)
     assert "Traceback" not in ended.stderr
     return ended.returncode, ended.stdout
 

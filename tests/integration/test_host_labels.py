@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import pathlib
-import subprocess
-import sys
 
 from minilog import Admin, NewTopic, TopicAlteration
+from tests import programs
 from tests.cluster import running_cluster
 
 LABELS = {1: "machine-1", 2: "machine-1", 3: "machine-2"}
@@ -22,10 +21,7 @@ def test_replicas_are_on_both_hosts_and_describe_tells_them(tmp_path: pathlib.Pa
             (topic,) = admin.describe_topics(["t"])
         assert len(topic.partitions) == 12
         assert all({LABELS[each] for each in part.replicas} == set(LABELS.values()) for part in topic.partitions)
-        command = [sys.executable, "-m", "minilog_broker.cli.main", "cluster", "describe", "--json"]
-        told = subprocess.run(
-            [*command, "-b", cluster.bootstrap_servers], capture_output=True, text=True, check=True, timeout=60
-        )
+        told = programs.run("cluster", "describe", "--json", "-b", cluster.bootstrap_servers)
         brokers = json.loads(told.stdout)["brokers"]
         assert {each["id"]: (each["rack"], each["host_label"]) for each in brokers} == {
             broker: ("r1", label) for broker, label in LABELS.items()

@@ -10,7 +10,6 @@ import pathlib
 import random
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -23,9 +22,9 @@ from minilog import Consumer, Producer
 from minilog_broker.server.http.listener import LIFE_S, MAX_HEAD_BYTES
 from minilog_broker.server.http.places import MOST_WAITING
 from minilog_broker.server.metrics import names
+from tests import programs
 from tests.cluster import HOST, Cluster, free_ports, running_program
 
-MINILOG = [sys.executable, "-m", "minilog_broker.cli.main"]
 WITHIN_S = 40.0
 TOPIC = "flights"
 # A disk that hangs: each sync of the process waits while the file is there.
@@ -96,7 +95,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpCluster]:
         scene.cluster.start()
         scene.cluster.wait_running()
         with Producer({"bootstrap.servers": scene.cluster.bootstrap_servers}) as producer:
-            admin = [*MINILOG, "topic", "create", TOPIC, "-b", scene.cluster.bootstrap_servers, "-p", "1"]
+            admin = [*programs.MINILOG, "topic", "create", TOPIC, "-b", scene.cluster.bootstrap_servers, "-p", "1"]
             subprocess.run(admin, check=True, capture_output=True)
             for number in range(100):
                 producer.send(TOPIC, value=b"%d" % number)
@@ -144,7 +143,16 @@ def test_running_brokers_are_ready_and_tell_what_they_have(scene: HttpCluster) -
 
 
 def test_a_topics_replicas_are_described(scene: HttpCluster) -> None:
-    command = [*MINILOG, "topic", "describe", TOPIC, "--replicas", "--json", "-b", scene.cluster.bootstrap_servers]
+    command = [
+        *programs.MINILOG,
+        "topic",
+        "describe",
+        TOPIC,
+        "--replicas",
+        "--json",
+        "-b",
+        scene.cluster.bootstrap_servers,
+    ]
     (partition,) = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["partitions"]
     assert sorted(each["broker"] for each in partition["replica_ends"]) == [1, 2, 3]
     assert {each["log_end_offset"] for each in partition["replica_ends"]} == {100}
@@ -268,7 +276,7 @@ def test_requests_that_never_end_are_cut_and_keep_no_probe_out(scene: HttpCluste
 
 def test_a_port_that_is_taken_is_one_sentence(scene: HttpCluster, tmp_path: pathlib.Path) -> None:
     port = free_ports(1)[0]
-    command = [*MINILOG, "broker", "--id", "1", "--listen", f"{HOST}:{port}", "--voters", f"1@{HOST}:{port}"]
+    command = [*programs.MINILOG, "broker", "--id", "1", "--listen", f"{HOST}:{port}", "--voters", f"1@{HOST}:{port}"]
     command += ["--data-dir", str(tmp_path), "--http", f"{HOST}:{scene.ports[1]}"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S)
     assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
@@ -279,7 +287,16 @@ def test_a_port_that_is_taken_is_one_sentence(scene: HttpCluster, tmp_path: path
 def test_up_fails_on_a_taken_port_that_was_asked_for_and_does_without_a_default_one(
     scene: HttpCluster, tmp_path: pathlib.Path
 ) -> None:
-    command = [*MINILOG, "up", "--brokers", "1", "--port", str(free_ports(1)[0]), "--data-dir", str(tmp_path / "up")]
+    command = [
+        *programs.MINILOG,
+        "up",
+        "--brokers",
+        "1",
+        "--port",
+        str(free_ports(1)[0]),
+        "--data-dir",
+        str(tmp_path / "up"),
+    ]
     asked = subprocess.run([*command, "--http-port", str(scene.ports[1])], capture_output=True, text=True, timeout=60)
     assert (asked.returncode, asked.stderr.count("\n")) == (1, 1)
     assert f"port {scene.ports[1]} on {HOST} is taken" in asked.stderr

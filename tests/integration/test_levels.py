@@ -29,6 +29,7 @@ from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.files import OsFileSystem
 from pyspark_minilog.options import parse_sink_options
 from pyspark_minilog.typed_sink import plan_write
+from tests import programs
 from tests.cluster import Cluster, running_cluster
 from tests.integration.clients import Reader, Writer, read_all
 from tests.integration.history import History, Stored, judge_copies, judge_reading
@@ -265,9 +266,8 @@ def test_a_cluster_of_one_version_says_its_level(tmp_path: pathlib.Path) -> None
         assert admin.upgrade_level() == (HIGHEST_LEVEL, HIGHEST_LEVEL)
         with pytest.raises(UnsupportedVersion, match=f"level {LATER_LEVEL} is not supported by broker 1"):
             admin.upgrade_level(LATER_LEVEL)
-        command = [sys.executable, "-m", "minilog_broker.cli.main", "cluster", "upgrade", "--level", str(LATER_LEVEL)]
-        command += ["--bootstrap-server", cluster.bootstrap_servers]
-        shown = subprocess.run(command, capture_output=True, text=True, check=False)
+        upgrade = ("cluster", "upgrade", "--level", str(LATER_LEVEL))
+        shown = programs.run(*upgrade, "--bootstrap-server", cluster.bootstrap_servers)
         assert shown.returncode == 1
         assert f"level {LATER_LEVEL} is not supported by broker 1" in " ".join(shown.stderr.split())
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import pytest
 
 from minilog import Admin, Producer, TopicPartition
+from tests import programs
 from tests.cluster import Cluster, running_cluster
 from tests.integration.moving import PARTITIONS, Writing, admin, create, wait_in_sync, wait_until
 
@@ -119,7 +118,6 @@ def fill(cluster: Cluster, topic: str, size_bytes: int) -> None:
 
 def minilog(cluster: Cluster, *arguments: str) -> dict[str, Any]:
     """Run the command line; its JSON, if it was asked for."""
-    command = [sys.executable, "-m", "minilog_broker.cli.main", *arguments, "-b", cluster.bootstrap_servers]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = programs.run(*arguments, "-b", cluster.bootstrap_servers)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout) if "--json" in arguments else {}

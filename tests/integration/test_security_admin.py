@@ -7,7 +7,6 @@ import os
 import pathlib
 import pty
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -35,11 +34,11 @@ from minilog.security.access_rules import (
 from minilog.security.scram import ScramCredential, ScramMechanism
 from minilog.security.secret import Secret
 from minilog_broker.levels import SUPPORTED_LEVELS
+from tests import programs
 from tests.cluster import Cluster, running_cluster
 from tests.integration.levels.wheels import earlier_version
 from tests.integration.rounds import admin_of
 
-MINILOG = [sys.executable, "-m", "minilog_broker.cli.main"]
 PASSWORD = "no horse staples itself"
 ITERATIONS = {ScramMechanism.SCRAM_SHA_512: 4_096}
 WITHIN_S = 30.0
@@ -61,10 +60,8 @@ def admin(cluster: Cluster) -> Iterator[Admin]:
 
 
 def minilog(cluster: Cluster, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "MINILOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
-    ended = subprocess.run(
-        [*MINILOG, *arguments], input=stdin, env=environment, capture_output=True, text=True, timeout=60.0
-    )
+    environment = {"MINILOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
+    ended = programs.run(*arguments, stdin=stdin, environment=environment)
     assert "Traceback" not in ended.stderr
     return ended
 
@@ -156,7 +153,7 @@ class TestCommandLine:
 
     def test_a_password_that_is_typed_is_not_shown(self, cluster: Cluster) -> None:
         ours, theirs = pty.openpty()
-        command = [*MINILOG, "user", "create", "emil", "-b", cluster.bootstrap_servers]
+        command = [*programs.MINILOG, "user", "create", "emil", "-b", cluster.bootstrap_servers]
         process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
         os.close(theirs)
         shown = b""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 
@@ -13,6 +12,7 @@ import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from minilog.errors import InvalidTopic, MinilogError, OffsetOutOfRange, UnknownTopicOrPartition
+from tests import programs
 from tests.cluster import Cluster, running_cluster
 from tests.integration.moving import admin as admin_of
 from tests.integration.moving import leaders, wait_in_sync, wait_until
@@ -51,8 +51,7 @@ def led_by_another(cluster: Cluster, topic: str, gone: int) -> bool:
 
 
 def minilog(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "minilog_broker.cli.main", *arguments, "-b", cluster.bootstrap_servers]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return programs.run(*arguments, "-b", cluster.bootstrap_servers)
 
 
 def test_trimmed_is_trimmed_when_the_leader_is_killed_at_once(cluster: Cluster, admin: Admin) -> None:

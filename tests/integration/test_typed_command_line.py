@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,9 +13,9 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 import pytest
 
+from tests import programs
 from tests.cluster import Cluster, running_cluster
 
-MINILOG = [sys.executable, "-m", "minilog_broker.cli.main"]
 DDL = "carrier string NOT NULL, delay int, at timestamp, raw binary"
 ROWS: list[dict[str, Any]] = [
     {"carrier": "UA", "delay": 2, "at": "2024-05-01T10:15:00+00:00", "raw": "AP8="},
@@ -34,10 +32,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def minilog(cluster: Cluster, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "MINILOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
-    ended = subprocess.run(
-        [*MINILOG, *arguments], input=stdin, env=environment, capture_output=True, text=True, timeout=60
-    )
+    environment = {"MINILOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
+    ended = programs.run(*arguments, stdin=stdin, environment=environment)
     assert "Traceback" not in ended.stderr
     return ended
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,6 +17,7 @@ from minilog.errors import InvalidSchema, InvalidUpdateVersion, UnknownTopicOrPa
 from minilog.typed.evolution import add_column, drop_column, rename_column
 from minilog.typed.fields import Field, Primitive
 from minilog.typed.topic_schema import TopicSchema
+from tests import programs
 from tests.cluster import HOST, Cluster, running_cluster
 from tests.integration.moving import wait_until
 from tests.integration.rounds import admin_of
@@ -39,8 +39,7 @@ def admin(cluster: Cluster) -> Iterator[Admin]:
 
 
 def minilog(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "minilog_broker.cli.main", *arguments, "-b", cluster.bootstrap_servers]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    ended = programs.run(*arguments, "-b", cluster.bootstrap_servers)
     assert "Traceback" not in ended.stderr
     return ended
 

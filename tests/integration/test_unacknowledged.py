@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition, aio
+from tests import programs
 from tests.cluster import Cluster, running_cluster
 
 RECORDS = 10_000
@@ -44,10 +45,8 @@ def values(cluster: Cluster, topic: str) -> list[int]:
 def test_lines_of_the_command_line_arrive(cluster: Cluster) -> None:
     """R17: every one of them was lost."""
     created(cluster, "lines")
-    command = [sys.executable, "-m", "minilog_broker.cli.main", "produce", "lines", "--acks", "0"]
     lines = "".join(f"{number}\n" for number in range(RECORDS))
-    command += ["-b", cluster.bootstrap_servers]
-    ended = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=WITHIN_S)
+    ended = programs.run("produce", "lines", "--acks", "0", "-b", cluster.bootstrap_servers, stdin=lines)
     assert (ended.returncode, ended.stderr) == (0, f"{RECORDS} records acknowledged\n")
     assert values(cluster, "lines") == list(range(RECORDS))
 
