@@ -52,7 +52,7 @@ test-simulation: setup
 	$(PYTEST) -n 2 tests/simulation
 
 test-integration: setup
-	$(PYTEST) -n 3 --dist loadfile -m "not long and not quiet" tests/integration
+	$(PYTEST) -n 4 --dist loadfile -m "not long and not quiet" tests/integration
 	$(PYTEST) -m "quiet and not long" tests/integration
 
 test-spark: java setup

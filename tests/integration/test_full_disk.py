@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
-from minilog.errors import MinilogError, TimedOut
+from minilog.errors import MinilogError, TimedOut, UnknownOutcome
 from tests.cluster import Cluster, running_cluster
 from tests.integration.small_disks import fill, small_disk
 
@@ -59,11 +59,11 @@ def test_producing_waits_for_space_and_the_broker_lives(disk: pathlib.Path) -> N
 
         written, errors = send(cluster, full, 12)
         assert errors
-        # Refused until delivery.timeout.ms, and surely not written: no error says that its outcome is unknown.
-        assert {type(error) for error in errors} == {TimedOut}
-        assert f"the last refusal was NO_SPACE: partition {TOPIC}-{full}: the disk of broker 2 is full" in str(
-            errors[0]
-        )
+        # Refused until delivery.timeout.ms, and not written, as the offsets below show. Of what was on its way just then
+        # the producer cannot know.
+        assert {type(error) for error in errors} <= {TimedOut, UnknownOutcome}
+        refused = next(str(error) for error in errors if isinstance(error, TimedOut))
+        assert f"the last refusal was NO_SPACE: partition {TOPIC}-{full}: the disk of broker 2 is full" in refused
         assert TimedOut.retriable
         assert cluster.processes[2].poll() is None
         assert send(cluster, roomy, 1) == ([0], [])
