@@ -59,8 +59,8 @@ def test_producing_waits_for_space_and_the_broker_lives(disk: pathlib.Path) -> N
 
         written, errors = send(cluster, full, 12)
         assert errors
-        # Refused until delivery.timeout.ms, and not written, as the offsets below show. Of what was on its way just then
-        # the producer cannot know.
+        # Refused until delivery.timeout.ms, and not written, as the offsets below show. Of what is on its way just then
+        # a producer cannot know.
         assert {type(error) for error in errors} <= {TimedOut, UnknownOutcome}
         refused = next(str(error) for error in errors if isinstance(error, TimedOut))
         assert f"the last refusal was NO_SPACE: partition {TOPIC}-{full}: the disk of broker 2 is full" in refused
