@@ -56,7 +56,7 @@ test-integration: setup
 	$(PYTEST) -m "quiet and not long" tests/integration
 
 test-spark: java setup
-	$(PYTEST) -n 2 --dist loadfile tests/spark
+	$(PYTEST) -n 3 --dist loadfile tests/spark
 
 simulate: setup
 	$(BIN)/python -m tests.simulation --first $(FIRST) --minutes $(MINUTES) $(SIMULATE_OPTIONS)
