@@ -1,7 +1,7 @@
 """How much one message may name: brokers refuse more, and whoever asks for more splits it.
 
 A broker does its work on one event loop, and a message has it to itself: each of these counts is some ten milliseconds
-of it. The brokers' table of all messages (minilog_broker.server.services.request_limits) takes its numbers from here;
+of it. The brokers' table of all messages (minilog_broker.server.ingress.request_limits) takes its numbers from here;
 what sends them splits by the same numbers, so that no user of ours ever meets a limit.
 """
 

@@ -14,7 +14,7 @@ from minilog_broker.controller import topic_config
 from minilog_broker.quorum.settings import QuorumSettings
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server import config as broker_config
-from minilog_broker.server.services import request_limits
+from minilog_broker.server.ingress import request_limits
 
 TEXT = (pathlib.Path(__file__).parents[2] / "docs" / "spec" / "settings.md").read_text()
 CONFIGURED = {field.name for field in dataclasses.fields(broker_config.BrokerConfig)}

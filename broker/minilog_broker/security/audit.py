@@ -70,6 +70,13 @@ class AuditEvent:
     others: tuple[str, ...] = ()
 
 
+def refused_call(path: str, host: str, principal: str, reason: str, tried: str = "") -> AuditEvent:
+    """A call that is not answered at all. `tried`: whom a stranger may have wanted to be."""
+    return AuditEvent(principal, host, path, "", tried, Decision.DENIED, reason)
+
+
+Audit = Callable[[AuditEvent], None]
+"""What an event is told to."""
 Write = Callable[[Decision, str], None]
 _Method = tuple[str, str, str]
 _Key = TypeVar("_Key")

@@ -4,7 +4,7 @@ Each quota is a bucket of tokens:
 
 - it holds what WINDOW_S seconds of the rate give, so that a burst of that size passes at once;
 - a charge takes tokens, below zero too: one request may be larger than the bucket;
-- nothing more passes until the bucket is at zero again (server/runtime/throttle.py). However long that is, nothing of
+- nothing more passes until the bucket is at zero again (server/ingress/throttle.py). However long that is, nothing of
   what is owed is given away.
 
 Kafka serves a request above its quota, and lets its answer wait. Here the next request waits before it is served: who

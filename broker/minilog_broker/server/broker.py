@@ -34,12 +34,10 @@ from minilog_broker.failure import CommandFailed
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.replica_effects import ProposeInSyncReplicas
 from minilog_broker.replication.settings import ReplicationSettings
-from minilog_broker.server.access.broker_access import BrokerAccess
 from minilog_broker.server.clients.channels import let_calls_end
 from minilog_broker.server.clients.controller_link import ControllerLink, HeartbeatSources
 from minilog_broker.server.clients.coordinator_calls import CallsHere, CoordinatorCalls
 from minilog_broker.server.clients.internal_topics import InternalTopics
-from minilog_broker.server.clients.leader_links import LeaderLinks
 from minilog_broker.server.clients.partition_registrations import PartitionRegistrations
 from minilog_broker.server.clients.peer_channels import PeerChannels
 from minilog_broker.server.clients.registration import registration_request, unsettled_replicas
@@ -48,13 +46,15 @@ from minilog_broker.server.disk.disk_stall import DiskAnswer, DiskStall
 from minilog_broker.server.disk.log_directory import LogDirectory
 from minilog_broker.server.disk.maintenance import WallClock, maintain
 from minilog_broker.server.health import BrokerCondition
-from minilog_broker.server.listening import Listening, PortParts, Services
-from minilog_broker.server.observing import BrokerParts, observer_of, open_http
-from minilog_broker.server.runtime.broker_runtime import BrokerRuntime, SystemBrokerRuntime
+from minilog_broker.server.ingress.broker_access import BrokerAccess
+from minilog_broker.server.ingress.listening import Listening, PortParts, Services
+from minilog_broker.server.ingress.port import Service
+from minilog_broker.server.metrics.broker_parts import BrokerParts
+from minilog_broker.server.observing import observer_of, open_http
+from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
 from minilog_broker.server.runtime.descriptors import OUT_OF_FILES_WORDS
 from minilog_broker.server.runtime.logging import configure_logging
 from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
-from minilog_broker.server.runtime.port import Service
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.services.admin_service import AdminService
@@ -72,8 +72,10 @@ from minilog_broker.server.shells.coordinator_loading import Loader
 from minilog_broker.server.shells.coordinator_shell import Surroundings
 from minilog_broker.server.shells.coordinators import Coordinators
 from minilog_broker.server.shells.image_to_replicas import ImageToReplicas
+from minilog_broker.server.shells.leader_links import LeaderLinks
 from minilog_broker.server.shells.quorum_shell import QuorumListeners, QuorumShell
 from minilog_broker.server.shells.replication_shell import Outside, ReplicationShell
+from minilog_broker.server.system_runtime import SystemBrokerRuntime
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.open_files import OUT_OF_FILES, PooledFileSystem
 from minilog_broker.storage.reserve import Reserve

@@ -2,43 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
-from minilog_broker.server.access.broker_access import BrokerAccess
-from minilog_broker.server.clients.coordinator_calls import CoordinatorCalls
 from minilog_broker.server.config import BrokerOptions
 from minilog_broker.server.health import Look
+from minilog_broker.server.metrics.broker_parts import Parts
 from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
-from minilog_broker.server.runtime.traffic import Flow
-from minilog_broker.server.runtime.turns import Turns
-from minilog_broker.server.shells.controller_shell import ControllerShell
-from minilog_broker.server.shells.coordinators import Coordinators
-from minilog_broker.server.shells.quorum_shell import QuorumShell
-from minilog_broker.server.shells.replication_shell import ReplicationShell
-from minilog_broker.storage.reserve import Reserve
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerParts:
-    """The parts of a broker whose state is told as metrics. They are read only."""
-
-    broker_id: int
-    data_dir: str
-    quorum: QuorumShell
-    replicas: ReplicationShell
-    controller: ControllerShell
-    coordinators: Coordinators
-    calls: CoordinatorCalls
-    flow: Flow
-    reserve: Reserve
-    turns: Turns
-    wall_us: Callable[[], int]
-    access: BrokerAccess
-
-
-Parts = Callable[[], BrokerParts | None]
 
 
 class Http(Protocol):

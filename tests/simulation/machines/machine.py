@@ -13,10 +13,10 @@ import grpc
 from minilog.config import Address
 from minilog.security.channel_security import ChannelSecurity
 from minilog_broker.server.disk.disk_thread import Disk
+from minilog_broker.server.ingress.connections import ConnectionLimits
+from minilog_broker.server.ingress.traffic import Flow
 from minilog_broker.server.runtime.broker_runtime import Guard
-from minilog_broker.server.runtime.connections import ConnectionLimits
 from minilog_broker.server.runtime.descriptors import Descriptors
-from minilog_broker.server.runtime.traffic import Flow
 from minilog_broker.storage.files import FileSystem
 from tests.simulation.machines.calls import Channel, Server
 from tests.simulation.machines.disk_queue import DiskQueue

@@ -12,14 +12,15 @@ from minilog.security.quota_keys import REQUEST_RATE
 from minilog_broker.security import authorizer
 from minilog_broker.security.authorizer import Authorizer
 from minilog_broker.security.producer_proof import ProducerKey, WriterName
-from minilog_broker.server.access.broker_access import BrokerAccess
 from minilog_broker.server.access.caller import Caller
-from minilog_broker.server.access.client_gate import ClientGate
+from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.access.producer_owners import Claim, ProducerOwners
 from minilog_broker.server.access.rules_age import RulesAge
 from minilog_broker.server.access.table import ROWS, AllOf, Asked
-from minilog_broker.server.runtime.throttle import Throttle
-from minilog_broker.server.runtime.traffic import ClientStream
+from minilog_broker.server.ingress.broker_access import BrokerAccess
+from minilog_broker.server.ingress.client_gate import ClientGate
+from minilog_broker.server.ingress.throttle import Throttle
+from minilog_broker.server.ingress.traffic import ClientStream
 from minilog_broker.server.services import security_service
 from tests.simulation.mutants.replication import Patches
 
@@ -49,19 +50,19 @@ def rules_are_never_taken_away() -> Patches:
 def requests_are_not_looked_into() -> Patches:
     """Who is known may call; what a call names is not asked for."""
 
-    def mutant(gate: ClientGate, path: str, caller: Any, request: Any, *, is_first: bool) -> None: ...
+    def mutant(policy: Policy, path: str, caller: Any, request: Any) -> None: ...
 
-    return [(ClientGate, "check", mutant)]
+    return [(Policy, "check", mutant)]
 
 
 def all_topics_are_shown() -> Patches:
     """Everybody may describe everything."""
-    may = ClientGate.is_allowed
+    may = Policy.is_allowed
 
-    def mutant(gate: ClientGate, principal: Any, host: str, operation: Any, kind: Any, name: str) -> bool:
-        return operation.name == "DESCRIBE" or may(gate, principal, host, operation, kind, name)
+    def mutant(policy: Policy, principal: Any, host: str, operation: Any, kind: Any, name: str) -> bool:
+        return operation.name == "DESCRIBE" or may(policy, principal, host, operation, kind, name)
 
-    return [(ClientGate, "is_allowed", mutant)]
+    return [(Policy, "is_allowed", mutant)]
 
 
 def age_of_rules_plays_no_part() -> Patches:
@@ -192,22 +193,22 @@ def tokens_make_tokens() -> Patches:
 
 def first_part_is_enough() -> Patches:
     """Of a call that needs several rights the first one is asked for."""
-    check = ClientGate.check
+    check = Policy.check
 
-    def mutant(gate: ClientGate, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
+    def mutant(policy: Policy, path: str, caller: Caller, request: Any) -> None:
         try:
-            check(gate, path, caller, request, is_first=is_first)
+            check(policy, path, caller, request)
         except MinilogError:
             row = ROWS[path]
             if not isinstance(row, AllOf):
                 raise
             asked = next(each for each in row.parts if isinstance(each, Asked))
             with caller.refusals(()) as refusals:
-                for name in asked.names(request, gate._image):
+                for name in asked.names(request, policy._image):
                     if (refused := refusals.of(asked.operation, asked.kind, name)) is not None:
                         raise refused from None
 
-    return [(ClientGate, "check", mutant)]
+    return [(Policy, "check", mutant)]
 
 
 def groups_tell_all_topics() -> Patches:

@@ -11,16 +11,16 @@ from minilog.v1 import peer_pb2
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.replication.replica_effects import PlacedBatches, ProposeInSyncReplicas, StoppedLeading
 from minilog_broker.server.broker import Broker
-from minilog_broker.server.clients import leader_links
 from minilog_broker.server.clients.channels import STREAM_ERRORS
 from minilog_broker.server.clients.controller_link import ControllerLink
 from minilog_broker.server.clients.coordinator_calls import outcome
-from minilog_broker.server.clients.leader_links import RECONNECT_PAUSE_S, LeaderLinks
 from minilog_broker.server.disk.log_directory import LogDirectory
 from minilog_broker.server.disk.metadata_log import MetadataLogDisk
 from minilog_broker.server.runtime.timer import now_ms
-from minilog_broker.server.services import data_service, session_streams
+from minilog_broker.server.services import data_service
+from minilog_broker.server.shells import leader_links, session_streams
 from minilog_broker.server.shells.coordinator_shell import CoordinatorShell, TransactionShell
+from minilog_broker.server.shells.leader_links import RECONNECT_PAUSE_S, LeaderLinks
 from minilog_broker.server.shells.quorum_shell import QuorumShell
 from minilog_broker.server.shells.replication_shell import ReplicationShell
 from tests.simulation.mutants.replication import Patches

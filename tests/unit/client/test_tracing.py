@@ -26,8 +26,8 @@ from minilog.tracing.providers import provider_of
 from minilog.tracing.spans import MOST_OPEN, OpenTelemetryTracing
 from minilog.v1 import common_pb2, data_pb2
 from minilog_broker.server.access.caller import Everybody
-from minilog_broker.server.runtime.budget import Budget
-from minilog_broker.server.runtime.traffic import ClientStream, Flow
+from minilog_broker.server.ingress.budget import Budget
+from minilog_broker.server.ingress.traffic import ClientStream, Flow
 from minilog_broker.server.runtime.turns import Turns
 
 PARTITION = common_pb2.PartitionId(topic_id=bytes(range(16)), partition=3)

@@ -27,12 +27,12 @@ from minilog_broker.server.clients.peer_channels import PeerChannels
 from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.disk.disk_thread import DiskThread
 from minilog_broker.server.disk.log_directory import LogDirectory
-from minilog_broker.server.runtime.broker_runtime import SYSTEM_BROKER_RUNTIME
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.shells.coordinator_loading import Loader
 from minilog_broker.server.shells.coordinator_shell import Surroundings
 from minilog_broker.server.shells.coordinators import Coordinators
 from minilog_broker.server.shells.replication_shell import ReplicationShell
+from minilog_broker.server.system_runtime import SYSTEM_BROKER_RUNTIME
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import OsFileSystem
 from minilog_broker.storage.reserve import Reserve

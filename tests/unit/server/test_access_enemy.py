@@ -29,12 +29,13 @@ from minilog_broker.server.access.attempts import (
     Attempts,
     _Host,
 )
-from minilog_broker.server.access.authentication_service import AuthenticationService
 from minilog_broker.server.access.caller import NO_RULES, Caller
-from minilog_broker.server.access.client_gate import ClientGate
-from minilog_broker.server.access.gate import PeerGate
+from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.access.scram_exchange import ScramUsers
 from minilog_broker.server.access.sessions import Sessions
+from minilog_broker.server.ingress.client_gate import ClientGate
+from minilog_broker.server.ingress.gate import PeerGate
+from minilog_broker.server.services.authentication_service import AuthenticationService
 from tests.simulation.machines.loop import VirtualLoop
 from tests.unit.server.surroundings import rules_of_now
 
@@ -164,8 +165,8 @@ class TestCallersThatRemember:
 
     def test_more_than_ten_thousand_questions_hide_no_rule_that_goes(self) -> None:
         authorizer = [Authorizer(self.rules("secret", "t"), ())]
-        gate = ClientGate(MetadataImage(), lambda: authorizer[0], None, lambda event: None, Quotas(), rules_of_now())
-        caller = Caller(ALICE, "127.0.0.1", HEARTBEAT, gate)
+        policy = Policy(MetadataImage(), lambda: authorizer[0], lambda event: None, Quotas())
+        caller = Caller(ALICE, "127.0.0.1", HEARTBEAT, policy)
         assert caller.may(Operation.READ, ResourceKind.TOPIC, "secret")
         for number in range(10_000):
             caller.may(Operation.READ, ResourceKind.TOPIC, f"t{number}")
@@ -177,10 +178,11 @@ class TestCallersThatRemember:
         authorizer = Authorizer(self.rules("t"), ())
 
         async def turns_of_others() -> int:
-            gate = ClientGate(MetadataImage(), lambda: authorizer, None, lambda event: None, Quotas(), rules_of_now())
+            policy = Policy(MetadataImage(), lambda: authorizer, lambda event: None, Quotas())
+            gate = ClientGate(policy, None, rules_of_now())
 
             async def stream() -> None:
-                caller = Caller(ALICE, "127.0.0.1", HEARTBEAT, gate)
+                caller = Caller(ALICE, "127.0.0.1", HEARTBEAT, policy)
                 for number in range(9_999):
                     caller.may(Operation.READ, ResourceKind.TOPIC, f"t{number}")
                 with gate.stream(caller):

@@ -7,9 +7,9 @@ import socket
 from dataclasses import replace
 from typing import TypedDict
 
-from minilog_broker.server.runtime.budget import Budget
-from minilog_broker.server.runtime.connection_guard import pause_s
-from minilog_broker.server.runtime.connections import (
+from minilog_broker.server.ingress.budget import Budget
+from minilog_broker.server.ingress.connection_guard import pause_s
+from minilog_broker.server.ingress.connections import (
     LITTLE_BYTES,
     LONG_MESSAGE_S,
     STALLED_MS,
@@ -19,7 +19,7 @@ from minilog_broker.server.runtime.connections import (
     half_received,
     to_cut,
 )
-from minilog_broker.server.runtime.traffic import Flow, Traffic
+from minilog_broker.server.ingress.traffic import Flow, Traffic
 from minilog_broker.server.runtime.turns import Turns
 
 MIB = 1 << 20

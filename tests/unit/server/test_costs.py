@@ -16,11 +16,11 @@ from minilog_broker.security.access import Operation
 from minilog_broker.security.principal import USER, Principal
 from minilog_broker.security.quotas import WINDOW_S
 from minilog_broker.server.access.costs import cost_of
-from minilog_broker.server.runtime.budget import Budget
+from minilog_broker.server.ingress.admission import Admission
+from minilog_broker.server.ingress.budget import Budget
+from minilog_broker.server.ingress.traffic import CountedServer, Flow
 from minilog_broker.server.runtime.observer import UNOBSERVED
-from minilog_broker.server.runtime.traffic import CountedServer, Flow
 from minilog_broker.server.runtime.turns import Turns
-from minilog_broker.server.services.admission import Admission
 from tests.simulation.machines.loop import VirtualLoop
 from tests.unit.server.test_gate import Call, World, allows
 
@@ -171,10 +171,10 @@ class Served:
         await self._call(deletion(name=name).SerializeToString(), context or Context())
 
     def owed_s(self, key: str) -> float:
-        return self.world.gate.owed_ms(ALICE, key) / 1000.0
+        return self.world.policy.owed_ms(ALICE, key) / 1000.0
 
     def spend(self, key: str, amount: float) -> None:
-        self.world.gate.charge(ALICE, key, amount)
+        self.world.policy.charge(ALICE, key, amount)
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:

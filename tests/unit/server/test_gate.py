@@ -18,9 +18,10 @@ from minilog_broker.security.authorizer import Authorizer
 from minilog_broker.security.principal import ANONYMOUS, BROKER, USER, Principal
 from minilog_broker.security.quotas import Quotas
 from minilog_broker.server.access.caller import Caller
-from minilog_broker.server.access.client_gate import ClientGate
-from minilog_broker.server.access.gate import OpenGate, PeerGate, host_of
+from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.access.sessions import MOST_OF_ONE_USER, MOST_SESSIONS, SESSION_BYTES, Sessions
+from minilog_broker.server.ingress.client_gate import ClientGate
+from minilog_broker.server.ingress.gate import OpenGate, PeerGate, host_of
 from tests.unit.server.surroundings import rules_of_now
 
 ALICE = Principal(USER, "alice")
@@ -57,13 +58,13 @@ class World:
         self.image = MetadataImage()
         self.quotas = Quotas()
         self.age = rules_of_now()
+        self.policy = Policy(self.image, lambda: Authorizer(self.rules, ()), self.told.append, self.quotas)
         self.gate = self.another(listener, is_sasl=is_sasl)
 
     def another(self, listener: str, *, is_sasl: bool = True) -> ClientGate:
         """Of one more listener of the same broker."""
         sessions = self.sessions if is_sasl else None
-        rules = lambda: Authorizer(self.rules, ())  # noqa: E731
-        return ClientGate(self.image, rules, sessions, self.told.append, self.quotas, self.age, listener)
+        return ClientGate(self.policy, sessions, self.age, listener)
 
     def session(self, host: str = HOST, lifetime_ms: float = HOUR_MS) -> bytes:
         return self.sessions.begin(ALICE, host, asyncio.get_running_loop().time() * 1000.0, lifetime_ms)
@@ -136,11 +137,12 @@ class TestWhoCalls:
         async def scenario() -> None:
             world = World()
             world.image.quotas["default"] = {REQUEST_RATE: 1}
-            first, second = world.gate, world.another("outside")
-            first.charge(ALICE, REQUEST_RATE, 10)
-            assert second.owed_ms(ALICE, REQUEST_RATE) == 0.0
-            first.charge(ALICE, REQUEST_RATE, 1)
-            assert second.owed_ms(ALICE, REQUEST_RATE) > 0.0
+            gates = (world.gate, world.another("outside"))
+            first, second = (gate.admit(METADATA, Call(session=world.session())) for gate in gates)
+            first.charge(REQUEST_RATE, 10)
+            assert second.owed_s(REQUEST_RATE) == 0.0
+            first.charge(REQUEST_RATE, 1)
+            assert second.owed_s(REQUEST_RATE) > 0.0
 
         asyncio.run(scenario())
 
@@ -148,7 +150,7 @@ class TestWhoCalls:
         world = World()
         world.image.quotas |= {DEFAULT_ENTITY: {REQUEST_RATE: 5, CONNECTIONS: 7}, str(ALICE): {CONNECTIONS: 2}}
         bob = Principal(USER, "bob")
-        told = [[world.gate.quota(who, key) for key in (REQUEST_RATE, CONNECTIONS)] for who in (ALICE, bob)]
+        told = [[world.policy.quota(who, key) for key in (REQUEST_RATE, CONNECTIONS)] for who in (ALICE, bob)]
         assert told == [[5, 2], [5, 7]]
 
     def test_what_brokers_ask_of_each_other_is_not_for_clients(self) -> None:
@@ -180,7 +182,7 @@ class TestWhoCalls:
 class TestWhatIsAllowed:
     def test_all_names_of_a_request_are_asked_for(self) -> None:
         world = World(allows(Operation.CREATE, "a"))
-        caller = Caller(ALICE, HOST, CREATE, world.gate)
+        caller = Caller(ALICE, HOST, CREATE, world.policy)
         request = admin_pb2.CreateTopicsRequest(topics=[admin_pb2.NewTopic(name="a")])
         world.gate.check(CREATE, caller, request, is_first=True)
         assert [(each.decision, each.resource) for each in world.told] == [(Decision.ALLOWED, "topic:a")]
@@ -192,7 +194,7 @@ class TestWhatIsAllowed:
     def test_a_stream_ends_when_what_it_used_is_taken_away(self) -> None:
         async def scenario() -> tuple[bool, bool]:
             world = World(allows(Operation.READ), allows(Operation.WRITE, "other"))
-            readers = [Caller(ALICE, HOST, METADATA, world.gate) for _ in range(2)]
+            readers = [Caller(ALICE, HOST, METADATA, world.policy) for _ in range(2)]
             assert readers[0].may(Operation.READ, ResourceKind.TOPIC, "flights")
             assert readers[1].may(Operation.WRITE, ResourceKind.TOPIC, "other")
             tasks = [asyncio.ensure_future(self._stream(world, each)) for each in readers]

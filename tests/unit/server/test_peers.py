@@ -15,9 +15,9 @@ from minilog_broker.server.clients import quorum_peers
 from minilog_broker.server.clients.peer_channels import PeerChannels
 from minilog_broker.server.clients.quorum_peers import QuorumPeers
 from minilog_broker.server.config import BrokerConfig
-from minilog_broker.server.runtime.broker_runtime import SYSTEM_BROKER_RUNTIME
 from minilog_broker.server.shells import controller_shell
 from minilog_broker.server.shells.controller_shell import ControllerShell
+from minilog_broker.server.system_runtime import SYSTEM_BROKER_RUNTIME
 
 TAKES_AT_MOST_S = 10.0
 

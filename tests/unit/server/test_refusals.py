@@ -28,10 +28,10 @@ from minilog_broker.security.access import AccessRule, Operation, Pattern, Permi
 from minilog_broker.security.audit import AuditEvent, Decision
 from minilog_broker.security.principal import BROKER, Principal
 from minilog_broker.server.access.caller import Caller
-from minilog_broker.server.access.gate import MAX_DETAILS_CHARACTERS, PeerGate, details_of
 from minilog_broker.server.access.table import ROWS, OfPeers
+from minilog_broker.server.ingress.admission import methods
+from minilog_broker.server.ingress.gate import MAX_DETAILS_CHARACTERS, PeerGate, details_of
 from minilog_broker.server.services.access_checks import DataAccess, TopicsAsked, check_may_write
-from minilog_broker.server.services.admission import methods
 from minilog_broker.server.services.metadata_service import protocol_refusal
 from tests.unit.server.test_gate import ALICE, HOST, VOTE, Call, World, allows
 
@@ -59,7 +59,7 @@ def world(*rules: AccessRule) -> World:
 
 
 def alice(made: World, path: str) -> Caller:
-    return Caller(ALICE, HOST, path, made.gate)
+    return Caller(ALICE, HOST, path, made.policy)
 
 
 def partition(topic_id: bytes) -> common_pb2.PartitionId:

@@ -14,12 +14,13 @@ from minilog_broker.security.audit import AuditEvent, Decision
 from minilog_broker.security.authorizer import Authorizer
 from minilog_broker.security.principal import ANONYMOUS, USER, Principal
 from minilog_broker.security.quotas import Quotas
-from minilog_broker.server.access.authentication_service import AuthenticationService
 from minilog_broker.server.access.caller import Caller
-from minilog_broker.server.access.client_gate import ClientGate
+from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.access.rules_age import RulesAge
 from minilog_broker.server.access.sessions import Sessions
+from minilog_broker.server.ingress.client_gate import ClientGate
 from minilog_broker.server.metrics.broker_state import of_rules
+from minilog_broker.server.services.authentication_service import AuthenticationService
 from tests.unit.server.surroundings import nobody
 
 ALICE = Principal(USER, "alice")
@@ -90,7 +91,7 @@ class World:
         self.age = RulesAge(1, 60_000.0)
         self.age.confirmed(self.now_ms())
         rules = Authorizer((), ("User:alice",))
-        self.gate = ClientGate(MetadataImage(), lambda: rules, None, self.told.append, Quotas(), self.age)
+        self.gate = ClientGate(Policy(MetadataImage(), lambda: rules, self.told.append, Quotas()), None, self.age)
 
     @staticmethod
     def now_ms() -> float:

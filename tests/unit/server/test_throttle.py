@@ -16,13 +16,12 @@ from minilog_broker.security.authorizer import Authorizer
 from minilog_broker.security.principal import ANONYMOUS, USER, Principal
 from minilog_broker.security.quotas import WINDOW_S, Quotas
 from minilog_broker.server.access.caller import Caller
-from minilog_broker.server.access.client_gate import ClientGate
-from minilog_broker.server.runtime.budget import Budget
-from minilog_broker.server.runtime.throttle import MAX_DELAY_S, MOST_WAITING, Throttle
-from minilog_broker.server.runtime.traffic import ClientStream, Flow
+from minilog_broker.server.access.policy import Policy
+from minilog_broker.server.ingress.budget import Budget
+from minilog_broker.server.ingress.throttle import MAX_DELAY_S, MOST_WAITING, Throttle
+from minilog_broker.server.ingress.traffic import ClientStream, Flow
 from minilog_broker.server.runtime.turns import Turns
 from tests.simulation.machines.loop import VirtualLoop
-from tests.unit.server.surroundings import rules_of_now
 
 ALICE, BOB = Principal(USER, "alice"), Principal(USER, "bob")
 RATE = 20_000
@@ -38,10 +37,10 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
         loop.close()
 
 
-def gate(**rates: int) -> ClientGate:
+def policy(**rates: int) -> Policy:
     image = MetadataImage()
     image.quotas["default"] = dict(rates)
-    return ClientGate(image, lambda: Authorizer((), ()), None, lambda event: None, Quotas(), rules_of_now())
+    return Policy(image, lambda: Authorizer((), ()), lambda event: None, Quotas())
 
 
 def time_s() -> float:
@@ -80,7 +79,7 @@ class TestBytes:
         """R56: the delay was that of the stream, and the next one had none: 534 MB in 10 s under 20,000 B/s."""
 
         async def scenario() -> None:
-            rules, flow, passed = gate(producer_byte_rate=RATE), a_flow(), 0
+            rules, flow, passed = policy(producer_byte_rate=RATE), a_flow(), 0
 
             async def send() -> None:
                 nonlocal passed
@@ -99,7 +98,7 @@ class TestBytes:
 
     def test_what_is_read_keeps_to_the_rate_where_each_message_has_a_stream_of_its_own(self) -> None:
         async def scenario() -> None:
-            rules, flow, passed = gate(consumer_byte_rate=RATE), a_flow(), 0
+            rules, flow, passed = policy(consumer_byte_rate=RATE), a_flow(), 0
 
             async def read() -> None:
                 nonlocal passed
@@ -120,7 +119,7 @@ class TestBytes:
         """However long: after ten seconds the next message passed, whatever was owed."""
 
         async def scenario() -> None:
-            rules, flow = gate(producer_byte_rate=RATE), a_flow()
+            rules, flow = policy(producer_byte_rate=RATE), a_flow()
             caller = Caller(ALICE, "h", PRODUCE.path, rules)
             caller.charge(PRODUCER_BYTE_RATE, RATE * (WINDOW_S + 50))
             stream = stream_of(caller, flow)
@@ -131,7 +130,7 @@ class TestBytes:
 
     def test_others_do_not_wait(self) -> None:
         async def scenario() -> None:
-            rules, flow = gate(producer_byte_rate=RATE), a_flow()
+            rules, flow = policy(producer_byte_rate=RATE), a_flow()
             Caller(ALICE, "h", PRODUCE.path, rules).charge(PRODUCER_BYTE_RATE, 100 * RATE)
             await anext(stream_of(Caller(BOB, "h", PRODUCE.path, rules), flow).received())
             assert time_s() < 0.1
@@ -142,7 +141,7 @@ class TestBytes:
 class TestLines:
     def test_calls_keep_to_the_rate_before_they_are_made(self) -> None:
         async def scenario() -> None:
-            throttle, caller, made = Throttle(1 << 20), Caller(ALICE, "h", "/p", gate(request_rate=10)), 0
+            throttle, caller, made = Throttle(1 << 20), Caller(ALICE, "h", "/p", policy(request_rate=10)), 0
 
             async def call() -> None:
                 nonlocal made
@@ -160,7 +159,7 @@ class TestLines:
 
     def test_they_go_in_the_order_in_which_they_came(self) -> None:
         async def scenario() -> None:
-            throttle, caller, order = Throttle(1 << 20), Caller(ALICE, "h", "/p", gate(request_rate=10)), list[int]()
+            throttle, caller, order = Throttle(1 << 20), Caller(ALICE, "h", "/p", policy(request_rate=10)), list[int]()
             caller.charge(REQUEST_RATE, 10 * WINDOW_S + 1)
 
             async def call(number: int) -> None:
@@ -174,7 +173,7 @@ class TestLines:
 
     def test_a_call_that_would_wait_too_long_is_refused_in_words_and_costs_nothing(self) -> None:
         async def scenario() -> None:
-            throttle, caller = Throttle(1 << 20), Caller(ALICE, "h", "/p", gate(request_rate=1))
+            throttle, caller = Throttle(1 << 20), Caller(ALICE, "h", "/p", policy(request_rate=1))
             caller.charge(REQUEST_RATE, WINDOW_S + 30)
             with pytest.raises(ResourceExhausted, match=r"User:alice is above its request_rate and owes 20\.0 s"):
                 await throttle.pay(caller, REQUEST_RATE, 1, within_s=MAX_DELAY_S)
@@ -185,7 +184,7 @@ class TestLines:
 
     def test_who_gives_up_costs_nothing_and_leaves_no_line(self) -> None:
         async def scenario() -> None:
-            throttle, caller = Throttle(1 << 20), Caller(ALICE, "h", "/p", gate(request_rate=1))
+            throttle, caller = Throttle(1 << 20), Caller(ALICE, "h", "/p", policy(request_rate=1))
             caller.charge(REQUEST_RATE, WINDOW_S + 5)
             tasks = [asyncio.ensure_future(throttle.pay(caller, REQUEST_RATE, 1)) for _ in range(10)]
             await asyncio.sleep(1.0)
@@ -198,7 +197,7 @@ class TestLines:
 
     def test_what_waits_in_a_line_is_bounded(self) -> None:
         async def scenario() -> None:
-            throttle, caller = Throttle(3 * SIZE), Caller(ALICE, "h", "/p", gate(request_rate=1))
+            throttle, caller = Throttle(3 * SIZE), Caller(ALICE, "h", "/p", policy(request_rate=1))
             caller.charge(REQUEST_RATE, WINDOW_S + 5)
             waiting = [asyncio.ensure_future(throttle.pay(caller, REQUEST_RATE, 0, SIZE)) for _ in range(3)]
             await asyncio.sleep(0.1)
@@ -214,7 +213,7 @@ class TestLines:
 
     def test_one_message_passes_however_large(self) -> None:
         async def scenario() -> None:
-            throttle, caller = Throttle(10), Caller(ALICE, "h", "/p", gate(request_rate=1))
+            throttle, caller = Throttle(10), Caller(ALICE, "h", "/p", policy(request_rate=1))
             caller.charge(REQUEST_RATE, WINDOW_S + 5)
             await throttle.pay(caller, REQUEST_RATE, 1, SIZE)
 
@@ -222,7 +221,7 @@ class TestLines:
 
     def test_a_quota_that_is_taken_away_is_waited_for_no_more(self) -> None:
         async def scenario() -> None:
-            rules = gate(request_rate=1)
+            rules = policy(request_rate=1)
             throttle, caller = Throttle(10), Caller(ALICE, "h", "/p", rules)
             caller.charge(REQUEST_RATE, 1_000_000)
             waiting = asyncio.ensure_future(throttle.pay(caller, REQUEST_RATE, 1))
@@ -237,7 +236,7 @@ class TestLines:
         """They are all one principal: under a quota of `default` one of them kept all others from logging in."""
 
         async def scenario() -> None:
-            throttle, stranger = Throttle(10), Caller(ANONYMOUS, "h", "/p", gate(request_rate=1))
+            throttle, stranger = Throttle(10), Caller(ANONYMOUS, "h", "/p", policy(request_rate=1))
             for _ in range(1_000):
                 await throttle.pay(stranger, REQUEST_RATE, 1)
             assert time_s() == 0.0

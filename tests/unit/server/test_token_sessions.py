@@ -38,9 +38,10 @@ from minilog_broker.security.delegation_token import DelegationToken
 from minilog_broker.security.principal import USER, Principal
 from minilog_broker.security.quotas import Quotas
 from minilog_broker.server.access.caller import Caller, Proof
-from minilog_broker.server.access.client_gate import ClientGate, SessionCaller
+from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.access.scram_exchange import ScramUsers
 from minilog_broker.server.access.sessions import Session, Sessions
+from minilog_broker.server.ingress.client_gate import ClientGate, SessionCaller
 from minilog_broker.server.services.security_service import SecurityService, answer_told
 from tests.unit.server.surroundings import rules_of_now
 
@@ -123,12 +124,11 @@ class TestWhatChanges:
         assert [each is None for each in found] == [True, False, False]
 
     async def _streams(self) -> list[str]:
-        gate = ClientGate(
-            MetadataImage(), lambda: Authorizer((), ()), Sessions(bytes), lambda event: None, Quotas(), rules_of_now()
-        )
+        policy = Policy(MetadataImage(), lambda: Authorizer((), ()), lambda event: None, Quotas())
+        gate = ClientGate(policy, Sessions(bytes), rules_of_now())
 
         async def stream(token_id: str | None) -> str:
-            caller = SessionCaller(Session(ALICE, HOST, float("inf"), token_id), PATH, gate, "")
+            caller = SessionCaller(Session(ALICE, HOST, float("inf"), token_id), PATH, policy, "")
             try:
                 with gate.stream(caller):
                     await asyncio.sleep(0.05)
@@ -162,12 +162,10 @@ CALLS = [
 def test_who_is_not_known_by_a_password_asks_for_nothing(request_: object, call: str, proof: Proof) -> None:
     """Nothing is asked of the controller: there is none here."""
     told: list[AuditEvent] = []
-    gate = ClientGate(
-        MetadataImage(), lambda: Authorizer((), ("User:alice",)), None, told.append, Quotas(), rules_of_now()
-    )
+    policy = Policy(MetadataImage(), lambda: Authorizer((), ("User:alice",)), told.append, Quotas())
     nowhere: Any = None
     service = SecurityService(nowhere)
-    answer = asyncio.run(getattr(service, call)(request_, Caller(ALICE, HOST, PATH, gate, proof=proof)))
+    answer = asyncio.run(getattr(service, call)(request_, Caller(ALICE, HOST, PATH, policy, proof=proof)))
     refused: MinilogError | None = error_from_wire(answer.error)
     assert isinstance(refused, DelegationTokenRequestNotAllowed)
     assert [each.decision for each in told] == [Decision.DENIED]
@@ -177,9 +175,9 @@ class TestWhatIsToldOfATokenOfAnother:
     def told(self, error: MinilogError | None, token_id: str = "0f1e") -> tuple[MinilogError | None, list[AuditEvent]]:
         """What the client and the audit log are told of what the controller has answered."""
         told: list[AuditEvent] = []
-        gate = ClientGate(MetadataImage(), lambda: Authorizer((), ()), None, told.append, Quotas(), rules_of_now())
+        policy = Policy(MetadataImage(), lambda: Authorizer((), ()), told.append, Quotas())
         answer = security_pb2.RenewDelegationTokenResponse(error=None if error is None else wire_error(error))
-        caller = Caller(ALICE, HOST, PATH, gate, proof=Proof.SESSION)
+        caller = Caller(ALICE, HOST, PATH, policy, proof=Proof.SESSION)
         return error_from_wire(answer_told(caller, Operation.ALTER, token_id, answer).error), told
 
     def test_it_is_as_one_that_is_not_there_and_the_audit_log_has_the_truth(self) -> None:

@@ -12,8 +12,8 @@ from minilog.security.quota_keys import CONNECTIONS
 from minilog_broker.security.principal import USER, Principal
 from minilog_broker.server.access.caller import Caller, Everybody
 from minilog_broker.server.access.costs import Cost
-from minilog_broker.server.runtime.budget import Budget
-from minilog_broker.server.runtime.traffic import LARGE_BYTES, ClientStream, Flow
+from minilog_broker.server.ingress.budget import Budget
+from minilog_broker.server.ingress.traffic import LARGE_BYTES, ClientStream, Flow
 from minilog_broker.server.runtime.turns import Turns
 
 READERS = 20

@@ -15,8 +15,8 @@ from minilog_broker.replication import replica_effects
 from minilog_broker.replication.leader.pending import TransactionalWrite
 from minilog_broker.replication.partition_state import PartitionState
 from minilog_broker.server.clients.partition_registrations import PartitionRegistrations, Request, Response
-from minilog_broker.server.runtime.broker_runtime import SYSTEM_BROKER_RUNTIME
 from minilog_broker.server.services.marker_service import MarkerService, answer_markers
+from minilog_broker.server.system_runtime import SYSTEM_BROKER_RUNTIME
 from tests.unit.replication.broker import KEY, batch, transactional
 from tests.unit.replication.cluster import ReplicaCluster
 

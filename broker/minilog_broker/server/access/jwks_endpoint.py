@@ -16,11 +16,10 @@ from dataclasses import dataclass
 import structlog
 
 from minilog.errors import BrokerNotAvailable, InvalidConfig
-from minilog_broker.security.audit import AuditEvent, Decision
+from minilog_broker.security.audit import Audit, AuditEvent, Decision
 from minilog_broker.security.bearer import BearerSettings, BearerVerifier
 from minilog_broker.security.https_url import HttpsUrl
 from minilog_broker.security.issuer_keys import FetchPauses, IssuerKeys
-from minilog_broker.server.access.gate import Audit
 from minilog_broker.server.access.https_fetch import FetchFailed, fetch, tls_context
 from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.runtime.timer import now_ms

@@ -24,7 +24,7 @@ from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.delegation_token import DelegationToken
 from minilog_broker.security.principal import USER, Principal
 from minilog_broker.security.scram_server import Accepted, FindCredential, ScramServer, Shape
-from minilog_broker.server.access.authentication_service import ServerMechanism
+from minilog_broker.server.access.server_mechanism import ServerMechanism
 
 Credentials = Mapping[tuple[str, ScramMechanism], ScramCredential]
 

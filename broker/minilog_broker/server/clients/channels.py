@@ -22,7 +22,7 @@ from minilog_broker.version import CLIENT_VERSION
 FRAME_OVERHEAD_BYTES = 2 << 20  # what a message may hold besides its largest batch
 MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + FRAME_OVERHEAD_BYTES
 # What a client may have on its way before it is read: all of it counts as half-received where the disk falls behind
-# (runtime/connections.py), so that four times as much cut healthy producers.
+# (ingress/connections.py), so that four times as much cut healthy producers.
 WINDOW_BYTES = 4 << 20
 PEER_WINDOW_BYTES = 64 << 20  # what a leader may: credits bound it, and a link of 80 ms is not to
 MAX_STREAMS = 100  # of one connection: what RFC 9113 advises as the least; clients have a connection for each stream

@@ -8,7 +8,6 @@ GET /metrics    Prometheus' text, or OpenMetrics where that is asked for
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -18,16 +17,9 @@ from starlette.routing import Route
 from minilog.errors import InvalidArgument
 from minilog_broker.printable import printable
 from minilog_broker.server.health import Look, not_alive, not_ready
+from minilog_broker.server.metrics.broker_metrics import Exposition
 
 MAX_QUERY_CHARACTERS = 4_096
-
-
-@dataclass(frozen=True, slots=True)
-class Exposition:
-    """Metrics as they are sent."""
-
-    content: bytes
-    content_type: str
 
 
 Metrics = Callable[[list[str], str], Awaitable[Exposition]]

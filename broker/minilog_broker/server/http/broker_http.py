@@ -6,9 +6,9 @@ from minilog_broker.server.health import Look
 from minilog_broker.server.http.app import http_app
 from minilog_broker.server.http.listener import HttpListener
 from minilog_broker.server.metrics.broker_metrics import BrokerMetrics
+from minilog_broker.server.metrics.broker_parts import Parts
 from minilog_broker.server.metrics.broker_state import BrokerState
 from minilog_broker.server.metrics.observations import Observations
-from minilog_broker.server.observing import Parts
 from minilog_broker.server.runtime.observer import Observer
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -16,7 +17,6 @@ from prometheus_client.metrics_core import Metric as MetricFamily
 
 from minilog.errors import InvalidArgument
 from minilog_broker.printable import printable
-from minilog_broker.server.http.app import Exposition
 from minilog_broker.server.metrics.names import MAX_TOPICS, Metric, MetricType
 from minilog_broker.server.metrics.observations import Observations
 from minilog_broker.server.runtime.timer import now_ms
@@ -27,6 +27,14 @@ FRESH_MS = 1_000.0  # a look at the state serves all scrapes for so long
 
 Samples = list[tuple[Metric, tuple[str, ...], float]]
 """Of each a metric, the values of its labels, and its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exposition:
+    """Metrics as they are sent."""
+
+    content: bytes
+    content_type: str
 
 
 class Source(Protocol):

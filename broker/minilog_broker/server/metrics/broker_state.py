@@ -12,9 +12,9 @@ from minilog_broker.replication.partition_state import NO_LEADER
 from minilog_broker.server.health import BrokerCondition, Look, not_ready
 from minilog_broker.server.metrics import names
 from minilog_broker.server.metrics.broker_metrics import Samples
+from minilog_broker.server.metrics.broker_parts import BrokerParts, Parts
 from minilog_broker.server.metrics.disk_space import DiskSpace
 from minilog_broker.server.metrics.group_lag import GroupLag
-from minilog_broker.server.observing import BrokerParts, Parts
 from minilog_broker.version import CLIENT_VERSION
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from minilog.partition_key import PartitionKey
 from minilog.v1 import metadata_pb2
 from minilog_broker.server.metrics import names
 from minilog_broker.server.metrics.broker_metrics import Samples
-from minilog_broker.server.observing import BrokerParts
+from minilog_broker.server.metrics.broker_parts import BrokerParts
 from minilog_broker.server.runtime.timer import now_ms
 
 logger = structlog.get_logger()

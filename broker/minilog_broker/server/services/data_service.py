@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from minilog.errors import InvalidRequiredAcks, MinilogError, wire_error
 from minilog.partition_key import PartitionKey
@@ -28,12 +28,14 @@ from minilog_broker.server.access.refusals import Refusals
 from minilog_broker.server.clients.streams import pump
 from minilog_broker.server.runtime.observer import CallObserver, Observer
 from minilog_broker.server.runtime.timer import now_ms
-from minilog_broker.server.runtime.traffic import ClientStream
 from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.services.access_checks import DataAccess
 from minilog_broker.server.services.batch_validation import BatchValidation, Validated
 from minilog_broker.server.services.fetch_parts import parts_of_request
 from minilog_broker.server.shells.replication_shell import ReplicationShell
+
+if TYPE_CHECKING:
+    from minilog_broker.server.ingress.traffic import ClientStream
 
 _Message = TypeVar("_Message")
 ACKS = (0, 1, -1)

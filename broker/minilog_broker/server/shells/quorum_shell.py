@@ -31,7 +31,6 @@ from minilog_broker.replication import replica_effects
 from minilog_broker.replication.rules.own_delay import own_delay_ms
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.clients.peer_channels import Peer, PeerChannels
-from minilog_broker.server.clients.quorum_link import QuorumLink
 from minilog_broker.server.clients.quorum_peers import QuorumPeers
 from minilog_broker.server.clients.snapshot_transfer import pieces, receive_snapshot
 from minilog_broker.server.config import BrokerOptions
@@ -39,7 +38,8 @@ from minilog_broker.server.disk.disk_stall import DiskAnswer, DiskStall
 from minilog_broker.server.disk.metadata_log import MetadataLogDisk
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
 from minilog_broker.server.runtime.timer import CoreTimer, now_ms
-from minilog_broker.server.services.session_streams import Sessions
+from minilog_broker.server.shells.quorum_link import QuorumLink
+from minilog_broker.server.shells.session_streams import Sessions
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.reserve import Reserve

@@ -30,7 +30,7 @@ from minilog_broker.server.disk.disk_thread import LOGS_AT_ONCE, BoundedLane, Di
 from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory, log_settings
 from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
 from minilog_broker.server.runtime.timer import CoreTimer, now_ms
-from minilog_broker.server.services.session_streams import Sessions
+from minilog_broker.server.shells.session_streams import Sessions
 from minilog_broker.storage.copy_check import check_copy
 from minilog_broker.storage.errors import NO_SPACE
 from minilog_broker.storage.find_ends import EndsSearch

@@ -10,8 +10,8 @@ import structlog
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.server.clients.channels import STREAM_ERRORS, reason
-from minilog_broker.server.clients.leader_links import converse
 from minilog_broker.server.clients.peer_channels import Peer, PeerChannels
+from minilog_broker.server.shells.leader_links import converse
 
 logger = structlog.get_logger()
 

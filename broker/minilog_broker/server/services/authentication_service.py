@@ -11,56 +11,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from minilog.errors import AuthenticationFailed, BrokerNotAvailable, MinilogError, wire_error
 from minilog.security.protocols import MAX_CONTENT_BYTES
 from minilog.v1 import authentication_pb2, authentication_pb2_grpc
-from minilog_broker.security.audit import AuditEvent, Decision
-from minilog_broker.security.principal import ANONYMOUS, Principal
+from minilog_broker.security.audit import Audit, AuditEvent, Decision, refused_call
+from minilog_broker.security.principal import ANONYMOUS
 from minilog_broker.server.access.attempts import PLACES, Attempts, Place
-from minilog_broker.server.access.gate import Audit, refused_call
 from minilog_broker.server.access.rules_age import RulesAge
+from minilog_broker.server.access.server_mechanism import Begin, ServerMechanism
 from minilog_broker.server.access.sessions import Sessions
 from minilog_broker.server.runtime.timer import now_ms
-from minilog_broker.server.runtime.traffic import ClientStream
+
+if TYPE_CHECKING:
+    from minilog_broker.server.ingress.traffic import ClientStream
 
 EXCHANGE_S = 5.0  # from its place to its answer; and so long for a place
 _REFUSED = "authentication failed: see the user's name and password, or the token"
-
-
-class ServerMechanism(Protocol):
-    """The broker's side of one exchange."""
-
-    async def respond(self, content: bytes) -> bytes:
-        """The answer to a client's message. Raises AuthenticationFailed, or BrokerNotAvailable where this broker
-        cannot tell yet."""
-
-    def named(self, content: bytes) -> str:
-        """Whom a client's first message names, as `tried` has it; empty where it names nobody. It is not answered by
-        that."""
-
-    @property
-    def principal(self) -> Principal | None:
-        """Who it is, once that is known for certain."""
-
-    @property
-    def lifetime_ms(self) -> float | None:
-        """For how long that is known; None: as the broker is configured."""
-
-    @property
-    def token_id(self) -> str | None:
-        """Of the delegation token that proves it, where one does."""
-
-    @property
-    def tried(self) -> str:
-        """Whom the client says that it is, as `user:alice` or `delegation-token:ID`; empty where it has not said."""
-
-
-Begin = Callable[[str], ServerMechanism]
-"""An exchange of a mechanism by its name. Raises AuthenticationFailed where it is none that is taken here."""
 
 
 @dataclass(slots=True)

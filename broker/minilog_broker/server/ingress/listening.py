@@ -1,4 +1,4 @@
-"""Where a broker listens: on one port for each listener of clients, and on one for brokers (access/broker_access.py).
+"""Where a broker listens: on one port for each listener of clients, and on one for brokers (ingress/broker_access.py).
 Where brokers have no listener of their own they come to that of clients without a name."""
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from minilog_broker.server.access.broker_access import BrokerAccess
 from minilog_broker.server.config import BrokerOptions
+from minilog_broker.server.ingress.broker_access import BrokerAccess
+from minilog_broker.server.ingress.port import Listener, Port, Service, Shares
+from minilog_broker.server.ingress.traffic import Flow
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
 from minilog_broker.server.runtime.descriptors import Descriptors
 from minilog_broker.server.runtime.observer import Observer
-from minilog_broker.server.runtime.port import Listener, Port, Service, Shares
-from minilog_broker.server.runtime.traffic import Flow
 from minilog_broker.server.runtime.turns import Turns
 
 

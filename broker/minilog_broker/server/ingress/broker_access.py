@@ -23,21 +23,23 @@ from minilog.security.channel_security import read_pem
 from minilog.security.protocols import OAUTHBEARER, SecurityProtocol
 from minilog.v1 import authentication_pb2_grpc
 from minilog_broker.controller.image import MetadataImage
-from minilog_broker.security.audit import WINDOW_MS, AuditEvent, AuditLog, to_structlog
+from minilog_broker.security.audit import WINDOW_MS, Audit, AuditEvent, AuditLog, to_structlog
 from minilog_broker.security.authorizer import Authorizer
 from minilog_broker.security.principal import USER
 from minilog_broker.security.quotas import Quotas
-from minilog_broker.server.access.authentication_service import AuthenticationService, ServerMechanism
-from minilog_broker.server.access.client_gate import ClientGate
-from minilog_broker.server.access.gate import Audit, OpenGate, PeerGate
+from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.access.rules_age import RulesAge
 from minilog_broker.server.access.scram_exchange import ScramUsers
-from minilog_broker.server.access.server_credentials import ServerFiles
+from minilog_broker.server.access.server_mechanism import ServerMechanism
 from minilog_broker.server.access.sessions import Sessions
 from minilog_broker.server.client_listeners import ClientListener, file_settings
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
-from minilog_broker.server.runtime.port import Listener, Service
+from minilog_broker.server.ingress.client_gate import ClientGate
+from minilog_broker.server.ingress.gate import OpenGate, PeerGate
+from minilog_broker.server.ingress.port import Listener, Service
+from minilog_broker.server.ingress.server_credentials import ServerFiles
 from minilog_broker.server.runtime.timer import now_ms
+from minilog_broker.server.services.authentication_service import AuthenticationService
 
 if TYPE_CHECKING:
     from minilog_broker.server.access.bearer_exchange import Keys
@@ -76,13 +78,12 @@ class BrokerAccess:
         is_sasl = any(each.protocol is SecurityProtocol.SASL_SSL for each in self._listeners)
         self._sessions = Sessions(secrets.token_bytes) if is_sasl else None
         self._rules = Authorizer(image.access_rules, self._super_users)
-        quotas = Quotas()
-        self._gates = {each.name: self._gate(each, quotas) for each in self._listeners if not each.is_open}
+        self._policy = Policy(image, lambda: self._rules, self._audit, Quotas(), config.num_partitions)
+        self._gates = {each.name: self._gate(each) for each in self._listeners if not each.is_open}
 
-    def _gate(self, listener: ClientListener, quotas: Quotas) -> ClientGate:
+    def _gate(self, listener: ClientListener) -> ClientGate:
         sessions = self._sessions if listener.protocol is SecurityProtocol.SASL_SSL else None
-        rest = (quotas, self._age, listener.name, self._options.config.num_partitions)
-        return ClientGate(self._image, lambda: self._rules, sessions, self._audit, *rest)
+        return ClientGate(self._policy, sessions, self._age, listener.name)
 
     def client_listeners(self) -> tuple[ClientEntrance, ...]:
         """Those of clients; brokers come to that without a name, too, where they have none of their own. Raises

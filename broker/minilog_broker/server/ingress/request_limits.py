@@ -27,7 +27,7 @@ from minilog_broker.coordinators.transactions.enlisting import MAX_PRODUCERS, MA
 from minilog_broker.replication.leader.list_offsets import MAX_SIZES
 from minilog_broker.replication.leader.transaction_markers import MAX_MARKERS
 from minilog_broker.server.client_listeners import MOST_LISTENERS
-from minilog_broker.server.services.wire_fields import Shape, has_more_fields
+from minilog_broker.server.ingress.wire_fields import Shape, has_more_fields
 
 MAX_REQUEST_BYTES = 4 << 20  # without record batches: more than any that keeps to its counts
 LARGE_BYTES, LARGE_FIELDS = 4 << 10, 1_000  # a hundred positions or produce entries, and more

@@ -1,7 +1,7 @@
 """A port of the broker: services on a gRPC server, the gate in front of them, and what guards it against asking for too
-much. Which ports there are: server/listening.py.
+much. Which ports there are: server/ingress/listening.py.
 
-What a request may name is bounded, and large ones take turns (services/admission.py). Clients' messages count against
+What a request may name is bounded, and large ones take turns (ingress/admission.py). Clients' messages count against
 two budgets (traffic.py), connections against the process's file descriptors
 (descriptors.py), and what gRPC itself holds is bounded by looking at the sockets (connections.py).
 """
@@ -17,16 +17,16 @@ import grpc
 from minilog.addresses import address_text
 from minilog.config import Address
 from minilog_broker.failure import CommandFailed
-from minilog_broker.server.access.gate import Gate
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
+from minilog_broker.server.ingress.admission import Admission
+from minilog_broker.server.ingress.budget import Budget
+from minilog_broker.server.ingress.connections import ConnectionLimits
+from minilog_broker.server.ingress.gate import Gate
+from minilog_broker.server.ingress.traffic import CountedServer, Flow
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
-from minilog_broker.server.runtime.budget import Budget
-from minilog_broker.server.runtime.connections import ConnectionLimits
 from minilog_broker.server.runtime.descriptors import Descriptors
 from minilog_broker.server.runtime.observer import Observer
-from minilog_broker.server.runtime.traffic import CountedServer, Flow
 from minilog_broker.server.runtime.turns import Turns
-from minilog_broker.server.services.admission import Admission
 
 _BURST_CONNECTIONS = 50  # may come between two looks before gRPC itself refuses: the guard chooses better whom to close
 

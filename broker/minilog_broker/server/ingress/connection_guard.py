@@ -15,9 +15,9 @@ import pathlib
 import structlog
 
 from minilog_broker.failure import CommandFailed
-from minilog_broker.server.runtime.connections import ConnectionLimits, Connections, Cut, to_cut
+from minilog_broker.server.ingress.connections import ConnectionLimits, Connections, Cut, to_cut
+from minilog_broker.server.ingress.traffic import Flow
 from minilog_broker.server.runtime.descriptors import OUT_OF_FILES_WORDS
-from minilog_broker.server.runtime.traffic import Flow
 from minilog_broker.storage.open_files import OUT_OF_FILES
 
 logger = structlog.get_logger()

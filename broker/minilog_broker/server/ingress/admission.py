@@ -16,9 +16,9 @@ from grpc_health.v1 import health_pb2
 from minilog.errors import CorruptMessage, InvalidArgument
 from minilog.stream_messages import STREAM_METHODS, StreamMessage, split
 from minilog.v1 import admin_pb2, authentication_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2, security_pb2
-from minilog_broker.server.runtime.traffic import LARGE_BYTES, PEER_SERVICES, Parse
+from minilog_broker.server.ingress.request_limits import all_limits
+from minilog_broker.server.ingress.traffic import LARGE_BYTES, PEER_SERVICES, Parse
 from minilog_broker.server.runtime.turns import Turns
-from minilog_broker.server.services.request_limits import all_limits
 
 _FILES = (admin_pb2, authentication_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2, security_pb2)
 

@@ -30,11 +30,11 @@ from minilog.tracing import StreamSpans, Tracing, process_tracing
 from minilog_broker.security.principal import ANONYMOUS, Principal
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.costs import Cost
-from minilog_broker.server.access.gate import Gate, details_of, status_of
 from minilog_broker.server.access.table import ROWS
-from minilog_broker.server.runtime.budget import Budget
+from minilog_broker.server.ingress.budget import Budget
+from minilog_broker.server.ingress.gate import Gate, details_of, status_of
+from minilog_broker.server.ingress.throttle import MAX_DELAY_S, Throttle, has_quotas
 from minilog_broker.server.runtime.observer import UNOBSERVED_CALL, CallObserver, Observer
-from minilog_broker.server.runtime.throttle import MAX_DELAY_S, Throttle, has_quotas
 from minilog_broker.server.runtime.turns import Turns
 
 _COPIES = 2  # of a message while it is written: serialized, and gRPC's own
@@ -42,7 +42,7 @@ _OF_ONE_LINE = 8  # a part of the budget of requests may wait for one quota of o
 MAX_STRANGERS_BYTES = 64 << 10  # of one message before it is known whose it is
 LARGE_BYTES = 2 << 20  # to compose or parse so much holds the loop for some milliseconds: a message is up to 4 MiB
 Parse: TypeAlias = Callable[[bytes, "grpc.aio.ServicerContext[Any, Any]"], Awaitable[Any]]
-"""What makes a request of its bytes (services/admission.py); what it refuses ends the call."""
+"""What makes a request of its bytes (ingress/admission.py); what it refuses ends the call."""
 _OWN_SERVICES = "/minilog."  # health is asked for each second, by whoever watches
 PEER_SERVICES = frozenset({"minilog.v1.PeerService", "minilog.v1.MarkerService"})
 

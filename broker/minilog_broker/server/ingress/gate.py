@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import urllib.parse
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import grpc
@@ -28,7 +27,7 @@ from minilog.errors import (
 )
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.printable import shortened
-from minilog_broker.security.audit import AuditEvent, Decision
+from minilog_broker.security.audit import Audit, refused_call
 from minilog_broker.security.principal import ANONYMOUS, Principal
 from minilog_broker.server.access.caller import NO_RULES, Caller, Everybody
 from minilog_broker.server.access.table import ALSO_OF_BROKERS, ROWS, OfPeers, OpenToAll
@@ -38,7 +37,6 @@ Context = Any
 
 
 MAX_DETAILS_CHARACTERS = 1_000
-Audit = Callable[[AuditEvent], None]
 
 
 class Gate(Protocol):
@@ -131,11 +129,6 @@ def host_of(context: Context) -> str:
     _, _, address = str(context.peer()).partition(":")
     host = urllib.parse.unquote(address.rpartition(":")[0]).strip("[]")
     return host.removeprefix("::ffff:")
-
-
-def refused_call(path: str, host: str, principal: str, reason: str, tried: str = "") -> AuditEvent:
-    """For the audit log: a call that is not answered at all. `tried`: whom a stranger may have wanted to be."""
-    return AuditEvent(principal, host, path, "", tried, Decision.DENIED, reason)
 
 
 def details_of(error: MinilogError) -> str:

@@ -1,0 +1,151 @@
+"""What those who call may do, by the rules and quotas of now: asked by callers, whatever door they came by.
+
+A refusal is told to the audit log here, and nowhere else. Nothing here knows of gRPC: what lets calls in (ingress/)
+and what asks for somebody besides, such as a page, hold the same policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from minilog.errors import MinilogError
+from minilog.security.quota_keys import DEFAULT_ENTITY
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.security.access import Operation, ResourceKind
+from minilog_broker.security.audit import ALTERING, Audit, AuditEvent, Decision
+from minilog_broker.security.authorizer import Authorizer
+from minilog_broker.security.principal import Principal
+from minilog_broker.security.quotas import Quotas
+from minilog_broker.server.access.about import alters_nothing
+from minilog_broker.server.access.caller import Caller
+from minilog_broker.server.access.costs import Cost, cost_of
+from minilog_broker.server.access.refusals import ById
+from minilog_broker.server.access.shown import take_out
+from minilog_broker.server.access.table import ROWS, AllOf, Asked, LeftOut, Row
+from minilog_broker.server.runtime.timer import now_ms
+
+
+class Policy:
+    """`authorizer` gives the rules as they are now. `quotas`: what all listeners of a broker have spent.
+    `default_partitions`: of a topic that is created without a number."""
+
+    def __init__(
+        self,
+        image: MetadataImage,
+        authorizer: Callable[[], Authorizer],
+        audit: Audit,
+        quotas: Quotas,
+        default_partitions: int = 1,
+    ) -> None:
+        self._image = image
+        self._authorizer = authorizer
+        self._audit = audit
+        self._quotas = quotas
+        self._default_partitions = default_partitions
+
+    def refused(self, event: AuditEvent) -> None:
+        """To the audit log: a call that is not answered at all."""
+        self._audit(event)
+
+    def is_allowed(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, name: str) -> bool:
+        """By the rules of now."""
+        return self._authorizer().is_allowed(principal, host, operation, kind, name)
+
+    def is_allowed_any(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind) -> bool:
+        """By the rules of now."""
+        return self._authorizer().is_allowed_any(principal, host, operation, kind)
+
+    def denied(
+        self,
+        caller: Caller,
+        operation: Operation,
+        kind: ResourceKind,
+        names: Sequence[str],
+        reason: str,
+        about: Sequence[str],
+    ) -> None:
+        """To the audit log: topics that there are before names that somebody made up."""
+        if kind is ResourceKind.TOPIC:
+            names = sorted(names, key=lambda name: name not in self._image.topic_ids)
+        told = (*(f"{kind.value}:{name}" for name in names), *about)
+        self._tell(caller, operation, told, Decision.DENIED, reason)
+
+    def tell(self, caller: Caller, operation: Operation, resource: str, decision: Decision, reason: str) -> None:
+        """To the audit log."""
+        self._audit(
+            AuditEvent(str(caller.principal), caller.host, caller.path, operation.value, resource, decision, reason)
+        )
+
+    def quota(self, principal: Principal, key: str) -> int | None:
+        """Its own, else that of all who have none."""
+        for entity in (str(principal), DEFAULT_ENTITY):
+            if (found := self._image.quotas.get(entity, {}).get(key)) is not None:
+                return found
+        return None
+
+    def charge(self, principal: Principal, key: str, amount: float) -> None:
+        """By the quota of now."""
+        self._quotas.charge(str(principal), key, self.quota(principal, key), amount, now_ms())
+
+    def give_back(self, principal: Principal, key: str, amount: float) -> None:
+        """Of what was charged."""
+        self._quotas.give_back(str(principal), key, amount)
+
+    def owed_ms(self, principal: Principal, key: str) -> float:
+        """By the quota of now."""
+        return self._quotas.owed_ms(str(principal), key, self.quota(principal, key), now_ms())
+
+    def cost(self, path: str, request: Any) -> Cost | None:
+        """By the topics of now."""
+        return cost_of(path, request, self._image, self._default_partitions)
+
+    def check(self, path: str, caller: Caller, request: Any) -> None:
+        """All names are judged, so that the audit log has all that was refused. Raises AuthorizationFailed, of the
+        first."""
+        if not (parts := _parts(ROWS[path])):
+            return  # the service asks
+        judged = [(part, list(part.names(request, self._image))) for part in parts]
+        about = [each for part, _ in judged if isinstance(part, Asked) for each in part.about(request)]
+        refused: MinilogError | None = None
+        with caller.refusals(about) as refusals:
+            for part, names in judged:
+                for name in names:
+                    if isinstance(part, LeftOut):
+                        refusals.of(Operation.DESCRIBE, ResourceKind.TOPIC, name)
+                    else:
+                        refusal = refusals.of(part.operation, part.kind, name)
+                        refused = refused or refusal
+        if refused is not None:
+            raise refused
+        for part, names in () if alters_nothing(request) else judged:
+            if isinstance(part, Asked) and part.operation in ALTERING and names:
+                known = (each.name if isinstance(each, ById) else each for each in names)
+                told = (*(f"{part.kind.value}:{name}" for name in known), *about)
+                self._tell(caller, part.operation, told, Decision.ALLOWED, "a rule allows it")
+
+    def shown(self, caller: Caller, answer: Any) -> None:
+        """What he may not describe is taken out."""
+
+        def sees_topic(topic_id: bytes) -> bool:
+            topic = self._image.topics.get(topic_id)
+            return topic is not None and caller.may(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name)
+
+        def sees_transaction(name: str) -> bool:
+            return caller.may(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, name)
+
+        take_out(answer, sees_topic, sees_transaction)
+
+    def _tell(
+        self, caller: Caller, operation: Operation, resources: Sequence[str], decision: Decision, reason: str
+    ) -> None:
+        first, *others = resources
+        who, path = str(caller.principal), caller.path
+        self._audit(AuditEvent(who, caller.host, path, operation.value, first, decision, reason, tuple(others)))
+
+
+def _parts(row: Row) -> tuple[Asked | LeftOut, ...]:
+    """What is asked of the rules before a service sees the message."""
+    if isinstance(row, AllOf):
+        return row.parts
+    return (row,) if isinstance(row, Asked) else ()
