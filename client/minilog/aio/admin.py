@@ -38,6 +38,7 @@ from minilog.admin.security import (
     UserDescription,
 )
 from minilog.admin.security_admin import SecurityAdmin
+from minilog.aio.group_admin import GroupAdmin
 from minilog.config import parse_config
 from minilog.errors import (
     BrokerNotAvailable,
@@ -49,7 +50,6 @@ from minilog.errors import (
     UnknownOutcome,
     error_from_wire,
 )
-from minilog.groups.admin import GroupAdmin
 from minilog.limits import MAX_ADMIN_PARTITIONS, MAX_ADMIN_TOPICS, parts_of
 from minilog.net.metadata_cache import metadata_request, no_topic
 from minilog.net.network_client import NetworkClient

@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from minilog.aio.payload_stream import open_stream
 from minilog.config import ClientConfig, parse_config
 from minilog.consumer.consumer_effects import (
     CloseSession,
@@ -32,6 +31,7 @@ from minilog.groups.client import Groups
 from minilog.groups.messages import Committed
 from minilog.net.network_client import NetworkClient
 from minilog.net.offsets_query import offset_of
+from minilog.net.payload_stream import open_stream
 from minilog.net.runtime import SYSTEM_RUNTIME, Runtime, now_ms, now_s
 from minilog.net.stream import DuplexStream
 from minilog.partition_key import PartitionKey

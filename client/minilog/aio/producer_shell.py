@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from minilog.aio.payload_stream import open_stream
 from minilog.config import ClientConfig
 from minilog.errors import InvalidTxnState, MinilogError, ProducerFenced, TimedOut, error_from_wire
 from minilog.net.network_client import NetworkClient
+from minilog.net.payload_stream import open_stream
 from minilog.net.runtime import Runtime, now_ms, now_s
 from minilog.net.stream import DuplexStream
 from minilog.producer.accumulator import Accumulator

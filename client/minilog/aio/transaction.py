@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+from minilog.aio.participation import Participation
 from minilog.aio.producer_shell import ProducerShell
 from minilog.config import ClientConfig
 from minilog.errors import InvalidTxnState, MinilogError
@@ -17,7 +18,6 @@ from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 from minilog.net.runtime import Runtime
 from minilog.partition_key import PartitionKey
 from minilog.transactions.messages import Enlistment, Run, TransactionOutcome, Winner, WrittenPartition
-from minilog.transactions.participation import Participation
 from minilog.types import TopicPartition
 from minilog.v1 import coordinator_pb2
 

@@ -28,12 +28,12 @@ from minilog.errors import (
     error_from_wire,
 )
 from minilog.limits import MAX_METADATA_TOPICS, parts_of
+from minilog.net.client_security import ClientSecurity
 from minilog.net.home import Home
 from minilog.net.metadata_cache import CachedTopic, MetadataCache, metadata_request
 from minilog.net.offsets_query import OffsetsQuery
 from minilog.net.reachability import Reachability, connect_failure
 from minilog.net.runtime import Runtime, now_s
-from minilog.security.client_security import ClientSecurity
 from minilog.types import OffsetSpec, TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2, metadata_pb2_grpc
 from minilog.versions import PROTOCOL, check_protocol, range_from_wire

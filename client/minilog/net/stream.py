@@ -17,9 +17,9 @@ from typing import Any, Protocol
 import grpc
 from google.protobuf.message import Message
 
-from minilog.aio.payload_stream import OpenedStream
 from minilog.config import Address
 from minilog.errors import CorruptMessage
+from minilog.net.payload_stream import OpenedStream
 from minilog.net.runtime import now_ms
 from minilog.stream_messages import StreamMessage
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from minilog.aio.participation import Participation as AsyncParticipation
 from minilog.aio.producer_shell import ProducerShell
 from minilog.aio.transaction import Transaction as AsyncTransaction
 from minilog.config import parse_config
@@ -14,7 +15,6 @@ from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.sync.loop import LoopThread, shared_loop
 from minilog.transactions.client import Transactions as AsyncTransactions
 from minilog.transactions.messages import AlreadyCommitted, Attempt, Contents, Enlistment, TransactionOutcome, Winner
-from minilog.transactions.participation import Participation as AsyncParticipation
 from minilog.types import TopicPartition
 
 

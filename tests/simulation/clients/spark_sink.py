@@ -24,13 +24,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from minilog.aio import Producer
+from minilog.aio.participation import Participation
 from minilog.config import parse_config
 from minilog.errors import MinilogError
 from minilog.net.network_client import NetworkClient
 from minilog.partition_key import PartitionKey
 from minilog.transactions.client import Transactions
 from minilog.transactions.messages import AlreadyCommitted, Attempt, Enlistment, TransactionOutcome, Winner
-from minilog.transactions.participation import Participation
 from pyspark_minilog.errors import InconsistentWrite, NotAReplay
 from pyspark_minilog.sink_protocol import Abort, End, TaskReport, abort_decision, commit_decision, stream_attempt
 from tests.simulation.clients.transaction_history import Generation, TransactionHistory

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from minilog.net.sessions import SESSION_METADATA
 from minilog.security.access_rules import Operation, ResourceKind, rule_from_wire
-from minilog.security.sessions import SESSION_METADATA
 from minilog_broker.quorum.records import CommittedBatch
 from tests.simulation.judge.rights_of_calls import NEEDS, of_ids
 from tests.simulation.judge.rules import Asker, Right, RulesOfTime

@@ -11,8 +11,8 @@ import pytest
 
 from minilog.config import Address
 from minilog.errors import AuthenticationFailed
-from minilog.security.session_channel import SessionChannel
-from minilog.security.sessions import SESSION_METADATA, Exchange, Sessions
+from minilog.net.session_channel import SessionChannel
+from minilog.net.sessions import SESSION_METADATA, Exchange, Sessions
 
 BROKER: Address = ("broker", 9092)
 Told = tuple[str, float | None, Any]

@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 import pytest
 
-from minilog.aio.payload_stream import OpenedStream
 from minilog.config import Address
+from minilog.net.payload_stream import OpenedStream
 from minilog.net.stream import DuplexStream
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2

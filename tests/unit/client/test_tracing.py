@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler, T
 from opentelemetry.trace import SpanContext, StatusCode
 
 from minilog import tracing
-from minilog.aio.payload_stream import OpenedStream, open_stream, watched
+from minilog.net.payload_stream import OpenedStream, open_stream, watched
 from minilog.stream_messages import FETCH, PRODUCE, REPLICATE, StreamMessage, StreamMethod
 from minilog.tracing import is_asked_for, is_disabled, process_tracing, trace_with
 from minilog.tracing.providers import provider_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from minilog.aio.payload_stream import messages
+from minilog.net.payload_stream import messages
 from minilog_broker.server.clients.streams import pump
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from minilog.errors import AuthenticationFailed, AuthorizationFailed, InvalidPrincipal, MinilogError
-from minilog.security.sessions import SESSION_METADATA
+from minilog.net.sessions import SESSION_METADATA
 from minilog_broker.security.audit import refused_call
 from minilog_broker.security.principal import ANONYMOUS, EVERYBODY, USER, Principal, check_name
 from minilog_broker.server.access.caller import Caller, Proof, Rules

@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 import grpc
 from google.protobuf.message import Message
 
-from minilog.aio.payload_stream import messages, watched
 from minilog.errors import AuthenticationFailed, AuthorizationFailed, MinilogError, ResourceExhausted, ResourceNotFound
+from minilog.net.payload_stream import messages, watched
 from minilog.security.quota_keys import (
     CONNECTIONS,
     CONSUMER_BYTE_RATE,
@@ -115,7 +115,7 @@ class Flow:
 
 class ClientStream:
     """A bidirectional call of a client: its messages are read and composed as the budgets allow. Where the call is one
-    of the long-lived streams, a minilog.aio.payload_stream.PayloadStream; else it takes and gives messages alone.
+    of the long-lived streams, a minilog.net.payload_stream.PayloadStream; else it takes and gives messages alone.
 
     Messages are parsed and serialized here, not by gRPC: their sizes cost nothing then (protobuf finds a size out by
     serializing), and what is not needed any more is let go.

@@ -12,8 +12,8 @@ from typing import Any
 
 import grpc
 
-from minilog.aio.payload_stream import PayloadStream
 from minilog.errors import InvalidArgument, wire_error
+from minilog.net.payload_stream import PayloadStream
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import peer_pb2, peer_pb2_grpc
 from minilog_broker.controller.controller import Controller

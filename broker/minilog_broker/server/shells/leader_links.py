@@ -12,7 +12,7 @@ from collections.abc import Callable
 import grpc
 import structlog
 
-from minilog.aio.payload_stream import open_stream
+from minilog.net.payload_stream import open_stream
 from minilog.stream_messages import REPLICATE, StreamMessage
 from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.replication.replica_effects import OpenFetcherStream

@@ -16,8 +16,8 @@ from typing import Any
 
 import structlog
 
-from minilog.aio.payload_stream import PayloadStream
 from minilog.errors import CorruptMessage, MinilogError, UnsupportedVersion, wire_error
+from minilog.net.payload_stream import PayloadStream
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, peer_pb2, records_pb2
 from minilog_broker.controller.image import ImageChanges, MetadataImage

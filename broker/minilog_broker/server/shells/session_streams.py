@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from minilog.aio.payload_stream import PayloadStream
 from minilog.errors import MinilogError, wire_error
+from minilog.net.payload_stream import PayloadStream
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import peer_pb2
 from minilog_broker.server.clients.streams import pump

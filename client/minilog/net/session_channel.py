@@ -17,7 +17,7 @@ import grpc
 
 from minilog.config import Address
 from minilog.errors import MinilogError
-from minilog.security.sessions import SESSION_METADATA, Sessions
+from minilog.net.sessions import SESSION_METADATA, Sessions
 
 _Codec = Callable[[Any], Any]
 _Metadata = tuple[tuple[str, str | bytes], ...]

@@ -19,13 +19,13 @@ from minilog.errors import (
     error_from_wire,
 )
 from minilog.net.runtime import Runtime
+from minilog.net.session_channel import SessionChannel
+from minilog.net.sessions import Sessions
 from minilog.security.channel_security import ChannelSecurity, PemFiles
 from minilog.security.mechanisms import Mechanism, OAuthBearer, Scram
 from minilog.security.protocols import OAUTHBEARER, SecurityProtocol
 from minilog.security.scram import LoginKind, salted_password
 from minilog.security.secret import Secret
-from minilog.security.session_channel import SessionChannel
-from minilog.security.sessions import Sessions
 from minilog.v1 import authentication_pb2, authentication_pb2_grpc
 
 _EXCHANGE_S = 5.0
