@@ -24,12 +24,12 @@ from minilog.errors import InvalidArgument
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import iterate_headers, placement
 from minilog.typed.batch import TypedRows, build_typed_batch
-from minilog.typed.cutting import Cutting
 from minilog.typed.predicate import Predicate
 from minilog.typed.reader import TypedReader, TypedSelection
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.typed.where import parse_where
 from minilog.v1 import typed_pb2
+from minilog_broker.replication.sessions.cutting import Cutting
 from pyspark_minilog.typed_rows import spark_schema
 from tests.spark.conftest import JVM_OPTIONS
 from tests.spark.drawn_conditions import NAMES, SCHEMA, Drawing, drawn_rows

@@ -11,13 +11,14 @@ import pyarrow as pa
 from minilog.errors import UnknownSchemaVersion
 from minilog.record_batch.header import BatchHeader, Buffer
 from minilog.record_batch.validation import check_envelope
-from minilog.typed import cutting, evolution, predicate, reader, statistics, validation
+from minilog.typed import evolution, predicate, reader, statistics
 from minilog.typed.conversion import as_wanted
-from minilog.typed.cutting import Cutting
 from minilog.typed.fields import Field, arrow_field
 from minilog.typed.topic_schema import TopicSchema, give_ids
 from minilog_broker.controller import topic_schemas
-from minilog_broker.replication.leader import produce
+from minilog_broker.replication.leader import produce, typed_validation
+from minilog_broker.replication.sessions import cutting
+from minilog_broker.replication.sessions.cutting import Cutting
 from tests.simulation.mutants.replication import Patches
 
 
@@ -28,7 +29,7 @@ def unknown_version_is_accepted() -> Patches:
         topic_id: bytes, partition: int, batch: Buffer, *, max_message_bytes: int, schemas: Any, bounds: Any = None
     ) -> BatchHeader:
         try:
-            return validation.validate_topic_batch(
+            return typed_validation.validate_topic_batch(
                 topic_id, partition, batch, max_message_bytes=max_message_bytes, schemas=schemas, bounds=bounds
             )
         except UnknownSchemaVersion:

@@ -14,7 +14,6 @@ from hypothesis import given
 
 from minilog.errors import CorruptMessage, InvalidArgument
 from minilog.limits import MAX_CONDITION_BYTES
-from minilog.typed.cutting import Cutting
 from minilog.typed.ddl import parse_ddl
 from minilog.typed.fields import Field
 from minilog.typed.predicate import And, Equal, IsNull, Less, Not, Or, Predicate, StartsWith
@@ -23,6 +22,7 @@ from minilog.typed.topic_schema import TopicSchema, first_version
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.typed.where import parse_where
 from minilog.v1 import data_pb2, typed_pb2
+from minilog_broker.replication.sessions.cutting import Cutting
 from tests.unit.client.test_where import CONDITIONS, SCHEMA, Condition
 
 FLOATS = first_version(parse_ddl("narrow float, wide double, fare decimal(38,10)"))

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from minilog.errors import NarrowSchemaVersion
 from minilog.record_batch.builder import build_control_batch
 from minilog.record_batch.header import BatchHeader, check_crc, decode_header, iterate_headers
-from minilog.typed.cutting import Cutting
 from minilog.typed.fields import Field, Primitive, quoted
 from minilog.typed.predicate import field_ids
 from minilog.typed.reader import TypedReader, TypedSelection
 from minilog.typed.topic_schema import TopicSchema
 from minilog.typed.where import parse_where
 from minilog.v1 import typed_pb2
+from minilog_broker.replication.sessions.cutting import Cutting
 from tests.unit.client.test_topic_schema import columns, types
 from tests.unit.client.test_where import both, compared, either, negated
 from tests.unit.client.typed_batches import (

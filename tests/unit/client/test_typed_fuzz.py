@@ -18,12 +18,12 @@ from minilog.errors import MinilogError
 from minilog.record_batch.header import HEADER_BYTES, Buffer, decode_header
 from minilog.record_batch.schema import HEADERS, TIMESTAMP
 from minilog.typed.batch import TypedRows
-from minilog.typed.cutting import Cutting
 from minilog.typed.evolution import drop_column
 from minilog.typed.reader import TypedReader, TypedSelection
 from minilog.typed.topic_schema import schema_from_arrow
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.typed.where import parse_where
+from minilog_broker.replication.sessions.cutting import Cutting
 from tests.unit.client.test_projection import SCHEMA as ARROW
 from tests.unit.client.test_projection import rows
 from tests.unit.client.typed_batches import KEY, build, extension_of, forged, payload_of, plain, validate

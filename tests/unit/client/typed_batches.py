@@ -26,8 +26,8 @@ from minilog.typed.batch import TypedRows, build_typed_batch
 from minilog.typed.fields import Array, Decimal, Field, FieldType, Map, Primitive, Struct, walk
 from minilog.typed.topic_schema import TopicSchema, first_version
 from minilog.typed.topic_schemas import TopicSchemas
-from minilog.typed.validation import validate_topic_batch
 from minilog.v1 import typed_pb2
+from minilog_broker.replication.leader.typed_validation import validate_topic_batch
 from tests.unit.client.test_typed_keys import encoded, joined
 from tests.unit.record_batch.batches import NOW_US, PARTITION, TOPIC_ID, at_offset, sealed
 

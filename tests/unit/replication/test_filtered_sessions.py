@@ -11,13 +11,13 @@ import pytest
 from minilog.errors import InvalidArgument
 from minilog.record_batch.header import decode_header, iterate_headers
 from minilog.typed.batch import TypedRows, build_typed_batch
-from minilog.typed.cutting import BATCH_WORK
 from minilog.typed.ddl import parse_ddl
 from minilog.typed.evolution import rename_column
 from minilog.typed.topic_schema import first_version
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2, typed_pb2
 from minilog_broker.levels import SUPPORTED_LEVELS
+from minilog_broker.replication.sessions.cutting import BATCH_WORK
 from minilog_broker.replication.sessions.selected import MAX_KNOWN, Cuttings
 from tests.unit.replication.cluster import KEY, NOW_US, TOPIC_ID, ReplicaCluster, quick_settings, runs_of
 

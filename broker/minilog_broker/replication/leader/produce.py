@@ -40,7 +40,6 @@ from minilog.record_batch.header import (
     decode_header,
     placement,
 )
-from minilog.typed.validation import validate_topic_batch
 from minilog_broker.replication.context import ReplicationContext, TimerKind
 from minilog_broker.replication.leader.pending import (
     ACKS_ALL,
@@ -52,6 +51,7 @@ from minilog_broker.replication.leader.pending import (
 )
 from minilog_broker.replication.leader.pending_registrations import PendingRegistrations
 from minilog_broker.replication.leader.transaction_markers import MarkersRequest, TransactionMarkers
+from minilog_broker.replication.leader.typed_validation import validate_topic_batch
 from minilog_broker.replication.partition_state import PartitionState, TopicConfig
 from minilog_broker.replication.replica_effects import AnswerProduce, AppendToLog, PlacedBatches
 from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog

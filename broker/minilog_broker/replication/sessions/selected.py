@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from minilog.errors import InvalidArgument
 from minilog.partition_key import PartitionKey
-from minilog.typed.cutting import Cut, Cutting
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2, typed_pb2
+from minilog_broker.replication.sessions.cutting import Cut, Cutting
 
 _LEAST_SHARE = 1 / 64
 _FIRST_BYTES = 64  # for each piece of work, as long as no run was cut: about a small batch

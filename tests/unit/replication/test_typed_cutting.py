@@ -13,7 +13,6 @@ from minilog.errors import CorruptMessage, InvalidArgument, NarrowSchemaVersion,
 from minilog.record_batch.header import Attributes, check_crc, decode_header, iterate_headers
 from minilog.record_batch.schema import HEADERS, TIMESTAMP
 from minilog.typed.batch import ROW_BYTES, TypedRows
-from minilog.typed.cutting import BATCH_WORK, Cutting
 from minilog.typed.ddl import parse_ddl
 from minilog.typed.evolution import add_column, drop_column, loosen_column, rename_column, widen_column
 from minilog.typed.fields import Field, Primitive
@@ -22,6 +21,7 @@ from minilog.typed.topic_schema import TopicSchema, first_version
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.typed.where import parse_where
 from minilog.v1 import typed_pb2
+from minilog_broker.replication.sessions.cutting import BATCH_WORK, Cutting
 from tests.unit.client.typed_batches import KEY, build, extension_of, forged, validate
 from tests.unit.record_batch.batches import NOW_US, PARTITION, TOPIC_ID, at_offset, full_batch
 
