@@ -10,7 +10,7 @@ in the same log.
 
 from __future__ import annotations
 
-from minilog.errors import UnsupportedVersion
+from minilog.errors import LevelNotReached, UnsupportedVersion
 from minilog.versions import VersionRange
 
 SUPPORTED_LEVELS = VersionRange(1, 4)
@@ -18,6 +18,7 @@ FIRST_LEVEL = 1  # of a cluster until a record says another
 TYPED_TOPICS_LEVEL = 2  # brought topic_schema to the metadata log, and typed batches
 SECURITY_LEVEL = 3  # brought users, access rules, quotas and tokens to the metadata log, and peers' listeners
 PROVEN_PRODUCERS_LEVEL = 4  # brought the key of proofs to producer_id_block
+_UPGRADE = "When all brokers support it, run `minilog cluster upgrade`"
 
 
 class ClusterLevel:
@@ -35,6 +36,13 @@ class ClusterLevel:
         """The cluster is at `level`, and the data directory says so. Raises as check_level."""
         check_level(level, self.supported, "the cluster")
         self.current = max(self.current, level)
+
+
+def check_reached(level: int, needed: int, what: str, remedy: str = _UPGRADE) -> None:
+    """Raises LevelNotReached where a cluster at `level` is below the one that is needed. `what`: a sentence that ends
+    in "came"."""
+    if level < needed:
+        raise LevelNotReached(f"{what} with level {needed}, and the cluster is at level {level}. {remedy}")
 
 
 def check_level(level: int, supported: VersionRange, what: str) -> None:

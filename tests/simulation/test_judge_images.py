@@ -13,6 +13,7 @@ from minilog.typed.evolution import rename_column
 from minilog.typed.wire import schema_to_wire
 from minilog.v1 import common_pb2, records_pb2, security_pb2
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.controller.record_kinds import apply_decision
 from minilog_broker.controller.security_records import rule_record, token_record, token_removal
 from minilog_broker.controller.snapshot import encode_snapshot
 from minilog_broker.quorum.records import CommittedBatch
@@ -142,7 +143,7 @@ class TestImages:
         """A broker writes its image; `left_out`: the record that it did not replay."""
         image = MetadataImage()
         for offset, record in enumerate(COMMITTED[:end]):
-            image.apply_batch(offset, offset + 1, () if offset == left_out else (record,))
+            apply_decision(image, offset, offset + 1, () if offset == left_out else (record,))
         path = f"{DIRECTORY}/{end:020d}-{epoch:010d}.snapshot"
         file = self.disk.open(path + ".tmp", create=True)
         file.write([encode_snapshot(image, epoch)], 0)

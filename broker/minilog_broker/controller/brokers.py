@@ -28,7 +28,6 @@ from minilog.errors import (
     InconsistentClusterId,
     InconsistentVoters,
     InvalidArgument,
-    LevelNotReached,
     StaleBrokerEpoch,
 )
 from minilog.partition_key import PartitionKey
@@ -47,7 +46,7 @@ from minilog_broker.controller.election import (
 from minilog_broker.controller.image import BrokerRegistration
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.liveness import Liveness
-from minilog_broker.levels import SECURITY_LEVEL, check_level
+from minilog_broker.levels import SECURITY_LEVEL, check_level, check_reached
 from minilog_broker.replication.partition_state import NO_LEADER, PartitionState
 
 DIRECTORY_ID_BYTES = 16
@@ -335,19 +334,15 @@ class BrokerRegistrations:
 
 def _check_what_came_with_a_level(request: peer_pb2.RegisterRequest, level: int) -> None:
     """Raises LevelNotReached for what an older version could not read in the registration's record."""
-    if level >= SECURITY_LEVEL:
-        return
     for is_there, what, setting in (
         (request.HasField("peer_host"), "a listener of brokers' own", "inter.broker.listen"),
         (request.HasField("host_label"), f"a host label, {request.host_label}", "--host-label"),
         (bool(request.listeners), "listeners of clients with names", "listeners"),
     ):
         if is_there:
-            raise LevelNotReached(
-                f"broker {request.broker_id} has {what}: they came with level {SECURITY_LEVEL}, and the cluster is at "
-                f"level {level}. Start all brokers of this version without {setting}, run `minilog cluster upgrade`, "
-                "and then give it to them"
-            )
+            first = f"Start all brokers of this version without {setting}"
+            remedy = f"{first}, run `minilog cluster upgrade`, and then give it to them"
+            check_reached(level, SECURITY_LEVEL, f"broker {request.broker_id} has {what}: they came", remedy)
 
 
 def _findings(replicas: Iterable[peer_pb2.RecoveredReplica]) -> dict[PartitionKey, _Finding.ValueType]:

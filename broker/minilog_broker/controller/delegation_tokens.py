@@ -20,14 +20,13 @@ from minilog.errors import (
     DelegationTokenOwnerMismatch,
     InvalidArgument,
     InvalidPrincipal,
-    LevelNotReached,
 )
 from minilog.limits import MAX_RENEWERS
 from minilog.security.scram import ScramCredential
 from minilog.v1 import records_pb2, security_pb2
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.security_records import token_record, token_removal, token_to_wire
-from minilog_broker.levels import SECURITY_LEVEL
+from minilog_broker.levels import SECURITY_LEVEL, check_reached
 from minilog_broker.printable import shortened
 from minilog_broker.security.delegation_token import DelegationToken
 from minilog_broker.security.principal import EVERYBODY, user_of
@@ -145,12 +144,7 @@ class DelegationTokens:
     # -- all of them
 
     def _check_level(self) -> None:
-        level = self._ledger.image.level
-        if level < SECURITY_LEVEL:
-            raise LevelNotReached(
-                f"there are no delegation tokens yet: they came with level {SECURITY_LEVEL}, and the cluster is at "
-                f"level {level}. When all brokers support it, run `minilog cluster upgrade`"
-            )
+        check_reached(self._ledger.image.level, SECURITY_LEVEL, "there are no delegation tokens yet: they came")
 
     def _check_counts(self, owner: str, expired: Iterable[DelegationToken]) -> None:
         """Expired ones, which go with this decision, do not count."""

@@ -14,8 +14,10 @@ from minilog.partition_key import PartitionKey
 from minilog.v1 import records_pb2
 from minilog_broker.controller.controller_effects import ControllerEffect, PartitionWaits, UncleanElection
 from minilog_broker.controller.election import ElectionOutcome, ElectionRules
-from minilog_broker.controller.image import MetadataImage, record_of
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.controller.record_kinds import apply_record, check_level_of
 from minilog_broker.controller.replayed import Replayed
+from minilog_broker.controller.topic_records import record_of
 from minilog_broker.controller.torn_tails import TornTails
 from minilog_broker.replication.partition_state import NO_LEADER, PartitionState, TopicConfig
 
@@ -84,9 +86,10 @@ class Ledger:
         return self.end_offset + len(self._records)
 
     def write(self, record: records_pb2.MetadataRecord) -> int:
-        """Make `record` part of the decision; its offset."""
+        """Make `record` part of the decision; its offset. Raises LevelNotReached: whoever decides asks first."""
         offset = self.next_offset
-        self.image.apply(offset, record)
+        check_level_of(record, self.image.level)
+        apply_record(self.image, offset, record)
         self._records.append(record)
         return offset
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from minilog.errors import CorruptMessage, StorageError
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.controller.record_kinds import apply_decision
 from minilog_broker.controller.snapshot import check_snapshot, decode_snapshot, encode_snapshot
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId
@@ -53,7 +54,7 @@ class MetadataReplay:
         """
         decisions = self._node.take_committed()
         for decision in decisions:
-            self.image.apply_batch(decision.base_offset, decision.end_offset, decision.records)
+            apply_decision(self.image, decision.base_offset, decision.end_offset, decision.records)
             self._bytes_behind += decision.size_bytes
             self._epoch = decision.epoch
             if any(record.HasField("voter_replaced") for record in decision.records):

@@ -14,7 +14,6 @@ from minilog.errors import (
     DuplicateResource,
     InvalidArgument,
     InvalidPrincipal,
-    LevelNotReached,
     ResourceNotFound,
     UnacceptableCredential,
 )
@@ -32,7 +31,7 @@ from minilog_broker.controller.security_records import (
     quota_record,
     rule_record,
 )
-from minilog_broker.levels import SECURITY_LEVEL
+from minilog_broker.levels import SECURITY_LEVEL, check_reached
 from minilog_broker.printable import shortened
 from minilog_broker.security.access import check_rule
 from minilog_broker.security.principal import EVERYBODY, USER, check_name, user_of
@@ -182,12 +181,7 @@ class Security:
     # -- all of them
 
     def _check_level(self, what: str) -> None:
-        level = self._ledger.image.level
-        if level < SECURITY_LEVEL:
-            raise LevelNotReached(
-                f"{what} cannot be changed: they came with level {SECURITY_LEVEL}, and the cluster is at level {level}."
-                " When all brokers support it, run `minilog cluster upgrade`"
-            )
+        check_reached(self._ledger.image.level, SECURITY_LEVEL, f"{what} cannot be changed: they came")
 
     def _write(self, records: Iterable[records_pb2.MetadataRecord]) -> None:
         for record in records:

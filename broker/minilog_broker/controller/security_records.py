@@ -11,7 +11,7 @@ last one counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from minilog.errors import InvalidArgument
@@ -20,12 +20,12 @@ from minilog.security.scram import ScramCredential, ScramMechanism
 from minilog.security.scram_wire import credential_from_wire, mechanism_from_wire, mechanism_to_wire, verifier_of
 from minilog.v1 import records_pb2, security_pb2
 from minilog.versions import written_later
+from minilog_broker.controller.image import MetadataImage
 from minilog_broker.security.delegation_token import DelegationToken
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
-Users = Mapping[str, Mapping[ScramMechanism, ScramCredential]]
-Quotas = Mapping[str, Mapping[str, int]]
+Records = Iterator[records_pb2.MetadataRecord]
 
 
 # -- what is written
@@ -80,72 +80,80 @@ def token_removal(token_id: str) -> records_pb2.MetadataRecord:
     return records_pb2.MetadataRecord(delegation_token=records_pb2.DelegationTokenRecord(token=token, removed=True))
 
 
-def security_records(
-    users: Users, rules: Iterable[AccessRule], quotas: Quotas, tokens: Mapping[str, DelegationToken]
-) -> Iterator[records_pb2.MetadataRecord]:
-    """Records that say all of it, always in the same order."""
-    for user, credentials in sorted(users.items()):
+def credentials_of(image: MetadataImage) -> Records:
+    for user, credentials in sorted(image.users.items()):
         for _, credential in sorted(credentials.items()):
             yield credential_record(user, credential)
-    for rule in sorted(rules, key=lambda each: each.order):
+
+
+def rules_of(image: MetadataImage) -> Records:
+    for rule in sorted(image.access_rules, key=lambda each: each.order):
         yield rule_record(rule)
-    for entity, values in sorted(quotas.items()):
+
+
+def quotas_of(image: MetadataImage) -> Records:
+    for entity, values in sorted(image.quotas.items()):
         for key, value in sorted(values.items()):
             yield quota_record(entity, key, value)
-    for _, token in sorted(tokens.items()):
+
+
+def tokens_of(image: MetadataImage) -> Records:
+    for _, token in sorted(image.tokens.items()):
         yield token_record(token)
 
 
 # -- what is replayed. A choice that is not known raises UnsupportedVersion: a later version wrote it.
 
 
-def apply_credential(
-    users: dict[str, Mapping[ScramMechanism, ScramCredential]], record: records_pb2.UserScramCredentialRecord
-) -> None:
+def apply_credential(image: MetadataImage, offset: int, record: records_pb2.UserScramCredentialRecord) -> None:
     what = f"a credential of user {record.user!r} in the metadata log"
     try:
         mechanism = mechanism_from_wire(record.mechanism)
     except InvalidArgument:
         raise written_later(what) from None
-    credentials = dict(users.get(record.user, {}))
+    credentials = dict(image.users.get(record.user, {}))
     if record.HasField("verifier"):
         credentials[mechanism] = credential_from_wire(mechanism, record.verifier)
     else:
         credentials.pop(mechanism, None)
-    _replace(users, record.user, credentials)
+    _replace(image.users, record.user, credentials)
+    image.changes.security = True
 
 
-def apply_rule(rules: set[AccessRule], record: records_pb2.AccessRuleRecord) -> None:
+def apply_rule(image: MetadataImage, offset: int, record: records_pb2.AccessRuleRecord) -> None:
     try:
         rule = rule_from_wire(record.rule)
     except InvalidArgument:
         raise written_later(f"an access rule of {record.rule.principal!r} in the metadata log") from None
     if record.removed:
-        rules.discard(rule)
+        image.access_rules.discard(rule)
     else:
-        rules.add(rule)
+        image.access_rules.add(rule)
+    image.changes.security = True
 
 
-def apply_quota(quotas: dict[str, Mapping[str, int]], record: records_pb2.QuotaRecord) -> None:
-    values = dict(quotas.get(record.entity, {}))
+def apply_quota(image: MetadataImage, offset: int, record: records_pb2.QuotaRecord) -> None:
+    values = dict(image.quotas.get(record.entity, {}))
     if record.HasField("value"):
         values[record.key] = record.value
     else:
         values.pop(record.key, None)
-    _replace(quotas, record.entity, values)
+    _replace(image.quotas, record.entity, values)
+    image.changes.security = True
 
 
-def apply_token(tokens: dict[str, DelegationToken], record: records_pb2.DelegationTokenRecord) -> None:
+def apply_token(image: MetadataImage, offset: int, record: records_pb2.DelegationTokenRecord) -> None:
     told = record.token
+    image.changes.security = True
     if record.removed:
-        tokens.pop(told.token_id, None)
+        image.tokens.pop(told.token_id, None)
         return
     credentials = {}
     if record.HasField("scram_sha_256"):
         credentials[ScramMechanism.SCRAM_SHA_256] = record.scram_sha_256
     if record.HasField("scram_sha_512"):
         credentials[ScramMechanism.SCRAM_SHA_512] = record.scram_sha_512
-    tokens[told.token_id] = DelegationToken(
+    image.tokens[told.token_id] = DelegationToken(
         token_id=told.token_id,
         owner=told.owner,
         renewers=tuple(told.renewers),

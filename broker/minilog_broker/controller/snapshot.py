@@ -5,14 +5,12 @@
     records         MetadataRecords that build the image when applied in order to an empty one, about a thousand each
     control         SnapshotFooterRecord: how many those were; without it the snapshot is not whole
 
-A broker's registration carries its broker epoch, for its offset in the snapshot is not the one it was committed at.
 Offsets in a snapshot's batches only number its records, which keep the checksum rules of any other batch.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 from google.protobuf.message import DecodeError
 
@@ -20,87 +18,15 @@ from minilog.errors import CorruptMessage
 from minilog.record_batch.builder import build_control_batch
 from minilog.record_batch.header import Buffer, check_crc, iterate_headers
 from minilog.record_batch.reader import read_control
-from minilog.typed.topic_schemas import schemas_to_wire
-from minilog.v1 import common_pb2, records_pb2
+from minilog.v1 import records_pb2
 from minilog.versions import parse_known
-from minilog_broker.controller.image import BrokerRegistration, MetadataImage, record_of
-from minilog_broker.controller.security_records import security_records
-from minilog_broker.quorum.cluster import level_record
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.controller.record_kinds import apply_record, records_of
 from minilog_broker.quorum.records import METADATA_KEY, decode_run, encode_records, place
 from minilog_broker.storage.snapshot_files import SnapshotId
 
 RECORDS_PER_BATCH = 1_000  # far below the largest batch: a partition's record is about a hundred bytes
 _NO_TIME = 0  # a snapshot says what is, not when it was said
-
-
-def image_records(image: MetadataImage) -> Iterator[records_pb2.MetadataRecord]:
-    """Records that build `image` when they are applied in this order to an empty one."""
-    if image.cluster_id is not None:
-        yield level_record(image.level)  # first: whoever does not support it need not look at what follows
-        voters = [
-            records_pb2.Voter(broker_id=v.broker_id, directory_id=v.directory_id, host=v.host, port=v.port)
-            for v in image.voters
-        ]
-        yield records_pb2.MetadataRecord(cluster=records_pb2.ClusterRecord(cluster_id=image.cluster_id, voters=voters))
-    for _, broker in sorted(image.brokers.items()):
-        yield from _broker_records(broker)
-    for topic_id, topic in sorted(image.topics.items()):
-        yield records_pb2.MetadataRecord(
-            topic=records_pb2.TopicRecord(
-                name=topic.name,
-                topic_id=topic_id,
-                internal=topic.internal,
-                defaults=[records_pb2.TopicDefault(name=name, value=value) for name, value in topic.defaults],
-            )
-        )
-        for schema in schemas_to_wire(image.schemas.get(topic_id)):
-            told = records_pb2.TopicSchemaRecord(topic_id=topic_id, schema=schema)
-            yield records_pb2.MetadataRecord(topic_schema=told)
-        for name, value in sorted(image.configs.get(topic_id, {}).items()):
-            yield records_pb2.MetadataRecord(
-                topic_config=records_pb2.TopicConfigRecord(topic_id=topic_id, name=name, value=value)
-            )
-        for key in topic.partition_keys():
-            yield record_of(image.partitions[key])
-    if image.next_producer_id:
-        block = records_pb2.ProducerIdBlockRecord(broker_id=-1, next_producer_id=image.next_producer_id)
-        if image.producer_key is not None:
-            block.proof_key, block.first_proven_id = image.producer_key.key, image.producer_key.first_id
-        yield records_pb2.MetadataRecord(producer_id_block=block)
-    yield from security_records(image.users, image.access_rules, image.quotas, image.tokens)
-
-
-def _broker_records(broker: BrokerRegistration) -> Iterator[records_pb2.MetadataRecord]:
-    yield records_pb2.MetadataRecord(
-        broker_registration=records_pb2.BrokerRegistrationRecord(
-            broker_id=broker.broker_id,
-            directory_id=broker.directory_id,
-            host=broker.host,
-            port=broker.port,
-            rack=broker.rack,
-            failure_domain=broker.failure_domain,
-            kernel_boot_id=broker.kernel_boot_id,
-            broker_epoch=broker.broker_epoch,
-            levels=broker.levels.to_wire(),
-            version=broker.version,
-            clean_stop_broker_epoch=broker.clean_stop_broker_epoch,
-            peer_host=None if broker.own_peer_address is None else broker.own_peer_address[0],
-            peer_port=0 if broker.own_peer_address is None else broker.own_peer_address[1],
-            host_label=broker.host_label,
-            listeners=[
-                common_pb2.ListenerAddress(name=name, host=host, port=port) for name, (host, port) in broker.listeners
-            ],
-        )
-    )
-    if not broker.fenced or broker.stopping:
-        yield records_pb2.MetadataRecord(
-            broker_state=records_pb2.BrokerStateRecord(
-                broker_id=broker.broker_id,
-                broker_epoch=broker.broker_epoch,
-                fenced=broker.fenced,
-                stopping=broker.stopping,
-            )
-        )
 
 
 def encode_snapshot(image: MetadataImage, epoch: int) -> bytes:
@@ -109,7 +35,7 @@ def encode_snapshot(image: MetadataImage, epoch: int) -> bytes:
         cluster_id=image.cluster_id or "", end_offset=image.end_offset, epoch=epoch
     )
     parts = [_control(records_pb2.ControlRecord(snapshot_header=header), 0, epoch)]
-    records, count = image_records(image), 0
+    records, count = records_of(image), 0
     while chunk := list(itertools.islice(records, RECORDS_PER_BATCH)):
         parts += place(encode_records(chunk, _NO_TIME), 1 + count, epoch).buffers
         count += len(chunk)
@@ -165,7 +91,7 @@ def _apply(image: MetadataImage, batch: Buffer) -> int:
     try:
         for decision in decode_run(batch):
             for record in decision.records:
-                image.apply(0, record)
+                apply_record(image, 0, record)
                 count += 1
     except (DecodeError, KeyError) as error:
         raise CorruptMessage(f"a snapshot has a record that cannot be there: {error}") from error

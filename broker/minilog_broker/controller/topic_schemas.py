@@ -9,24 +9,20 @@ Every broker checks a stored schema again when it replays it: a rule for one ver
 
 from __future__ import annotations
 
-from minilog.errors import InvalidSchema, InvalidUpdateVersion, LevelNotReached
+from minilog.errors import InvalidSchema, InvalidUpdateVersion
 from minilog.typed.evolution import check_evolution
 from minilog.typed.topic_schema import TopicSchema
 from minilog.typed.wire import first_version_from_wire, schema_from_wire, schema_to_wire
 from minilog.v1 import admin_pb2, records_pb2
 from minilog_broker.controller.image import MetadataImage, TopicImage
-from minilog_broker.levels import TYPED_TOPICS_LEVEL
+from minilog_broker.levels import TYPED_TOPICS_LEVEL, check_reached
 
 
 def schema_of_new(request: admin_pb2.NewTopic, image: MetadataImage) -> TopicSchema | None:
     """The first version of a new topic's schema; None where it has none. Raises LevelNotReached, InvalidSchema."""
     if not request.HasField("schema"):
         return None
-    if image.level < TYPED_TOPICS_LEVEL:
-        raise LevelNotReached(
-            f"topic {request.name} cannot have a schema: typed topics came with level {TYPED_TOPICS_LEVEL}, and the "
-            f"cluster is at level {image.level}. When all brokers support it, run `minilog cluster upgrade`"
-        )
+    check_reached(image.level, TYPED_TOPICS_LEVEL, f"topic {request.name} cannot have a schema: typed topics came")
     return first_version_from_wire(request.schema)
 
 

@@ -25,7 +25,7 @@ from minilog.partition_key import PartitionKey
 from minilog.typed.topic_schema import TopicSchema
 from minilog.v1 import admin_pb2, records_pb2
 from minilog_broker.controller.election import reconsider
-from minilog_broker.controller.image import TopicImage, record_of
+from minilog_broker.controller.image import TopicImage
 from minilog_broker.controller.internal_topics import (
     INTERNAL_TOPIC_NAMES,
     internal_replication_factor,
@@ -34,6 +34,7 @@ from minilog_broker.controller.internal_topics import (
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.placement import Site, place_replicas
 from minilog_broker.controller.topic_config import check_config_name, check_topic_config, check_topic_name
+from minilog_broker.controller.topic_records import record_of
 from minilog_broker.controller.topic_schemas import evolved_schema, schema_of_new, schema_record
 from minilog_broker.printable import shortened
 from minilog_broker.replication.partition_state import PartitionState

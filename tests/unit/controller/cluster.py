@@ -19,6 +19,7 @@ from minilog.versions import VersionRange
 from minilog_broker.controller.controller import Controller, ControllerSettings
 from minilog_broker.controller.controller_effects import ControllerAnswer, ControllerEffect
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.controller.record_kinds import apply_record
 from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.replication.partition_state import NO_LEADER, PartitionState, TopicConfig
 
@@ -127,7 +128,7 @@ class ControllerCluster:
 
     def _replay(self) -> None:
         for offset in range(self.image.end_offset, len(self.records)):
-            self.image.apply(offset, self.records[offset])
+            apply_record(self.image, offset, self.records[offset])
 
     # -- steps
 

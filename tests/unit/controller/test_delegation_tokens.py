@@ -21,7 +21,8 @@ from minilog.v1 import admin_pb2, records_pb2, security_pb2
 from minilog_broker.controller import delegation_tokens
 from minilog_broker.controller.delegation_tokens import NewToken, Requester, TokenSettings
 from minilog_broker.controller.image import MetadataImage
-from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot, image_records
+from minilog_broker.controller.record_kinds import apply_record, records_of
+from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.levels import SECURITY_LEVEL
 from minilog_broker.storage.snapshot_files import SnapshotId
 from tests.unit.controller.cluster import ControllerCluster, error_of
@@ -242,8 +243,8 @@ class TestTheLog:
         assert decoded.tokens == image.tokens
         assert image.tokens["0f1e"].credentials == {each.mechanism: each for each in CREDENTIALS}
         rebuilt = MetadataImage()
-        for record in image_records(image):
-            rebuilt.apply(0, record)
+        for record in records_of(image):
+            apply_record(rebuilt, 0, record)
         assert rebuilt == image
 
     def test_another_token_makes_another_image(self, cluster: ControllerCluster) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 
 from minilog.v1 import records_pb2
-from minilog_broker.controller.image import MetadataImage, record_of, state_of
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.controller.record_kinds import apply_decision, apply_record
+from minilog_broker.controller.topic_records import record_of, state_of
 from tests.unit.controller.cluster import ControllerCluster
 
 
@@ -27,7 +29,7 @@ def test_the_image_is_the_replay_of_the_log_however_it_is_cut() -> None:
         offset = 0
         while offset < len(cluster.records):
             end = min(len(cluster.records), offset + rng.randrange(1, 6))
-            image.apply_batch(offset, end, cluster.records[offset:end])
+            apply_decision(image, offset, end, cluster.records[offset:end])
             offset = end
         assert image == cluster.image
         assert image.end_offset == len(cluster.records)
@@ -73,7 +75,7 @@ def test_a_setting_of_the_copy_is_none_of_the_originals() -> None:
     cluster = history()
     topic_id, twin = cluster.image.topic_ids["a"], cluster.image.copy()
     config = records_pb2.TopicConfigRecord(topic_id=topic_id, name="retention.ms", value="7")
-    twin.apply(twin.end_offset, records_pb2.MetadataRecord(topic_config=config))
+    apply_record(twin, twin.end_offset, records_pb2.MetadataRecord(topic_config=config))
     assert twin.topic_config(topic_id) == {"retention.ms": "7"}
     assert cluster.image.topic_config(topic_id) == {"retention.ms": "5"}
 
@@ -86,5 +88,5 @@ def test_a_state_and_its_record_are_the_same_thing() -> None:
 def test_a_broker_state_of_a_former_life_changes_nothing() -> None:
     cluster = history()
     state = records_pb2.BrokerStateRecord(broker_id=1, broker_epoch=cluster.epoch(1) - 1, fenced=True)
-    cluster.image.apply(cluster.image.end_offset, records_pb2.MetadataRecord(broker_state=state))
+    apply_record(cluster.image, cluster.image.end_offset, records_pb2.MetadataRecord(broker_state=state))
     assert not cluster.image.brokers[1].fenced

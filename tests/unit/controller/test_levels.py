@@ -8,7 +8,8 @@ from minilog.errors import LevelNotReached, UnsupportedVersion
 from minilog.v1 import admin_pb2
 from minilog.versions import VersionRange
 from minilog_broker.controller.image import MetadataImage
-from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot, image_records
+from minilog_broker.controller.record_kinds import records_of
+from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.levels import SECURITY_LEVEL, ClusterLevel
 from minilog_broker.storage.snapshot_files import SnapshotId
 from tests.unit.controller.cluster import ControllerCluster, error_of
@@ -115,7 +116,7 @@ def test_a_snapshot_begins_with_the_level_and_keeps_what_brokers_support() -> No
     cluster = of_two_versions()
     cluster.register(3, levels=BOTH)
     upgrade(cluster)
-    assert next(image_records(cluster.image)).cluster_level.level == 2
+    assert next(records_of(cluster.image)).cluster_level.level == 2
     loaded = decode_snapshot(encode_snapshot(cluster.image, 1), SnapshotId(cluster.image.end_offset, 1))
     assert loaded == cluster.image
     assert (loaded.level, loaded.brokers[3].levels) == (2, BOTH)

@@ -35,7 +35,8 @@ from minilog.security.scram_wire import mechanism_to_wire, verifier_of
 from minilog.v1 import admin_pb2, records_pb2, security_pb2
 from minilog_broker.controller import security
 from minilog_broker.controller.image import MetadataImage
-from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot, image_records
+from minilog_broker.controller.record_kinds import apply_decision, apply_record, records_of
+from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.levels import SECURITY_LEVEL
 from minilog_broker.storage.snapshot_files import SnapshotId
 from tests.unit.controller.cluster import ControllerCluster, error_of
@@ -399,16 +400,16 @@ def test_a_snapshot_has_all_of_it_in_one_order(cluster: ControllerCluster) -> No
     loaded = decode_snapshot(encode_snapshot(image, 1), SnapshotId(image.end_offset, 1))
     assert loaded == image
     assert (loaded.users, loaded.access_rules, loaded.quotas) == (image.users, image.access_rules, image.quotas)
-    assert list(image_records(loaded)) == list(image_records(image))
+    assert list(records_of(loaded)) == list(records_of(image))
 
 
 def test_the_replay_goes_on_behind_a_snapshot_as_without_one(cluster: ControllerCluster) -> None:
     filled(cluster)
     for cut in range(len(cluster.records) - 12, len(cluster.records)):
         image = MetadataImage()
-        image.apply_batch(0, cut, cluster.records[:cut])
+        apply_decision(image, 0, cut, cluster.records[:cut])
         loaded = decode_snapshot(encode_snapshot(image, 1), SnapshotId(cut, 1))
-        loaded.apply_batch(cut, len(cluster.records), cluster.records[cut:])
+        apply_decision(loaded, cut, len(cluster.records), cluster.records[cut:])
         assert loaded == cluster.image
 
 
@@ -476,7 +477,7 @@ def test_a_choice_that_is_not_known_was_made_by_a_later_version() -> None:
         records_pb2.MetadataRecord(user_scram_credential=user),
     ):
         with pytest.raises(UnsupportedVersion, match="written by a later version"):
-            MetadataImage().apply(0, record)
+            apply_record(MetadataImage(), 0, record)
 
 
 def test_no_key_is_shown() -> None:

@@ -12,6 +12,7 @@ from minilog.record_batch.header import iterate_headers
 from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.controller import snapshot as snapshot_module
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.controller.record_kinds import apply_decision, apply_record
 from minilog_broker.controller.replay import newest_snapshot
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.levels import PROVEN_PRODUCERS_LEVEL, SECURITY_LEVEL
@@ -81,9 +82,9 @@ def test_the_replay_goes_on_behind_a_snapshot_as_without_one() -> None:
     cluster = history()
     for cut in range(1, len(cluster.records)):
         image = MetadataImage()
-        image.apply_batch(0, cut, cluster.records[:cut])
+        apply_decision(image, 0, cut, cluster.records[:cut])
         loaded = decode_snapshot(snapshot_of(image)[1], snapshot_of(image)[0])
-        loaded.apply_batch(cut, len(cluster.records), cluster.records[cut:])
+        apply_decision(loaded, cut, len(cluster.records), cluster.records[cut:])
         assert loaded == cluster.image
 
 
@@ -136,7 +137,7 @@ def test_the_newest_whole_one_is_found_and_a_damaged_one_passed_over() -> None:
     snapshots = SnapshotFiles(files, "/m")
     assert newest_snapshot(snapshots) is None
     old, new = MetadataImage(), history().image
-    old.apply_batch(0, 1, [records_pb2.MetadataRecord(cluster=records_pb2.ClusterRecord(cluster_id="c"))])
+    apply_decision(old, 0, 1, [records_pb2.MetadataRecord(cluster=records_pb2.ClusterRecord(cluster_id="c"))])
     for image in (old, new):
         snapshots.write(*snapshot_of(image))
     assert newest_snapshot(snapshots) == SnapshotId(new.end_offset, 4)
@@ -148,7 +149,7 @@ def test_becoming_another_image_names_whatever_may_be_different() -> None:
     cluster = history()
     image = MetadataImage()
     cut = len(cluster.records) - 2
-    image.apply_batch(0, cut, cluster.records[:cut])
+    apply_decision(image, 0, cut, cluster.records[:cut])
     image.take_changes()
     gone = set(image.partitions) - set(cluster.image.partitions)
     assert gone
@@ -167,18 +168,18 @@ def test_a_replica_that_was_taken_away_is_no_more_on_its_broker() -> None:
     record = records_pb2.PartitionRecord(
         topic_id=key.topic_id, partition=key.partition, replicas=state.replicas[:1], leader_id=state.replicas[0]
     )
-    cluster.image.apply(cluster.image.end_offset, records_pb2.MetadataRecord(partition=record))
+    apply_record(cluster.image, cluster.image.end_offset, records_pb2.MetadataRecord(partition=record))
     assert all(key != other.key for other in cluster.image.replicas_on(state.replicas[1]))
 
 
 def test_a_replaced_voter_is_another_directory_in_the_image() -> None:
     image = MetadataImage()
     voters = [records_pb2.Voter(broker_id=each, directory_id=bytes([each]) * 16) for each in (1, 2, 3)]
-    image.apply(0, records_pb2.MetadataRecord(cluster=records_pb2.ClusterRecord(cluster_id="c", voters=voters)))
+    apply_record(image, 0, records_pb2.MetadataRecord(cluster=records_pb2.ClusterRecord(cluster_id="c", voters=voters)))
     lost = records_pb2.VoterReplacedRecord(broker_id=2, lost_directory_id=b"?" * 16, directory_id=b"n" * 16)
-    image.apply(1, records_pb2.MetadataRecord(voter_replaced=lost))
+    apply_record(image, 1, records_pb2.MetadataRecord(voter_replaced=lost))
     assert image.voters[1].directory_id == b"\2" * 16  # it did not have that directory
     lost.lost_directory_id = b"\2" * 16
-    image.apply(2, records_pb2.MetadataRecord(voter_replaced=lost))
+    apply_record(image, 2, records_pb2.MetadataRecord(voter_replaced=lost))
     assert [voter.directory_id for voter in image.voters] == [b"\1" * 16, b"n" * 16, b"\3" * 16]
     assert decode_snapshot(snapshot_of(image)[1], snapshot_of(image)[0]).voters == image.voters

@@ -25,6 +25,7 @@ from minilog.typed.topic_schemas import TopicSchemas
 from minilog.typed.wire import schema_to_wire
 from minilog.v1 import admin_pb2, records_pb2, typed_pb2
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.controller.record_kinds import apply_record
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.levels import TYPED_TOPICS_LEVEL
 from minilog_broker.storage.snapshot_files import SnapshotId
@@ -346,4 +347,4 @@ def test_a_stored_schema_that_cannot_be_is_damage(cluster: ControllerCluster, sc
     key = created(cluster)
     record = records_pb2.TopicSchemaRecord(topic_id=key.topic_id, schema=schema)
     with pytest.raises(CorruptMessage, match="a schema of topic t that cannot be"):
-        cluster.image.copy().apply(99, records_pb2.MetadataRecord(topic_schema=record))
+        apply_record(cluster.image.copy(), 99, records_pb2.MetadataRecord(topic_schema=record))

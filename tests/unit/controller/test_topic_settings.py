@@ -9,7 +9,7 @@ import pytest
 
 from minilog.v1 import records_pb2
 from minilog_broker.controller.image import MetadataImage
-from minilog_broker.controller.snapshot import image_records
+from minilog_broker.controller.record_kinds import apply_record, records_of
 from minilog_broker.controller.topic_config import BUILT_IN
 from minilog_broker.replication.partition_state import NO_LEADER
 from minilog_broker.server.config import BrokerConfig
@@ -73,7 +73,7 @@ def test_unset_a_topic_has_again_what_it_was_made_with(cluster: ControllerCluste
 def test_a_topic_whose_record_names_no_defaults_has_what_is_built_in_on_every_broker() -> None:
     image = MetadataImage()
     record = records_pb2.TopicRecord(name="old", topic_id=b"o" * 16)
-    image.apply(0, records_pb2.MetadataRecord(topic=record))
+    apply_record(image, 0, records_pb2.MetadataRecord(topic=record))
     assert image.effective_config(b"o" * 16) == BUILT_IN
 
 
@@ -85,8 +85,8 @@ def test_a_snapshot_keeps_what_a_topic_was_made_with(cluster: ControllerCluster)
     cluster.fail_over(defaults=OTHERWISE)
     key = cluster.created("t", segment_ms="5")
     copy = MetadataImage()
-    for offset, record in enumerate(image_records(cluster.image)):
-        copy.apply(offset, record)
+    for offset, record in enumerate(records_of(cluster.image)):
+        apply_record(copy, offset, record)
     assert copy == cluster.image
     image = MetadataImage()
     image.become(copy)

@@ -16,6 +16,7 @@ from minilog.record_batch.builder import build_batch, build_control_batch, recor
 from minilog.record_batch.reader import read_control
 from minilog.v1 import records_pb2
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.controller.record_kinds import apply_record
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.quorum.records import METADATA_KEY, decode_leader_change, decode_run, encode_records, place
 from minilog_broker.storage.snapshot_files import SnapshotId
@@ -42,8 +43,10 @@ ID = SnapshotId(5, 1)
 
 def some_image() -> MetadataImage:
     image = MetadataImage()
-    image.apply(0, records_pb2.MetadataRecord(topic=records_pb2.TopicRecord(name="t", topic_id=TOPIC_IDS[0])))
-    image.apply(4, records_pb2.MetadataRecord(producer_id_block=records_pb2.ProducerIdBlockRecord(next_producer_id=7)))
+    apply_record(image, 0, records_pb2.MetadataRecord(topic=records_pb2.TopicRecord(name="t", topic_id=TOPIC_IDS[0])))
+    apply_record(
+        image, 4, records_pb2.MetadataRecord(producer_id_block=records_pb2.ProducerIdBlockRecord(next_producer_id=7))
+    )
     return image
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.controller.record_kinds import apply_decision
 from minilog_broker.quorum.follower import Follower
 from minilog_broker.quorum.member import Role
 from minilog_broker.quorum.quorum_effects import VoteState
@@ -116,7 +117,7 @@ class Judges:
             raise Violation(f"V12: {machine.node_id} has committed {batch.base_offset}, the end of all is {end}")
         self._first_committed(machine, batch)
         self.committed.append(batch)
-        self.image.apply_batch(batch.base_offset, batch.end_offset, batch.records)
+        apply_decision(self.image, batch.base_offset, batch.end_offset, batch.records)
 
     def _first_committed(self, machine: QuorumMachine, batch: CommittedBatch) -> None:
         node = machine.node

@@ -15,6 +15,7 @@ from minilog.typed.topic_schemas import TopicSchemas
 from minilog.typed.wire import schema_to_wire
 from minilog.v1 import records_pb2
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.controller.record_kinds import apply_record
 from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.partition_state import TopicConfig
@@ -61,7 +62,7 @@ class OneBroker:
         self.tasks.append(asyncio.ensure_future(work))
 
     def apply(self, **record: Any) -> None:
-        self.image.apply(0, records_pb2.MetadataRecord(**record))
+        apply_record(self.image, 0, records_pb2.MetadataRecord(**record))
 
     def create(self, partitions: int, *, leader_epoch: int = 0) -> None:
         self.apply(topic=records_pb2.TopicRecord(name="t", topic_id=TOPIC_ID))

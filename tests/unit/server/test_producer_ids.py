@@ -10,6 +10,7 @@ import pytest
 from minilog.errors import BrokerNotAvailable
 from minilog.v1 import records_pb2
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.controller.record_kinds import apply_record
 from minilog_broker.levels import FIRST_LEVEL, PROVEN_PRODUCERS_LEVEL
 from minilog_broker.security.principal import USER, Principal
 from minilog_broker.security.producer_proof import KEY_BYTES, NO_PROOF, WriterName
@@ -54,7 +55,7 @@ class Metadata:
 
     def catch_up(self, end_offset: int) -> None:
         for offset in range(self.image.end_offset, end_offset):
-            self.image.apply(offset, self.log[offset])
+            apply_record(self.image, offset, self.log[offset])
 
 
 def given(ids: ProducerIds, count: int) -> list[GivenId]:

@@ -1,0 +1,129 @@
+"""What records say of the cluster itself: its level, its voters, its brokers, and the ids that producers are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from minilog.v1 import common_pb2, records_pb2
+from minilog.versions import range_from_wire
+from minilog_broker.controller.image import BrokerRegistration, MetadataImage
+from minilog_broker.quorum.cluster import level_record
+from minilog_broker.quorum.voters import replaced, voters_of
+from minilog_broker.security.producer_proof import ProducerKey
+
+Records = Iterator[records_pb2.MetadataRecord]
+
+
+def apply_level(image: MetadataImage, offset: int, record: records_pb2.ClusterLevelRecord) -> None:
+    image.level = record.level
+
+
+def level_of(image: MetadataImage) -> Records:
+    if image.cluster_id is not None:
+        yield level_record(image.level)
+
+
+def apply_cluster(image: MetadataImage, offset: int, record: records_pb2.ClusterRecord) -> None:
+    image.cluster_id = record.cluster_id
+    image.voters = voters_of(record)
+
+
+def cluster_of(image: MetadataImage) -> Records:
+    if image.cluster_id is not None:
+        voters = [
+            records_pb2.Voter(broker_id=v.broker_id, directory_id=v.directory_id, host=v.host, port=v.port)
+            for v in image.voters
+        ]
+        yield records_pb2.MetadataRecord(cluster=records_pb2.ClusterRecord(cluster_id=image.cluster_id, voters=voters))
+
+
+def apply_voter_replaced(image: MetadataImage, offset: int, record: records_pb2.VoterReplacedRecord) -> None:
+    image.voters = replaced(image.voters, record)
+
+
+def apply_registration(image: MetadataImage, offset: int, record: records_pb2.BrokerRegistrationRecord) -> None:
+    """In a snapshot it carries its broker epoch: its offset there is not the one that it was committed at."""
+    image.brokers[record.broker_id] = BrokerRegistration(
+        broker_id=record.broker_id,
+        broker_epoch=record.broker_epoch if record.HasField("broker_epoch") else offset,
+        directory_id=record.directory_id,
+        host=record.host,
+        port=record.port,
+        rack=record.rack if record.HasField("rack") else None,
+        failure_domain=record.failure_domain,
+        kernel_boot_id=record.kernel_boot_id,
+        levels=range_from_wire(record.levels),
+        version=record.version,
+        clean_stop_broker_epoch=record.clean_stop_broker_epoch if record.HasField("clean_stop_broker_epoch") else None,
+        own_peer_address=(record.peer_host, record.peer_port) if record.HasField("peer_host") else None,
+        host_label=record.host_label if record.HasField("host_label") else None,
+        listeners=tuple((each.name, (each.host, each.port)) for each in record.listeners),
+    )
+    image.changes.brokers.add(record.broker_id)
+
+
+def registrations_of(image: MetadataImage) -> Records:
+    for _, broker in sorted(image.brokers.items()):
+        yield records_pb2.MetadataRecord(broker_registration=_registration(broker))
+
+
+def _registration(broker: BrokerRegistration) -> records_pb2.BrokerRegistrationRecord:
+    return records_pb2.BrokerRegistrationRecord(
+        broker_id=broker.broker_id,
+        directory_id=broker.directory_id,
+        host=broker.host,
+        port=broker.port,
+        rack=broker.rack,
+        failure_domain=broker.failure_domain,
+        kernel_boot_id=broker.kernel_boot_id,
+        broker_epoch=broker.broker_epoch,
+        levels=broker.levels.to_wire(),
+        version=broker.version,
+        clean_stop_broker_epoch=broker.clean_stop_broker_epoch,
+        peer_host=None if broker.own_peer_address is None else broker.own_peer_address[0],
+        peer_port=0 if broker.own_peer_address is None else broker.own_peer_address[1],
+        host_label=broker.host_label,
+        listeners=[
+            common_pb2.ListenerAddress(name=name, host=host, port=port) for name, (host, port) in broker.listeners
+        ],
+    )
+
+
+def apply_broker_state(image: MetadataImage, offset: int, record: records_pb2.BrokerStateRecord) -> None:
+    """Of the current life only."""
+    broker = image.brokers.get(record.broker_id)
+    if broker is not None and broker.broker_epoch == record.broker_epoch:
+        mark = broker.clean_stop_broker_epoch if record.fenced else None
+        image.brokers[record.broker_id] = replace(
+            broker, fenced=record.fenced, stopping=record.stopping, clean_stop_broker_epoch=mark
+        )
+        image.changes.brokers.add(record.broker_id)
+
+
+def broker_states_of(image: MetadataImage) -> Records:
+    """A registration begins as fenced."""
+    for _, broker in sorted(image.brokers.items()):
+        if not broker.fenced or broker.stopping:
+            yield records_pb2.MetadataRecord(
+                broker_state=records_pb2.BrokerStateRecord(
+                    broker_id=broker.broker_id,
+                    broker_epoch=broker.broker_epoch,
+                    fenced=broker.fenced,
+                    stopping=broker.stopping,
+                )
+            )
+
+
+def apply_block(image: MetadataImage, offset: int, record: records_pb2.ProducerIdBlockRecord) -> None:
+    image.next_producer_id = record.next_producer_id
+    if record.proof_key:
+        image.producer_key = ProducerKey(record.proof_key, record.first_proven_id)
+
+
+def block_of(image: MetadataImage) -> Records:
+    if image.next_producer_id:
+        block = records_pb2.ProducerIdBlockRecord(broker_id=-1, next_producer_id=image.next_producer_id)
+        if image.producer_key is not None:
+            block.proof_key, block.first_proven_id = image.producer_key.key, image.producer_key.first_id
+        yield records_pb2.MetadataRecord(producer_id_block=block)

@@ -1,0 +1,83 @@
+"""The kinds of records of the metadata log: what each changes in an image, and how a snapshot says the same.
+
+A new kind is one row here, and a level (levels.py). A record of any other kind is of a later version: it never comes so
+far (quorum/records.py). The rows stand in the order in which a snapshot has them: the level is first, for who does not
+support it need not look at what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from minilog.v1 import records_pb2
+from minilog_broker.controller import cluster_records, security_records, topic_records
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.levels import FIRST_LEVEL, SECURITY_LEVEL, TYPED_TOPICS_LEVEL, check_reached
+
+
+@dataclass(frozen=True, slots=True)
+class RecordKind:
+    """`field`: of MetadataRecord. `apply`: change the image; raises KeyError and CorruptMessage for what no controller
+    wrote. `of`: the records of this kind that an image needs to be built; None: it says what is no more, or what
+    another kind says of an image. `level`: came with it."""
+
+    field: str
+    apply: Callable[[MetadataImage, int, Any], None]
+    of: Callable[[MetadataImage], Iterator[records_pb2.MetadataRecord]] | None
+    level: int = FIRST_LEVEL
+
+
+_KINDS = (
+    RecordKind("cluster_level", cluster_records.apply_level, cluster_records.level_of),
+    RecordKind("cluster", cluster_records.apply_cluster, cluster_records.cluster_of),
+    RecordKind("voter_replaced", cluster_records.apply_voter_replaced, None),
+    RecordKind("broker_registration", cluster_records.apply_registration, cluster_records.registrations_of),
+    RecordKind("broker_state", cluster_records.apply_broker_state, cluster_records.broker_states_of),
+    RecordKind("topic", topic_records.apply_topic, topic_records.topics_of),
+    RecordKind("topic_schema", topic_records.apply_schema, topic_records.schemas_of, TYPED_TOPICS_LEVEL),
+    RecordKind("topic_config", topic_records.apply_config, topic_records.configs_of),
+    RecordKind("partition", topic_records.apply_partition, topic_records.partitions_of),
+    RecordKind("topic_deletion", topic_records.apply_deletion, None),
+    RecordKind("producer_id_block", cluster_records.apply_block, cluster_records.block_of),
+    RecordKind(
+        "user_scram_credential", security_records.apply_credential, security_records.credentials_of, SECURITY_LEVEL
+    ),
+    RecordKind("access_rule", security_records.apply_rule, security_records.rules_of, SECURITY_LEVEL),
+    RecordKind("quota", security_records.apply_quota, security_records.quotas_of, SECURITY_LEVEL),
+    RecordKind("delegation_token", security_records.apply_token, security_records.tokens_of, SECURITY_LEVEL),
+)
+KINDS = {kind.field: kind for kind in _KINDS}
+
+
+def apply_record(image: MetadataImage, offset: int, record: records_pb2.MetadataRecord) -> None:
+    """Raises KeyError and CorruptMessage for what no controller wrote."""
+    field = record.WhichOneof("record")
+    kind = KINDS.get(field or "")
+    if kind is None:
+        raise AssertionError(f"the image does not know the record {field}")
+    kind.apply(image, offset, getattr(record, kind.field))
+    image.end_offset = offset + 1
+
+
+def apply_decision(
+    image: MetadataImage, base_offset: int, end_offset: int, records: Iterable[records_pb2.MetadataRecord]
+) -> None:
+    """One decision; a control batch has no records and moves `end_offset` only."""
+    for index, record in enumerate(records):
+        apply_record(image, base_offset + index, record)
+    image.end_offset = end_offset
+
+
+def records_of(image: MetadataImage) -> Iterator[records_pb2.MetadataRecord]:
+    """Records that build `image` when they are applied in this order to an empty one."""
+    for kind in _KINDS:
+        if kind.of is not None:
+            yield from kind.of(image)
+
+
+def check_level_of(record: records_pb2.MetadataRecord, level: int) -> None:
+    """Raises LevelNotReached where the record came with a level above this one, the cluster's."""
+    kind = KINDS[record.WhichOneof("record") or ""]
+    check_reached(level, kind.level, f"the record {kind.field} cannot be written: it came")
