@@ -29,7 +29,7 @@ from minilog.typed.reader import TypedReader, TypedSelection
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.typed.where import parse_where
 from minilog.v1 import typed_pb2
-from minilog_broker.replication.sessions.cutting import Cutting
+from minilog_broker.replication.sessions.scanner import Scanner
 from pyspark_minilog.typed_rows import spark_schema
 from tests.spark.conftest import JVM_OPTIONS
 from tests.spark.drawn_conditions import NAMES, SCHEMA, Drawing, drawn_rows
@@ -86,7 +86,7 @@ class Ours:
         has left out."""
         selection = TypedSelection(SCHEMA, (self._chance.choice(NAMES),), predicate)
         asked = typed_pb2.Selection.FromString(selection.to_wire().SerializeToString())
-        sent = Cutting(asked, self._schemas).cut(_KEY, self._run, _UNLIMITED).batches
+        sent = Scanner(asked, self._schemas).scan(_KEY, self._run, _UNLIMITED).batches
         reader = TypedReader(self._schemas, selection)
         left_out = sum(not header.record_count for _, header in iterate_headers(sent))
         return _read(reader, self._run), _read(reader, sent), left_out

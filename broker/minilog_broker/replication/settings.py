@@ -20,8 +20,8 @@ class ReplicationSettings:
     follower_replication_throttled_rate_bytes: int | None = None  # per second, of replicas being added; None: no limit
 
     message_bytes: int = 4 << 20  # what waits goes together: a message costs 0.3 ms of CPU, whatever is in it
-    cutting_work: int = 500  # of one message, for conditions and columns: some milliseconds (sessions/cutting.py)
-    short_cutting_work: int = 50  # after a message of more the next one waits for its turn of the loop
+    scanning_work: int = 500  # of one message, for conditions and columns: some milliseconds (sessions/scanner.py)
+    short_scanning_work: int = 50  # after a message of more the next one waits for its turn of the loop
     news_interval_ms: float = 5.0  # a session that waits is woken for news without records at most this often
     consumer_silence_ms: float = 30_000.0  # a consumer is somebody's program: its pauses are not ours to judge at 5 s
     retry_pause_ms: float = 50.0  # after an answer that asks to retry: an election is a few of these

@@ -324,7 +324,7 @@ class Broker:
             close_link=lambda leader_id: self._links.close(leader_id),
             wake_link=lambda leader_id: self._links.wake(leader_id),
             propose=self._propose,
-            tell_coordinator=lambda effect: self._coordinators.told(effect),
+            tell_coordinator=lambda effect: self._coordinators.on_leadership(effect),
             disk_changed=lambda: self._link.beat_now(),
             failed=self._failed,
         )

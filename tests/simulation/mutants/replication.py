@@ -148,12 +148,12 @@ def progress_of_an_earlier_life() -> Patches:
     def known(view: FollowerView, incarnation: Any) -> int | None:
         return view.durable_end if view.accepted else None
 
-    def forget(self: FollowerView, broker_epoch: int | None = None) -> None:
+    def restart(self: FollowerView, broker_epoch: int | None = None) -> None:
         self.broker_epoch = broker_epoch
 
     return [
         (in_sync, "known_end", known),
-        (FollowerView, "forget", forget),
+        (FollowerView, "restart", restart),
         (FollowerView, "is_out", lambda self, partition_epoch: None),
         (IsrState, "left", lambda self, broker_id: False),
     ]

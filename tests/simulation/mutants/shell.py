@@ -191,13 +191,13 @@ def damage_is_not_recorded() -> Patches:
 
 def coordinator_goes_on() -> Patches:
     """A coordinator is not told that its partition is led by another."""
-    told = CoordinatorShell.told
+    on_leadership = CoordinatorShell.on_leadership
 
     def mutant(self: Any, effect: Any) -> None:
         if not isinstance(effect, StoppedLeading):
-            told(self, effect)
+            on_leadership(self, effect)
 
-    return [(CoordinatorShell, "told", mutant)]
+    return [(CoordinatorShell, "on_leadership", mutant)]
 
 
 # -- streams, and the end

@@ -17,8 +17,8 @@ from minilog.typed.fields import Field, arrow_field
 from minilog.typed.topic_schema import TopicSchema, give_ids
 from minilog_broker.controller import topic_schemas
 from minilog_broker.replication.leader import produce, typed_validation
-from minilog_broker.replication.sessions import cutting
-from minilog_broker.replication.sessions.cutting import Cutting
+from minilog_broker.replication.sessions import scanner as cutting
+from minilog_broker.replication.sessions.scanner import Scanner
 from tests.simulation.mutants.replication import Patches
 
 
@@ -100,13 +100,13 @@ class _OneForAll(dict[Any, Any]):
 
 def cut_as_another_version() -> Patches:
     """What a replica sends of a batch it cuts as it cut the first one, of whatever version."""
-    make = Cutting.__init__
+    make = Scanner.__init__
 
-    def mutant(self: Cutting, asked: Any, schemas: Any) -> None:
+    def mutant(self: Scanner, asked: Any, schemas: Any) -> None:
         make(self, asked, schemas)
         self._projections = _OneForAll()
 
-    return [(Cutting, "__init__", mutant)]
+    return [(Scanner, "__init__", mutant)]
 
 
 def columns_by_name() -> Patches:
@@ -133,9 +133,9 @@ def left_out_without_offsets() -> Patches:
 def missing_column_has_values() -> Patches:
     """A column that a version does not have is told to have no nulls."""
 
-    def mutant(self: Cutting, told: Any, schema: TopicSchema, header: BatchHeader) -> Any:
+    def mutant(self: Scanner, told: Any, schema: TopicSchema, header: BatchHeader) -> Any:
         known = statistics.read_statistics(told.statistics, schema, header.record_count)
         missing = predicate.ColumnStatistics(header.record_count, 0)
         return lambda field_id: known.get(field_id) if field_id in schema.by_id else missing
 
-    return [(Cutting, "_statistics", mutant)]
+    return [(Scanner, "_statistics", mutant)]

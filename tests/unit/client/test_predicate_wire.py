@@ -22,7 +22,7 @@ from minilog.typed.topic_schema import TopicSchema, first_version
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.typed.where import parse_where
 from minilog.v1 import data_pb2, typed_pb2
-from minilog_broker.replication.sessions.cutting import Cutting
+from minilog_broker.replication.sessions.scanner import Scanner
 from tests.unit.client.test_where import CONDITIONS, SCHEMA, Condition
 
 FLOATS = first_version(parse_ddl("narrow float, wide double, fare decimal(38,10)"))
@@ -113,7 +113,7 @@ def test_what_is_too_deep_is_refused_on_both_sides(levels: int) -> None:
         told = told.negated
     told.is_null = 1
     with pytest.raises(InvalidArgument, match=r"levels|terms"):
-        Cutting(asked, SCHEMAS)
+        Scanner(asked, SCHEMAS)
 
 
 def test_what_is_too_long_is_refused_on_both_sides() -> None:
@@ -170,7 +170,7 @@ def test_what_no_condition_can_be_is_refused(told: typed_pb2.Predicate) -> None:
         read(told)
     assert 20 < len(str(raised.value)) < 500
     with pytest.raises(InvalidArgument):
-        Cutting(typed_pb2.Selection(schema_version=1, where=told), SCHEMAS)
+        Scanner(typed_pb2.Selection(schema_version=1, where=told), SCHEMAS)
 
 
 def test_the_ends_of_a_type_are_read() -> None:
@@ -200,12 +200,12 @@ def test_random_messages_are_conditions_or_refused() -> None:
         with contextlib.suppress(DecodeError, InvalidArgument):
             asked = typed_pb2.Selection.FromString(bytes(changed))
             asked.schema_version = 1
-            Cutting(asked, SCHEMAS)
+            Scanner(asked, SCHEMAS)
             read_as_one += 1
         with contextlib.suppress(DecodeError, InvalidArgument):
             asked = typed_pb2.Selection.FromString(chance.randbytes(chance.randrange(30)))
             asked.schema_version = 1
-            Cutting(asked, SCHEMAS)
+            Scanner(asked, SCHEMAS)
     assert read_as_one > 100
 
 

@@ -20,7 +20,7 @@ from minilog.typed.reader import TypedReader, TypedSelection
 from minilog.typed.topic_schema import TopicSchema
 from minilog.typed.where import parse_where
 from minilog.v1 import typed_pb2
-from minilog_broker.replication.sessions.cutting import Cutting
+from minilog_broker.replication.sessions.scanner import Scanner
 from tests.unit.client.test_topic_schema import columns, types
 from tests.unit.client.test_where import both, compared, either, negated
 from tests.unit.client.typed_batches import (
@@ -150,7 +150,7 @@ def test_what_is_read_is_what_was_written(
         offset += header.record_count + 1
     asked, where = selection(chance, chance.choice(schemas.versions))
     wire = typed_pb2.Selection.FromString(asked.to_wire().SerializeToString())
-    cut = Cutting(wire, schemas).cut(KEY, run, 1 << 30).batches
+    cut = Scanner(wire, schemas).scan(KEY, run, 1 << 30).batches
     reader = TypedReader(schemas, asked)
     for (at, whole), (place, header) in zip(iterate_headers(run), iterate_headers(cut), strict=True):
         same_place(whole, header)

@@ -23,7 +23,7 @@ from minilog.typed.reader import TypedReader, TypedSelection
 from minilog.typed.topic_schema import schema_from_arrow
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.typed.where import parse_where
-from minilog_broker.replication.sessions.cutting import Cutting
+from minilog_broker.replication.sessions.scanner import Scanner
 from tests.unit.client.test_projection import SCHEMA as ARROW
 from tests.unit.client.test_projection import rows
 from tests.unit.client.typed_batches import KEY, build, extension_of, forged, payload_of, plain, validate
@@ -39,7 +39,7 @@ SELECTIONS = (
 EDGES = [0, 1, 2, 3, 7, 8, 9, 16, 64, 127, 128, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 8, 2**32 - 1]
 MOST_BYTES = 1 << 16
 _ALLOCATION_LIMIT = 32 << 20  # 16 times what is allowed under MOST_BYTES, and what is made of it; far below a bomb
-CUTTINGS = [Cutting(each.to_wire(), SCHEMAS) for each in SELECTIONS]
+CUTTINGS = [Scanner(each.to_wire(), SCHEMAS) for each in SELECTIONS]
 READERS = [TypedReader(SCHEMAS, each) for each in SELECTIONS]
 
 
@@ -92,7 +92,7 @@ def attacked(chance: random.Random, batch: bytes, met: Counter[str]) -> None:
     for cutting, reader in zip(CUTTINGS, READERS, strict=True):
         whole = told(reader, damaged, is_taken=is_taken)
         try:
-            piece = cutting.cut(KEY, damaged, 1 << 30).batches
+            piece = cutting.scan(KEY, damaged, 1 << 30).batches
         except MinilogError:
             assert not is_taken, "what was taken cannot be cut"
             continue
@@ -160,4 +160,4 @@ def test_random_bytes_are_no_batch() -> None:
             with pytest.raises(MinilogError):
                 validate(forgery, SCHEMAS, MOST_BYTES)
             with contextlib.suppress(MinilogError):
-                CUTTINGS[0].cut(KEY, forgery, 1 << 30)
+                CUTTINGS[0].scan(KEY, forgery, 1 << 30)

@@ -17,8 +17,8 @@ from minilog.typed.topic_schema import first_version
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2, typed_pb2
 from minilog_broker.levels import SUPPORTED_LEVELS
-from minilog_broker.replication.sessions.cutting import BATCH_WORK
-from minilog_broker.replication.sessions.selected import MAX_KNOWN, Cuttings
+from minilog_broker.replication.sessions.scanner import BATCH_WORK
+from minilog_broker.replication.sessions.selected import MAX_KNOWN, Scanners
 from tests.unit.replication.cluster import KEY, NOW_US, TOPIC_ID, ReplicaCluster, quick_settings, runs_of
 
 SCHEMA = first_version(parse_ddl("id long, content string"))
@@ -89,7 +89,7 @@ def test_batches_times_terms_of_one_message_are_bounded_and_nothing_is_missing(
     cluster = small_batches()
     messages = sent(cluster, opened(cluster, where))
     terms = 0 if where is None else 1 if where.HasField("one_of") else TERMS
-    assert max(counts(messages)) * (BATCH_WORK + terms) <= cluster.settings.cutting_work + BATCH_WORK + TERMS + 2
+    assert max(counts(messages)) * (BATCH_WORK + terms) <= cluster.settings.scanning_work + BATCH_WORK + TERMS + 2
     offsets = [header.base_offset for batches in messages for _, header in iterate_headers(batches)]
     assert offsets == list(range(BATCHES))
 
@@ -139,35 +139,35 @@ def test_after_a_costly_message_the_next_one_waits_for_its_turn_and_after_a_shor
 
 
 def test_what_is_asked_by_many_is_read_once_and_what_was_asked_long_ago_is_forgotten() -> None:
-    cuttings = Cuttings()
+    scanners = Scanners()
     asked = typed_pb2.Selection(schema_version=1, field_ids=[1], where=compared(1, 2, 3))
     same = typed_pb2.Selection.FromString(asked.SerializeToString())
-    first = cuttings.of(asked, SCHEMAS)
-    assert cuttings.of(same, SCHEMAS) is first
+    first = scanners.of(asked, SCHEMAS)
+    assert scanners.of(same, SCHEMAS) is first
     later = TopicSchemas((SCHEMA, rename_column(SCHEMA, "content", "text")))
-    assert cuttings.of(same, later) is not first
+    assert scanners.of(same, later) is not first
     other = typed_pb2.Selection(schema_version=1, field_ids=[1], where=compared(4))
-    assert cuttings.of(other, SCHEMAS) is not first
+    assert scanners.of(other, SCHEMAS) is not first
     for number in range(MAX_KNOWN):
-        cuttings.of(typed_pb2.Selection(schema_version=1, where=compared(number)), SCHEMAS)
-    assert cuttings.of(same, SCHEMAS) is not first
+        scanners.of(typed_pb2.Selection(schema_version=1, where=compared(number)), SCHEMAS)
+    assert scanners.of(same, SCHEMAS) is not first
 
 
 def test_long_conditions_are_kept_as_far_as_their_bytes_allow_and_bad_ones_are_not() -> None:
-    cuttings = Cuttings()
+    scanners = Scanners()
     bad = typed_pb2.Selection(schema_version=1, where=typed_pb2.Predicate(is_null=99))
     for _ in range(2):
         with pytest.raises(InvalidArgument, match="field 99"):
-            cuttings.of(bad, SCHEMAS)
+            scanners.of(bad, SCHEMAS)
     long = typed_pb2.Selection(schema_version=1, where=one_of(*range(20_000)))
-    first = cuttings.of(long, SCHEMAS)
-    assert cuttings.of(long, SCHEMAS) is first
+    first = scanners.of(long, SCHEMAS)
+    assert scanners.of(long, SCHEMAS) is first
     for number in range(1, 40):
-        cuttings.of(typed_pb2.Selection(schema_version=1, where=one_of(*range(number, 20_000 + number))), SCHEMAS)
-    assert cuttings.of(long, SCHEMAS) is not first
+        scanners.of(typed_pb2.Selection(schema_version=1, where=one_of(*range(number, 20_000 + number))), SCHEMAS)
+    assert scanners.of(long, SCHEMAS) is not first
 
 
 def test_one_large_batch_is_sent_however_little_work_is_left() -> None:
-    cluster = small_batches(1, cutting_work=1)
+    cluster = small_batches(1, scanning_work=1)
     (batches,) = sent(cluster, opened(cluster, None))
     assert decode_header(batches).record_count == 1

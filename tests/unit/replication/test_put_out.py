@@ -353,7 +353,7 @@ def _cut_at_once() -> list[tuple[Any, str, Any]]:
 
 
 def _forgotten_once() -> list[tuple[Any, str, Any]]:
-    return [(FollowerView, "is_out", lambda self, partition_epoch: self.forget(self.broker_epoch))]
+    return [(FollowerView, "is_out", lambda self, partition_epoch: self.restart(self.broker_epoch))]
 
 
 def _what_was_told_before_counts_without_a_session() -> list[tuple[Any, str, Any]]:

@@ -62,7 +62,7 @@ class CoordinatingBroker:
         asked = outside(
             failed=self.crashed.append,
             disk_changed=self.went_offline.set,
-            tell_coordinator=lambda effect: self.coordinators.told(effect),
+            tell_coordinator=lambda effect: self.coordinators.on_leadership(effect),
         )
         self.replicas = replicas = ReplicationShell(manager, self._disk, self.logs, self._reserve, asked)
         self.image = MetadataImage()

@@ -459,7 +459,7 @@ class TestProducerIds:
 
 
 def shown(made: World, path: str, answer: Any) -> Any:
-    made.gate.shown(path, alice(made, path), answer)
+    made.gate.redact(path, alice(made, path), answer)
     return answer
 
 

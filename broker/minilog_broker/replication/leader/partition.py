@@ -307,7 +307,7 @@ class LeaderPartition:
         end = progress.durable_end_offset
         last_epoch = progress.last_epoch if progress.HasField("last_epoch") else None
         if end > self.log.appended_end or not self._is_epoch_below(end, last_epoch):
-            view.forget(session.broker_epoch)
+            view.restart(session.broker_epoch)
             if subscription is not None:
                 session.stop(
                     subscription, CorruptMessage(f"{self}: progress to {end} is not on the leader's log"), now_ms
@@ -367,7 +367,7 @@ class LeaderPartition:
                 NotLeaderOrFollower(f"{self}: broker {session.broker_id} is no replica, as far as is known here")
             )
         if view.broker_epoch != session.broker_epoch:
-            view.forget(session.broker_epoch)
+            view.restart(session.broker_epoch)
         try:
             checked = inside_a_batch(self.log, position) or self._check_log(position)
         except (OSError, CorruptMessage, UnsupportedVersion) as error:
@@ -375,7 +375,7 @@ class LeaderPartition:
             return Wait()
         view.accepted = isinstance(checked, SendRuns)
         if not view.accepted:
-            view.forget(session.broker_epoch)
+            view.restart(session.broker_epoch)
         elif not position.HasField("last_fetched_epoch") and (below := self.producers.below(position.fetch_offset)):
             return SendRuns(below.snapshot())
         return checked

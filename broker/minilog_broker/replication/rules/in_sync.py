@@ -100,7 +100,7 @@ class FollowerView:
     checks_behind: int = 0
     refused_until_ms: float = field(default=-math.inf)
 
-    def forget(self, broker_epoch: int | None = None) -> None:
+    def restart(self, broker_epoch: int | None = None) -> None:
         """Another life, or a position that diverged: nothing is known."""
         self.broker_epoch = broker_epoch
         self.accepted = self.wants_in = False

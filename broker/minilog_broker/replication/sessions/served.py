@@ -15,7 +15,7 @@ from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.replication.context import ReplicationContext, TimerKind
 from minilog_broker.replication.replica import Replica
 from minilog_broker.replication.replica_effects import SessionReady, SessionRefused
-from minilog_broker.replication.sessions.selected import Cuttings
+from minilog_broker.replication.sessions.selected import Scanners
 from minilog_broker.replication.sessions.session import ServedSession, SessionPartition, message_of
 from minilog_broker.replication.sessions.source import Audience
 
@@ -29,7 +29,7 @@ class ServedSessions:
         self._context = context
         self._replicas = replicas
         self._sessions: dict[int, ServedSession] = {}
-        self._cuttings = Cuttings()
+        self._scanners = Scanners()
         self._of_follower: dict[int, int] = {}  # broker id -> session id
         self._subscribers: dict[PartitionKey, dict[int, SessionPartition]] = {}
 
@@ -49,7 +49,7 @@ class ServedSessions:
             hold=lambda held_id, due_ms: self._context.timers.arm(TimerKind.SESSION, held_id, due_ms),
             opened_ms=now_ms,
             keepalive_ms=keepalive_ms,
-            cuttings=self._cuttings,
+            scanners=self._scanners,
         )
         self._sessions[session_id] = session
         return session

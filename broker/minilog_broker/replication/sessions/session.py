@@ -37,7 +37,7 @@ from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.replication.rules.divergence import Diverged
 from minilog_broker.replication.rules.own_delay import excused
-from minilog_broker.replication.sessions.selected import Cuttings, Selected
+from minilog_broker.replication.sessions.selected import Scanners, Selected
 from minilog_broker.replication.sessions.source import Audience, PositionAnswer, Refuse, SendRuns, Source, Wait
 from minilog_broker.replication.settings import ReplicationSettings
 
@@ -117,7 +117,7 @@ class ServedSession:
     hold: Callable[[int, float], None]
     opened_ms: float
     keepalive_ms: float
-    cuttings: Cuttings = field(default_factory=Cuttings)
+    scanners: Scanners = field(default_factory=Scanners)
     broker_id: int = -1
     broker_epoch: int = -1
     subscriptions: dict[PartitionKey, SessionPartition] = field(default_factory=dict)
@@ -265,7 +265,7 @@ class ServedSession:
         subscription.selected, position = None, subscription.position
         try:
             if position.HasField("selection"):
-                subscription.selected = Selected(position, source.schemas, self.cuttings)
+                subscription.selected = Selected(position, source.schemas, self.scanners)
         except MinilogError as error:
             return Refuse(error)
         return None
@@ -329,7 +329,7 @@ class ServedSession:
 
     def _data_runs(self, now_ms: float) -> list[RunWithBatches]:
         runs: list[RunWithBatches] = []
-        left, self._work_left = self.settings.message_bytes, self.settings.cutting_work
+        left, self._work_left = self.settings.message_bytes, self.settings.scanning_work
         while self._ready and left > 0 and self._work_left > 0 and len(runs) < MAX_RUNS and self._has_credit():
             key = next(iter(self._ready))
             subscription = self._ready.pop(key)
@@ -345,7 +345,7 @@ class ServedSession:
             self._riders.pop(key, None)
             if subscription.next_offset < subscription.bound():
                 self._ready[key] = subscription  # its next turn is after the others'
-        self.is_costly = self.settings.cutting_work - self._work_left > self.settings.short_cutting_work
+        self.is_costly = self.settings.scanning_work - self._work_left > self.settings.short_scanning_work
         return runs
 
     def _read(self, subscription: SessionPartition, max_bytes: int, now_ms: float) -> RunWithBatches | None:

@@ -112,8 +112,8 @@ class Caller:
         """Whether there is any name of which it is allowed."""
         return self._rules.is_allowed_any(self.principal, self.host, operation, kind)
 
-    def refusal(self, operation: Operation, kind: ResourceKind, name: str) -> MinilogError | None:
-        """None where it is allowed."""
+    def judge(self, operation: Operation, kind: ResourceKind, name: str) -> MinilogError | None:
+        """Why it is refused, which the audit log is told; None where it is allowed."""
         with self.refusals() as refusals:
             return refusals.of(operation, kind, name)
 

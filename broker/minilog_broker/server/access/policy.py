@@ -20,8 +20,8 @@ from minilog_broker.security.quotas import Quotas
 from minilog_broker.server.access.about import alters_nothing
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.costs import Cost, cost_of
+from minilog_broker.server.access.redaction import redact
 from minilog_broker.server.access.refusals import ById
-from minilog_broker.server.access.shown import take_out
 from minilog_broker.server.access.table import ROWS, AllOf, Asked, LeftOut, Row
 from minilog_broker.server.runtime.timer import now_ms
 
@@ -124,7 +124,7 @@ class Policy:
                 told = (*(f"{part.kind.value}:{name}" for name in known), *about)
                 self._tell(caller, part.operation, told, Decision.ALLOWED, "a rule allows it")
 
-    def shown(self, caller: Caller, answer: Any) -> None:
+    def redact(self, caller: Caller, answer: Any) -> None:
         """What he may not describe is taken out."""
 
         def sees_topic(topic_id: bytes) -> bool:
@@ -134,7 +134,7 @@ class Policy:
         def sees_transaction(name: str) -> bool:
             return caller.may(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, name)
 
-        take_out(answer, sees_topic, sees_transaction)
+        redact(answer, sees_topic, sees_transaction)
 
     def _tell(
         self, caller: Caller, operation: Operation, resources: Sequence[str], decision: Decision, reason: str

@@ -98,8 +98,8 @@ class ClientGate:
     def check(self, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
         self._policy.check(path, caller, request)
 
-    def shown(self, path: str, caller: Caller, answer: Any) -> None:
-        self._policy.shown(caller, answer)
+    def redact(self, path: str, caller: Caller, answer: Any) -> None:
+        self._policy.redact(caller, answer)
 
     @contextlib.contextmanager
     def stream(self, caller: Caller) -> Iterator[None]:

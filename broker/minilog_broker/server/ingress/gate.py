@@ -48,7 +48,7 @@ class Gate(Protocol):
     def check(self, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
         """Whether it may ask for this; `is_first`: of a stream. Raises AuthorizationFailed."""
 
-    def shown(self, path: str, caller: Caller, answer: Any) -> None:
+    def redact(self, path: str, caller: Caller, answer: Any) -> None:
         """Take out of an answer what the caller may not see."""
 
     def stream(self, caller: Caller) -> contextlib.AbstractContextManager[None]:
@@ -68,7 +68,7 @@ class OpenGate:
     def check(self, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
         """Nothing is refused."""
 
-    def shown(self, path: str, caller: Caller, answer: Any) -> None:
+    def redact(self, path: str, caller: Caller, answer: Any) -> None:
         """All of it."""
 
     def stream(self, caller: Caller) -> contextlib.AbstractContextManager[None]:
@@ -111,7 +111,7 @@ class PeerGate:
         self._audit(refused_call(path, caller.host, str(caller.principal), str(error)))
         raise error
 
-    def shown(self, path: str, caller: Caller, answer: Any) -> None:
+    def redact(self, path: str, caller: Caller, answer: Any) -> None:
         """All of it."""
 
     def stream(self, caller: Caller) -> contextlib.AbstractContextManager[None]:

@@ -311,7 +311,7 @@ class CountedServer:
                 answer = await _answered(handler, request, caller, context)
             if cost is not None:
                 caller.give_back(cost.key, cost.unused(answer))
-            gate.shown(path, caller, answer)
+            gate.redact(path, caller, answer)
             serialized = answer.SerializeToString()
             traffic.given_bytes += len(serialized)
             observer.sent(len(serialized))

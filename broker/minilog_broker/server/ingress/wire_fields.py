@@ -39,12 +39,12 @@ class Shape:
 def has_more_fields(message: bytes | memoryview, shape: Shape, most: int) -> bool:
     """Whether `message` has more than `most` fields; False where it ends before it should."""
     try:
-        return _walk(message, shape.nested, most)
+        return _exceeds(message, shape.nested, most)
     except (IndexError, ValueError):
         return False
 
 
-def _walk(message: bytes | memoryview, nested: Mapping[int, Shape], most: int) -> bool:
+def _exceeds(message: bytes | memoryview, nested: Mapping[int, Shape], most: int) -> bool:
     position, end, count = 0, len(message), 0
     outer: list[tuple[int, Mapping[int, Shape]]] = []
     while True:

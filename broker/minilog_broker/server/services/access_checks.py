@@ -71,7 +71,7 @@ def check_may_write(caller: Caller) -> None:
     question = (Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER, CLUSTER_NAME)
     if caller.may(*question) or caller.may_any(Operation.WRITE, ResourceKind.TOPIC):
         return  # of an honest producer nothing is refused, though no rule for the cluster is its own
-    if (refusal := caller.refusal(*question)) is not None:
+    if (refusal := caller.judge(*question)) is not None:
         raise refusal
 
 

@@ -91,7 +91,7 @@ class CoordinatorShell(Generic[_Core]):
 
     # -- the partition
 
-    def told(self, effect: LeadershipEffect) -> None:
+    def on_leadership(self, effect: LeadershipEffect) -> None:
         """What the replica says of its leading."""
         match effect:
             case BeganToLead(leader_epoch=leader_epoch, log_end=log_end):

@@ -37,11 +37,11 @@ class Coordinators:
 
     # -- the replicas' word, and the image's
 
-    def told(self, effect: LeadershipEffect) -> None:
+    def on_leadership(self, effect: LeadershipEffect) -> None:
         """What a replica of an internal topic says of its leading."""
         shell = self._shell(effect)
         if shell is not None:
-            shell.told(effect)
+            shell.on_leadership(effect)
 
     def _shell(self, effect: LeadershipEffect) -> TransactionShell | GroupShell | None:
         key = effect.key

@@ -48,7 +48,7 @@ BYTES_PER_WORK = 16 << 10  # of a batch besides: its checksum is taken, and its 
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Scanned:
     """What is sent of a run up to `end`, a position in it behind one of its batches, and what that cost."""
 
     batches: bytes
@@ -56,7 +56,7 @@ class Cut:
     work: int
 
 
-class Cutting:
+class Scanner:
     """Of one position of one reader: see the module's text.
 
     Raises InvalidArgument for columns or a condition that the schema does not have, UnknownSchemaVersion where they
@@ -82,7 +82,7 @@ class Cutting:
             self._looked_at = field_ids(self._where)
             self.condition_work = size_of(self._where)
 
-    def cut(self, key: PartitionKey, run: Buffer, most_work: int) -> Cut:
+    def scan(self, key: PartitionKey, run: Buffer, most_work: int) -> Scanned:
         """What is sent of a run of whole stored batches, the first of them at least; no further batch is begun when
         `most_work` is done. Raises CorruptMessage where one of them is damaged."""
         view, pieces, end, work = memoryview(run), list[Buffer](), 0, 0
@@ -92,7 +92,7 @@ class Cutting:
             end = position + header.length
             pieces += self._cut(key, view[position:end], header)
             work += BATCH_WORK + self.condition_work + header.length // BYTES_PER_WORK
-        return Cut(b"".join(pieces), end, work)
+        return Scanned(b"".join(pieces), end, work)
 
     def _cut(self, key: PartitionKey, batch: memoryview, header: BatchHeader) -> Sequence[Buffer]:
         if not header.is_typed or header.attributes & Attributes.COMPACTED:

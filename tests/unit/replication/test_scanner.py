@@ -21,7 +21,7 @@ from minilog.typed.topic_schema import TopicSchema, first_version
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.typed.where import parse_where
 from minilog.v1 import typed_pb2
-from minilog_broker.replication.sessions.cutting import BATCH_WORK, Cutting
+from minilog_broker.replication.sessions.scanner import BATCH_WORK, Scanner
 from tests.unit.client.typed_batches import KEY, build, extension_of, forged, validate
 from tests.unit.record_batch.batches import NOW_US, PARTITION, TOPIC_ID, at_offset, full_batch
 
@@ -44,7 +44,7 @@ def asked(schema: TopicSchema, where: str | None, *columns: str) -> TypedSelecti
 
 
 def cut(selection: TypedSelection, schemas: TopicSchemas, run: bytes) -> bytes:
-    return Cutting(selection.to_wire(), schemas).cut(KEY, run, UNLIMITED).batches
+    return Scanner(selection.to_wire(), schemas).scan(KEY, run, UNLIMITED).batches
 
 
 def test_a_run_is_cut_as_far_as_the_work_allows_and_its_first_batch_always() -> None:
@@ -52,9 +52,9 @@ def test_a_run_is_cut_as_far_as_the_work_allows_and_its_first_batch_always() -> 
     run = batch * 100
     short, long = (asked(SCHEMA, f"n = 0{' and d = 1' * terms}", "n") for terms in (0, 180))
     for selection, work in ((short, BATCH_WORK + 1), (long, BATCH_WORK + 182)):
-        cutting = Cutting(selection.to_wire(), schemas)
+        cutting = Scanner(selection.to_wire(), schemas)
         for most, count in ((0, 1), (1, 1), (work, 1), (work + 1, 2), (10 * work, 10), (UNLIMITED, 100)):
-            found = cutting.cut(KEY, run, most)
+            found = cutting.scan(KEY, run, most)
             assert (found.end, found.work) == (count * len(batch), count * work)
             assert len(list(iterate_headers(found.batches))) == count
 
@@ -169,7 +169,7 @@ def test_a_field_of_the_same_name_is_another_field() -> None:
     assert list(extension_of(piece).field_ids) == []
     assert is_left_out(cut(asked(again, "n = 1", "n"), versions, batch))
     with pytest.raises(InvalidArgument, match="no column with the id"):
-        Cutting(typed_pb2.Selection(schema_version=3, field_ids=[SCHEMA.column("n").id]), versions)
+        Scanner(typed_pb2.Selection(schema_version=3, field_ids=[SCHEMA.column("n").id]), versions)
 
 
 def test_a_field_of_the_same_name_and_type_in_a_struct_is_another_field() -> None:
@@ -246,7 +246,7 @@ def test_a_version_that_is_not_known_yet_is_sent_as_it_is() -> None:
         found(selection, TopicSchemas((SCHEMA,)), batch)
     for version in (0, 2, -1):
         with pytest.raises(UnknownSchemaVersion):
-            Cutting(typed_pb2.Selection(schema_version=version), TopicSchemas((SCHEMA,)))
+            Scanner(typed_pb2.Selection(schema_version=version), TopicSchemas((SCHEMA,)))
 
 
 def test_a_damaged_batch_is_not_sent_under_a_new_checksum() -> None:

@@ -18,7 +18,7 @@ SeesTopic = Callable[[bytes], bool]
 SeesTransaction = Callable[[str], bool]
 
 
-def take_out(answer: Any, sees_topic: SeesTopic, sees_transaction: SeesTransaction) -> None:
+def redact(answer: Any, sees_topic: SeesTopic, sees_transaction: SeesTransaction) -> None:
     """`sees_topic` by its id, `sees_transaction` by its name. Of other answers nothing is taken out."""
     match answer:
         case coordinator_pb2.FetchOffsetsResponse():
