@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 
-INTERNAL_TOPIC_NAMES = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)
 _MOST_REPLICAS = 3
 _IN_SYNC_REPLICAS = 2
 _SEGMENT_BYTES = 16 << 20  # a segment goes when nothing in it is needed any more (coordinators.places)

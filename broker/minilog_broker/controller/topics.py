@@ -20,14 +20,13 @@ from minilog.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from minilog.net.coordinators_of import INTERNAL_PARTITIONS
+from minilog.net.coordinators_of import INTERNAL_PARTITIONS, INTERNAL_TOPIC_NAMES
 from minilog.partition_key import PartitionKey
 from minilog.typed.topic_schema import TopicSchema
 from minilog.v1 import admin_pb2, records_pb2
 from minilog_broker.controller.election import reconsider
 from minilog_broker.controller.image import TopicImage
 from minilog_broker.controller.internal_topics import (
-    INTERNAL_TOPIC_NAMES,
     internal_replication_factor,
     internal_topic_config,
 )

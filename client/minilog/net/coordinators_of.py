@@ -10,6 +10,7 @@ import google_crc32c
 
 TRANSACTIONS_TOPIC_NAME = "__transactions"
 GROUPS_TOPIC_NAME = "__groups"
+INTERNAL_TOPIC_NAMES = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)
 INTERNAL_PARTITIONS = 16  # of each: fixed, as another number would move every name to another coordinator
 
 

@@ -8,15 +8,13 @@ coordinator which was not told yet appends nothing. Clients read these logs and 
 from __future__ import annotations
 
 from minilog.errors import InvalidTopic, MessageTooLarge, NotEnoughReplicas, NotLeaderOrFollower
-from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
+from minilog.net.coordinators_of import INTERNAL_TOPIC_NAMES
 from minilog.record_batch.header import Buffer, decode_header
 from minilog_broker.replication.context import ReplicationContext
 from minilog_broker.replication.leader.delete_records import advance_log_start
 from minilog_broker.replication.leader.partition import LeaderPartition
 from minilog_broker.replication.leader.produce import append_at_end
 from minilog_broker.replication.replica_effects import BeganToLead, HighWatermarkMoved, StoppedLeading
-
-OWN_TOPIC_NAMES = frozenset((TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME))
 
 
 def append_own(
@@ -64,7 +62,7 @@ def refuse_client(leader: LeaderPartition) -> None:
 
 
 def is_own(leader: LeaderPartition) -> bool:
-    return leader.state.topic_name in OWN_TOPIC_NAMES
+    return leader.state.topic_name in INTERNAL_TOPIC_NAMES
 
 
 def tell_leadership(context: ReplicationContext, leader: LeaderPartition) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from minilog.errors import CoordinatorLoadInProgress, MinilogError
-from minilog_broker.controller.internal_topics import INTERNAL_TOPIC_NAMES
+from minilog.net.coordinators_of import INTERNAL_TOPIC_NAMES
 
 logger = structlog.get_logger()
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from minilog.errors import MinilogError, UnknownTopicOrPartition, wire_error
-from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
+from minilog.net.coordinators_of import INTERNAL_TOPIC_NAMES
 from minilog.partition_key import PartitionKey
 from minilog.security.access_rules import CLUSTER_NAME
 from minilog.v1 import data_pb2, metadata_pb2
@@ -17,8 +17,6 @@ from minilog_broker.security.access import Operation, ResourceKind
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.refusals import Refusals, unknown_topic
 from minilog_broker.server.access.table import by_id
-
-INTERNAL = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)
 
 
 class DataAccess:
@@ -100,7 +98,7 @@ class TopicsAsked:
 
     def _named(self, name: str) -> TopicImage | metadata_pb2.TopicMetadata:
         topic = self._image.topic(name)
-        is_internal = name in INTERNAL or (topic is not None and topic.internal)
+        is_internal = name in INTERNAL_TOPIC_NAMES or (topic is not None and topic.internal)
         error: MinilogError
         if not is_internal and not self._caller.may(Operation.DESCRIBE, ResourceKind.TOPIC, name):
             self._refusals.hide(Operation.DESCRIBE, ResourceKind.TOPIC, name)

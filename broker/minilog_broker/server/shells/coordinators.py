@@ -6,19 +6,77 @@ NOT_COORDINATOR, and while there is no such topic whoever is asked has it create
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
 
 from minilog.errors import MinilogError, NotCoordinator, wire_error
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.controller.image import MetadataImage
-from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
-from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
+from minilog_broker.coordinators.kinds import GROUPS, TRANSACTIONS, CoordinatorKind, Core, CoreParts
+from minilog_broker.coordinators.table import AppendRecords
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
 from minilog_broker.replication.replica_effects import BeganToLead, LeadershipEffect
 from minilog_broker.server.clients.internal_topics import InternalTopics
-from minilog_broker.server.shells.coordinator_shell import GroupShell, Surroundings, TransactionShell
+from minilog_broker.server.shells.coordinator_shell import (
+    CoordinatorShell,
+    GroupShell,
+    Surroundings,
+    TransactionShell,
+)
+
+Shell = TypeVar("Shell", bound=CoordinatorShell[Any])
+
+
+class CoordinatorsOf(Generic[Core, Shell]):
+    """Those of one kind: one for each partition that this broker has led."""
+
+    def __init__(
+        self,
+        kind: CoordinatorKind[Core],
+        shell: Callable[[PartitionKey, Surroundings, Callable[[AppendRecords], Core]], Shell],
+        parts: CoreParts,
+        around: Surroundings,
+    ) -> None:
+        self._kind = kind
+        self._shell = shell
+        self._parts = parts
+        self._around = around
+        self._shells: dict[PartitionKey, Shell] = {}
+
+    @property
+    def topic_name(self) -> str:
+        return self._kind.topic_name
+
+    def get(self, key: PartitionKey) -> Shell | None:
+        """None where this broker has never led it."""
+        return self._shells.get(key)
+
+    def all(self) -> Iterable[Shell]:
+        return self._shells.values()
+
+    def begin(self, key: PartitionKey) -> Shell:
+        """That of a partition which this broker leads from now on."""
+        found = self._shells.get(key)
+        if found is None:
+            name = f"partition {key.partition} of {self.topic_name}"
+            found = self._shell(key, self._around, lambda append: self._kind.make(name, append, self._parts))
+            self._shells[key] = found
+        return found
+
+    def here(self) -> list[Shell]:
+        """Of the partitions that this broker leads."""
+        return [shell for _, shell in sorted(self._shells.items(), key=lambda each: each[0]) if shell.leads]
+
+    def at(self, key: PartitionKey) -> Shell:
+        """Raises NotCoordinator."""
+        if (found := self._shells.get(key)) is not None:
+            return found
+        raise NotCoordinator(
+            f"this broker does not lead partition {key.partition} of {self.topic_name}: ask for metadata, and its "
+            "leader"
+        )
 
 
 class Coordinators:
@@ -29,82 +87,56 @@ class Coordinators:
     ) -> None:
         self._image = image
         self._internal_topics = internal_topics
-        self._settings = settings
-        self._around = around
         self.moment = around.moment
-        self._transactions: dict[PartitionKey, TransactionShell] = {}
-        self._groups: dict[PartitionKey, GroupShell] = {}
+        parts = CoreParts(settings, lambda topic_id: topic_id in image.topics)
+        self._transactions = CoordinatorsOf(TRANSACTIONS, TransactionShell, parts, around)
+        self._groups = CoordinatorsOf(GROUPS, GroupShell, parts, around)
+        kinds: tuple[CoordinatorsOf[Any, Any], ...] = (self._transactions, self._groups)
+        self._by_topic = {kind.topic_name: kind for kind in kinds}
 
     # -- the replicas' word, and the image's
 
     def on_leadership(self, effect: LeadershipEffect) -> None:
         """What a replica of an internal topic says of its leading."""
-        shell = self._shell(effect)
-        if shell is not None:
-            shell.on_leadership(effect)
-
-    def _shell(self, effect: LeadershipEffect) -> TransactionShell | GroupShell | None:
-        key = effect.key
-        if isinstance(effect, BeganToLead) and effect.topic_name == TRANSACTIONS_TOPIC_NAME:
-            return self._transactions.get(key) or self._make_transactions(key)
         if isinstance(effect, BeganToLead):
-            return self._groups.get(key) or self._make_groups(key)
-        return self._transactions.get(key) or self._groups.get(key)
-
-    def _make_transactions(self, key: PartitionKey) -> TransactionShell:
-        name = f"partition {key.partition} of {TRANSACTIONS_TOPIC_NAME}"
-        shell = self._transactions[key] = TransactionShell(
-            key,
-            self._around,
-            lambda append: TransactionCoordinator(name, self._settings, append, self._knows_topic),
-        )
-        return shell
-
-    def _make_groups(self, key: PartitionKey) -> GroupShell:
-        name = f"partition {key.partition} of {GROUPS_TOPIC_NAME}"
-        shell = self._groups[key] = GroupShell(
-            key, self._around, lambda append: GroupCoordinator(name, append, self._knows_topic)
-        )
-        return shell
-
-    def _knows_topic(self, topic_id: bytes) -> bool:
-        return topic_id in self._image.topics
+            self._by_topic[effect.topic_name].begin(effect.key).on_leadership(effect)
+            return
+        for kind in self._by_topic.values():
+            if (shell := kind.get(effect.key)) is not None:
+                shell.on_leadership(effect)
 
     def topics_deleted(self) -> None:
         """The image lacks topics that it had."""
-        for shell in self._groups.values():
+        for shell in self._groups.all():
             shell.drop_deleted_topics()
 
     def expire(self, wall_us: int) -> None:
         """The wall clock, while it is trusted."""
-        for shell in self._transactions.values():
+        for shell in self._transactions.all():
             shell.expire(wall_us)
 
     def stop(self) -> None:
-        for transactions in self._transactions.values():
-            transactions.stop()
-        for groups in self._groups.values():
-            groups.stop()
+        for kind in self._by_topic.values():
+            for shell in kind.all():
+                shell.stop()
 
     # -- who is in charge
 
     def of_transaction(self, transactional_id: str) -> TransactionShell:
         """Raises NotCoordinator, or CoordinatorLoadInProgress before the first use of all."""
-        key = self._key(TRANSACTIONS_TOPIC_NAME, transactional_id)
-        return self._transactions.get(key) or self._elsewhere(TRANSACTIONS_TOPIC_NAME, key.partition)
+        return self._transactions.at(self._key(TRANSACTIONS_TOPIC_NAME, transactional_id))
 
     def of_group(self, group_id: str) -> GroupShell:
         """Raises NotCoordinator, or CoordinatorLoadInProgress before the first use of all."""
-        key = self._key(GROUPS_TOPIC_NAME, group_id)
-        return self._groups.get(key) or self._elsewhere(GROUPS_TOPIC_NAME, key.partition)
+        return self._groups.at(self._key(GROUPS_TOPIC_NAME, group_id))
 
     def transactions_here(self) -> list[TransactionShell]:
         """Of the partitions that this broker leads."""
-        return [shell for _, shell in sorted(self._transactions.items()) if shell.leads]
+        return self._transactions.here()
 
     def groups_here(self) -> list[GroupShell]:
         """Of the partitions that this broker leads."""
-        return [shell for _, shell in sorted(self._groups.items()) if shell.leads]
+        return self._groups.here()
 
     def _key(self, topic_name: str, name: str) -> PartitionKey:
         topic_id = self._image.topic_ids.get(topic_name)
@@ -113,11 +145,6 @@ class Coordinators:
             assert error is not None
             raise error
         return PartitionKey(topic_id, coordinator_partition(name))
-
-    def _elsewhere(self, topic_name: str, partition: int) -> NoReturn:
-        raise NotCoordinator(
-            f"this broker does not lead partition {partition} of {topic_name}: ask for metadata, and its leader"
-        )
 
     # -- what other coordinators ask
 
@@ -130,7 +157,7 @@ class Coordinators:
             shell = self.of_transaction(request.transactional_id)
         except MinilogError as error:
             return kind(error=wire_error(error))
-        return await shell.ask(kind, lambda ticket: shell.core.register(ticket, request, self._around.moment()))
+        return await shell.ask(kind, lambda ticket: shell.core.register(ticket, request, self.moment()))
 
     async def write_group_markers(
         self, request: coordinator_pb2.WriteMarkersRequest
@@ -138,8 +165,8 @@ class Coordinators:
         """WriteMarkers for a partition of `__groups`: what they end has ended in the groups of that partition."""
         kind = coordinator_pb2.WriteMarkersResponse
         key = PartitionKey.of(request.partition_id)
-        shell = self._groups.get(key)
-        if shell is None:
-            error = NotCoordinator(f"this broker does not lead partition {key.partition} of {GROUPS_TOPIC_NAME}")
+        try:
+            shell = self._groups.at(key)
+        except NotCoordinator as error:
             return kind(error=wire_error(error))
         return await shell.ask(kind, lambda ticket: shell.core.write_markers(ticket, request))
