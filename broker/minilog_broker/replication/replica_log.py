@@ -15,10 +15,11 @@ when that has passed its marker.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from minilog.errors import CorruptMessage, OffsetOutOfRange, UnsupportedVersion
 from minilog.record_batch.header import BatchHeader
 from minilog_broker.storage.markers import Marker
 from minilog_broker.storage.producer_state import ProducerState
@@ -113,6 +114,17 @@ class ReplicaLog:
             min(self.log_start, self.last_stable_offset),
             self.appended_end,
         )
+
+    def read(self, offset: int, max_bytes: int, end_offset: int, failed: Callable[[Exception], None]) -> bytes:
+        """Whole batches, as many as fit and one at least. Nothing where retention was quicker: whoever reads looks at
+        the log start; and nothing where it cannot be read: `failed` is told why."""
+        try:
+            return self.log.read(offset, max_bytes, end_offset)
+        except OffsetOutOfRange:
+            return b""
+        except (OSError, CorruptMessage, UnsupportedVersion) as error:
+            failed(error)
+            return b""
 
     @property
     def settled(self) -> bool:

@@ -20,6 +20,7 @@ from minilog.errors import (
     error_from_wire,
 )
 from minilog.limits import MAX_DELETION_ENTRIES, parts_of
+from minilog.net.by_leader import entries_by_leader
 from minilog.net.metadata_cache import MetadataCache
 from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
@@ -51,26 +52,17 @@ class RecordsDeletion:
         self, identity: common_pb2.ClientIdentity, timeout_ms: int
     ) -> list[tuple[int, data_pb2.DeleteRecordsRequest]]:
         """Each with the id of its broker; partitions without a known leader are left for after the next metadata."""
-        found: dict[int, list[data_pb2.DeleteRecordsEntry]] = {}
-        for partition in self.missing():
-            key = self._key(partition)
-            leader = None if key is None else self.cache.leader(key)
-            if key is not None and (unreachable := self.cache.why_no_leader(key)) is not None:
-                self.last_errors[partition] = unreachable
-            if key is None or leader is None:
-                continue
-            self.asked.add(partition)
-            entry = data_pb2.DeleteRecordsEntry(
-                partition_id=key.to_wire(),
-                leader_epoch=leader.epoch,
-                before_offset=self.wanted[partition],
-            )
-            found.setdefault(leader.broker_id, []).append(entry)
+        found = entries_by_leader(self.cache, self.missing(), self._key, self._entry, self.last_errors)
         return [
             (broker_id, data_pb2.DeleteRecordsRequest(client=identity, timeout_ms=timeout_ms, entries=part))
             for broker_id, entries in found.items()
             for part in parts_of(entries, MAX_DELETION_ENTRIES)
         ]
+
+    def _entry(self, partition: TopicPartition, key: PartitionKey, epoch: int) -> data_pb2.DeleteRecordsEntry:
+        self.asked.add(partition)
+        before = self.wanted[partition]
+        return data_pb2.DeleteRecordsEntry(partition_id=key.to_wire(), leader_epoch=epoch, before_offset=before)
 
     def _key(self, partition: TopicPartition) -> PartitionKey | None:
         """What it was called by when it was first known."""

@@ -29,11 +29,10 @@ from minilog.consumer.row_selection import AS_RECORDS, RowSelection, row_selecti
 from minilog.errors import Closed, InvalidArgument, MinilogError, OffsetNotAvailable
 from minilog.groups.client import Groups
 from minilog.groups.messages import Committed
+from minilog.net.broker_streams import BrokerStreams
 from minilog.net.network_client import NetworkClient
 from minilog.net.offsets_query import offset_of
-from minilog.net.payload_stream import open_stream
 from minilog.net.runtime import SYSTEM_RUNTIME, Runtime, now_ms, now_s
-from minilog.net.stream import DuplexStream
 from minilog.partition_key import PartitionKey
 from minilog.stream_messages import FETCH, StreamMessage
 from minilog.typed.topic_schema import TopicSchema
@@ -58,10 +57,16 @@ class ConsumerShell:
         self.polls = Polls()
         self._taken_by = 0  # the number of the poll that took last
         self._groups = Groups(self.cluster)
-        self._streams: dict[int, DuplexStream] = {}
         self._wake = asyncio.Event()
         self._arrived = asyncio.Event()
         self._wants_metadata = asyncio.Event()
+        self._streams = BrokerStreams(
+            self.cluster,
+            FETCH,
+            keepalive_ms=config.session_keepalive_ms,
+            lost=self._lost,
+            doubted=self._wants_metadata.set,
+        )
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._started = self._closed = False
         self._told_missing: list[str] = []
@@ -147,8 +152,7 @@ class ConsumerShell:
         self._closed = True
         for task in list(self._tasks):
             task.cancel()
-        streams, self._streams = list(self._streams.values()), {}
-        await asyncio.gather(*(stream.close() for stream in streams))
+        await self._streams.close_all()
         await self.cluster.close()
 
     async def _run_forever(self) -> None:
@@ -168,12 +172,11 @@ class ConsumerShell:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case SendFetch(broker_id, request):
-                if broker_id in self._streams:
-                    self._streams[broker_id].send(StreamMessage(request))
+                self._streams.send(broker_id, StreamMessage(request))
             case OpenSession(broker_id):
                 self._open(broker_id)
             case CloseSession(broker_id):
-                if (stream := self._streams.pop(broker_id, None)) is not None:
+                if (stream := self._streams.take(broker_id)) is not None:
                     self._spawn(stream.close())
             case ResolveOffset():
                 self._spawn(self._resolve(effect))
@@ -183,11 +186,6 @@ class ConsumerShell:
                 self._wants_metadata.set()
 
     def _open(self, broker_id: int) -> None:
-        address = self.cluster.address(broker_id)
-        if address is None:
-            self._lost(broker_id, None)
-            return
-
         def opened() -> None:
             self.core.session_opened(broker_id)
             self._wake.set()
@@ -198,24 +196,13 @@ class ConsumerShell:
                     self._arrived.set()
                 self._wake.set()
 
-        stream = DuplexStream(
-            self.cluster,
-            address,
-            lambda channel: open_stream(channel, FETCH),
-            lambda: self.core.keepalive(broker_id),
-            keepalive_ms=self.config.session_keepalive_ms,
-            opened=opened,
-            received=received,
-            lost=lambda: self._lost(broker_id, stream),
-            doubted=self._wants_metadata.set,
+        self._streams.open(
+            broker_id, keepalive=lambda: self.core.keepalive(broker_id), opened=opened, received=received
         )
-        self._streams[broker_id] = stream
 
-    def _lost(self, broker_id: int, stream: DuplexStream | None) -> None:
-        if self._streams.get(broker_id) is stream:
-            self._streams.pop(broker_id, None)
-            self.core.session_lost(broker_id, now_ms())
-            self._wake.set()
+    def _lost(self, broker_id: int) -> None:
+        self.core.session_lost(broker_id, now_ms())
+        self._wake.set()
 
     async def _resolve(self, wanted: ResolveOffset) -> None:
         partition = wanted.partition

@@ -13,10 +13,9 @@ from typing import Any
 
 from minilog.config import ClientConfig
 from minilog.errors import InvalidTxnState, MinilogError, ProducerFenced, TimedOut, error_from_wire
+from minilog.net.broker_streams import BrokerStreams
 from minilog.net.network_client import NetworkClient
-from minilog.net.payload_stream import open_stream
 from minilog.net.runtime import Runtime, now_ms, now_s
-from minilog.net.stream import DuplexStream
 from minilog.producer.accumulator import Accumulator
 from minilog.producer.batch import Batch, RecordsCompletion
 from minilog.producer.producer_effects import (
@@ -57,9 +56,15 @@ class ProducerShell:
             completion=completion,
         )
         self._sender = Sender(config, self.accumulator, self.cluster.cache, chance)
-        self._streams: dict[int, DuplexStream] = {}
         self._wake = asyncio.Event()
         self._wants_metadata = asyncio.Event()
+        self._streams = BrokerStreams(
+            self.cluster,
+            PRODUCE,
+            keepalive_ms=config.session_keepalive_ms,
+            lost=self._lost,
+            doubted=self._wants_metadata.set,
+        )
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._waiters: list[asyncio.Future[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -168,15 +173,12 @@ class ProducerShell:
             self.is_closed = True
             for task in list(self._tasks):
                 task.cancel()
-            streams, self._streams = list(self._streams.values()), {}
-            await asyncio.gather(*(stream.close() for stream in streams))
+            await self._streams.close_all()
             await self.cluster.close()
 
     async def _finish_streams(self, deadline_s: float) -> None:
         """Nobody acknowledges under acks=0: a broker has taken what was written when it ends the stream that we end."""
-        finishing = list(self._streams.items())
-        taken = await asyncio.gather(*(each.finish(deadline_s - now_s()) for _, each in finishing))
-        for (broker_id, _), all_taken in zip(finishing, taken, strict=True):
+        for broker_id, all_taken in (await self._streams.finish(deadline_s - now_s())).items():
             if not all_taken:
                 _log.warning("acks=0: broker %s has not taken all that was sent; the last of it may be lost", broker_id)
 
@@ -197,8 +199,7 @@ class ProducerShell:
         for effect in effects:
             match effect:
                 case Send(broker_id, request):
-                    if broker_id in self._streams:
-                        self._streams[broker_id].send(request)
+                    self._streams.send(broker_id, request)
                 case Delivered(batch, base_offset):
                     batch.completion.delivered(base_offset)
                     settled.append(batch)
@@ -229,15 +230,11 @@ class ProducerShell:
             _log.warning("acks=0: records were refused and are lost: %s", error)
 
     def _connect(self, broker_id: int) -> None:
-        address = self.cluster.address(broker_id)
-        if address is None:
-            self._lost(broker_id, None)
-            return
         keepalive_ms = self.config.session_keepalive_ms
         first = data_pb2.ProduceRequest(client=self.cluster.identity, acks=self.config.acks, keepalive_ms=keepalive_ms)
 
         def opened() -> None:
-            stream.send(StreamMessage(first))
+            self._streams.send(broker_id, StreamMessage(first))
             self._sender.connection_opened(broker_id)
             self.wake()
 
@@ -251,25 +248,17 @@ class ProducerShell:
                 self._sender.written(request.message)
                 self.wake()
 
-        stream = DuplexStream(
-            self.cluster,
-            address,
-            lambda channel: open_stream(channel, PRODUCE),
-            lambda: data_pb2.ProduceRequest(acks=self.config.acks),
-            keepalive_ms=keepalive_ms,
+        self._streams.open(
+            broker_id,
+            keepalive=lambda: data_pb2.ProduceRequest(acks=self.config.acks),
             opened=opened,
             received=received,
-            lost=lambda: self._lost(broker_id, stream),
             written=written,
-            doubted=self._wants_metadata.set,
         )
-        self._streams[broker_id] = stream
 
-    def _lost(self, broker_id: int, stream: DuplexStream | None) -> None:
-        if self._streams.get(broker_id) is stream:
-            self._streams.pop(broker_id, None)
-            self._sender.connection_lost(broker_id, now_ms())
-            self.wake()
+    def _lost(self, broker_id: int) -> None:
+        self._sender.connection_lost(broker_id, now_ms())
+        self.wake()
 
     async def _ask_for_id(self) -> None:
         request = metadata_pb2.InitProducerIdRequest(client=self.cluster.identity)

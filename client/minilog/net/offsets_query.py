@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from minilog.errors import InvalidArgument, MinilogError, error_from_wire
 from minilog.limits import MAX_OFFSETS_ENTRIES, parts_of
+from minilog.net.by_leader import entries_by_leader
 from minilog.net.metadata_cache import MetadataCache
 from minilog.partition_key import PartitionKey
 from minilog.types import OffsetSpec, SizesFrom, TopicPartition
@@ -52,15 +53,7 @@ class OffsetsQuery:
 
     def requests(self, identity: common_pb2.ClientIdentity) -> list[tuple[int, metadata_pb2.ListOffsetsRequest]]:
         """Each with the id of its broker; partitions without a known leader are left for after the next metadata."""
-        found: dict[int, list[metadata_pb2.ListOffsetsEntry]] = {}
-        for partition in self.missing():
-            key = self._key(partition)
-            leader = None if key is None else self.cache.leader(key)
-            if key is not None and (unreachable := self.cache.why_no_leader(key)) is not None:
-                self.last_errors[partition] = unreachable
-            if key is None or leader is None:
-                continue
-            found.setdefault(leader.broker_id, []).append(self._entry(partition, key, leader.epoch))
+        found = entries_by_leader(self.cache, self.missing(), self._key, self._entry, self.last_errors)
         return [
             (broker_id, metadata_pb2.ListOffsetsRequest(client=identity, entries=part))
             for broker_id, entries in found.items()

@@ -20,13 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from minilog.errors import (
-    CorruptMessage,
     FencedLeaderEpoch,
     MinilogError,
     NotLeaderOrFollower,
-    OffsetOutOfRange,
     UnknownLeaderEpoch,
-    UnsupportedVersion,
 )
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2
@@ -132,13 +129,7 @@ class FollowerReads:
         return self._log.producers.transactions.aborted_within(from_offset, to_offset)
 
     def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
-        try:
-            return self._log.log.read(offset, max_bytes, end_offset)
-        except OffsetOutOfRange:  # retention was quicker: the session looks at the log start
-            return b""
-        except (OSError, CorruptMessage, UnsupportedVersion) as error:
-            self.read_failed(error)
-            return b""
+        return self._log.read(offset, max_bytes, end_offset, self.read_failed)
 
     def epoch_before(self, offset: int) -> int | None:
         return self._log.log.epoch_before(offset)

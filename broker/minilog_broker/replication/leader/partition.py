@@ -413,13 +413,7 @@ class LeaderPartition:
         return self.producers.transactions.aborted_within(from_offset, to_offset)
 
     def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
-        try:
-            return self.log.log.read(offset, max_bytes, end_offset)
-        except OffsetOutOfRange:  # retention was quicker: the session looks at the log start
-            return b""
-        except (OSError, CorruptMessage, UnsupportedVersion) as error:
-            self.read_failed(error)
-            return b""
+        return self.log.read(offset, max_bytes, end_offset, self.read_failed)
 
     def epoch_before(self, offset: int) -> int | None:
         return self.log.log.epoch_before(offset)

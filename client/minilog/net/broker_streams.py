@@ -1,0 +1,94 @@
+"""The streams of one client: one for each broker that it talks to for long, opened, lost and closed in one place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.message import Message
+
+from minilog.net.network_client import NetworkClient
+from minilog.net.payload_stream import open_stream
+from minilog.net.stream import DuplexStream
+from minilog.stream_messages import StreamMessage, StreamMethod
+
+
+class BrokerStreams:
+    """Of one method. `lost(broker_id)` is called once for each that was opened and not closed, also where there is no
+    address to connect to; `doubted` while a broker is silent for longer than it should be."""
+
+    def __init__(
+        self,
+        cluster: NetworkClient,
+        method: StreamMethod,
+        *,
+        keepalive_ms: float,
+        lost: Callable[[int], None],
+        doubted: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._method = method
+        self._keepalive_ms = keepalive_ms
+        self._lost = lost
+        self._doubted = doubted
+        self._streams: dict[int, DuplexStream] = {}
+
+    def open(
+        self,
+        broker_id: int,
+        *,
+        keepalive: Callable[[], Message],
+        opened: Callable[[], None],
+        received: Callable[[StreamMessage[Any]], None],
+        written: Callable[[StreamMessage[Any]], None] = lambda message: None,
+    ) -> None:
+        """Of one broker, of which there is none now."""
+        address = self._cluster.address(broker_id)
+        if address is None:
+            self._lost(broker_id)
+            return
+        stream = DuplexStream(
+            self._cluster,
+            address,
+            lambda channel: open_stream(channel, self._method),
+            keepalive,
+            keepalive_ms=self._keepalive_ms,
+            opened=opened,
+            received=received,
+            lost=lambda: self._was_lost(broker_id, stream),
+            written=written,
+            doubted=self._doubted,
+        )
+        self._streams[broker_id] = stream
+
+    def _was_lost(self, broker_id: int, stream: DuplexStream) -> None:
+        """Another one may have taken its place."""
+        if self._streams.get(broker_id) is stream:
+            del self._streams[broker_id]
+            self._lost(broker_id)
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """Of those that are open, or are being opened."""
+        return list(self._streams)
+
+    def send(self, broker_id: int, message: StreamMessage[Any]) -> None:
+        """Nothing, where there is none."""
+        if (stream := self._streams.get(broker_id)) is not None:
+            stream.send(message)
+
+    def take(self, broker_id: int) -> DuplexStream | None:
+        """That of one broker, to be closed: it counts as gone, and is not lost."""
+        return self._streams.pop(broker_id, None)
+
+    async def finish(self, timeout_s: float) -> dict[int, bool]:
+        """End each of them behind what was sent. By broker: whether it has taken all of it."""
+        finishing = list(self._streams.items())
+        taken = await asyncio.gather(*(stream.finish(timeout_s) for _, stream in finishing))
+        return {broker_id: all_taken for (broker_id, _), all_taken in zip(finishing, taken, strict=True)}
+
+    async def close_all(self) -> None:
+        """None is lost by that."""
+        streams, self._streams = list(self._streams.values()), {}
+        await asyncio.gather(*(stream.close() for stream in streams))

@@ -1,0 +1,33 @@
+"""What is asked of the leaders of partitions, each for its own: grouped by the brokers that are to be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, MutableMapping
+from typing import TypeVar
+
+from minilog.errors import MinilogError
+from minilog.net.metadata_cache import MetadataCache
+from minilog.partition_key import PartitionKey
+from minilog.types import TopicPartition
+
+Entry = TypeVar("Entry")
+
+
+def entries_by_leader(
+    cache: MetadataCache,
+    partitions: Iterable[TopicPartition],
+    key_of: Callable[[TopicPartition], PartitionKey | None],
+    entry_of: Callable[[TopicPartition, PartitionKey, int], Entry],
+    last_errors: MutableMapping[TopicPartition, MinilogError],
+) -> dict[int, list[Entry]]:
+    """By broker id. `entry_of` is given the leader's epoch. Partitions without a key, or without a known leader, are
+    left for after the next metadata; why a leader cannot be reached is noted in `last_errors`."""
+    found: dict[int, list[Entry]] = {}
+    for partition in partitions:
+        if (key := key_of(partition)) is None:
+            continue
+        if (unreachable := cache.why_no_leader(key)) is not None:
+            last_errors[partition] = unreachable
+        if (leader := cache.leader(key)) is not None:
+            found.setdefault(leader.broker_id, []).append(entry_of(partition, key, leader.epoch))
+    return found
