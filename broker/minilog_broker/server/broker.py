@@ -9,31 +9,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import structlog
-from grpc_health.v1 import health_pb2_grpc
 
 from minilog.errors import MinilogError
 from minilog.limits import MAX_ADMIN_PARTITIONS, parts_of
 from minilog.malloc import keep_freed_memory
 from minilog.partition_key import PartitionKey
 from minilog.v1 import (
-    admin_pb2_grpc,
     common_pb2,
-    coordinator_pb2_grpc,
-    data_pb2_grpc,
-    metadata_pb2_grpc,
-    peer_pb2_grpc,
-    security_pb2_grpc,
 )
 from minilog_broker.controller.image import ImageChanges
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
 from minilog_broker.failure import CommandFailed
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.replica_effects import ProposeInSyncReplicas
-from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.server.broker_steps import (
+    Condition,
+    Opened,
+    Parts,
+    Stored,
+    metadata_settings,
+    replication_settings,
+    services_of,
+)
 from minilog_broker.server.clients.channels import let_calls_end
 from minilog_broker.server.clients.controller_link import ControllerLink, HeartbeatSources
 from minilog_broker.server.clients.coordinator_calls import CallsHere, CoordinatorCalls
@@ -47,8 +47,7 @@ from minilog_broker.server.disk.log_directory import LogDirectory
 from minilog_broker.server.disk.maintenance import WallClock, maintain
 from minilog_broker.server.health import BrokerCondition
 from minilog_broker.server.ingress.broker_access import BrokerAccess
-from minilog_broker.server.ingress.listening import Listening, PortParts, Services
-from minilog_broker.server.ingress.port import Service
+from minilog_broker.server.ingress.listening import Listening, PortParts
 from minilog_broker.server.metrics.broker_parts import BrokerParts
 from minilog_broker.server.observing import observer_of, open_http
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
@@ -57,16 +56,8 @@ from minilog_broker.server.runtime.logging import configure_logging
 from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.turns import Turns
-from minilog_broker.server.services.admin_service import AdminService
-from minilog_broker.server.services.data_service import DataService, answer_delete_records, answer_produce
-from minilog_broker.server.services.group_service import GroupService
-from minilog_broker.server.services.health_service import HealthService
+from minilog_broker.server.services.data_service import answer_delete_records, answer_produce
 from minilog_broker.server.services.marker_service import MarkerService, answer_markers
-from minilog_broker.server.services.metadata_service import MetadataService
-from minilog_broker.server.services.peer_service import PeerService
-from minilog_broker.server.services.producer_ids import ProducerIds
-from minilog_broker.server.services.security_service import SecurityService
-from minilog_broker.server.services.transaction_service import TransactionService
 from minilog_broker.server.shells.controller_shell import ControllerShell
 from minilog_broker.server.shells.coordinator_loading import Loader
 from minilog_broker.server.shells.coordinator_shell import Surroundings
@@ -156,7 +147,7 @@ class Broker:
 
     async def _open_http(self) -> None:
         """First, and to the end: it tells how far the start, or the stop, is."""
-        self._http = open_http(self._options, self._observer, self._condition, self._parts)
+        self._http = open_http(self._options, self._observer, self._condition, self._metered)
         if self._http is not None:
             await self._http.start()
 
@@ -169,36 +160,39 @@ class Broker:
         return BrokerCondition(
             stopping=self._stop.is_set(),
             registered=registered,
-            fenced=registered and self._link.fenced,
-            controller_silent_ms=now_ms() - max(self._link.answered_ms, self._registered_ms) if registered else 0.0,
+            fenced=registered and self._parts.link.fenced,
+            controller_silent_ms=self._controller_silent_ms() if registered else 0.0,
             session_timeout_ms=self._config.broker_session_timeout_ms,
             disk=self._disk_answer,
         )
 
-    def _parts(self) -> BrokerParts | None:
+    def _controller_silent_ms(self) -> float:
+        return now_ms() - max(self._parts.link.answered_ms, self._registered_ms)
+
+    def _metered(self) -> BrokerParts | None:
         """What metrics read; None before it is there."""
         if not self._built:
             return None
         return BrokerParts(
             broker_id=self._options.broker_id,
-            data_dir=self._directory.path,
-            quorum=self._quorum,
-            replicas=self._replicas,
-            controller=self._controller,
-            coordinators=self._coordinators,
-            calls=self._calls,
+            data_dir=self._opened.directory.path,
+            quorum=self._stored.quorum,
+            replicas=self._parts.replicas,
+            controller=self._parts.controller,
+            coordinators=self._parts.coordinators,
+            calls=self._parts.calls,
             flow=self._listening.flow,
-            reserve=self._reserve,
+            reserve=self._stored.reserve,
             turns=self._turns,
             wall_us=self._runtime.wall_us,
-            access=self._access,
+            access=self._parts.access,
         )
 
     async def _open_directory(self) -> None:
         runtime = self._runtime
-        self._files = runtime.files()
-        self._directory = DataDirectory.open(
-            self._files,
+        files = runtime.files()
+        directory = DataDirectory.open(
+            files,
             str(self._options.data_dir.absolute()),
             self._options.broker_id,
             None,
@@ -206,112 +200,100 @@ class Broker:
             random_bytes=runtime.unique_bytes,
             levels=self._options.levels,
         )
+        self._opened = Opened(files, directory)
 
     async def _close_directory(self) -> None:
         try:
             if self._closed_cleanly and self._crash is None:
                 # A life that did not get to register has appended nothing: the former mark still tells the truth.
-                epoch = self._link.broker_epoch if self._registered else self._directory.clean_stop_epoch
+                epoch = self._parts.link.broker_epoch if self._registered else self._opened.directory.clean_stop_epoch
                 if epoch is not None:
-                    self._directory.write_clean_stop(epoch)
+                    self._opened.directory.write_clean_stop(epoch)
         finally:
-            self._directory.close()
+            self._opened.directory.close()
             await let_calls_end(SERVER_GRACE_S)
 
     async def _open_logs(self) -> None:
         """The data logs, recovered, and the metadata log."""
-        runtime, files, directory = self._runtime, self._files, self._directory
-        self._reserve = reserve = Reserve(files, directory.path, runtime.monotonic_s)
+        runtime, config, files, directory = self._runtime, self._config, self._opened.files, self._opened.directory
+        reserve = Reserve(files, directory.path, runtime.monotonic_s)
         await asyncio.to_thread(reserve.hold)
-        pool = PooledFileSystem(files, self._descriptors.segment_files, self._config.page_cache_bytes)
-        self._logs = LogDirectory(pool, directory, self._config.delete_delay_ms, reserve, runtime.monotonic_s)
-        self._found = await asyncio.to_thread(self._logs.recover)
-        self._disk = runtime.disk("data-disk", self._failed)
-        self._disk_stall = DiskStall(self._disk, self._config.replica_lag_time_max_ms, now_ms)
-        settings, listeners = self._metadata_settings(), self._quorum_listeners()
-        self._quorum = QuorumShell(
+        pool = PooledFileSystem(files, self._descriptors.segment_files, config.page_cache_bytes)
+        logs = LogDirectory(pool, directory, config.delete_delay_ms, reserve, runtime.monotonic_s)
+        found = await asyncio.to_thread(logs.recover)
+        disk = runtime.disk("data-disk", self._failed)
+        quorum = QuorumShell(
             self._options,
             files,
             directory,
             reserve,
             self._client,
-            settings,
+            metadata_settings(config),
             self._failed,
-            listeners,
+            self._quorum_listeners(),
             runtime,
             self._channels,
         )
+        stall = DiskStall(disk, config.replica_lag_time_max_ms, now_ms)
+        self._stored = Stored(reserve, logs, found, disk, stall, quorum)
 
     async def _close_logs(self) -> None:
-        await self._disk.stop()
-        clean = self._logs.close()
-        self._closed_cleanly = await self._quorum.stop() and clean
-
-    def _replication_settings(self) -> ReplicationSettings:
-        config = self._config
-        return ReplicationSettings(
-            replica_lag_time_max_ms=config.replica_lag_time_max_ms,
-            replica_lag_max_records=config.replica_lag_max_records,
-            replica_fetch_max_bytes=config.replica_fetch_max_bytes,
-            session_keepalive_ms=config.session_keepalive_ms,
-            follower_replication_throttled_rate_bytes=config.follower_replication_throttled_rate_bytes,
-        )
-
-    def _metadata_settings(self) -> ReplicationSettings:
-        """A voter that heard nothing for quorum.fetch.timeout.ms stands: the streams of the metadata log say something
-        at least four times in it, however rarely those of topics do."""
-        settings, longest_ms = self._replication_settings(), self._config.quorum_fetch_timeout_ms / 4
-        return replace(settings, session_keepalive_ms=min(settings.session_keepalive_ms, longest_ms))
+        await self._stored.disk.stop()
+        clean = self._stored.logs.close()
+        self._closed_cleanly = await self._stored.quorum.stop() and clean
 
     async def _build(self) -> None:
         """Make the parts and join them."""
-        options = self._options
-        settings = self._replication_settings()
-        manager = ReplicaManager(options.broker_id, settings, self._runtime.chance(), self._quorum.level)
-        self._replicas = replicas = ReplicationShell(
-            manager, self._disk, self._logs, self._reserve, self._outside(), self._observer
-        )
-        self._link = self._controller_link()
-        self._internal_topics = InternalTopics(self._link.create_internal_topic)
-        self._coordinators = self._build_coordinators(replicas)
-        self._links = LeaderLinks(replicas, self._client, self._address_of, self._channels)
-        self._registrations = PartitionRegistrations(replicas, self._calls.register_partitions, self._spawn)
-        self._access = BrokerAccess(options, self._quorum.image, self._runtime.wall_us)
-        self._controller = ControllerShell(self._quorum, options, self._turns, self._runtime, self._observer)
-        self._to_replicas = ImageToReplicas(
-            self._quorum.image,
-            replicas,
-            self._coordinators.topics_deleted,
-            self._turns,
-            self._spawn,
-            self._observer,
+        options, stored = self._options, self._stored
+        image = stored.quorum.image
+        settings = replication_settings(self._config)
+        manager = ReplicaManager(options.broker_id, settings, self._runtime.chance(), stored.quorum.level)
+        replicas = ReplicationShell(manager, stored.disk, stored.logs, stored.reserve, self._outside(), self._observer)
+        link = self._controller_link(replicas)
+        internal_topics = InternalTopics(link.create_internal_topic)
+        calls = self._coordinator_calls()
+        coordinators = self._build_coordinators(replicas, calls, internal_topics)
+        self._parts = Parts(
+            replicas=replicas,
+            link=link,
+            internal_topics=internal_topics,
+            calls=calls,
+            coordinators=coordinators,
+            links=LeaderLinks(replicas, self._client, self._address_of, self._channels),
+            registrations=PartitionRegistrations(replicas, calls.register_partitions, self._spawn),
+            access=BrokerAccess(options, image, self._runtime.wall_us),
+            controller=ControllerShell(stored.quorum, options, self._turns, self._runtime, self._observer),
+            to_replicas=ImageToReplicas(
+                image, replicas, coordinators.topics_deleted, self._turns, self._spawn, self._observer
+            ),
+            markers=MarkerService(replicas, image, coordinators.write_group_markers, self._runtime.wall_us),
         )
 
     async def _end(self) -> None:
-        await self._links.stop()
-        self._controller.stop()
-        self._internal_topics.stop()
-        self._coordinators.stop()
+        await self._parts.links.stop()
+        self._parts.controller.stop()
+        self._parts.internal_topics.stop()
+        self._parts.coordinators.stop()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._link.close()
-        await self._calls.close()
+        await self._parts.link.close()
+        await self._parts.calls.close()
 
     def _quorum_listeners(self) -> QuorumListeners:
         """The parts that hear of the quorum are made behind it: they are looked up when something happens."""
         return QuorumListeners(
-            activated=lambda epoch: self._controller.activated(epoch),
-            deposed=lambda controller_id: self._controller.deposed(controller_id),
-            committed=lambda end_offset: self._controller.committed(end_offset),
+            activated=lambda epoch: self._parts.controller.activated(epoch),
+            deposed=lambda controller_id: self._parts.controller.deposed(controller_id),
+            committed=lambda end_offset: self._parts.controller.committed(end_offset),
             leader_changed=self._controller_moved,
             image_changed=self._image_changed,
         )
 
     def _controller_moved(self) -> None:
         self._observer.controller_changed()
-        self._link.controller_moved()
+        self._parts.link.controller_moved()
 
     def _outside(self) -> Outside:
         """What replicas ask for is done by parts that need the replicas: they are looked up when it is asked for."""
@@ -319,29 +301,29 @@ class Broker:
             answer_produce=answer_produce,
             answer_markers=answer_markers,
             answer_delete_records=answer_delete_records,
-            register=lambda effect: self._registrations.ask(effect),
-            open_link=lambda effect: self._links.open(effect),
-            close_link=lambda leader_id: self._links.close(leader_id),
-            wake_link=lambda leader_id: self._links.wake(leader_id),
+            register=lambda effect: self._parts.registrations.ask(effect),
+            open_link=lambda effect: self._parts.links.open(effect),
+            close_link=lambda leader_id: self._parts.links.close(leader_id),
+            wake_link=lambda leader_id: self._parts.links.wake(leader_id),
             propose=self._propose,
-            tell_coordinator=lambda effect: self._coordinators.on_leadership(effect),
-            disk_changed=lambda: self._link.beat_now(),
+            tell_coordinator=lambda effect: self._parts.coordinators.on_leadership(effect),
+            disk_changed=lambda: self._parts.link.beat_now(),
             failed=self._failed,
         )
 
-    def _controller_link(self) -> ControllerLink:
+    def _controller_link(self, replicas: ReplicationShell) -> ControllerLink:
         sources = HeartbeatSources(
-            metadata_offset=lambda: self._quorum.image.end_offset,
-            offline_replicas=self._replicas.offline.values,
-            unsettled_replicas=lambda: unsettled_replicas(self._logs),
-            no_space=lambda: not self._reserve.held,
+            metadata_offset=lambda: self._stored.quorum.image.end_offset,
+            offline_replicas=replicas.offline.values,
+            unsettled_replicas=lambda: unsettled_replicas(self._stored.logs),
+            no_space=lambda: not self._stored.reserve.held,
             disk_answer=self._look_at_disks,
         )
         interval_ms = self._config.broker_heartbeat_interval_ms
         return ControllerLink(
             self._client,
             self._options.broker_id,
-            self._quorum.leader,
+            self._stored.quorum.leader,
             interval_ms,
             sources,
             self._session_goes_on,
@@ -350,99 +332,63 @@ class Broker:
 
     def _look_at_disks(self) -> DiskAnswer:
         """That of the metadata log counts, too: who does not replay leads by what it knows no more."""
-        answer = self._disk_answer = max(self._disk_stall.look(), self._quorum.look_at_disk())
-        self._replicas.disk_looked_at(answers=answer is not DiskAnswer.STALLED, has_space=self._reserve.held)
+        answer = self._disk_answer = max(self._stored.disk_stall.look(), self._stored.quorum.look_at_disk())
+        has_space = self._stored.reserve.held
+        self._parts.replicas.disk_looked_at(answers=answer is not DiskAnswer.STALLED, has_space=has_space)
         return answer
 
-    def _build_coordinators(self, replicas: ReplicationShell) -> Coordinators:
-        config, image = self._config, self._quorum.image
+    def _coordinator_calls(self) -> CoordinatorCalls:
         here = CallsHere(
-            write_markers=lambda request: self._markers.write(request),
-            register_partitions=lambda request: self._coordinators.register(request),
+            write_markers=lambda request: self._parts.markers.write(request),
+            register_partitions=lambda request: self._parts.coordinators.register(request),
         )
-        self._calls = CoordinatorCalls(
-            self._options.broker_id, self._client, image, self._address_of, here, self._channels
-        )
-        around = Surroundings(
-            replicas,
-            Loader(self._disk, lambda key: self._logs.logs[key]),
-            self._calls,
-            self._spawn,
-            self._runtime.wall_us,
-        )
+        image = self._stored.quorum.image
+        return CoordinatorCalls(self._options.broker_id, self._client, image, self._address_of, here, self._channels)
+
+    def _build_coordinators(
+        self, replicas: ReplicationShell, calls: CoordinatorCalls, internal_topics: InternalTopics
+    ) -> Coordinators:
+        config, stored = self._config, self._stored
+        loader = Loader(stored.disk, lambda key: stored.logs.logs[key])
+        around = Surroundings(replicas, loader, calls, self._spawn, self._runtime.wall_us)
         settings = TransactionSettings(config.transaction_timeout_ms, config.transaction_max_timeout_ms)
-        return Coordinators(image, self._internal_topics, settings, around)
+        return Coordinators(stored.quorum.image, internal_topics, settings, around)
 
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:
-        registration = self._quorum.image.brokers.get(broker_id)
+        registration = self._stored.quorum.image.brokers.get(broker_id)
         return None if registration is None else registration.peer_address
 
     async def _listen(self) -> None:
-        replicas, coordinators, producer_ids = (
-            self._replicas,
-            self._coordinators,
-            ProducerIds(self._quorum.image, self._link.allocate_producer_ids, self._quorum.replayed),
-        )
-        self._markers = markers = MarkerService(
-            replicas, self._quorum.image, coordinators.write_group_markers, self._runtime.wall_us
-        )
-        metadata = MetadataService(
-            self._quorum,
-            replicas,
-            producer_ids,
-            self._internal_topics,
-            lambda: self._registered,
-            self._controller.reported,
-            self._turns,
-        )
-        transactions = TransactionService(coordinators, producer_ids)
-        now_us = self._wall_clock.trusted_now_us
-        clients: tuple[Service, ...] = (
-            (
-                data_pb2_grpc.add_DataServiceServicer_to_server,
-                DataService(replicas, self._replication_settings(), self._quorum.image, self._observer, now_us),
-            ),
-            (coordinator_pb2_grpc.add_GroupServiceServicer_to_server, GroupService(coordinators, self._quorum.image)),
-            (admin_pb2_grpc.add_AdminServiceServicer_to_server, AdminService(self._controller)),
-            (security_pb2_grpc.add_SecurityServiceServicer_to_server, SecurityService(self._controller)),
-        )
-        peers: tuple[Service, ...] = (
-            (coordinator_pb2_grpc.add_MarkerServiceServicer_to_server, markers),
-            (peer_pb2_grpc.add_PeerServiceServicer_to_server, PeerService(replicas, self._quorum, self._controller)),
-        )
-        shared: tuple[Service, ...] = (
-            (metadata_pb2_grpc.add_MetadataServiceServicer_to_server, metadata),
-            (coordinator_pb2_grpc.add_TransactionServiceServicer_to_server, transactions),
-            (health_pb2_grpc.add_HealthServicer_to_server, HealthService(self._condition)),
-        )
+        condition = Condition(lambda: self._registered, self._condition, self._wall_clock.trusted_now_us)
+        services = services_of(self._parts, self._stored.quorum, self._config, condition, self._turns, self._observer)
         parts = PortParts(
             self._options,
             self._descriptors,
-            lambda: replicas.backlog_bytes,
+            lambda: self._parts.replicas.backlog_bytes,
             self._turns,
             self._runtime,
             self._observer,
         )
-        self._listening = Listening(self._access, Services(clients, peers, shared), parts)
+        self._listening = Listening(self._parts.access, services, parts)
         self._built = True
         await self._listening.start()
 
     async def _stop_listening(self) -> None:
         await self._listening.stop(SERVER_GRACE_S)
-        self._access.close()
+        self._parts.access.close()
 
     async def _follow_quorum(self) -> None:
-        self._spawn(self._access.watch())
+        self._spawn(self._parts.access.watch())
         for watch in self._listening.watches():
             self._spawn(watch)
-        self._quorum.start()
+        self._stored.quorum.start()
 
     async def _stop_leading(self) -> None:
         self._stopped = True  # nothing is taken up any more, whatever the image still tells
-        self._to_replicas.stop()
-        self._replicas.manager.stop_leading(now_ms())
-        self._replicas.run()
-        self._replicas.timer.stop()
+        self._parts.to_replicas.stop()
+        self._parts.replicas.manager.stop_leading(now_ms())
+        self._parts.replicas.run()
+        self._parts.replicas.timer.stop()
 
     # -- joining the cluster
 
@@ -459,71 +405,72 @@ class Broker:
         return True
 
     async def _register(self) -> None:
-        manager, directory, found = self._replicas.manager, self._directory, self._found
-        self._logs.name_unreadable(self._quorum.image.replicas_on(self._options.broker_id))
-        self._replicas.adopt(found)
-        request = registration_request(self._options, self._client, directory, found, self._logs)
-        answer = await self._link.register(request)
-        await self._quorum.replayed(answer.committed_end_offset)
-        directory.set_cluster(answer.cluster_id, [voter.broker_id for voter in self._quorum.image.voters])
+        manager, directory, found = self._parts.replicas.manager, self._opened.directory, self._stored.found
+        self._stored.logs.name_unreadable(self._stored.quorum.image.replicas_on(self._options.broker_id))
+        self._parts.replicas.adopt(found)
+        request = registration_request(self._options, self._client, directory, found, self._stored.logs)
+        answer = await self._parts.link.register(request)
+        await self._stored.quorum.replayed(answer.committed_end_offset)
+        directory.set_cluster(answer.cluster_id, [voter.broker_id for voter in self._stored.quorum.image.voters])
         manager.set_broker_epoch(answer.broker_epoch, now_ms())
         self._registered, self._registered_ms = True, now_ms()
         self._image_changed(self._whole_image())
         self._set_strays_aside()
-        self._replicas.run()
-        self._replicas.timer.start()
-        self._spawn(self._link.keep_beating())
-        expire, interval_s = self._coordinators.expire, self._config.log_retention_check_interval_ms / 1000.0
+        self._parts.replicas.run()
+        self._parts.replicas.timer.start()
+        self._spawn(self._parts.link.keep_beating())
+        expire, interval_s = self._parts.coordinators.expire, self._config.log_retention_check_interval_ms / 1000.0
         told = self._log_start_moved
-        self._spawn(maintain(self._disk, self._logs, self._reserve, told, expire, interval_s, self._wall_clock))
+        stored = self._stored
+        self._spawn(maintain(stored.disk, stored.logs, stored.reserve, told, expire, interval_s, self._wall_clock))
         logger.info("registered", broker=self._options.broker_id, broker_epoch=answer.broker_epoch)
 
     def _whole_image(self) -> ImageChanges:
         """All that this broker has to know at once, at the beginning of its life."""
-        image = self._quorum.image
+        image = self._stored.quorum.image
         mine = image.partitions_of_broker.get(self._options.broker_id, set())
         topic_ids = {key.topic_id for key in mine}
         return ImageChanges(set(image.brokers), set(mine), set(), set(image.topics), topic_ids, security=True)
 
     def _set_strays_aside(self) -> None:
         """Logs the image does not know; never when it knows no topic at all."""
-        image = self._quorum.image
+        image = self._stored.quorum.image
         if not image.topics:
             return
-        for key, path in self._logs.paths().items():
+        for key, path in self._stored.logs.paths().items():
             state = image.partitions.get(key)
             if state is None or self._options.broker_id not in state.replicas:
                 logger.warning("a log of no known replica is set aside", log=path)
-                self._replicas.manager.remove_stray(key, now_ms())
+                self._parts.replicas.manager.remove_stray(key, now_ms())
 
     # -- running
 
     def _image_changed(self, changes: ImageChanges) -> None:
         """Committed batches were applied to the image."""
         if changes.security:
-            self._access.changed()
+            self._parts.access.changed()
         if not self._registered or self._stopped:
             return
-        if self._link.fenced and self._options.broker_id in changes.brokers:
-            self._link.beat_now()  # our registration is replayed: the controller may unfence us
-        self._to_replicas.changed(changes)
+        if self._parts.link.fenced and self._options.broker_id in changes.brokers:
+            self._parts.link.beat_now()  # our registration is replayed: the controller may unfence us
+        self._parts.to_replicas.changed(changes)
 
     def _session_goes_on(self, sent_ms: float, ends_ms: float, committed_end_offset: int) -> None:
         """The controller was heard: that counts when all is replayed that was decided by then (rules/fencing.py)."""
 
         async def count() -> None:
-            await self._quorum.replayed(committed_end_offset)
-            self._access.confirmed(sent_ms)
-            await self._to_replicas.told()
-            self._replicas.manager.session_lasts_until(sent_ms, ends_ms, now_ms())
-            self._replicas.run()
+            await self._stored.quorum.replayed(committed_end_offset)
+            self._parts.access.confirmed(sent_ms)
+            await self._parts.to_replicas.told()
+            self._parts.replicas.manager.session_lasts_until(sent_ms, ends_ms, now_ms())
+            self._parts.replicas.run()
 
         if self._session_pending is None or self._session_pending.done():  # else the next answer will do
             self._session_pending = self._spawn(count())
 
     def _log_start_moved(self, key: PartitionKey) -> None:
-        self._replicas.manager.log_start_moved(key, now_ms())
-        self._replicas.run()
+        self._parts.replicas.manager.log_start_moved(key, now_ms())
+        self._parts.replicas.run()
 
     def _propose(self, effect: ProposeInSyncReplicas) -> None:
         """What is proposed in one turn of the loop goes in one call: where many partitions come into sync at once, a
@@ -538,13 +485,13 @@ class Broker:
             self._spawn(self._ask_for(part))
 
     async def _ask_for(self, effects: Sequence[ProposeInSyncReplicas]) -> None:
-        manager = self._replicas.manager
-        for effect, answer in zip(effects, await self._link.propose(effects), strict=True):
+        manager = self._parts.replicas.manager
+        for effect, answer in zip(effects, await self._parts.link.propose(effects), strict=True):
             if answer is None:
                 manager.proposal_lost(effect.key, now_ms())
             else:
                 manager.proposal_answered(effect.key, answer, now_ms())
-        self._replicas.run()
+        self._parts.replicas.run()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task of this broker's; an error in it that nobody expected ends the broker."""
@@ -582,16 +529,16 @@ class Broker:
         """
         if self._crash is not None:
             return
-        self._link.wants_stop = True
-        self._link.beat_now()
+        self._parts.link.wants_stop = True
+        self._parts.link.beat_now()
         began_ms = now_ms()
         while now_ms() < began_ms + self._config.controlled_shutdown_timeout_ms:
-            if now_ms() > max(began_ms, self._link.answered_ms) + NO_CONTROLLER_MS:
+            if now_ms() > max(began_ms, self._parts.link.answered_ms) + NO_CONTROLLER_MS:
                 logger.warning("no controller answers: this broker stops without handing its leadership over")
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HAND_OVER_LOOK_S):
-                    await self._link.should_stop.wait()
+                    await self._parts.link.should_stop.wait()
                 return
         logger.warning(
             "this broker stops though writes to some partitions stop with it: their other replicas did not come in "

@@ -109,10 +109,10 @@ def lost_proposal_is_not_told() -> Patches:
     """A proposal without an answer is not told to the core: it waits for what was asked once."""
 
     async def mutant(self: Broker, effects: Sequence[ProposeInSyncReplicas]) -> None:
-        for effect, answer in zip(effects, await self._link.propose(effects), strict=True):
+        for effect, answer in zip(effects, await self._parts.link.propose(effects), strict=True):
             if answer is not None:
-                self._replicas.manager.proposal_answered(effect.key, answer, now_ms())
-        self._replicas.run()
+                self._parts.replicas.manager.proposal_answered(effect.key, answer, now_ms())
+        self._parts.replicas.run()
 
     return [(Broker, "_ask_for", mutant)]
 

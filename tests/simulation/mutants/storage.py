@@ -134,13 +134,13 @@ def strays_before_the_image_is_there() -> Patches:
     register = Broker._register
 
     async def mutant(self: Broker) -> None:
-        replayed = self._quorum.replayed
+        replayed = self._stored.quorum.replayed
 
         async def set_aside_before(end_offset: int) -> None:
             self._set_strays_aside()
             await replayed(end_offset)
 
-        with patch.object(self._quorum, "replayed", set_aside_before):
+        with patch.object(self._stored.quorum, "replayed", set_aside_before):
             await register(self)
 
     return [(Broker, "_register", mutant)]

@@ -1,0 +1,152 @@
+"""What the steps of a broker's start make (broker.py): each is whole when the next one begins, and changes no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from grpc_health.v1 import health_pb2_grpc
+
+from minilog.v1 import (
+    admin_pb2_grpc,
+    coordinator_pb2_grpc,
+    data_pb2_grpc,
+    metadata_pb2_grpc,
+    peer_pb2_grpc,
+    security_pb2_grpc,
+)
+from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.server.clients.controller_link import ControllerLink
+from minilog_broker.server.clients.coordinator_calls import CoordinatorCalls
+from minilog_broker.server.clients.internal_topics import InternalTopics
+from minilog_broker.server.clients.partition_registrations import PartitionRegistrations
+from minilog_broker.server.config import BrokerConfig
+from minilog_broker.server.disk.disk_stall import DiskStall
+from minilog_broker.server.disk.disk_thread import Disk
+from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory
+from minilog_broker.server.health import BrokerCondition
+from minilog_broker.server.ingress.broker_access import BrokerAccess
+from minilog_broker.server.ingress.listening import Services
+from minilog_broker.server.runtime.observer import Observer
+from minilog_broker.server.runtime.turns import Turns
+from minilog_broker.server.services.admin_service import AdminService
+from minilog_broker.server.services.data_service import DataService
+from minilog_broker.server.services.group_service import GroupService
+from minilog_broker.server.services.health_service import HealthService
+from minilog_broker.server.services.marker_service import MarkerService
+from minilog_broker.server.services.metadata_service import MetadataService
+from minilog_broker.server.services.peer_service import PeerService
+from minilog_broker.server.services.producer_ids import ProducerIds
+from minilog_broker.server.services.security_service import SecurityService
+from minilog_broker.server.services.transaction_service import TransactionService
+from minilog_broker.server.shells.controller_shell import ControllerShell
+from minilog_broker.server.shells.coordinators import Coordinators
+from minilog_broker.server.shells.image_to_replicas import ImageToReplicas
+from minilog_broker.server.shells.leader_links import LeaderLinks
+from minilog_broker.server.shells.quorum_shell import QuorumShell
+from minilog_broker.server.shells.replication_shell import ReplicationShell
+from minilog_broker.storage.data_directory import DataDirectory
+from minilog_broker.storage.files import FileSystem
+from minilog_broker.storage.reserve import Reserve
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The data directory, which is ours alone from here on."""
+
+    files: FileSystem
+    directory: DataDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The logs: those of topics, recovered, with what was found of them; and that of the metadata."""
+
+    reserve: Reserve
+    logs: LogDirectory
+    found: list[FoundLog]
+    disk: Disk
+    disk_stall: DiskStall
+    quorum: QuorumShell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """All that stands on the logs, joined."""
+
+    replicas: ReplicationShell
+    link: ControllerLink
+    internal_topics: InternalTopics
+    calls: CoordinatorCalls
+    coordinators: Coordinators
+    links: LeaderLinks
+    registrations: PartitionRegistrations
+    access: BrokerAccess
+    controller: ControllerShell
+    to_replicas: ImageToReplicas
+    markers: MarkerService
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What services ask of the broker: whether it is registered, how it is, and a wall clock that is trusted."""
+
+    is_registered: Callable[[], bool]
+    look: Callable[[], BrokerCondition]
+    trusted_now_us: Callable[[], int | None]
+
+
+def replication_settings(config: BrokerConfig) -> ReplicationSettings:
+    """Of the logs of topics."""
+    return ReplicationSettings(
+        replica_lag_time_max_ms=config.replica_lag_time_max_ms,
+        replica_lag_max_records=config.replica_lag_max_records,
+        replica_fetch_max_bytes=config.replica_fetch_max_bytes,
+        session_keepalive_ms=config.session_keepalive_ms,
+        follower_replication_throttled_rate_bytes=config.follower_replication_throttled_rate_bytes,
+    )
+
+
+def metadata_settings(config: BrokerConfig) -> ReplicationSettings:
+    """A voter that heard nothing for quorum.fetch.timeout.ms stands: the streams of the metadata log say something
+    at least four times in it, however rarely those of topics do."""
+    settings, longest_ms = replication_settings(config), config.quorum_fetch_timeout_ms / 4
+    return replace(settings, session_keepalive_ms=min(settings.session_keepalive_ms, longest_ms))
+
+
+def services_of(
+    parts: Parts, quorum: QuorumShell, config: BrokerConfig, condition: Condition, turns: Turns, observer: Observer
+) -> Services:
+    """What is offered, and to whom."""
+    image, replicas, coordinators, controller = quorum.image, parts.replicas, parts.coordinators, parts.controller
+    producer_ids = ProducerIds(image, parts.link.allocate_producer_ids, quorum.replayed)
+    data = DataService(replicas, replication_settings(config), image, observer, condition.trusted_now_us)
+    metadata = MetadataService(
+        quorum,
+        replicas,
+        producer_ids,
+        parts.internal_topics,
+        condition.is_registered,
+        controller.reported,
+        turns,
+    )
+    return Services(
+        clients=(
+            (data_pb2_grpc.add_DataServiceServicer_to_server, data),
+            (coordinator_pb2_grpc.add_GroupServiceServicer_to_server, GroupService(coordinators, image)),
+            (admin_pb2_grpc.add_AdminServiceServicer_to_server, AdminService(controller)),
+            (security_pb2_grpc.add_SecurityServiceServicer_to_server, SecurityService(controller)),
+        ),
+        peers=(
+            (coordinator_pb2_grpc.add_MarkerServiceServicer_to_server, parts.markers),
+            (peer_pb2_grpc.add_PeerServiceServicer_to_server, PeerService(replicas, quorum, controller)),
+        ),
+        shared=(
+            (metadata_pb2_grpc.add_MetadataServiceServicer_to_server, metadata),
+            (
+                coordinator_pb2_grpc.add_TransactionServiceServicer_to_server,
+                TransactionService(coordinators, producer_ids),
+            ),
+            (health_pb2_grpc.add_HealthServicer_to_server, HealthService(condition.look)),
+        ),
+    )
