@@ -214,6 +214,6 @@ def first_part_is_enough() -> Patches:
 def groups_tell_all_topics() -> Patches:
     """Who may look at a group is told of all topics that it has offsets of."""
 
-    def mutant(gate: ClientGate, path: str, caller: Caller, answer: Any) -> None: ...
+    def mutant(policy: Policy, caller: Caller, answer: Any) -> None: ...
 
-    return [(ClientGate, "shown", mutant)]
+    return [(Policy, "redact", mutant)]

@@ -24,7 +24,7 @@ from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.batches import decode_run
 from minilog_broker.coordinators.coordinator import CoordinatorState
 from minilog_broker.coordinators.coordinator_effects import WriteMarkers
-from minilog_broker.coordinators.transactions.records import TransactionCodec, TransactionKey, TransactionValue
+from minilog_broker.coordinators.transactions.records import TransactionKey, TransactionValue, transaction_codec
 from tests.unit.coordinators.cluster import INTERNAL, error_of
 from tests.unit.coordinators.transacting import (
     BECOMING_VISIBLE,
@@ -294,7 +294,7 @@ class TransactionMachine(RuleBasedStateMachine):
                 break
             for _, records in decode_run(INTERNAL, self.cluster.batches[self.replayed_batches]):
                 for record in records:
-                    key, value = TransactionCodec().decode(record)
+                    key, value = transaction_codec().decode(record)
                     if value is None:
                         self.replayed.pop(key, None)
                     else:

@@ -75,6 +75,7 @@ def _literals() -> str:
         "client/minilog",
         "broker/minilog_broker/coordinators",
         "broker/minilog_broker/server/access",
+        "broker/minilog_broker/server/services",
     )
     files = [file for folder in folders for file in sorted((ROOT / folder).rglob("*.py"))]
     return re.sub(r"\"\s*\n\s*f?\"", "", "\n".join(each.read_text() for each in files))

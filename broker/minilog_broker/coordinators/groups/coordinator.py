@@ -30,11 +30,11 @@ from minilog_broker.coordinators.coordinator_effects import CoordinatorAnswer, M
 from minilog_broker.coordinators.groups import offsets as rules
 from minilog_broker.coordinators.groups.records import (
     GroupChange,
-    GroupCodec,
     GroupKey,
     GroupValue,
     Offset,
     Pending,
+    group_codec,
 )
 from minilog_broker.coordinators.groups.registrations import Registrations, WaitingCommit
 from minilog_broker.coordinators.table import AppendRecords, Change
@@ -46,7 +46,7 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
     """See the module's text. `knows_topic(topic_id)`: whether this broker's image, as it is now, has the topic."""
 
     def __init__(self, name: str, append: AppendRecords, knows_topic: rules.KnowsTopic) -> None:
-        super().__init__(name, GroupCodec(), append)
+        super().__init__(name, group_codec(), append)
         self._knows_topic = knows_topic
         self._registrations = Registrations()
         self._groups_of: dict[int, set[str]] = {}  # in which a producer has, or had, something pending

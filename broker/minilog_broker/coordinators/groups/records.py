@@ -14,15 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from google.protobuf.message import DecodeError
-
-from minilog.errors import CorruptMessage
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_records_pb2 as records_pb2
-from minilog.versions import parse_known
-from minilog_broker.coordinators.table import Change, LogRecord
-
-_WHAT = "a record in the log of groups"
+from minilog_broker.coordinators.record_kinds import RecordCodec, ValueKind
+from minilog_broker.coordinators.table import Change
 
 
 class GroupKey(NamedTuple):
@@ -57,49 +52,19 @@ GroupValue: TypeAlias = Offset | Pending
 GroupChange: TypeAlias = Change[GroupKey, GroupValue]
 
 
-class GroupCodec:
-    """Keys and values as records of `__groups`."""
-
-    def encode(self, change: GroupChange) -> LogRecord:
-        key = records_pb2.GroupLogKey(group_id=change.key.owner)
-        if change.key.partition is not None:
-            key.partition_id.CopyFrom(change.key.partition.to_wire())
-        elif change.key.producer_id is not None:
-            key.producer_id = change.key.producer_id
-        return LogRecord(key.SerializeToString(deterministic=True), _encoded(change.value))
-
-    def decode(self, record: LogRecord) -> GroupChange:
-        try:
-            key = parse_known(records_pb2.GroupLogKey, record.key, _WHAT)
-            if key.HasField("partition_id"):
-                where = GroupKey(key.group_id, partition=PartitionKey.of(key.partition_id))
-                value = (
-                    None
-                    if record.value is None
-                    else _offset(parse_known(records_pb2.OffsetRecord, record.value, _WHAT))
-                )
-                return Change(where, value)
-            where = GroupKey(key.group_id, producer_id=key.producer_id if key.HasField("producer_id") else None)
-            return Change(where, None if record.value is None else _pending(record.value))
-        except DecodeError as error:
-            raise CorruptMessage(f"the log of groups has a record that cannot be read: {error}") from error
+def _key_message(key: GroupKey) -> records_pb2.GroupLogKey:
+    record = records_pb2.GroupLogKey(group_id=key.owner)
+    if key.partition is not None:
+        record.partition_id.CopyFrom(key.partition.to_wire())
+    elif key.producer_id is not None:
+        record.producer_id = key.producer_id
+    return record
 
 
-def _encoded(value: GroupValue | None) -> bytes | None:
-    match value:
-        case None:
-            return None
-        case Offset():
-            return _offset_record(value).SerializeToString()
-        case Pending():
-            return records_pb2.PendingOffsetsRecord(
-                transactional_id=value.transactional_id,
-                last_sequence=value.last_sequence,
-                offsets=[
-                    records_pb2.PendingOffset(partition_id=key.to_wire(), offset=_offset_record(offset))
-                    for key, offset in value.offsets
-                ],
-            ).SerializeToString()
+def _key(record: records_pb2.GroupLogKey) -> GroupKey:
+    if record.HasField("partition_id"):
+        return GroupKey(record.group_id, partition=PartitionKey.of(record.partition_id))
+    return GroupKey(record.group_id, producer_id=record.producer_id if record.HasField("producer_id") else None)
 
 
 def _offset_record(value: Offset) -> records_pb2.OffsetRecord:
@@ -116,7 +81,32 @@ def _offset(record: records_pb2.OffsetRecord) -> Offset:
     return Offset(record.offset, record.leader_epoch, record.metadata, record.committed_us, record.position)
 
 
-def _pending(value: bytes) -> Pending:
-    record = parse_known(records_pb2.PendingOffsetsRecord, value, _WHAT)
+def _pending_record(value: Pending) -> records_pb2.PendingOffsetsRecord:
+    return records_pb2.PendingOffsetsRecord(
+        transactional_id=value.transactional_id,
+        last_sequence=value.last_sequence,
+        offsets=[
+            records_pb2.PendingOffset(partition_id=key.to_wire(), offset=_offset_record(offset))
+            for key, offset in value.offsets
+        ],
+    )
+
+
+def _pending(record: records_pb2.PendingOffsetsRecord) -> Pending:
     offsets = tuple((PartitionKey.of(each.partition_id), _offset(each.offset)) for each in record.offsets)
     return Pending(record.transactional_id, record.last_sequence, offsets)
+
+
+def group_codec() -> RecordCodec[GroupKey, GroupValue]:
+    """Keys and values as records of `__groups`."""
+    kinds: tuple[ValueKind[GroupKey], ...] = (
+        ValueKind(Offset, lambda key: key.partition is not None, records_pb2.OffsetRecord, _offset_record, _offset),
+        ValueKind(
+            Pending,
+            lambda key: key.partition is None,
+            records_pb2.PendingOffsetsRecord,
+            _pending_record,
+            _pending,
+        ),
+    )
+    return RecordCodec("groups", records_pb2.GroupLogKey, _key_message, _key, kinds)

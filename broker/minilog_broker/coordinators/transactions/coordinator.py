@@ -36,11 +36,11 @@ from minilog_broker.coordinators.transactions.markers import Markers
 from minilog_broker.coordinators.transactions.records import (
     Fate,
     TransactionChange,
-    TransactionCodec,
     TransactionKey,
     TransactionMetadata,
     TransactionProducer,
     TransactionValue,
+    transaction_codec,
 )
 from minilog_broker.coordinators.transactions.view import TransactionView
 
@@ -62,7 +62,7 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
         append: AppendRecords,
         knows_topic: Callable[[bytes], bool],
     ) -> None:
-        super().__init__(name, TransactionCodec(), append)
+        super().__init__(name, transaction_codec(), append)
         self._settings = settings
         self._knows_topic = knows_topic
         self._view = TransactionView(self._table)

@@ -19,16 +19,13 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from google.protobuf.message import DecodeError
-
-from minilog.errors import CorruptMessage
 from minilog.partition_key import PartitionKey
 from minilog.transactions.messages import Contents, contents_from_wire, contents_to_wire
 from minilog.v1 import coordinator_records_pb2 as records_pb2
-from minilog.versions import parse_known, written_later
-from minilog_broker.coordinators.table import Change, LogRecord
+from minilog.versions import written_later
+from minilog_broker.coordinators.record_kinds import RecordCodec, ValueKind
+from minilog_broker.coordinators.table import Change
 
-_WHAT = "a record in the log of transactions"
 NOTHING_WRITTEN = -1
 
 
@@ -89,61 +86,44 @@ TransactionValue: TypeAlias = TransactionMetadata | TransactionProducer
 TransactionChange: TypeAlias = Change[TransactionKey, TransactionValue]
 
 
-class TransactionCodec:
-    """Keys and values as records of `__transactions`."""
-
-    def encode(self, change: TransactionChange) -> LogRecord:
-        key = records_pb2.TransactionLogKey(transactional_id=change.key.owner, producer_id=change.key.producer_id)
-        return LogRecord(key.SerializeToString(deterministic=True), _encoded(change.value))
-
-    def decode(self, record: LogRecord) -> TransactionChange:
-        try:
-            key = parse_known(records_pb2.TransactionLogKey, record.key, _WHAT)
-            producer_id = key.producer_id if key.HasField("producer_id") else None
-            where = TransactionKey(key.transactional_id, producer_id)
-            if record.value is None:
-                return Change(where, None)
-            return Change(where, _transaction(record.value) if producer_id is None else _producer(record.value))
-        except (DecodeError, ValueError) as error:
-            raise CorruptMessage(f"the log of transactions has a record that cannot be read: {error}") from error
+def _key_message(key: TransactionKey) -> records_pb2.TransactionLogKey:
+    return records_pb2.TransactionLogKey(transactional_id=key.owner, producer_id=key.producer_id)
 
 
-def _encoded(value: TransactionValue | None) -> bytes | None:
-    match value:
-        case None:
-            return None
-        case TransactionMetadata():
-            return records_pb2.TransactionRecord(
-                generation=value.generation,
-                attempt_id=value.attempt_id,
-                run_id=value.run_id,
-                attempt_over=value.attempt_over,
-                last_committed_generation=value.last_committed,
-                superseded_runs=value.superseded_runs,
-                superseded_attempts=value.superseded_attempts,
-                timeout_ms=value.timeout_ms,
-                expires=value.expires,
-                updated_us=value.updated_us,
-                last_committed_contents=None if value.last_contents is None else contents_to_wire(value.last_contents),
-            ).SerializeToString()
-        case TransactionProducer():
-            return records_pb2.ProducerRecord(
-                generation=value.generation,
-                attempt_id=value.attempt_id,
-                task=value.task,
-                state=records_pb2.ProducerState.ValueType(value.fate),
-                partitions=[
-                    records_pb2.RegisteredPartition(
-                        partition_id=key.to_wire(),
-                        last_sequence=last_sequence,
-                    )
-                    for key, last_sequence in value.partitions
-                ],
-            ).SerializeToString()
+def _key(record: records_pb2.TransactionLogKey) -> TransactionKey:
+    return TransactionKey(record.transactional_id, record.producer_id if record.HasField("producer_id") else None)
 
 
-def _transaction(value: bytes) -> TransactionMetadata:
-    record = parse_known(records_pb2.TransactionRecord, value, _WHAT)
+def _transaction_record(value: TransactionMetadata) -> records_pb2.TransactionRecord:
+    return records_pb2.TransactionRecord(
+        generation=value.generation,
+        attempt_id=value.attempt_id,
+        run_id=value.run_id,
+        attempt_over=value.attempt_over,
+        last_committed_generation=value.last_committed,
+        superseded_runs=value.superseded_runs,
+        superseded_attempts=value.superseded_attempts,
+        timeout_ms=value.timeout_ms,
+        expires=value.expires,
+        updated_us=value.updated_us,
+        last_committed_contents=None if value.last_contents is None else contents_to_wire(value.last_contents),
+    )
+
+
+def _producer_record(value: TransactionProducer) -> records_pb2.ProducerRecord:
+    return records_pb2.ProducerRecord(
+        generation=value.generation,
+        attempt_id=value.attempt_id,
+        task=value.task,
+        state=records_pb2.ProducerState.ValueType(value.fate),
+        partitions=[
+            records_pb2.RegisteredPartition(partition_id=key.to_wire(), last_sequence=last_sequence)
+            for key, last_sequence in value.partitions
+        ],
+    )
+
+
+def _transaction(record: records_pb2.TransactionRecord) -> TransactionMetadata:
     return TransactionMetadata(
         generation=record.generation,
         attempt_id=record.attempt_id,
@@ -161,10 +141,9 @@ def _transaction(value: bytes) -> TransactionMetadata:
     )
 
 
-def _producer(value: bytes) -> TransactionProducer:
-    record = parse_known(records_pb2.ProducerRecord, value, _WHAT)
+def _producer(record: records_pb2.ProducerRecord) -> TransactionProducer:
     if record.state not in records_pb2.ProducerState.values():
-        raise written_later(_WHAT)
+        raise written_later("a record in the log of transactions")
     return TransactionProducer(
         generation=record.generation,
         attempt_id=record.attempt_id,
@@ -174,3 +153,24 @@ def _producer(value: bytes) -> TransactionProducer:
             Registered(PartitionKey.of(each.partition_id), each.last_sequence) for each in record.partitions
         ),
     )
+
+
+def transaction_codec() -> RecordCodec[TransactionKey, TransactionValue]:
+    """Keys and values as records of `__transactions`."""
+    kinds: tuple[ValueKind[TransactionKey], ...] = (
+        ValueKind(
+            TransactionMetadata,
+            lambda key: key.producer_id is None,
+            records_pb2.TransactionRecord,
+            _transaction_record,
+            _transaction,
+        ),
+        ValueKind(
+            TransactionProducer,
+            lambda key: key.producer_id is not None,
+            records_pb2.ProducerRecord,
+            _producer_record,
+            _producer,
+        ),
+    )
+    return RecordCodec("transactions", records_pb2.TransactionLogKey, _key_message, _key, kinds)
