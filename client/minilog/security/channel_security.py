@@ -1,5 +1,5 @@
 """What a channel needs to know whom it talks to, and to say who talks: TLS by PEM files, and a session where passwords
-or tokens are used (sessions.py).
+or tokens are used (net/sessions.py).
 
 Files are read anew for each channel that is opened: a certificate that was renewed counts from the next connection on,
 without a restart.

@@ -1,7 +1,7 @@
 """Who makes a call, as services are handed it: in the place of gRPC's context by unary calls, as `caller` by streams.
 
 A caller remembers what it was allowed. When rules change, it is asked for again for all of that: a stream whose caller
-may not do any more what it was allowed is ended (gate.py).
+may not do any more what it was allowed is ended (ingress/gate.py).
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Nothing is refused for them (shown.py); the audit log is told."""
+    """Nothing is refused for them (redaction.py); the audit log is told."""
 
     names: Names
 

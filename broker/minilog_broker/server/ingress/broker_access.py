@@ -5,7 +5,7 @@
 
 There may be several of clients (client_listeners.py): each has a gate of its own, and all have the same users, rules,
 sessions and quotas. Brokers may have a listener of their own also where all of clients are in the clear. Where rules
-count nobody comes in until a controller was heard, nor when none was heard for too long (rules_age.py).
+count nobody comes in until a controller was heard, nor when none was heard for too long (access/rules_age.py).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A port of the broker: services on a gRPC server, the gate in front of them, and what guards it against asking for too
 much. Which ports there are: server/ingress/listening.py.
 
-What a request may name is bounded, and large ones take turns (ingress/admission.py). Clients' messages count against
+What a request may name is bounded, and large ones take turns (admission.py). Clients' messages count against
 two budgets (traffic.py), connections against the process's file descriptors
-(descriptors.py), and what gRPC itself holds is bounded by looking at the sockets (connections.py).
+(runtime/descriptors.py), and what gRPC itself holds is bounded by looking at the sockets (connections.py).
 """
 
 from __future__ import annotations
