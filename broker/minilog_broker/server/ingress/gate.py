@@ -5,8 +5,8 @@
     ClientGate   clients' listener with TLS: a session (SASL_SSL) or the client's certificate (SSL); client_gate.py
 
 `admit` is asked when a call begins, before anything of it is read; `check` for each message, before a service sees it
-(access/table.py). Long streams are looked at again when rules change, and ended with their session. What is refused is told to
-the audit log.
+(access/table.py). Long streams are looked at again when rules change, and ended with their session. The audit log is
+told what is refused.
 """
 
 from __future__ import annotations
