@@ -2,9 +2,9 @@
 
 A refusal is one sentence for all reasons, and comes after a pause that grows with the failures of that host
 (access/attempts.py): whoever guesses learns nothing and waits. What only took too long is told as that, and tried
-again. The reason goes to the audit log, with whom the client said that it is, which nothing proves: its limits are those of a
-stranger from that host. A broker whose users and rules are too old, or not there yet, takes no password and no token:
-another one is asked (access/rules_age.py).
+again. The audit log is told the reason, and whom the client said that it is, which nothing proves: its limits are those
+of a stranger from that host. A broker whose users and rules are too old, or not there yet, takes no password and no
+token: another one is asked (access/rules_age.py).
 """
 
 from __future__ import annotations
