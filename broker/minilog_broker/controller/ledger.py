@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from minilog.errors import LevelNotReached
 from minilog.partition_key import PartitionKey
 from minilog.v1 import records_pb2
 from minilog_broker.controller.controller_effects import ControllerEffect, PartitionWaits, UncleanElection
@@ -86,9 +87,15 @@ class Ledger:
         return self.end_offset + len(self._records)
 
     def write(self, record: records_pb2.MetadataRecord) -> int:
-        """Make `record` part of the decision; its offset. Raises LevelNotReached: whoever decides asks first."""
+        """Make `record` part of the decision; its offset. Whoever decides has asked the level; who has not raises
+        LevelNotReached here, and AssertionError where half of the decision is written already."""
         offset = self.next_offset
-        check_level_of(record, self.image.level)
+        try:
+            check_level_of(record, self.image.level)
+        except LevelNotReached as error:
+            if self._records:
+                raise AssertionError(f"half of a decision is written: {error}") from error
+            raise
         apply_record(self.image, offset, record)
         self._records.append(record)
         return offset

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from minilog.v1 import admin_pb2, security_pb2
-from minilog_broker.controller import topics
+from minilog.v1 import admin_pb2, records_pb2, security_pb2
+from minilog_broker.controller import ledger, topics
 from minilog_broker.controller.controller import Controller
 from minilog_broker.controller.controller_effects import ControllerAnswer
 from minilog_broker.controller.security import Security
@@ -64,11 +64,14 @@ def rules_are_taken_away_in_words() -> Patches:
 
 
 def written_below_its_level() -> Patches:
-    """Who creates users, access rules and quotas is not asked whether the level of the cluster allows it."""
+    """Who creates users, rules and quotas is not asked whether the level of the cluster allows it, nor is what is
+    written of them."""
 
     def mutant(self: Security, what: str) -> None: ...
 
-    return [(Security, "_check_level", mutant)]
+    def unchecked(record: records_pb2.MetadataRecord, level: int) -> None: ...
+
+    return [(Security, "_check_level", mutant), (ledger, "check_level_of", unchecked)]
 
 
 def level_counts_before_the_disk_says_so() -> Patches:
