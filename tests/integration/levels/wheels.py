@@ -37,6 +37,19 @@ def of_later_level(batch: Buffer, topic_id: bytes, partition: int) -> bytes:
 """
 _ENCODE = "batch.encode(compression, identity.producer, sequence, timestamp_us, transactional=transactional)\n"
 
+_CLUSTER_ROW = '    RecordKind("cluster", cluster_records.apply_cluster, cluster_records.cluster_of),\n'
+_LATER_KIND = """
+def _apply_later(image: MetadataImage, offset: int, record: records_pb2.LaterLevelRecord) -> None:
+    image.said = record.said
+
+
+def _later_of(image: MetadataImage) -> Iterator[records_pb2.MetadataRecord]:
+    if image.said:
+        yield records_pb2.MetadataRecord(later_level=records_pb2.LaterLevelRecord(said=image.said))
+
+
+"""
+
 EDITS: dict[str, tuple[tuple[str, str], ...]] = {
     "pyproject.toml": (('version = "0.1.0"', f'version = "{LATER_VERSION}"'),),
     "broker/minilog_broker/levels.py": ((_SUPPORTED.format(HIGHEST_LEVEL), _SUPPORTED.format(LATER_LEVEL)),),
@@ -52,28 +65,11 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "broker/minilog_broker/controller/image.py": (
         ("        self.next_producer_id = 0\n", '        self.next_producer_id = 0\n        self.said = ""\n'),
-        (
-            "        twin.next_producer_id, twin.end_offset",
-            "        twin.said = self.said\n        twin.next_producer_id, twin.end_offset",
-        ),
-        (
-            "        self.next_producer_id, self.end_offset = other",
-            "        self.said = other.said\n        self.next_producer_id, self.end_offset = other",
-        ),
-        (
-            '            case "cluster_level":\n',
-            '            case "later_level":\n'
-            "                self.said = record.later_level.said\n"
-            '            case "cluster_level":\n',
-        ),
+        ("_CONTENT = (\n", '_CONTENT = (\n    "said",\n'),
     ),
-    "broker/minilog_broker/controller/snapshot.py": (
-        (
-            "    if image.next_producer_id:\n",
-            "    if image.said:\n"
-            "        yield records_pb2.MetadataRecord(later_level=records_pb2.LaterLevelRecord(said=image.said))\n"
-            "    if image.next_producer_id:\n",
-        ),
+    "broker/minilog_broker/controller/record_kinds.py": (
+        ("_KINDS = (\n", _LATER_KIND + "_KINDS = (\n"),
+        (_CLUSTER_ROW, _CLUSTER_ROW + f'    RecordKind("later_level", _apply_later, _later_of, {LATER_LEVEL}),\n'),
     ),
     "broker/minilog_broker/controller/topics.py": (
         (
