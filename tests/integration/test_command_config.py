@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import subprocess
 from collections.abc import Iterator
@@ -32,10 +31,7 @@ def file(cluster: Cluster, tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def minilog(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MINILOG_")}
-    ended = subprocess.run(
-        [*programs.MINILOG, *arguments], input=stdin, env=environment, capture_output=True, text=True, timeout=60
-    )
+    ended = programs.run(*arguments, stdin=stdin)
     assert "Traceback" not in ended.stderr
     return ended
 
