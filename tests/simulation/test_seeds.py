@@ -17,7 +17,7 @@ from tests.simulation.run import run_many
 from tests.simulation.themes import DRAWN
 from tests.simulation.violation import Violation
 
-SEEDS = (12001, 12003)
+SEEDS = (12001, 1910212)  # the second one: a broker that has not heard of a token's end yet takes it
 THEMED_SEED = 80  # a light one
 
 

@@ -81,7 +81,7 @@ class Rights:
         self._changed_s = 0.0
         self._names: dict[bytes, str] = {}
         self._credentials: dict[str, list[tuple[int, bool]]] = {}  # of users: another one, or none
-        self._tokens: dict[str, list[tuple[int, bool]]] = {}  # that are no more, or end sooner
+        self._tokens: dict[str, list[tuple[int, bool]]] = {}  # made; and those that are no more, or end sooner
         self._owners: dict[str, str] = {}
         self._expiries: dict[str, int] = {}
         self._logins: weakref.WeakKeyDictionary[SimulatedCall, tuple[str, bool]] = weakref.WeakKeyDictionary()
@@ -111,7 +111,7 @@ class Rights:
         token = record.token
         self._owners.setdefault(token.token_id, token.owner.removeprefix("User:"))
         former = self._expiries.get(token.token_id)
-        if record.removed or (former is not None and token.expiry_timestamp_ms < former):
+        if record.removed or former is None or token.expiry_timestamp_ms < former:
             self._tokens.setdefault(token.token_id, []).append((offset, not record.removed))
         self._expiries[token.token_id] = token.expiry_timestamp_ms
 
