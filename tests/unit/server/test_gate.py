@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pathlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,6 +21,8 @@ from minilog_broker.security.quotas import Quotas
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.access.sessions import MOST_OF_ONE_USER, MOST_SESSIONS, SESSION_BYTES, Sessions
+from minilog_broker.server.config import BrokerOptions, VoterAddress, load_config
+from minilog_broker.server.ingress.broker_access import BrokerAccess
 from minilog_broker.server.ingress.client_gate import ClientGate
 from minilog_broker.server.ingress.gate import OpenGate, PeerGate, host_of
 from tests.unit.server.surroundings import rules_of_now
@@ -297,3 +300,25 @@ class TestBounds:
         assert sessions.find(first, HOST, 5.0) is None
         assert sessions.find(second, HOST, 5.0) is not None
         assert sessions.find(others, HOST, 5.0) is not None
+
+
+def test_all_listeners_of_a_broker_have_one_policy(tmp_path: pathlib.Path) -> None:
+    """Else a user would have its quotas once for each listener."""
+    authority = tmp_path / "authority.pem"
+    authority.write_text("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
+    settings = {
+        "security.protocol": "SASL_SSL",
+        "listeners": "outside://127.0.0.1:9094",
+        "listener.security.protocol.map": "outside:SASL_SSL",
+        "inter.broker.listen": "127.0.0.1:9095",
+        "ssl.keystore.location": "unread.pem",
+        "inter.broker.ssl.keystore.location": "unread.pem",
+        "inter.broker.ssl.truststore.location": str(authority),
+        "cluster.name": "c",
+    }
+    voters = (VoterAddress(1, "127.0.0.1", 9092),)
+    config, listen = load_config(None, {}, settings), ("127.0.0.1", 9092)
+    options = BrokerOptions(broker_id=1, listen=listen, data_dir=tmp_path, voters=voters, config=config)
+    access = BrokerAccess(options, MetadataImage(), lambda: 0)
+    assert sorted(access._gates) == ["", "outside"]
+    assert len({gate._policy for gate in access._gates.values()}) == 1
