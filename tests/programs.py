@@ -1,8 +1,8 @@
 """Command lines of minilog, in processes that are forked off one that has imported all of it.
 
-A command line takes half a second of CPU until it begins, a broker three quarters, and the tests start thousands. Here
-one process for each process of tests imports it once. What is forked off it is a process as any other: with signals, an
-exit code, and streams of its own. The tests of the start itself, and of other versions, start programs as users do.
+A command line takes half a second of CPU until it begins, a broker three quarters. So each process of tests has one
+helper that imports minilog once, and forks the programs. A forked program has signals, an exit code and streams of its
+own, as any other. Tests of the start itself, and of other versions, begin programs as users do.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from typing import IO, Any, Protocol
 MINILOG = (sys.executable, "-m", "minilog_broker.cli.main")
 _LONGEST_REQUEST = 1 << 20
 _CODE = struct.Struct("i")
+_ENDS_WITHIN_S = 5.0
 _MOST_FILES = 1 << 16
 _STREAMS = 4  # stdin, stdout, stderr, and where the exit code is told
 
@@ -131,8 +132,13 @@ class _Starter:
         atexit.register(self._stop)
 
     def _stop(self) -> None:
+        """It ends when the control connection does, unless another process still has that."""
         self._control.close()
-        self._process.wait()
+        try:
+            self._process.wait(_ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def start(self, arguments: Sequence[str], streams: Sequence[int], environment: Mapping[str, str]) -> Process:
         ours, theirs = os.pipe()

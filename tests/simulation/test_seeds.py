@@ -17,7 +17,8 @@ from tests.simulation.run import run_many
 from tests.simulation.themes import DRAWN
 from tests.simulation.violation import Violation
 
-SEEDS = (12001, 1910212)  # the second one: a broker that has not heard of a token's end yet takes it
+SEEDS = (12001, 12003, 1910212)
+"""In the last one a broker takes a token, since it has not yet heard that the token was expired."""
 THEMED_SEED = 80  # a light one
 
 
@@ -35,10 +36,10 @@ def test_seeds_come_right_and_the_same_seed_is_the_same_run(monkeypatch: pytest.
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("theme", [theme for theme in DRAWN if theme != "users"])
 def test_each_kind_of_trouble_comes_right(theme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a third of the time of a search: what is proven here is that each kind is there and can come right."""
+    """For half as long as in a search: what is proven here is that each kind is there and can come right."""
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     plan = Plan.draw(THEMED_SEED, theme)
-    (result,) = run_many((THEMED_SEED,), 1, plan=replace(plan, safety_s=plan.safety_s / 3))
+    (result,) = run_many((THEMED_SEED,), 1, plan=replace(plan, safety_s=plan.safety_s / 2))
     assert result.failure is None
 
 

@@ -116,7 +116,7 @@ _CONTENT = (
 
 
 class MetadataImage:
-    """See the module's text. Records alone change it (record_kinds.py); `end_offset` is the end of what they were."""
+    """See the module's text. Only records change it (record_kinds.py). `end_offset`: behind the last of them."""
 
     def __init__(self) -> None:
         self.cluster_id: str | None = None
@@ -223,12 +223,12 @@ class MetadataImage:
 
 
 def _independent(value: Any) -> Any:
-    """A copy which no change of the other reaches: of a mapping, and of sets inside of one."""
+    """A copy of a mapping, with copies of the sets inside it, or of a set. A change of one does not reach the other."""
     if isinstance(value, dict):
         return {key: set(each) if isinstance(each, set) else each for key, each in value.items()}
     return set(value) if isinstance(value, set) else value
 
 
 def _without_nothing(value: Any) -> Any:
-    """Whether nothing is said of a key, or an empty set, is the same."""
+    """A mapping without the keys whose value is an empty set: to have such a key, or not, means the same."""
     return {key: each for key, each in value.items() if each != set()} if isinstance(value, dict) else value

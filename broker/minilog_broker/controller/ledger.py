@@ -87,8 +87,8 @@ class Ledger:
         return self.end_offset + len(self._records)
 
     def write(self, record: records_pb2.MetadataRecord) -> int:
-        """Make `record` part of the decision; its offset. Whoever decides has asked the level; who has not raises
-        LevelNotReached here, and AssertionError where half of the decision is written already."""
+        """Make `record` part of the decision; its offset. A rule asks the level before its first write. Where it has
+        not, this raises LevelNotReached; AssertionError, where other records of the decision are written already."""
         offset = self.next_offset
         try:
             check_level_of(record, self.image.level)

@@ -1,8 +1,8 @@
 """The kinds of records of the metadata log: what each changes in an image, and how a snapshot says the same.
 
-A new kind is one row here, and a level (levels.py). A record of any other kind is of a later version: it never comes so
-far (quorum/records.py). The rows stand in the order in which a snapshot has them: the level is first, for who does not
-support it need not look at what follows.
+A new kind is one row here, and a level (levels.py). A later version wrote a record of any other kind: it never comes so
+far (quorum/records.py). The rows stand in the order of a snapshot. The level is first: a broker that does not support
+it need not look at what follows.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from minilog_broker.levels import FIRST_LEVEL, SECURITY_LEVEL, TYPED_TOPICS_LEVE
 @dataclass(frozen=True, slots=True)
 class RecordKind:
     """`field`: of MetadataRecord. `apply`: change the image; raises KeyError and CorruptMessage for what no controller
-    wrote. `of`: the records of this kind that an image needs to be built; None: it says what is no more, or what
-    another kind says of an image. `level`: came with it."""
+    wrote. `of`: the records of this kind that make an image again; None: other kinds say what is left of it.
+    `level`: the level that brought it."""
 
     field: str
     apply: Callable[[MetadataImage, int, Any], None]

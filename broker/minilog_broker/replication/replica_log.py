@@ -116,8 +116,8 @@ class ReplicaLog:
         )
 
     def read(self, offset: int, max_bytes: int, end_offset: int, failed: Callable[[Exception], None]) -> bytes:
-        """Whole batches, as many as fit and one at least. Nothing where retention was quicker: whoever reads looks at
-        the log start; and nothing where it cannot be read: `failed` is told why."""
+        """Whole batches, as many as fit and one at least. Empty where retention has deleted them meanwhile: the session
+        looks at the log start then. Empty where the log cannot be read: `failed` gets the error."""
         try:
             return self.log.read(offset, max_bytes, end_offset)
         except OffsetOutOfRange:

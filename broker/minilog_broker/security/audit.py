@@ -71,12 +71,12 @@ class AuditEvent:
 
 
 def refused_call(path: str, host: str, principal: str, reason: str, tried: str = "") -> AuditEvent:
-    """A call that is not answered at all. `tried`: whom a stranger may have wanted to be."""
+    """A call that the broker does not answer at all. `tried`: the user that a stranger may have meant to be."""
     return AuditEvent(principal, host, path, "", tried, Decision.DENIED, reason)
 
 
 Audit = Callable[[AuditEvent], None]
-"""What an event is told to."""
+"""Takes an event into the audit log."""
 Write = Callable[[Decision, str], None]
 _Method = tuple[str, str, str]
 _Key = TypeVar("_Key")

@@ -1,4 +1,4 @@
-"""What the steps of a broker's start make (broker.py): each is whole when the next one begins, and changes no more."""
+"""The objects that the steps of a broker's start make (broker.py). Each is whole when the next step begins."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """All that stands on the logs, joined."""
+    """The parts that stand on the logs."""
 
     replicas: ReplicationShell
     link: ControllerLink
@@ -89,7 +89,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What services ask of the broker: whether it is registered, how it is, and a wall clock that is trusted."""
+    """What services ask of the broker: whether it is registered, its condition, and a wall clock that is trusted."""
 
     is_registered: Callable[[], bool]
     look: Callable[[], BrokerCondition]
@@ -117,7 +117,7 @@ def metadata_settings(config: BrokerConfig) -> ReplicationSettings:
 def services_of(
     parts: Parts, quorum: QuorumShell, config: BrokerConfig, condition: Condition, turns: Turns, observer: Observer
 ) -> Services:
-    """What is offered, and to whom."""
+    """All services: those for clients, for brokers, and for both."""
     image, replicas, coordinators, controller = quorum.image, parts.replicas, parts.coordinators, parts.controller
     producer_ids = ProducerIds(image, parts.link.allocate_producer_ids, quorum.replayed)
     data = DataService(replicas, replication_settings(config), image, observer, condition.trusted_now_us)

@@ -1,4 +1,4 @@
-"""The streams of one client: one for each broker that it talks to for long, opened, lost and closed in one place."""
+"""The long-lived streams of one client, one for each broker."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from minilog.stream_messages import StreamMessage, StreamMethod
 
 
 class BrokerStreams:
-    """Of one method. `lost(broker_id)` is called once for each that was opened and not closed, also where there is no
-    address to connect to; `doubted` while a broker is silent for longer than it should be."""
+    """The streams of one method. `lost(broker_id)` is called once for each stream that ends without `take` or
+    `close_all`, also where the broker has no address. `doubted` is called while a broker is silent for too long."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class BrokerStreams:
         received: Callable[[StreamMessage[Any]], None],
         written: Callable[[StreamMessage[Any]], None] = lambda message: None,
     ) -> None:
-        """Of one broker, of which there is none now."""
+        """Open the stream to a broker that has none now."""
         address = self._cluster.address(broker_id)
         if address is None:
             self._lost(broker_id)

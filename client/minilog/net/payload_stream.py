@@ -1,6 +1,6 @@
 """The interface of the long-lived streams (produce, fetch, replicate): messages with payloads in order, each way.
 
-Both sides have a PayloadStream: who opens one by `open_stream`, who serves it by minilog_broker.server.ingress.traffic.
+Both sides have a PayloadStream: the client by `open_stream`, the broker by minilog_broker.server.ingress.traffic.
 How messages and payloads travel is behind it: as frames (stream_messages.py), each one message of a gRPC stream.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minilog.errors import NotLeaderOrFollower
@@ -97,8 +97,7 @@ def test_whoever_takes_over_finds_what_was_committed(steps: list[dict[str, int |
         assert log.table(committed).committed() == table.committed()
 
 
-@settings(max_examples=50)
-@given(st.lists(DECISIONS, min_size=100, max_size=150))
+@given(st.lists(DECISIONS, min_size=100, max_size=200))
 def test_the_log_stays_short(decisions: list[dict[str, int | None]]) -> None:
     log = ListLog()
     table = log.table(0)

@@ -174,7 +174,7 @@ class TestCallersThatRemember:
         assert not caller.rules_changed()
 
     def test_a_rule_that_changes_does_not_hold_the_loop(self) -> None:
-        """40 streams of one connection, each with what one remembers at most: others have their turns in between."""
+        """100 streams of one connection, each with what one remembers at most: others have their turns in between."""
         authorizer = Authorizer(self.rules("t"), ())
 
         async def turns_of_others() -> int:
@@ -188,7 +188,7 @@ class TestCallersThatRemember:
                 with gate.stream(caller):
                     await asyncio.Event().wait()
 
-            tasks = [asyncio.create_task(stream()) for _ in range(40)]
+            tasks = [asyncio.create_task(stream()) for _ in range(100)]
             await asyncio.sleep(0)
             turns = 0
 
@@ -205,7 +205,7 @@ class TestCallersThatRemember:
             await asyncio.gather(*tasks, beside, return_exceptions=True)
             return turns
 
-        assert asyncio.run(turns_of_others()) >= 40
+        assert asyncio.run(turns_of_others()) >= 100
 
 
 class TestSessions:

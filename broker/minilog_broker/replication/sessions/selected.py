@@ -49,7 +49,8 @@ class Scanners:
 
 
 class Selected:
-    """Of one position; see the module's text. Raises what Scanner raises; InvalidArgument where there is no schema."""
+    """The selection of one position; see the module's text. Raises the errors of Scanner, and InvalidArgument where the
+    topic has no schema."""
 
     def __init__(self, position: data_pb2.FetchPosition, schemas: TopicSchemas | None, scanners: Scanners) -> None:
         if schemas is None:

@@ -113,7 +113,7 @@ class Caller:
         return self._rules.is_allowed_any(self.principal, self.host, operation, kind)
 
     def judge(self, operation: Operation, kind: ResourceKind, name: str) -> MinilogError | None:
-        """Why it is refused, which the audit log is told; None where it is allowed."""
+        """The reason of a refusal, which also goes to the audit log; None where it is allowed."""
         with self.refusals() as refusals:
             return refusals.of(operation, kind, name)
 

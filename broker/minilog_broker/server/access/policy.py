@@ -1,7 +1,7 @@
-"""What those who call may do, by the rules and quotas of now: asked by callers, whatever door they came by.
+"""The rights of callers, by the rules and quotas of now.
 
-A refusal is told to the audit log here, and nowhere else. Nothing here knows of gRPC: what lets calls in (ingress/)
-and what asks for somebody besides, such as a page, hold the same policy.
+What a rule refuses goes to the audit log here. Nothing here knows of gRPC. So whatever lets calls in (ingress/), and
+whatever asks on a user's behalf, holds the same policy.
 """
 
 from __future__ import annotations

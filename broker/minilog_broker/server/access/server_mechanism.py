@@ -16,8 +16,8 @@ class ServerMechanism(Protocol):
         cannot tell yet."""
 
     def named(self, content: bytes) -> str:
-        """Whom a client's first message names, as `tried` has it; empty where it names nobody. It is not answered by
-        that."""
+        """The user or token in a client's first message, in the form of `tried`; empty where there is none. The message
+        still waits for its answer."""
 
     @property
     def principal(self) -> Principal | None:
@@ -33,7 +33,7 @@ class ServerMechanism(Protocol):
 
     @property
     def tried(self) -> str:
-        """Whom the client says that it is, as `user:alice` or `delegation-token:ID`; empty where it has not said."""
+        """The user or token that the client claims: `user:alice`, `delegation-token:ID`; empty before it claims one."""
 
 
 Begin = Callable[[str], ServerMechanism]

@@ -57,7 +57,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Nothing is refused for them (redaction.py); the audit log is told."""
+    """The answer leaves them out (redaction.py), and the call is not refused. The audit log has them."""
 
     names: Names
 

@@ -1,4 +1,4 @@
-"""The gate of a listener of clients: a session or a certificate says who calls; a policy, what he may and how much."""
+"""The gate of a listener of clients. A session or a certificate names the caller; the policy has his rights."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from minilog_broker.server.runtime.timer import now_ms
 
 @dataclass(frozen=True, slots=True)
 class _Unknown:
-    """Nobody that is known: what the client is told, and what the audit log is told besides: `tried`, whom it may have
-    wanted to be, and why it is not."""
+    """A caller that is not known. `error` goes to the client. The audit log gets `tried`, the user that it may have
+    meant to be, and the true `reason`."""
 
     error: MinilogError
     tried: str = ""
@@ -39,7 +39,7 @@ class _Stream:
     ended_by: MinilogError | None = None
 
     def end(self, error: MinilogError) -> None:
-        """The client is told why."""
+        """End the call with this error."""
         if self.ended_by is None:
             self.ended_by = error
             self.task.cancel()

@@ -18,7 +18,7 @@ from minilog_broker.storage.reserve import Reserve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerParts:
-    """The parts of a broker whose state is told as metrics. They are read only."""
+    """The parts of a broker whose state becomes metrics. A scrape reads them, and changes nothing."""
 
     broker_id: int
     data_dir: str
