@@ -1,4 +1,4 @@
-"""What records say of the cluster itself: its level, its voters, its brokers, and the ids that producers are given."""
+"""The records of the cluster itself: its level, its voters, its brokers, and the producer ids that are given out."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def apply_voter_replaced(image: MetadataImage, offset: int, record: records_pb2.
 
 
 def apply_registration(image: MetadataImage, offset: int, record: records_pb2.BrokerRegistrationRecord) -> None:
-    """In a snapshot it carries its broker epoch: its offset there is not the one that it was committed at."""
+    """In a snapshot the record carries its broker epoch, since its offset there is another one."""
     image.brokers[record.broker_id] = BrokerRegistration(
         broker_id=record.broker_id,
         broker_epoch=record.broker_epoch if record.HasField("broker_epoch") else offset,
@@ -91,7 +91,7 @@ def _registration(broker: BrokerRegistration) -> records_pb2.BrokerRegistrationR
 
 
 def apply_broker_state(image: MetadataImage, offset: int, record: records_pb2.BrokerStateRecord) -> None:
-    """Of the current life only."""
+    """Only the current life of a broker changes."""
     broker = image.brokers.get(record.broker_id)
     if broker is not None and broker.broker_epoch == record.broker_epoch:
         mark = broker.clean_stop_broker_epoch if record.fenced else None
@@ -102,7 +102,7 @@ def apply_broker_state(image: MetadataImage, offset: int, record: records_pb2.Br
 
 
 def broker_states_of(image: MetadataImage) -> Records:
-    """A registration begins as fenced."""
+    """None for a fenced broker: its registration says that already."""
     for _, broker in sorted(image.brokers.items()):
         if not broker.fenced or broker.stopping:
             yield records_pb2.MetadataRecord(

@@ -112,7 +112,7 @@ _CONTENT = (
     "quotas",
     "tokens",
 )
-"""The names of all that an image says: it is equal, copied and taken over by these."""
+"""The attributes that are the content of an image: equality, copies and `become` go by them."""
 
 
 class MetadataImage:
@@ -198,12 +198,12 @@ class MetadataImage:
         return config
 
     def configured(self, topic_id: bytes) -> None:
-        """What the topic has is another than before."""
+        """The configuration of this topic has changed."""
         self.forget_effective(topic_id)
         self.changes.configs.add(topic_id)
 
     def forget_effective(self, topic_id: bytes) -> None:
-        """What was asked for is to be made anew."""
+        """The next question for the configuration of this topic computes it anew."""
         self._effective.pop(topic_id, None)
 
     def shown_config(self, topic_id: bytes) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What records say of topics: their names, partitions, configurations and schemas."""
+"""The records of topics: their names, partitions, configurations and schemas."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def partitions_of(image: MetadataImage) -> Records:
 
 
 def apply_config(image: MetadataImage, offset: int, record: records_pb2.TopicConfigRecord) -> None:
-    """One key; without a value it is unset."""
+    """One setting; a record without a value unsets it."""
     values = dict(image.configs.get(record.topic_id, {}))
     if record.HasField("value"):
         values[record.name] = record.value
@@ -77,7 +77,7 @@ def configs_of(image: MetadataImage) -> Records:
 
 
 def apply_schema(image: MetadataImage, offset: int, record: records_pb2.TopicSchemaRecord) -> None:
-    """One more version. Raises CorruptMessage where it cannot follow."""
+    """One more version of a schema. Raises CorruptMessage where it cannot follow the former one."""
     topic = image.topics[record.topic_id]
     former = image.schemas.get(record.topic_id, TopicSchemas(()))
     try:

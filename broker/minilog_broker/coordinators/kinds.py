@@ -1,5 +1,5 @@
-"""The kinds of coordinators: the internal topic that each lives in, and its core. A new kind is one row here, one in
-server/shells/coordinators.py, and its topic among INTERNAL_TOPIC_NAMES."""
+"""The kinds of coordinators, each with its internal topic and its core. A new kind needs a row here, one in
+server/shells/coordinators.py, and its topic in INTERNAL_TOPIC_NAMES."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Core = TypeVar("Core", bound=Coordinator[Any, Any])
 
 @dataclass(frozen=True, slots=True)
 class CoreParts:
-    """What this broker has for a core of any kind."""
+    """The parts of this broker that a core of any kind may need."""
 
     settings: TransactionSettings
     knows_topic: Callable[[bytes], bool]
@@ -27,7 +27,7 @@ class CoreParts:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorKind(Generic[Core]):
-    """`make` is given the name that its errors have, how it appends to its partition, and the parts of this broker."""
+    """`make` takes the name for errors, the function that appends to the partition, and the parts of this broker."""
 
     topic_name: str
     make: Callable[[str, AppendRecords, CoreParts], Core]

@@ -1,5 +1,5 @@
-"""How a coordinator's keys and values are written: a table of the kinds of values for each log. A new kind is one row,
-and a level (levels.py). What is not known in a record is of a later version, and never skipped."""
+"""The form of a coordinator's records: a table of the kinds of values for each log. A new kind is one row, and a level
+(levels.py). A later version wrote what is not known in a record: it is never skipped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from minilog_broker.coordinators.table import Change, Key, LogRecord, Value
 
 @dataclass(frozen=True, slots=True)
 class ValueKind(Generic[Key]):
-    """Values of one type (`value`), each one message. `is_of`: whether the values of a key are of this kind."""
+    """The values of one type (`value`) as messages. `is_of`: whether a key has values of this kind."""
 
     value: type[Any]
     is_of: Callable[[Key], bool]
@@ -26,8 +26,8 @@ class ValueKind(Generic[Key]):
 
 
 class RecordCodec(Generic[Key, Value]):
-    """The records of the log of `what`. `write_key`, `read_key`: a key as a message of `key_message`, and back; the
-    latter raises ValueError for one that cannot be."""
+    """The records of the log of `what`. `write_key` makes a message of a key, `read_key` a key of a message of
+    `key_message`; it raises ValueError where that is no key."""
 
     def __init__(
         self,

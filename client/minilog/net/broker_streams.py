@@ -63,32 +63,32 @@ class BrokerStreams:
         self._streams[broker_id] = stream
 
     def _was_lost(self, broker_id: int, stream: DuplexStream) -> None:
-        """Another one may have taken its place."""
+        """The loss of a stream counts only while no other stream has taken its place."""
         if self._streams.get(broker_id) is stream:
             del self._streams[broker_id]
             self._lost(broker_id)
 
     @property
     def broker_ids(self) -> list[int]:
-        """Of those that are open, or are being opened."""
+        """The brokers to which a stream is open, or is being opened."""
         return list(self._streams)
 
     def send(self, broker_id: int, message: StreamMessage[Any]) -> None:
-        """Nothing, where there is none."""
+        """Send to a broker. Without a stream to it, this does nothing."""
         if (stream := self._streams.get(broker_id)) is not None:
             stream.send(message)
 
     def take(self, broker_id: int) -> DuplexStream | None:
-        """That of one broker, to be closed: it counts as gone, and is not lost."""
+        """The stream to a broker, for the caller to close. `lost` is not called for it."""
         return self._streams.pop(broker_id, None)
 
     async def finish(self, timeout_s: float) -> dict[int, bool]:
-        """End each of them behind what was sent. By broker: whether it has taken all of it."""
+        """End all streams behind what was sent. By broker id: whether the broker has taken all of it."""
         finishing = list(self._streams.items())
         taken = await asyncio.gather(*(stream.finish(timeout_s) for _, stream in finishing))
         return {broker_id: all_taken for (broker_id, _), all_taken in zip(finishing, taken, strict=True)}
 
     async def close_all(self) -> None:
-        """None is lost by that."""
+        """Close all streams. `lost` is called for none of them."""
         streams, self._streams = list(self._streams.values()), {}
         await asyncio.gather(*(stream.close() for stream in streams))

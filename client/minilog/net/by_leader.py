@@ -1,4 +1,4 @@
-"""What is asked of the leaders of partitions, each for its own: grouped by the brokers that are to be asked."""
+"""Entries of a request, grouped by the brokers that lead their partitions."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def test_each_kind_of_the_wire_has_a_row() -> None:
     "kind", [kind for kind in KINDS.values() if kind.level > FIRST_LEVEL], ids=lambda kind: kind.field
 )
 def test_what_came_with_a_level_is_not_written_below_it(kind: RecordKind) -> None:
-    """Whoever decides asks the level first; who forgets it writes nothing that an older broker cannot read."""
+    """A rule asks the level first. One that forgets it writes nothing that an older broker cannot read."""
     ledger = Ledger(MetadataImage(), 0, lambda records: 0, [], lambda broker_id: True)
     ledger.image.level = kind.level - 1
     record = records_pb2.MetadataRecord()

@@ -30,7 +30,7 @@ Shell = TypeVar("Shell", bound=CoordinatorShell[Any])
 
 
 class CoordinatorsOf(Generic[Core, Shell]):
-    """Those of one kind: one for each partition that this broker has led."""
+    """The coordinators of one kind, one for each partition that this broker has led."""
 
     def __init__(
         self,
@@ -50,14 +50,14 @@ class CoordinatorsOf(Generic[Core, Shell]):
         return self._kind.topic_name
 
     def get(self, key: PartitionKey) -> Shell | None:
-        """None where this broker has never led it."""
+        """None where this broker has never led the partition."""
         return self._shells.get(key)
 
     def all(self) -> Iterable[Shell]:
         return self._shells.values()
 
     def begin(self, key: PartitionKey) -> Shell:
-        """That of a partition which this broker leads from now on."""
+        """The coordinator of a partition that this broker leads from now on."""
         found = self._shells.get(key)
         if found is None:
             name = f"partition {key.partition} of {self.topic_name}"
@@ -70,7 +70,7 @@ class CoordinatorsOf(Generic[Core, Shell]):
         return [shell for _, shell in sorted(self._shells.items(), key=lambda each: each[0]) if shell.leads]
 
     def at(self, key: PartitionKey) -> Shell:
-        """Raises NotCoordinator."""
+        """The coordinator of a partition. Raises NotCoordinator where this broker has never led it."""
         if (found := self._shells.get(key)) is not None:
             return found
         raise NotCoordinator(
