@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from minilog import Consumer
-    from pyspark_minilog.typed_rows import TaskRows, TypedTopics
+    from pyspark_minilog.task_rows import TaskRows
+    from pyspark_minilog.typed_rows import TypedTopics
 
 logger = logging.getLogger(__name__)
 
