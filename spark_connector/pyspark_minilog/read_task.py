@@ -163,6 +163,9 @@ def _drained(
     from pyspark_minilog.clients import lend
     from pyspark_minilog.config_file import with_file
 
+    if rows is not None and rows.where is not None:
+        import minilog.typed.where  # noqa: F401  # before the process settles in (worker.py)
+
     assigned = [
         TopicPartition(*each.partition, each.start, end_offset=each.end, topic_id=each.topic_id) for each in wanted
     ]

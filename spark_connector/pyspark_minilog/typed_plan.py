@@ -1,5 +1,5 @@
 """What a task of the sink is told of a topic with a schema. typed_sink.py makes it on the driver. A task loads no more
-than this of it."""
+than this of it, and with it what writes such topics: before its process settles in (worker.py)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import minilog.producer.typed_rows  # noqa: F401
 from pyspark_minilog.sink import Payload
 
 if TYPE_CHECKING:
