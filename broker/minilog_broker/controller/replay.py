@@ -18,8 +18,6 @@ from minilog_broker.controller.snapshot import check_snapshot, decode_snapshot, 
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId
 
-SNAPSHOT_BYTES = 16 << 20  # a replay of so much takes a second or two; a cluster of 10,000 partitions is 1 MiB
-
 
 def newest_snapshot(snapshots: SnapshotFiles) -> SnapshotId | None:
     """The newest whole one on disk: what a QuorumNode is started with. Damaged ones are passed over. Raises

@@ -20,12 +20,12 @@ from minilog.addresses import address_text, parse_address
 from minilog.config import Address, config_names
 from minilog.effective import DEFAULT, EffectiveSetting, Origin, Source, told_value
 from minilog.errors import InvalidConfig
-from minilog.record_batch.schema import MAX_MESSAGE_BYTES
+from minilog.record_batch.bounds import MAX_MESSAGE_BYTES
 from minilog.security.protocols import SecurityProtocol
 from minilog.versions import VersionRange
-from minilog_broker.controller.replay import SNAPSHOT_BYTES
 from minilog_broker.controller.topic_config import BUILT_IN, MAX_SEGMENT_BYTES
 from minilog_broker.levels import SUPPORTED_LEVELS
+from minilog_broker.quorum.settings import SNAPSHOT_BYTES
 from minilog_broker.replication.partition_state import MAX_INT64
 from minilog_broker.security import https_url
 from minilog_broker.security.https_url import HttpsUrl

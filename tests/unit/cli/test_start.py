@@ -26,6 +26,16 @@ _CONSUMER = {"minilog.aio.consumer", "minilog.consumer.core"}
 _ADMIN = {"minilog.admin", "minilog.aio.admin"}
 _RUN = "from minilog_broker.cli import main; import sys; sys.argv = ['minilog', {}]; main.main()"
 _NOWHERE = "'-b', 'no-port'"  # refused by the client, when all is loaded
+_BROKER = "'--id', '1', '--listen', '127.0.0.1:1', '--voters', '1@127.0.0.1:1', '--data-dir', '/dev/null/none'"
+_STORED = {"minilog.typed.fields", "minilog.typed.predicate", "minilog.typed.reader", "minilog.typed.topic_schema"}
+_STORED |= {"pyarrow", "pyarrow.compute"}
+_SERVED = {
+    "minilog_broker.quorum.node",
+    "minilog_broker.replication",
+    "minilog_broker.server",
+    "minilog_broker.storage",
+}
+_SERVED |= {"minilog.admin", "msgspec", "structlog"}
 _CASES = {
     "import minilog": set(),
     "from minilog import Producer": _NETWORK | _ARROW | _PRODUCER,
@@ -36,6 +46,7 @@ _CASES = {
     _RUN.format("'--version'"): set(),
     _RUN.format("'--help'"): {"google.protobuf", "typer", "rich"},
     _RUN.format(f"'topic', 'list', {_NOWHERE}"): _NETWORK | _ADMIN | {"typer"},
+    _RUN.format(f"'broker', {_BROKER}"): _NETWORK | _STORED | _SERVED | {"typer"},
 }
 
 
