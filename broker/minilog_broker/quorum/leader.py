@@ -164,6 +164,7 @@ class QuorumLeader:
             settings=member.settings,
             wake=lambda woken: member.emit(SessionReady(woken)),
             hold=lambda held, due_ms: member.context.timers.arm(TimerKind.SESSION, held, due_ms),
+            read=member.emit,
             opened_ms=now_ms,
             keepalive_ms=member.settings.peer_keepalive_ms(first.keepalive_ms),
             broker_id=first.broker_id,
@@ -209,6 +210,10 @@ class QuorumLeader:
             check_crc(*METADATA_KEY, batch, decode_header(batch))
         except (OSError, CorruptMessage) as error:
             raise StorageError(f"the metadata log of broker {self._member.node_id} is damaged: {error}") from error
+
+    def session(self, session_id: int) -> ServedSession | None:
+        """One that is open here."""
+        return self._sessions.get(session_id)
 
     def next_message(self, session_id: int, now_ms: float) -> StreamMessage[peer_pb2.ReplicateResponse] | None:
         session = self._sessions.get(session_id)
@@ -276,11 +281,9 @@ class QuorumLeader:
         committed = self._log.high_watermark
         return LogOffsets(committed, committed, self._log.log_start, self._log.appended_end)
 
-    def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
-        try:
-            return self._log.log.read(offset, max_bytes, end_offset)
-        except OffsetOutOfRange:  # the log start has moved up: the session says so, and we name a snapshot
-            return b""
+    @property
+    def cuts(self) -> int:
+        return self._log.cuts
 
     def read_failed(self, error: Exception) -> None:
         """Raises it: a broker whose metadata log is damaged ends."""

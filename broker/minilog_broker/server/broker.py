@@ -45,6 +45,7 @@ from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.disk.disk_stall import DiskAnswer, DiskStall
 from minilog_broker.server.disk.log_directory import LogDirectory
 from minilog_broker.server.disk.maintenance import WallClock, maintain
+from minilog_broker.server.disk.reader_threads import DATA_READERS
 from minilog_broker.server.health import BrokerCondition
 from minilog_broker.server.ingress.broker_access import BrokerAccess
 from minilog_broker.server.ingress.listening import Listening, PortParts
@@ -222,6 +223,7 @@ class Broker:
         logs = LogDirectory(pool, directory, config.delete_delay_ms, reserve, runtime.monotonic_s)
         found = await asyncio.to_thread(logs.recover)
         disk = runtime.disk("data-disk", self._failed)
+        readers = runtime.readers("data-reader", DATA_READERS, self._failed)
         quorum = QuorumShell(
             self._options,
             files,
@@ -235,9 +237,10 @@ class Broker:
             self._channels,
         )
         stall = DiskStall(disk, config.replica_lag_time_max_ms, now_ms)
-        self._stored = Stored(reserve, logs, found, disk, stall, quorum)
+        self._stored = Stored(reserve, logs, found, disk, readers, stall, quorum)
 
     async def _close_logs(self) -> None:
+        await self._stored.readers.stop()
         await self._stored.disk.stop()
         clean = self._stored.logs.close()
         self._closed_cleanly = await self._stored.quorum.stop() and clean
@@ -248,7 +251,9 @@ class Broker:
         image = stored.quorum.image
         settings = replication_settings(self._config)
         manager = ReplicaManager(options.broker_id, settings, self._runtime.chance(), stored.quorum.level)
-        replicas = ReplicationShell(manager, stored.disk, stored.logs, stored.reserve, self._outside(), self._observer)
+        replicas = ReplicationShell(
+            manager, stored.disk, stored.logs, stored.reserve, self._outside(), stored.readers, self._observer
+        )
         link = self._controller_link(replicas)
         internal_topics = InternalTopics(link.create_internal_topic)
         calls = self._coordinator_calls()

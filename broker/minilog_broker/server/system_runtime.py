@@ -15,6 +15,7 @@ from minilog.net.runtime import SystemRuntime
 from minilog.security.channel_security import ChannelSecurity
 from minilog_broker.server.clients.channels import create_server, open_channel
 from minilog_broker.server.disk.disk_thread import Disk, DiskThread
+from minilog_broker.server.disk.reader_threads import Readers, ReaderThreads
 from minilog_broker.server.ingress.connection_guard import ConnectionGuard
 from minilog_broker.server.ingress.connections import ConnectionLimits, Connections
 from minilog_broker.server.ingress.traffic import Flow
@@ -49,6 +50,9 @@ class SystemBrokerRuntime(SystemRuntime):
 
     def disk(self, name: str, failed: Callable[[BaseException], None]) -> Disk:
         return DiskThread(name, asyncio.get_running_loop(), failed, self._observer.synced)
+
+    def readers(self, name: str, most: int, failed: Callable[[BaseException], None]) -> Readers:
+        return ReaderThreads(name, most, asyncio.get_running_loop(), failed)
 
     def descriptors(self) -> Descriptors:
         return raise_limit()

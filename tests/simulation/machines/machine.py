@@ -13,6 +13,7 @@ import grpc
 from minilog.config import Address
 from minilog.security.channel_security import ChannelSecurity
 from minilog_broker.server.disk.disk_thread import Disk
+from minilog_broker.server.disk.reader_threads import Readers
 from minilog_broker.server.ingress.connections import ConnectionLimits
 from minilog_broker.server.ingress.traffic import Flow
 from minilog_broker.server.runtime.broker_runtime import Guard
@@ -23,6 +24,7 @@ from tests.simulation.machines.disk_queue import DiskQueue
 from tests.simulation.machines.identities import certificate_of, server_name_of
 from tests.simulation.machines.loop import Process
 from tests.simulation.machines.network import SimulatedNetwork
+from tests.simulation.machines.readers import SimulatedReaders
 
 if TYPE_CHECKING:
     from tests.simulation.machines.host import SimulatedHost
@@ -66,6 +68,7 @@ class SimulatedMachine(ClientMachine):
         self.certificate = certificate_of(host.number)
         self.stop: Callable[[], None] = _nobody
         self.disks: list[DiskQueue] = []
+        self.readings: list[SimulatedReaders] = []
 
     def monotonic_s(self) -> float:
         return self.network.loop.time()
@@ -83,6 +86,12 @@ class SimulatedMachine(ClientMachine):
         queue = DiskQueue(name, self._host, self.process, self.chance(), failed)
         self.disks.append(queue)
         return queue
+
+    def readers(self, name: str, most: int, failed: Callable[[BaseException], None]) -> Readers:
+        chance = random.Random(f"{name} of life {self._host.lives} of {self._host.name} in {self._host.read_seed}")
+        readers = SimulatedReaders(name, most, self._host, self.process, chance, failed)
+        self.readings.append(readers)
+        return readers
 
     def descriptors(self) -> Descriptors:
         return Descriptors(OPEN_FILES)

@@ -25,6 +25,7 @@ from minilog_broker.quorum.settings import QuorumSettings
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.storage.durable_file import read_durable_file, write_durable_file
 from minilog_broker.storage.log import Log
+from minilog_broker.storage.run_reads import read_run
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId
 from tests.unit.storage.crashable_files import CrashableFiles
@@ -166,7 +167,7 @@ class QuorumMachine:
         try:
             event(node)
             self._carry_out(node)
-            while self.replay.replay():
+            while (asked := node.next_committed()) and self.replay.replay(asked, read_run(self.log, asked)):
                 self.cluster.watch(self)
         except Exception as error:
             if isinstance(error, AssertionError):
@@ -216,9 +217,15 @@ class QuorumMachine:
                 cluster.carry(own, self, cluster.machine(own.target), REPLICATE.request.encode(StreamMessage(request)))
         for stream in list(cluster.streams.values()):
             if stream.target == self.node_id:
-                while (message := node.next_message(stream.session_id, cluster.now_ms)) is not None:
+                while (message := self.next_message(node, stream.session_id)) is not None:
                     cluster.carry(stream, self, cluster.machine(stream.opener), REPLICATE.response.encode(message))
         self._carry_out(node)
+
+    def next_message(self, node: QuorumNode, session_id: int) -> StreamMessage[peer_pb2.ReplicateResponse] | None:
+        """What a session here says next: the log is in memory."""
+        while (asked := node.next_read(session_id, self.cluster.now_ms)) is not None:
+            node.run_read(asked, read_run(self.log, asked), self.cluster.now_ms)
+        return node.next_message(session_id, self.cluster.now_ms)
 
     # -- effects
 

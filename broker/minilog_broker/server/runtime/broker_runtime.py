@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import grpc
 
     from minilog_broker.server.disk.disk_thread import Disk
+    from minilog_broker.server.disk.reader_threads import Readers
     from minilog_broker.server.ingress.connections import ConnectionLimits
     from minilog_broker.server.ingress.traffic import Flow
     from minilog_broker.server.runtime.descriptors import Descriptors
@@ -48,6 +49,9 @@ class BrokerRuntime(Runtime, Protocol):
 
     def disk(self, name: str, failed: Callable[[BaseException], None]) -> Disk:
         """A new queue of work on the disk, with a thread of its own. `failed` is told of an error of our own code."""
+
+    def readers(self, name: str, most: int, failed: Callable[[BaseException], None]) -> Readers:
+        """At most so many threads that wait for the disk on behalf of readers."""
 
     def descriptors(self) -> Descriptors:
         """How many files may be open. Raises CommandFailed where they are too few for a broker."""

@@ -25,7 +25,6 @@ from minilog_broker.replication.partition_state import PartitionState
 from minilog_broker.security.access import Operation, ResourceKind
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.clients.internal_topics import InternalTopics
-from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.turns import Piece, Turns
 from minilog_broker.server.services.access_checks import TopicsAsked, check_may_write
 from minilog_broker.server.services.producer_ids import ProducerIds
@@ -128,10 +127,7 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
     async def ListOffsets(  # noqa: N802
         self, request: metadata_pb2.ListOffsetsRequest, context: object
     ) -> metadata_pb2.ListOffsetsResponse:
-        results, piece = [], self._turns.piece()
-        for entry in request.entries:
-            piece = await piece.next() if piece.is_over() else piece
-            results.append(self._replicas.manager.list_offsets(entry, now_ms()))
+        results = await self._replicas.list_offsets(request.entries, self._turns.piece())
         return metadata_pb2.ListOffsetsResponse(results=results)
 
     async def InitProducerId(  # noqa: N802
