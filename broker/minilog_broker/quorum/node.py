@@ -29,6 +29,7 @@ from minilog.errors import (
     MinilogError,
     NotController,
     NotLeaderOrFollower,
+    StorageError,
     error_from_wire,
 )
 from minilog.record_batch.header import Buffer
@@ -300,6 +301,11 @@ class QuorumNode:
         if (fetcher := self._transitions.fetcher) is not None:
             fetcher.flushed()
         self._transitions.look_at_voters(now_ms)
+
+    def copy_checked(self, offset: int, error: Exception | None) -> None:
+        """CheckCopy is done. Raises StorageError where our copy is not what was written: this broker ends."""
+        if error is not None:
+            raise StorageError(f"the metadata log of broker {self.node_id} is damaged at offset {offset}: {error}")
 
     def log_truncated(self, now_ms: float) -> None:
         """TruncateLog or StartLogAt is done."""

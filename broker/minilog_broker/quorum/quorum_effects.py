@@ -14,6 +14,7 @@
     DeleteBeforeSnapshot                     nothing
     FetcherStreamReady, SessionReady         next_request, next_message
     ReadRun                                  run_read; a read that failed ends the process
+    CheckCopy                                copy_checked
     MetadataSessionRefused                   close_session, when the stream has ended
 
 An OSError of the metadata log or of the vote's file ends the process: there is no event for it.

@@ -20,6 +20,7 @@ from tests.simulation.judge.images import Images
 from tests.simulation.judge.lag import Lag
 from tests.simulation.judge.leader_epochs import LeaderEpochs
 from tests.simulation.judge.levels import Levels
+from tests.simulation.judge.positions import Positions
 from tests.simulation.judge.producers import Producers
 from tests.simulation.judge.quorum import Quorum
 from tests.simulation.judge.recorded_ends import RecordedEnds
@@ -54,6 +55,7 @@ class Judge:
         transactions = Transactions(coordinators.may_write)
         self._replication = Replication(self.truth, transactions)
         self._backlog = Backlog(cluster)
+        self._positions = Positions()
         self._watchers = [
             self.truth.saw,
             Quorum(self.truth, self._hearing).saw,
@@ -86,6 +88,7 @@ class Judge:
                 watcher(call, message, answers)
             self._replication.saw(call, message, payloads, answers)
             self._backlog.saw(call, message, payloads, answers)
+            self._positions.saw(call, message, payloads, answers)
         except Exception as error:
             self._cluster.fail(error)
 

@@ -22,7 +22,9 @@ from minilog_broker.quorum import quorum_effects
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
 from minilog_broker.quorum.settings import QuorumSettings
+from minilog_broker.replication import replica_effects
 from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.storage.copy_check import check_copy
 from minilog_broker.storage.durable_file import read_durable_file, write_durable_file
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.run_reads import read_run
@@ -253,6 +255,9 @@ class QuorumMachine:
                 self.submit(lambda: self._advance(offset))
             case quorum_effects.LoadSnapshot(snapshot_id=snapshot_id):
                 self.replay.load(snapshot_id)
+            case replica_effects.CheckCopy(offset=offset, max_bytes=max_bytes):
+                error = check_copy(self.log, *METADATA_KEY, offset, max_bytes)
+                self.later(0.0, lambda: self.event(lambda node: node.copy_checked(offset, error)), self.life)
             case quorum_effects.SendVote() | quorum_effects.SendBeginQuorumEpoch() | quorum_effects.FetchSnapshot():
                 self._send(effect)
             case quorum_effects.AnswerVote(ticket=ticket, response=response):

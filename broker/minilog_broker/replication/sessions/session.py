@@ -164,7 +164,7 @@ class ServedSession:
         self.last_heard_ms = now_ms
         if credit_bytes > self.credit_bytes:
             self.credit_bytes = credit_bytes
-            if self._ready and self._has_credit():
+            if self._came is not None or (self._ready and self._has_credit()):
                 self._wake()
             self._ask_readers()
 
@@ -371,7 +371,7 @@ class ServedSession:
     def next_read(self, now_ms: float) -> ReadRun | None:
         """What the next message is to have besides, to be read at once: answered by run_read, run_not_in_memory or
         read_failed. None: the message is made up."""
-        if (came := self._came) is not None:
+        if (came := self._came) is not None and self.sent_bytes < self.credit_bytes:
             self._came = self._waited_for = None
             self._take(*came, now_ms)
         has_room = self._left > 0 and self._work_left > 0 and len(self._runs) < MAX_RUNS

@@ -27,6 +27,7 @@ from minilog_broker.levels import ClusterLevel
 from minilog_broker.quorum import quorum_effects as quorum
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.quorum_effects import NO_LEADER, QuorumEffect
+from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.quorum.settings import QuorumSettings
 from minilog_broker.replication import replica_effects
 from minilog_broker.replication.rules.own_delay import own_delay_ms
@@ -44,6 +45,7 @@ from minilog_broker.server.runtime.timer import CoreTimer, now_ms
 from minilog_broker.server.shells.quorum_link import QuorumLink
 from minilog_broker.server.shells.session_reads import SessionReads
 from minilog_broker.server.shells.session_streams import Sessions
+from minilog_broker.storage.copy_check import check_copy
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.reserve import Reserve
@@ -260,6 +262,8 @@ class QuorumShell:
                 self._sessions.wake(session_id)
             case replica_effects.ReadRun():
                 self._reads.read(effect)
+            case replica_effects.CheckCopy(offset=offset, max_bytes=max_bytes):
+                self._check_copy(offset, max_bytes)
             case replica_effects.FetcherStreamReady():
                 self._link.wake()
             case replica_effects.OpenFetcherStream(leader_id=leader_id):
@@ -314,6 +318,14 @@ class QuorumShell:
                 self._log.submit(lambda: self._snapshots.remove_before(SnapshotId(offset, 0)), _nothing)
             case _:
                 raise AssertionError(f"the quorum's shell does not know {effect}")
+
+    def _check_copy(self, offset: int, max_bytes: int) -> None:
+        log = self._log.log
+
+        def checked(error: Exception | None) -> None:
+            self._event(lambda: self._node.copy_checked(offset, error))
+
+        self._readers.submit(DiskRead(lambda: check_copy(log, *METADATA_KEY, offset, max_bytes), checked, checked))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """A task of this shell's; an error in it that nobody expected ends the broker."""
