@@ -25,14 +25,25 @@ def look_up_all(
     failed: list[OSError | MinilogError | None] = []
     for log, entry, result in wanted:
         try:
-            _look_up(log, entry, result)
+            _look_up_where_it_is(log, entry, result)
             failed.append(None)
         except (OSError, MinilogError) as error:
             failed.append(error)
     return failed
 
 
+def _look_up_where_it_is(
+    log: Log, entry: metadata_pb2.ListOffsetsEntry, result: metadata_pb2.ListOffsetsResult
+) -> None:
+    """A segment may be deleted under the look: then the log has begun behind it, and is looked at again."""
+    try:
+        _look_up(log, entry, result)
+    except FileNotFoundError:
+        _look_up(log, entry, result)
+
+
 def _look_up(log: Log, entry: metadata_pb2.ListOffsetsEntry, result: metadata_pb2.ListOffsetsResult) -> None:
+    del result.sizes[:]
     if entry.HasField("timestamp_us"):
         found = log.offset_for_timestamp(entry.timestamp_us)
         if found is not None and found[0] < result.last_stable_offset:

@@ -369,8 +369,8 @@ class ReplicationShell:
             result = self.manager.list_offsets(entry, now_ms())
             results.append(result)
             key = PartitionKey.of(entry.partition_id)
-            if is_looked_up(entry) and not result.HasField("error") and (log := self._directory.logs.get(key)):
-                wanted.append((log, entry, result))
+            if is_looked_up(entry) and not result.HasField("error"):
+                wanted.append((self._directory.logs[key], entry, result))
         if wanted:
             for (log, _, result), error in zip(
                 wanted, await result_of(self.readers, lambda: look_up_all(wanted)), strict=True
@@ -380,8 +380,10 @@ class ReplicationShell:
         return results
 
     def _not_looked_up(self, log: Log, result: metadata_pb2.ListOffsetsResult, error: OSError | MinilogError) -> None:
-        """The answer is what is wrong. A disk that fails takes the replica offline, where it has that log still."""
-        if isinstance(error, OSError) and self._directory.logs.get(log.key) is log and log.failed is None:
+        """The answer is what is wrong. A disk that fails takes the replica offline, where it has that log still; a file
+        that is not there may have been cut away under the look."""
+        fails = isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
+        if fails and self._directory.logs.get(log.key) is log and log.failed is None:
             self._event(lambda: self.manager.log_damaged(log.key, error, now_ms()))
         failure = error if isinstance(error, MinilogError) else StorageError(str(error))
         partition_id, leader_epoch = result.partition_id, result.leader_epoch
