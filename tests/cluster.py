@@ -19,6 +19,9 @@ from typing import IO, Any
 
 from minilog import Admin
 from minilog.errors import MinilogError
+from minilog.v1 import common_pb2
+from minilog.versions import PROTOCOL
+from minilog_broker.server.config import BrokerConfig
 from tests import programs
 from tests.programs import Process
 from tests.proxy import Proxy
@@ -29,21 +32,34 @@ VOTERS = 3
 """How many of a cluster's brokers vote, unless a test says otherwise or there are fewer (then one)."""
 # Below what systems give to outgoing connections (Linux: from 32768): a port there may be taken while its broker is
 # down, or a connection to it may be answered by itself.
-_PORTS = range(15_000, 32_000)
+STREAM_PORT_OFFSET = BrokerConfig().stream_port_offset
+"""How far a port of streams is from its port of calls."""
+_PORTS = [port for port in range(14_000, 31_000) if port // STREAM_PORT_OFFSET % 2 == 0]  # no two pairs share a port
+
+
+OF_NOW = common_pb2.ClientIdentity(client_id="by hand", protocol=PROTOCOL.to_wire())
+"""Of whoever asks for metadata by hand: without it a broker takes the first version of the protocol for spoken."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different, and not such as outgoing connections are given."""
+    """Ports that were free a moment ago, all different, and not such as outgoing connections are given. So are those
+    of streams beside them."""
     found: list[int] = []
     with contextlib.ExitStack() as stack:
         for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
-            candidate = stack.enter_context(socket.socket())
+            pair = [stack.enter_context(socket.socket()) for _ in range(2)]
             with contextlib.suppress(OSError):
-                candidate.bind((HOST, port))
+                pair[0].bind((HOST, port))
+                pair[1].bind((HOST, port + STREAM_PORT_OFFSET))
                 found.append(port)
             if len(found) == count:
                 return found
-    raise AssertionError(f"no {count} free ports in {_PORTS}")
+    raise AssertionError(f"no {count} free ports in {len(_PORTS)}")
+
+
+def pairs_of(public: int, own: int) -> tuple[tuple[int, int], ...]:
+    """What a proxy has in front of both ports of a listener."""
+    return (public, own), (public + STREAM_PORT_OFFSET, own + STREAM_PORT_OFFSET)
 
 
 @contextlib.contextmanager
@@ -85,7 +101,9 @@ class Cluster:
         self.proxy: Proxy | None = None
         if proxied:
             self.listen_ports = dict(zip(self.ports, free_ports(brokers), strict=True))
-            self.proxy = Proxy({broker_name(each): (self.ports[each], self.listen_ports[each]) for each in self.ports})
+            self.proxy = Proxy(
+                {broker_name(each): pairs_of(self.ports[each], self.listen_ports[each]) for each in self.ports}
+            )
 
     @property
     def bootstrap_servers(self) -> str:

@@ -161,16 +161,30 @@ def _starter() -> _Starter:
 
 # -- the process that others are forked off
 
+# What a program imports no earlier than it has a use for it.
+_LOADED_LATE = (
+    "importlib.metadata",
+    "minilog.admin.schema_messages",
+    "minilog.consumer.decode",
+    "minilog.producer.typed_rows",
+    "minilog.sync.admin",
+    "minilog.typed.evolution",
+    "minilog.typed.reader",
+    "minilog.typed.where",
+    "rich.table",
+    "typer._adapters",
+)
+
 
 def _load() -> None:
     """All that a command line or a broker may need."""
     from minilog_broker import cli
-    from minilog_broker.cli.main import WithoutPandas
+    from minilog_broker.cli.main import WITHOUT_PANDAS
 
-    sys.meta_path.insert(0, WithoutPandas())
+    sys.meta_path.insert(0, WITHOUT_PANDAS)
     for module in pkgutil.iter_modules(cli.__path__, "minilog_broker.cli."):
         importlib.import_module(module.name)
-    for name in ("pyarrow.compute", "minilog_broker.server.broker"):
+    for name in (*_LOADED_LATE, "pyarrow.compute", "minilog_broker.server.broker"):
         importlib.import_module(name)
     gc.collect()
     gc.freeze()

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import random
 import socket
 import struct
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -171,14 +172,15 @@ class Changed:
 
 
 class Proxy:
-    """All proxies of a cluster in one thread. `targets`: broker name to (public port, the broker's own port)."""
+    """All proxies of a cluster in one thread. `targets`: by a broker's name its pairs of a public port and the broker's
+    own port. That it takes connections on the first of its own ports says that it takes them on all."""
 
-    def __init__(self, targets: Mapping[str, tuple[int, int]], seed: int = 0) -> None:
+    def __init__(self, targets: Mapping[str, Sequence[tuple[int, int]]], seed: int = 0) -> None:
         self.network = Network(seed)
         self._targets = dict(targets)
         self._loop = asyncio.new_event_loop()
         self._changed = Changed()
-        self._servers: dict[str, asyncio.Server] = {}
+        self._servers: dict[str, list[asyncio.Server]] = {}
         self._opening: dict[str, asyncio.Task[None]] = {}
         self._connections: dict[asyncio.Task[None], tuple[str, str]] = {}
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
@@ -238,7 +240,7 @@ class Proxy:
     async def _refuse(self, target: str) -> None:
         if opening := self._opening.pop(target, None):
             opening.cancel()
-        if server := self._servers.pop(target, None):
+        for server in self._servers.pop(target, ()):
             server.close()
 
     async def _accept(self, target: str) -> None:
@@ -246,19 +248,19 @@ class Proxy:
         self._opening[target] = self._loop.create_task(self._open(target))
 
     async def _open(self, target: str) -> None:
-        public, own = self._targets[target]
+        pairs = self._targets[target]
         while True:
-            if await _takes_connections(own):
+            if await _takes_connections(pairs[0][1]):
                 break
             await asyncio.sleep(_LISTEN_AGAIN_S)
+        servers = self._servers[target] = []
+        for public, own in pairs:
+            connected = functools.partial(self._connected, target, public, own)
+            servers.append(await asyncio.start_server(connected, HOST, public, limit=_CHUNK_BYTES))
 
-        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await self._connected(target, reader, writer)
-
-        self._servers[target] = await asyncio.start_server(connected, HOST, public, limit=_CHUNK_BYTES)
-
-    async def _connected(self, target: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        public, own = self._targets[target]
+    async def _connected(
+        self, target: str, public: int, own: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         source = self.network.source_of(writer.get_extra_info("peername")[1], public)
         connection = asyncio.ensure_future(self._join(source, target, own, (reader, writer)))
         self._connections[connection] = (source, target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,8 +13,9 @@ import grpc
 from minilog import Admin
 from minilog_broker.local_security import CLUSTER_NAME, LocalSecurity, open_security
 from minilog_broker.server.clients.peer_channels import server_name
-from tests.cluster import HOST, Cluster, broker_name, free_ports
+from tests.cluster import HOST, STREAM_PORT_OFFSET, Cluster, broker_name, free_ports, pairs_of
 from tests.proxy import CUT, Proxy
+from tests.streams_by_hand import Place
 
 
 class SecuredCluster(Cluster):
@@ -32,7 +34,9 @@ class SecuredCluster(Cluster):
         listen_ports = self.peer_ports
         if proxied:
             listen_ports = dict(zip(self.ports, free_ports(brokers), strict=True))
-            self.proxy = Proxy({broker_name(each): (self.peer_ports[each], listen_ports[each]) for each in self.ports})
+            self.proxy = Proxy(
+                {broker_name(each): pairs_of(self.peer_ports[each], listen_ports[each]) for each in self.ports}
+            )
         self.security: LocalSecurity = open_security(directory, list(self.ports), self.bootstrap_servers)
         for broker_id, port in listen_ports.items():
             said = self.security.settings(broker_id, f"{HOST}:{port}")
@@ -67,6 +71,11 @@ class SecuredCluster(Cluster):
         roots = (self.folder / "clients.pem").read_bytes()
         return grpc.secure_channel(f"{HOST}:{self.ports[broker_id]}", grpc.ssl_channel_credentials(roots))
 
+    def client_place(self, broker_id: int = 1) -> Place:
+        """The same listener's port of streams."""
+        context = ssl.create_default_context(cafile=str(self.folder / "clients.pem"))
+        return Place(self.ports[broker_id] + STREAM_PORT_OFFSET, context)
+
     def peer_channel(self, broker_id: int, keystore: bytes | None) -> grpc.Channel:
         """To the brokers' listener of a broker, with this key and certificate."""
         roots = (self.folder / "brokers.pem").read_bytes()
@@ -75,9 +84,21 @@ class SecuredCluster(Cluster):
         name = ("grpc.ssl_target_name_override", server_name(CLUSTER_NAME, broker_id))
         return grpc.secure_channel(f"{HOST}:{self.peer_ports[broker_id]}", credentials, options=[name])
 
+    def peer_place(self, broker_id: int, keystore: pathlib.Path | None) -> Place:
+        """The port of streams beside it, with the key and certificate in this file."""
+        context = ssl.create_default_context(cafile=str(self.folder / "brokers.pem"))
+        if keystore is not None:
+            context.load_cert_chain(keystore)
+        port = self.peer_ports[broker_id] + STREAM_PORT_OFFSET
+        return Place(port, context, server_name(CLUSTER_NAME, broker_id))
+
+    def keystore_file_of(self, broker_id: int) -> pathlib.Path:
+        """See `keystore_of`."""
+        return self.folder / f"broker-{broker_id}.pem"
+
     def keystore_of(self, broker_id: int) -> bytes:
         """Its key and certificate for the other brokers."""
-        return (self.folder / f"broker-{broker_id}.pem").read_bytes()
+        return self.keystore_file_of(broker_id).read_bytes()
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ them. They are signalled by their process id, never by name.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import pathlib
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 from minilog import Admin
 from minilog.errors import MinilogError
 from minilog_broker.failure import CommandFailed
+from minilog_broker.server.config import BrokerConfig
 from minilog_broker.stop_signal import Stoppable
 from minilog_broker.storage.data_directory import recorded_voters
 from minilog_broker.storage.errors import CorruptFile
@@ -44,15 +46,17 @@ _ANSWER_WITHIN_MS = 2_000
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
+    """Ports that were free a moment ago, all different, and so were the ports of streams beside them."""
+    found: list[int] = []
+    with contextlib.ExitStack() as held:
+        while len(found) < count:
+            each = held.enter_context(socket.socket())
             each.bind((HOST, 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+            port = int(each.getsockname()[1])
+            with contextlib.suppress(OSError, OverflowError):
+                held.enter_context(socket.socket()).bind((HOST, BrokerConfig().stream_address((HOST, port))[1]))
+                found.append(port)
+    return found
 
 
 def check_ports_are_free(ports: Iterable[int], remedy: str) -> None:

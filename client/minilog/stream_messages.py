@@ -3,10 +3,11 @@
     produce     ProduceRequest, one payload for each entry             ──►  ◄──  ProduceResponse
     fetch       FetchRequest                                           ──►  ◄──  FetchResponse, one for each run
     replicate   ReplicateRequest                                       ──►  ◄──  ReplicateResponse, one for each run
+    heartbeat   HeartbeatRequest                                       ──►  ◄──  HeartbeatResponse
 
 Payloads are record batches. They are in no protobuf message, which copies a field of bytes each time that it is set,
-nested in another message or read. Here they are written into the frame once, and read as views of it. A frame is laid
-out as in docs/spec/formats.md § Streams; what comes is checked as a whole before anything of it is believed.
+nested in another message or read. Here they are sent as the buffers they are, and read as views of what came. A message
+with its payloads is laid out as in docs/spec/formats.md § Streams, and checked as a whole before any of it is believed.
 """
 
 from __future__ import annotations
@@ -49,19 +50,21 @@ class Framing(Generic[_Message]):
         self.kind = kind
         self._owners = owners
 
-    def encode(self, sent: StreamMessage[_Message]) -> bytes:
-        """The frame: the one copy of the payloads before the network's."""
+    def parts(self, sent: StreamMessage[_Message]) -> list[Buffer]:
+        """What is sent, as the buffers that it is written from. No payload is copied."""
         message = sent.message.SerializeToString()
         if not sent.payloads:
-            return _HEAD.pack(len(message), 0) + message + _PADDING[len(message) % _ALIGNMENT]
+            return [_HEAD.pack(len(message), 0) + message + _PADDING[len(message) % _ALIGNMENT]]
         lengths = [len(payload) for payload in sent.payloads]
         head = _HEAD.pack(len(message), len(lengths)) + _lengths_of(len(lengths)).pack(*lengths)
-        parts: list[Buffer] = [head, message, _PADDING[(len(head) + len(message)) % _ALIGNMENT]]
+        parts: list[Buffer] = [head + message + _PADDING[(len(head) + len(message)) % _ALIGNMENT]]
         for payload, length in zip(sent.payloads, lengths, strict=True):
-            parts += (payload, _PADDING[length % _ALIGNMENT])
-        return b"".join(parts)
+            parts.append(payload)
+            if padding := _PADDING[length % _ALIGNMENT]:
+                parts.append(padding)
+        return parts
 
-    def decode(self, frame: bytes) -> StreamMessage[_Message]:
+    def decode(self, frame: Buffer) -> StreamMessage[_Message]:
         """What `encode` was given, the payloads as views of `frame`. Raises CorruptMessage."""
         content, payloads = split(frame)
         try:
@@ -81,7 +84,7 @@ class Framing(Generic[_Message]):
         return StreamMessage(message, payloads)
 
 
-def split(frame: bytes) -> tuple[memoryview, list[memoryview]]:
+def split(frame: Buffer) -> tuple[memoryview, list[memoryview]]:
     """The serialized message and the payloads of a frame, as views of it. Raises CorruptMessage where the lengths that
     it names are not those it has; nothing is taken by a length that was not checked."""
     if len(frame) < _HEAD.size:
@@ -138,5 +141,10 @@ REPLICATE = StreamMethod(
     Framing(peer_pb2.ReplicateRequest),
     Framing(peer_pb2.ReplicateResponse, "runs"),
 )
-STREAM_METHODS = {method.path: method for method in (PRODUCE, FETCH, REPLICATE)}
+HEARTBEAT = StreamMethod(
+    "/minilog.v1.PeerService/Heartbeat",
+    Framing(peer_pb2.HeartbeatRequest),
+    Framing(peer_pb2.HeartbeatResponse),
+)
+STREAM_METHODS = {method.path: method for method in (PRODUCE, FETCH, REPLICATE, HEARTBEAT)}
 """By path. All other calls are the generated stubs'."""

@@ -40,7 +40,7 @@ class VersionRange:
 
 
 FIRST = VersionRange(1, 1)
-PROTOCOL = VersionRange(1, 1)
+PROTOCOL = VersionRange(2, 2)  # 2 brought streams on connections of their own
 """What this version speaks with clients and brokers. A message that an older side would misread raises it."""
 
 

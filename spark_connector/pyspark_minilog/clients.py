@@ -10,15 +10,17 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from minilog import Admin, Consumer, Producer
-from minilog.sync.transaction import Transactions
 from pyspark_minilog.config_file import with_file
 from pyspark_minilog.worker import settle_in
 
-_AnyClient: TypeAlias = Admin | Consumer | Producer | Transactions
-_Client = TypeVar("_Client", Admin, Consumer, Producer, Transactions)
+if TYPE_CHECKING:  # who is lent one has loaded it, and a process needs one kind of them as a rule
+    from minilog import Admin, Consumer, Producer
+    from minilog.sync.transaction import Transactions
+
+_AnyClient: TypeAlias = "Admin | Consumer | Producer | Transactions"
+_Client = TypeVar("_Client", "Admin", "Consumer", "Producer", "Transactions")
 _Key = tuple[type, tuple[tuple[str, Any], ...]]
 
 # One of each kind and configuration: a worker runs one task at a time, more would only be connections left behind.
@@ -85,6 +87,8 @@ def _let_go(key: _Key, client: _AnyClient) -> None:
 
 
 def _close(client: _AnyClient) -> None:
+    from minilog import Producer
+
     if isinstance(client, Producer):
         client.close(timeout=0.0)  # what a failed task has not had acknowledged is not worth waiting for
     else:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from minilog import Consumer
-    from pyspark_minilog.typed_rows import TaskRows, TypedTopics
+    from pyspark_minilog.task_rows import TaskRows
+    from pyspark_minilog.typed_rows import TypedTopics
 
 logger = logging.getLogger(__name__)
 
@@ -161,6 +162,9 @@ def _drained(
     from minilog.config import parse_config
     from pyspark_minilog.clients import lend
     from pyspark_minilog.config_file import with_file
+
+    if rows is not None and rows.where is not None:
+        import minilog.typed.where  # noqa: F401  # before the process settles in (worker.py)
 
     assigned = [
         TopicPartition(*each.partition, each.start, end_offset=each.end, topic_id=each.topic_id) for each in wanted

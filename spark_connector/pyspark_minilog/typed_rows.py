@@ -22,9 +22,9 @@ from minilog.typed.fields import arrow_field
 from minilog.typed.schema_json import schema_from_json, schema_to_json
 from minilog.typed.topic_schema import TopicSchema
 from minilog.typed.topic_schemas import TopicSchemas
-from minilog.typed.where import parse_where
 from pyspark_minilog.errors import InvalidOption, SchemaChanged, refused
 from pyspark_minilog.options import RowOptions
+from pyspark_minilog.task_rows import TaskRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,17 +46,6 @@ class TypedTopic:
 
     id: str
     schemas: TopicSchemas
-
-
-@dataclass(frozen=True)
-class TaskRows:
-    """What a task asks its consumer for, `schemas` by topic; `as_kafka`: rows become keys and values."""
-
-    schemas: dict[str, TopicSchema]
-    columns: tuple[str, ...] | None
-    where: str | None
-    metadata: bool
-    as_kafka: bool
 
 
 @dataclass(frozen=True)
@@ -257,6 +246,8 @@ def _checked_columns(options: RowOptions, schema: TopicSchema) -> tuple[str, ...
 
 def _check_where(options: RowOptions, schema: TopicSchema) -> None:
     if options.where is not None:
+        from minilog.typed.where import parse_where  # It loads sqlglot: where it is wanted.
+
         try:
             parse_where(options.where, schema)
         except InvalidArgument as error:

@@ -6,8 +6,6 @@ writes by the version that was evolved.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minilog import Admin, NewTopic
@@ -18,29 +16,12 @@ from minilog.typed.topic_schema import TopicSchema
 from pyspark_minilog.clients import lend
 from pyspark_minilog.errors import InvalidOption, refused
 from pyspark_minilog.options import SinkOptions
-from pyspark_minilog.sink import Payload, SinkPlan, in_spelling, plan_sink
+from pyspark_minilog.sink import SinkPlan, in_spelling, plan_sink
+from pyspark_minilog.typed_plan import TypedPlan
 from pyspark_minilog.typed_rows import arrow_schema, schema_from_spark
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
-
-
-@dataclass(frozen=True)
-class TypedPlan:
-    """Rows for one topic, by this version of its schema. `columns`: of the DataFrame, as the topic spells them."""
-
-    topic: str
-    schema: TopicSchema
-    columns: tuple[str, ...]
-
-    def topics(self, batch: pa.RecordBatch) -> frozenset[str]:
-        """Where the rows of `batch` go."""
-        return frozenset([self.topic] if batch.num_rows else [])
-
-    def payloads(self, batch: pa.RecordBatch) -> Iterator[Payload]:
-        """The rows as they are: the producer matches them by name, or refuses them."""
-        yield Payload(self.topic, None, batch.rename_columns(list(self.columns)), self.schema)
 
 
 def plan_write(schema: StructType, options: SinkOptions) -> SinkPlan | TypedPlan:

@@ -37,7 +37,6 @@ from pyspark_minilog.sink_protocol import (
 from pyspark_minilog.task_login import TaskLogin, as_task, task_login
 from pyspark_minilog.task_part import TaskPart
 from pyspark_minilog.telling import told_first
-from pyspark_minilog.typed_sink import TypedPlan
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from minilog import Producer
     from minilog.sync.transaction import Participation
     from minilog.transactions import AlreadyCommitted, Attempt, Enlistment
+    from pyspark_minilog.typed_plan import TypedPlan
 
 logger = logging.getLogger(__name__)
 

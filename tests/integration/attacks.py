@@ -6,7 +6,6 @@ python -m tests.integration.well_behaved tests.integration.attacks:came_damaged
 from __future__ import annotations
 
 import contextlib
-import queue
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -26,8 +25,8 @@ from minilog.v1 import (
     metadata_pb2,
     metadata_pb2_grpc,
 )
-from tests.cluster import HOST, Cluster
-from tests.integration.streams_by_hand import call_of
+from tests.cluster import HOST, OF_NOW, STREAM_PORT_OFFSET, Cluster
+from tests.streams_by_hand import HandStream, Place, StreamEnded
 
 TOPIC = "attacked"
 ANSWER_S = 30.0
@@ -115,7 +114,7 @@ def many_entries(cluster: Cluster) -> Iterator[None]:
 
 def many_names(cluster: Cluster) -> Iterator[None]:
     """A metadata request of a million names."""
-    request = metadata_pb2.GetMetadataRequest(topic_names=[f"n{each}" for each in range(MILLION)])
+    request = metadata_pb2.GetMetadataRequest(client=OF_NOW, topic_names=[f"n{each}" for each in range(MILLION)])
     with _channel(_first_address(cluster)) as channel:
         yield
         while True:
@@ -170,21 +169,19 @@ def _led_partition(
 @contextlib.contextmanager
 def send_and_wait(address: str, method: StreamMethod) -> Iterator[Any]:
     """A function that sends a message and waits for one: on the stream there is, or a new one where that broke."""
-    with _channel(address) as channel:
-        start = call_of(channel, method)
-        requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        call = start(iter(requests.get, None))
+    place = Place(int(address.rpartition(":")[2]) + STREAM_PORT_OFFSET)
+    stream = HandStream(place, method)
 
-        def send(message: Any) -> None:
-            nonlocal requests, call
-            requests.put(message)
-            try:
-                next(call)
-            except (grpc.RpcError, StopIteration):
-                requests.put(None)
-                requests = queue.SimpleQueue()
-                call = start(iter(requests.get, None))
+    def send(message: Any) -> None:
+        nonlocal stream
+        try:
+            stream.write(message)
+            next(stream)
+        except (OSError, StreamEnded, StopIteration):
+            stream.cancel()
+            stream = HandStream(place, method)
 
+    try:
         yield send
-        requests.put(None)
-        call.cancel()
+    finally:
+        stream.cancel()

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from minilog.errors import MinilogError, RetriableError, error_from_wire
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.v1 import common_pb2, coordinator_pb2, coordinator_pb2_grpc, metadata_pb2, metadata_pb2_grpc
-from tests.cluster import HOST, Cluster
+from tests.cluster import HOST, OF_NOW, Cluster
 
 WITHIN_S = 15.0
 PAUSE_S = 0.05
@@ -52,7 +52,9 @@ class Coordinating:
         for broker_id in self._cluster.processes:
             stub = metadata_pb2_grpc.MetadataServiceStub(self._channels[broker_id])
             with contextlib.suppress(grpc.RpcError):
-                (found,) = stub.GetMetadata(metadata_pb2.GetMetadataRequest(topic_names=[name]), timeout=2).topics
+                (found,) = stub.GetMetadata(
+                    metadata_pb2.GetMetadataRequest(client=OF_NOW, topic_names=[name]), timeout=2
+                ).topics
                 return found
         raise AssertionError("no broker answers")
 

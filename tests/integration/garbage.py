@@ -125,7 +125,9 @@ def request_of(method: MethodDescriptor, chance: random.Random) -> bytes:
     if stream is None:
         return message.SerializeToString()
     entries = getattr(message, "entries", ())
-    return stream.request.encode(StreamMessage(message, [chance.randbytes(chance.randrange(200)) for _ in entries]))
+    return b"".join(
+        stream.request.parts(StreamMessage(message, [chance.randbytes(chance.randrange(200)) for _ in entries]))
+    )
 
 
 def call(channel: grpc.Channel, method: MethodDescriptor, requests: list[bytes], timeout_s: float = _CALL_S) -> str:

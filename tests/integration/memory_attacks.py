@@ -17,16 +17,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
 import numpy as np
 
 from minilog import Admin, NewTopic, Producer
 from minilog.stream_messages import FETCH, PRODUCE, StreamMessage
 from minilog.v1 import common_pb2, data_pb2
-from tests.cluster import HOST, Cluster
+from tests.cluster import HOST, STREAM_PORT_OFFSET, Cluster
 from tests.integration.garbage import HTTP2_PREFACE
-from tests.integration.streams_by_hand import call_of
 from tests.integration.well_behaved import Attack
+from tests.streams_by_hand import Place, StreamEnded, call_of
 
 MIB = 1 << 20
 LARGE_TOPIC = "attacked"
@@ -48,6 +47,11 @@ class Attacked:
     topic_id: bytes
     leader_epoch: int
 
+    @property
+    def place(self) -> Place:
+        """Its port of streams."""
+        return Place(self.port + STREAM_PORT_OFFSET)
+
 
 def attacked(cluster: Cluster) -> Attacked:
     """A topic of one partition, made where it is not there."""
@@ -65,18 +69,6 @@ def attacked(cluster: Cluster) -> Attacked:
             time.sleep(0.05)
 
 
-@contextlib.contextmanager
-def channels(port: int, count: int) -> Iterator[list[grpc.Channel]]:
-    """Connections of their own."""
-    options = [*_ANYTHING, ("grpc.use_local_subchannel_pool", 1)]
-    opened = [grpc.insecure_channel(f"{HOST}:{port}", options=options) for _ in range(count)]
-    try:
-        yield opened
-    finally:
-        for channel in opened:
-            channel.close()
-
-
 def _large_frames(cluster: Cluster, size_bytes: int, count: int) -> Iterator[None]:
     target = attacked(cluster)
     entry = data_pb2.ProduceEntry(
@@ -85,30 +77,29 @@ def _large_frames(cluster: Cluster, size_bytes: int, count: int) -> Iterator[Non
         leader_epoch=target.leader_epoch,
     )
     produced = data_pb2.ProduceRequest(acks=-1, timeout_ms=5000, entries=[entry])
-    frame = PRODUCE.request.encode(StreamMessage(produced, [bytes(size_bytes)]))
-    with channels(target.port, count) as opened:
+    message = StreamMessage(produced, [bytes(size_bytes)])
+    yield
+    while True:
+        open_until = threading.Event()
+        begin_s = time.monotonic()
+        streams = [
+            call_of(target.place, PRODUCE)(
+                _once(message, begin_s + number * _PACE_S_PER_MIB * size_bytes / MIB, open_until), timeout=10.0
+            )
+            for number in range(count)
+        ]
+        for stream in streams:
+            with contextlib.suppress(StreamEnded, StopIteration):
+                next(answer for answer in stream if answer.message.results)  # not a sign of life before it has come
+        open_until.set()
+        for stream in streams:
+            stream.cancel()
         yield
-        while True:
-            open_until = threading.Event()
-            begin_s = time.monotonic()
-            calls = [
-                channel.stream_stream(
-                    PRODUCE.path, request_serializer=bytes, response_deserializer=PRODUCE.response.decode
-                )(_once(frame, begin_s + number * _PACE_S_PER_MIB * size_bytes / MIB, open_until), timeout=10.0)
-                for number, channel in enumerate(opened)
-            ]
-            for call in calls:
-                with contextlib.suppress(grpc.RpcError, StopIteration):
-                    next(answer for answer in call if answer.message.results)  # not a sign of life before it has come
-            open_until.set()
-            for call in calls:
-                call.cancel()
-            yield
 
 
-def _once(frame: bytes, at_s: float, open_until: threading.Event) -> Iterator[bytes]:
+def _once(message: StreamMessage[Any], at_s: float, open_until: threading.Event) -> Iterator[StreamMessage[Any]]:
     time.sleep(max(0.0, at_s - time.monotonic()))
-    yield frame
+    yield message
     open_until.wait(10.0)
 
 
@@ -123,7 +114,7 @@ def frames_of_60_mib(cluster: Cluster) -> Iterator[None]:
 
 
 def streams_that_never_read(cluster: Cluster) -> Iterator[None]:
-    """100 readers of 8 MiB batches, on ten connections, with all the credit there is; none takes what it asked for."""
+    """100 readers of 8 MiB batches with all the credit there is; none takes what it asked for."""
     target = attacked(cluster)
     values = np.random.default_rng(1).integers(0, 256, 7 * MIB, dtype=np.uint8).tobytes()
     with Producer({"bootstrap.servers": cluster.bootstrap_servers, "batch.size": 8 * MIB}) as producer:
@@ -136,17 +127,16 @@ def streams_that_never_read(cluster: Cluster) -> Iterator[None]:
     )
     request = StreamMessage(data_pb2.FetchRequest(credit_bytes=1 << 40, positions=[position]))
     ended = threading.Event()
-    with channels(target.port, 10) as opened:
-        yield
-        calls = [call_of(channel, FETCH)(_asking(request, ended)) for channel in opened for _ in range(10)]
-        try:
-            for _ in itertools.count():
-                time.sleep(1.0)
-                yield
-        finally:
-            ended.set()
-            for call in calls:
-                call.cancel()
+    yield
+    streams = [call_of(target.place, FETCH)(_asking(request, ended)) for _ in range(100)]
+    try:
+        for _ in itertools.count():
+            time.sleep(1.0)
+            yield
+    finally:
+        ended.set()
+        for stream in streams:
+            stream.cancel()
 
 
 def _asking(request: StreamMessage[Any], ended: threading.Event) -> Iterator[StreamMessage[Any]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
-import queue
 import re
 import shutil
 import uuid
@@ -28,13 +28,14 @@ from minilog.errors import (
     UnknownTopicOrPartition,
     error_from_wire,
 )
+from minilog.net.stream_frames import FrameKind
 from minilog.record_batch.builder import build_batch
 from minilog.record_batch.header import HEADER_BYTES, BatchHeader, batch_crc, decode_header, encode_header
 from minilog.stream_messages import PRODUCE, StreamMessage
 from minilog.v1 import common_pb2, data_pb2, metadata_pb2, metadata_pb2_grpc
-from tests.cluster import Cluster, running_cluster
+from tests.cluster import STREAM_PORT_OFFSET, Cluster, running_cluster
 from tests.integration.garbage import SERVICES
-from tests.integration.streams_by_hand import call_of
+from tests.streams_by_hand import HandStream, Place, StreamEnded
 
 ANSWER_WITHIN_S = 10.0
 TOPIC = "letters"
@@ -48,6 +49,11 @@ class Target:
     address: str
     topic_id: bytes
     leader_epoch: int
+
+    @property
+    def place(self) -> Place:
+        """The port of streams of its leader."""
+        return Place(int(self.address.rpartition(":")[2]) + STREAM_PORT_OFFSET)
 
     def batch(self, value: str = "hello") -> bytes:
         return build_batch(self.topic_id, 0, pa.record_batch({"value": [value]}), timestamp_us=1)
@@ -66,21 +72,21 @@ class Target:
         )
 
 
+TOO_LONG = (128 << 20) + 1
+
+
 class RawProduceStream:
     """A produce stream by hand."""
 
     def __init__(self, target: Target) -> None:
-        self._channel = grpc.insecure_channel(target.address, options=[("grpc.max_send_message_length", -1)])
-        self._requests: queue.SimpleQueue[StreamMessage[data_pb2.ProduceRequest] | None] = queue.SimpleQueue()
-        self._call = call_of(self._channel, PRODUCE)(iter(self._requests.get, None), timeout=ANSWER_WITHIN_S)
+        self._stream = HandStream(target.place, PRODUCE, timeout_s=ANSWER_WITHIN_S)
         self._target = target
 
     def __enter__(self) -> RawProduceStream:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._requests.put(None)
-        self._channel.close()
+        self._stream.cancel()
 
     def send(
         self,
@@ -99,9 +105,9 @@ class RawProduceStream:
             producer_proof=proof,
         )
         request = data_pb2.ProduceRequest(acks=acks, timeout_ms=5000, entries=[entry])
-        self._requests.put(StreamMessage(request, [batch]))
+        self._stream.write(StreamMessage(request, [batch]))
         while True:
-            for result in next(self._call).message.results:
+            for result in next(self._stream).message.results:
                 return error_from_wire(result.error)
 
 
@@ -186,8 +192,10 @@ def test_a_batch_over_max_message_bytes_is_refused(cluster: Cluster, target: Tar
 def test_a_frame_over_its_limit_ends_its_stream_alone(cluster: Cluster, target: Target) -> None:
     before = end(cluster)
     with RawProduceStream(target) as other:
-        with RawProduceStream(target) as stream, pytest.raises(grpc.RpcError, match="RESOURCE_EXHAUSTED"):
-            stream.send(bytes((128 << 20) + 1))
+        stream = HandStream(target.place, PRODUCE)
+        stream.claim(FrameKind.MESSAGE, TOO_LONG)
+        with contextlib.closing(stream), pytest.raises(StreamEnded, match=f"CorruptMessage: .* {TOO_LONG} bytes"):
+            list(stream)
         assert other.send(target.batch()) is None
     assert end(cluster) == (before or 0) + 1
 

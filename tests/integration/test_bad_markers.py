@@ -23,7 +23,7 @@ from minilog.errors import (
 )
 from minilog.net.coordinators_of import INTERNAL_PARTITIONS, TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc, metadata_pb2, metadata_pb2_grpc
-from tests.cluster import HOST, Cluster, running_cluster
+from tests.cluster import HOST, OF_NOW, Cluster, running_cluster
 from tests.integration.clients import read_all
 from tests.integration.well_behaved import unnoticed
 
@@ -46,7 +46,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def described(cluster: Cluster, topic: str) -> metadata_pb2.TopicMetadata:
     with grpc.insecure_channel(f"{HOST}:{cluster.ports[1]}") as channel:
-        request = metadata_pb2.GetMetadataRequest(topic_names=[topic])
+        request = metadata_pb2.GetMetadataRequest(client=OF_NOW, topic_names=[topic])
         found = metadata_pb2_grpc.MetadataServiceStub(channel).GetMetadata(request, timeout=TIMEOUT_S)
     return found.topics[0]
 

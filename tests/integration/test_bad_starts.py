@@ -16,7 +16,7 @@ import pytest
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from minilog.errors import InconsistentClusterId, RetriableError, TimedOut
 from tests import programs
-from tests.cluster import Cluster, free_ports, running_cluster, running_program
+from tests.cluster import STREAM_PORT_OFFSET, Cluster, free_ports, pairs_of, running_cluster, running_program
 from tests.proxy import Proxy
 
 END_WITHIN_S = 30.0
@@ -172,11 +172,16 @@ def test_an_advertised_address_that_cannot_be_reached_is_named_by_all(
     address, where = f"127.0.0.1:{port}", f"127.0.0.1:{advertised}"
     command = [*programs.MINILOG, "broker", "--id", "1", "--listen", address, "--voters", f"1@{address}"]
     command += ["--data-dir", str(tmp_path), "--set", f"advertised.address={where}"]
-    named = rf"broker 1 advertises {where}, which cannot be connected to \(Connection refused\): its advertised.address"
+
+    def named(reason: str) -> str:
+        return rf"broker 1 advertises {where}, which cannot be connected to \({reason}\): its advertised.address"
+
+    by_calls = named("Connection refused")
+    by_streams = named(f"port of streams {advertised + STREAM_PORT_OFFSET}: Connection refused")
     servers = {"bootstrap.servers": address, "request.timeout.ms": 1_500, "group.id": "report"}
     partition = TopicPartition("topic", 0)
     with running_program([*command, "--set", "min.insync.replicas=1"]):
-        with contextlib.closing(Proxy({"broker": (advertised, port)})) as there, Admin(servers) as admin:
+        with contextlib.closing(Proxy({"broker": pairs_of(advertised, port)})) as there, Admin(servers) as admin:
             there.accept("broker")
             wait_for(lambda: admin.create_topics([NewTopic("topic", 1, 1)]))
         with Admin(servers) as admin:
@@ -188,15 +193,15 @@ def test_an_advertised_address_that_cannot_be_reached_is_named_by_all(
                 admin.list_transactions,
                 admin.describe_users,
             ):
-                with pytest.raises(RetriableError, match=named):
+                with pytest.raises(RetriableError, match=by_calls):
                     call()
-        with Producer({**servers, "delivery.timeout.ms": 2_500}) as producer, pytest.raises(TimedOut, match=named):
+        with Producer({**servers, "delivery.timeout.ms": 2_500}) as producer, pytest.raises(TimedOut, match=by_streams):
             producer.send("topic", b"x").result(timeout=END_WITHIN_S)
         with Consumer(servers) as consumer:
             consumer.assign({partition: 0})
             caplog.clear()
             consumer.poll(2.5)
-    assert [record.levelname for record in caplog.records if re.search(named, record.getMessage())] == ["WARNING"]
+    assert [record.levelname for record in caplog.records if re.search(by_streams, record.getMessage())] == ["WARNING"]
 
 
 def has_ipv6_loopback() -> bool:

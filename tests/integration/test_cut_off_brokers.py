@@ -14,6 +14,7 @@ from minilog.errors import BrokerNotAvailable, MinilogError
 from minilog.security.access_rules import AccessRule, AccessRuleFilter, Operation, Pattern, Permission, ResourceKind
 from minilog.v1 import metadata_pb2, metadata_pb2_grpc
 from minilog_broker.cli.app import run
+from tests.cluster import OF_NOW
 from tests.integration.moving import wait_until
 from tests.integration.test_access_rules import PASSWORD, user
 from tests.integration.test_delegation_tokens import by_token
@@ -46,7 +47,7 @@ def refusal_of_metadata(cluster: SecuredCluster, broker_id: int, session: bytes)
     with cluster.client_channel(broker_id) as channel:
         stub: Any = metadata_pb2_grpc.MetadataServiceStub(channel)
         try:
-            stub.GetMetadata(metadata_pb2.GetMetadataRequest(), timeout=5, metadata=said(session))
+            stub.GetMetadata(metadata_pb2.GetMetadataRequest(client=OF_NOW), timeout=5, metadata=said(session))
         except grpc.RpcError as error:
             return f"{error.code()}: {error.details()}"
     return None

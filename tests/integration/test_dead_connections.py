@@ -16,14 +16,18 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from minilog.net import runtime
 from minilog.net.http2 import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS
 from minilog.net.runtime import SYSTEM_RUNTIME
+from minilog.net.stream_connection import StreamConnection
+from minilog.net.stream_frames import FrameKind, SharedMemory
 from minilog_broker.server.clients import channels
 from tests.cluster import HOST
 
 GIVEN_UP_S = (KEEPALIVE_MS + KEEPALIVE_TIMEOUT_MS) / 1000.0
 SLACK_S = 3.0
 NEVER_S = 30.0
+UNREAD_S = 5.0  # TCP looks at a side that does not read more and more rarely
 
 
 class Relay:
@@ -144,3 +148,34 @@ def test_a_call_on_a_dead_connection_is_given_up_and_the_next_one_has_another() 
     for whose, (dead_s, anew_s) in asyncio.run(dead_times()).items():
         assert dead_s < GIVEN_UP_S + SLACK_S, f"a channel {whose}"
         assert anew_s < 1.0, f"a channel {whose}"
+
+
+def test_a_stream_whose_broker_does_not_read_for_long_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker reads nothing of whoever owes it a quota: TCP's own time-out (30 s, 1 s here) ended the stream then,
+    though both sides were alive."""
+    monkeypatch.setattr(runtime, "STREAM_KEEPALIVE_S", 1)
+    monkeypatch.setattr(runtime, "STREAM_KEEPALIVES", 1)
+
+    async def scenario() -> None:
+        loop, shared = asyncio.get_running_loop(), SharedMemory()
+
+        def connection() -> StreamConnection:
+            return StreamConnection(shared, most_frame_bytes=1 << 30, window_bytes=1)
+
+        with socket.create_server((HOST, 0)) as server:
+            server.setblocking(False)
+            own = await SYSTEM_RUNTIME.connect(server.getsockname(), connection)
+            accepted, _ = await loop.sock_accept(server)
+        _, other = await loop.connect_accepted_socket(connection, accepted)
+        sizes = [1, *[1 << 20] * 30]  # the first one stops the reading
+        for size in sizes:
+            own.send(FrameKind.MESSAGE, [bytes(size)])
+        await asyncio.sleep(UNREAD_S)
+        assert own.unsent_bytes > 0
+        assert own.is_open
+        for size in sizes:
+            assert len((await other.frame()).body) == size
+        for each in (own, other):
+            each.abort()
+
+    asyncio.run(scenario())

@@ -17,10 +17,10 @@ from minilog import Admin, NewTopic
 from minilog.errors import InconsistentVoters, InvalidArgument, UnknownLeaderEpoch, error_from_wire
 from minilog.stream_messages import REPLICATE, StreamMessage
 from minilog.v1 import peer_pb2, peer_pb2_grpc
-from tests.cluster import HOST, Cluster, running_cluster
+from tests.cluster import HOST, STREAM_PORT_OFFSET, Cluster, running_cluster
 from tests.integration.clients import Writer, read_all
-from tests.integration.streams_by_hand import call_of
 from tests.integration.well_behaved import unnoticed
+from tests.streams_by_hand import Place, StreamEnded, call_of
 
 pytestmark = pytest.mark.quiet
 
@@ -76,6 +76,7 @@ class Peer:
 
     def __enter__(self) -> Peer:
         self.channel = grpc.insecure_channel(f"{HOST}:{self.cluster.ports[self.to]}")
+        self.place = Place(self.cluster.ports[self.to] + STREAM_PORT_OFFSET)
         self.stub = peer_pb2_grpc.PeerServiceStub(self.channel)
         return self
 
@@ -229,9 +230,11 @@ def test_a_follower_with_a_leader_epoch_of_the_future_gets_nothing(cluster: Clus
             )
             where = position.positions.add()
             where.leader_epoch, where.fetch_offset, where.position_number = LARGEST, 2**40, 1
-            answers = call_of(peer.channel, REPLICATE)(iter([StreamMessage(position)]), timeout=1.0)
-            try:
-                sent = [batches for answer in answers for batches in answer.payloads]
-            except grpc.RpcError:
-                sent = []
+            with contextlib.closing(
+                call_of(peer.place, REPLICATE)(iter([StreamMessage(position)]), timeout=1.0)
+            ) as sends:
+                try:
+                    sent = [batches for answer in sends for batches in answer.payloads]
+                except StreamEnded:
+                    sent = []
             assert not any(sent)

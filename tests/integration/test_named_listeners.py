@@ -35,7 +35,7 @@ from minilog_broker.security.certificates import (
     key_pem,
     read_authority,
 )
-from tests.cluster import HOST, broker_name, free_ports, running_program
+from tests.cluster import HOST, OF_NOW, STREAM_PORT_OFFSET, broker_name, free_ports, pairs_of, running_program
 from tests.connections import connections_of
 from tests.proxy import Proxy
 from tests.secured import SecuredCluster
@@ -72,7 +72,9 @@ class NamedCluster(SecuredCluster):
         self.outside_ports = dict(zip(self.ports, free[brokers:], strict=True))
         self.outside_of = set(self.ports if outside_of is None else outside_of)
         # `ports` are the public ones: those of the proxy, which opens them when the broker listens.
-        self.proxy = Proxy({broker_name(each): (self.ports[each], self.outside_ports[each]) for each in self.ports})
+        self.proxy = Proxy(
+            {broker_name(each): pairs_of(self.ports[each], self.outside_ports[each]) for each in self.ports}
+        )
         self.inside: dict[str, Any] = {
             "bootstrap.servers": ",".join(f"{HOST}:{port}" for port in self.inside_ports.values())
         }
@@ -152,27 +154,33 @@ def ports_touched(settings: Mapping[str, Any]) -> tuple[dict[str, Any], set[int]
     return json.loads(said), touched
 
 
+def both_of(ports: Mapping[int, int]) -> set[int]:
+    """Ports of calls, and those of streams beside them."""
+    return {port + offset for port in ports.values() for offset in (0, STREAM_PORT_OFFSET)}
+
+
 def test_a_client_outside_is_told_the_proxys_ports_and_touches_no_other(cluster: NamedCluster) -> None:
     said, touched = ports_touched({**cluster.client, "client.id": "outside"})
     assert (said["written"], said["found"]) == (RECORDS, RECORDS)
     assert said["told"] == sorted([HOST, port] for port in cluster.ports.values())
-    assert touched == set(cluster.ports.values())
+    assert touched == both_of(cluster.ports)
 
 
 def test_a_client_inside_touches_the_ports_inside_alone(cluster: NamedCluster) -> None:
     said, touched = ports_touched({**cluster.inside, "client.id": "inside"})
     assert (said["written"], said["found"]) == (RECORDS, RECORDS)
     assert said["told"] == sorted([HOST, port] for port in cluster.inside_ports.values())
-    assert touched == set(cluster.inside_ports.values())
+    assert touched == both_of(cluster.inside_ports)
 
 
 def test_brokers_come_to_each_other_on_neither(cluster: NamedCluster) -> None:
-    of_clients = {*cluster.ports.values(), *cluster.inside_ports.values(), *cluster.outside_ports.values()}
+    of_clients = both_of(cluster.ports) | both_of(cluster.inside_ports) | both_of(cluster.outside_ports)
     for broker_id, process in cluster.processes.items():
         remote = {ends.remote for ends in connections_of(process.pid)}
         assert not remote & of_clients
-        others = {port for each, port in cluster.peer_ports.items() if each != broker_id}
-        assert remote & others, "and they do come to each other"
+        others = {each: port for each, port in cluster.peer_ports.items() if each != broker_id}
+        assert remote & set(others.values()), "and they do come to each other"
+        assert remote & (both_of(others) - set(others.values())), "for streams, too"
     with grpc.insecure_channel(f"{HOST}:{cluster.inside_ports[1]}") as channel:
         with pytest.raises(grpc.RpcError) as refused:
             peer_pb2_grpc.PeerServiceStub(channel).Vote(peer_pb2.VoteRequest(), timeout=5)
@@ -198,7 +206,7 @@ def test_each_listener_has_its_own_rules(cluster: NamedCluster) -> None:
 def test_what_is_told_names_the_listener_that_was_asked(cluster: NamedCluster) -> None:
     with grpc.insecure_channel(f"{HOST}:{cluster.inside_ports[2]}") as channel:
         stub = metadata_pb2_grpc.MetadataServiceStub(channel)
-        answer = stub.GetMetadata(metadata_pb2.GetMetadataRequest(), timeout=5)
+        answer = stub.GetMetadata(metadata_pb2.GetMetadataRequest(client=OF_NOW), timeout=5)
     assert answer.listener == "inside"
     assert {(each.broker_id, each.port) for each in answer.brokers} == set(cluster.inside_ports.items())
     assert not answer.unreachable_brokers

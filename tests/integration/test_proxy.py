@@ -29,7 +29,7 @@ def listener() -> Iterator[socket.socket]:
 
 @pytest.fixture
 def proxy(listener: socket.socket) -> Iterator[Proxy]:
-    proxy = Proxy({SERVER: (free_ports(1)[0], listener.getsockname()[1])})
+    proxy = Proxy({SERVER: [(free_ports(1)[0], listener.getsockname()[1])]})
     proxy.accept(SERVER)
     listener.accept()[0].close()  # the proxy's look whether somebody listens
     yield proxy
@@ -37,7 +37,7 @@ def proxy(listener: socket.socket) -> Iterator[Proxy]:
 
 
 def public_port(proxy: Proxy) -> int:
-    return proxy._targets[SERVER][0]
+    return proxy._targets[SERVER][0][0]
 
 
 def connect(proxy: Proxy) -> socket.socket:

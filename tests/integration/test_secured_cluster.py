@@ -10,17 +10,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import grpc
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
 
 from minilog import Admin, Consumer, NewTopic, Producer
 from minilog.errors import AuthenticationFailed, BrokerNotAvailable, InvalidConfig
-from minilog.stream_messages import STREAM_METHODS, StreamMessage
+from minilog.stream_messages import (
+    FETCH,
+    HEARTBEAT,
+    PRODUCE,
+    REPLICATE,
+    STREAM_METHODS,
+    StreamMessage,
+    StreamMethod,
+)
 from minilog.v1 import coordinator_pb2, peer_pb2
 from minilog_broker.security import audit
 from minilog_broker.security.certificates import (
@@ -36,6 +45,7 @@ from minilog_broker.security.certificates import (
 from tests.cluster import HOST
 from tests.integration import garbage
 from tests.secured import SecuredCluster, running_secured_cluster
+from tests.streams_by_hand import HandStream, Place, StreamEnded
 
 TOPIC = "flights"
 RECORDS = 200
@@ -76,13 +86,6 @@ def written_and_read(cluster: SecuredCluster) -> int:
         while found < RECORDS and time.monotonic() < deadline:
             found += sum(record.value is not None and record.value.startswith(mark) for record in consumer.poll(1.0))
     return found
-
-
-def first_message(method: MethodDescriptor, request: object) -> bytes:
-    stream = STREAM_METHODS.get(garbage.path_of(method))
-    if stream is None:
-        return bytes(cast("Any", request).SerializeToString())
-    return bytes(stream.request.encode(StreamMessage(cast("Any", request), [])))
 
 
 class TestTheHonest:
@@ -199,14 +202,29 @@ class TestClientsThatAreRefused:
                 Admin({**cluster.client, "security.protocol": protocol})
 
 
-def audited(cluster: SecuredCluster, method: MethodDescriptor, principal: str) -> list[str]:
+def stream_ends(place: Place, method: StreamMethod, request: Message | None = None, session: bytes = b"") -> str:
+    """How a broker ends a stream that begins with this request."""
+    stream = HandStream(place, method, session, ANSWER_S)
+    try:
+        if request is not None:
+            stream.write(StreamMessage(request))
+        for _ in stream:
+            continue
+    except StreamEnded as ended:
+        return str(ended)
+    finally:
+        stream.close()
+    return "well"
+
+
+def audited(cluster: SecuredCluster, path: str, principal: str) -> list[str]:
     """Why broker 1 has refused this call to this principal, as its audit log tells."""
     found = []
     for line in cluster.log_text(1).splitlines():
         told = json.loads(line) if line.startswith("{") else {}
         if told.get("logger") == audit.LOGGER:
             event = json.loads(told["event"])
-            refusal = (garbage.path_of(method), principal, "denied")
+            refusal = (path, principal, "denied")
             if (event["method"], event["principal"], event["decision"]) == refusal:
                 found.append(event["reason"])
     return found
@@ -219,7 +237,16 @@ class TestAttacksOnTheClientsListener:
         with cluster.client_channel() as channel:
             said = garbage.call(channel, method, [garbage.request_of(method, chance)], ANSWER_S)
         assert said.startswith(REFUSED), said
-        assert audited(cluster, method, "User:ANONYMOUS")
+        assert audited(cluster, garbage.path_of(method), "User:ANONYMOUS")
+
+    @pytest.mark.parametrize("method", STREAM_METHODS.values(), ids=STREAM_METHODS)
+    @pytest.mark.parametrize("session", [b"", random.randbytes(32)], ids=["no session", "one that nobody gave"])
+    def test_no_stream_is_opened_to_a_stranger(
+        self, cluster: SecuredCluster, method: StreamMethod, session: bytes
+    ) -> None:
+        said = stream_ends(cluster.client_place(), method, session=session)
+        assert said.startswith(("AuthenticationFailed", "AuthorizationFailed")), said
+        assert audited(cluster, method.path, "User:ANONYMOUS")
 
     def test_a_session_that_nobody_gave_is_none(self, cluster: SecuredCluster) -> None:
         with cluster.client_channel() as channel:
@@ -248,15 +275,51 @@ class TestAttacksOnTheBrokersListener:
             said = garbage.call(channel, method, [b""], ANSWER_S)
         assert said.startswith(("UNAVAILABLE", "DEADLINE_EXCEEDED")), said
 
+    @pytest.mark.parametrize("shown", ["nothing", "a client's"])
+    @pytest.mark.parametrize("method", STREAM_METHODS.values(), ids=STREAM_METHODS)
+    def test_without_a_certificate_of_a_broker_there_is_no_stream(
+        self,
+        cluster: SecuredCluster,
+        clients_keystore: bytes,
+        tmp_path: pathlib.Path,
+        method: StreamMethod,
+        shown: str,
+    ) -> None:
+        keystore = tmp_path / "client.pem"
+        keystore.write_bytes(clients_keystore)
+        place = cluster.peer_place(1, None if shown == "nothing" else keystore)
+        said = ended_by_tls(place, method)
+        assert any(each in said for each in ("closed the connection", "reset by peer", "alert", "Broken pipe")), said
+
+    @pytest.mark.parametrize("method", [PRODUCE, FETCH], ids=["Produce", "Fetch"])
+    def test_brokers_open_no_stream_of_clients(self, cluster: SecuredCluster, method: StreamMethod) -> None:
+        said = stream_ends(cluster.peer_place(1, cluster.keystore_file_of(2)), method)
+        assert said.startswith("AuthorizationFailed"), said
+        assert audited(cluster, method.path, "Broker:minilog:2")
+
     @pytest.mark.parametrize("method", OF_CLIENTS, ids=garbage.path_of)
     def test_brokers_are_no_clients(self, cluster: SecuredCluster, method: MethodDescriptor) -> None:
         with cluster.peer_channel(1, cluster.keystore_of(2)) as channel:
             said = garbage.call(channel, method, [b""], ANSWER_S)
         if method.name not in ("RegisterPartitions", "ListOffsets"):  # leaders and coordinators ask each other those
             assert said.startswith(REFUSED), said
-            assert audited(cluster, method, "Broker:minilog:2")
+            assert audited(cluster, garbage.path_of(method), "Broker:minilog:2")
 
-    @pytest.mark.parametrize("method", OF_PEERS, ids=garbage.path_of)
+    @pytest.mark.parametrize(
+        ("method", "request_"),
+        [(HEARTBEAT, peer_pb2.HeartbeatRequest(broker_id=3)), (REPLICATE, peer_pb2.ReplicateRequest(broker_id=3))],
+        ids=["Heartbeat", "Replicate"],
+    )
+    def test_a_broker_opens_streams_in_its_own_name_alone(
+        self, cluster: SecuredCluster, method: StreamMethod, request_: Message
+    ) -> None:
+        said = stream_ends(cluster.peer_place(1, cluster.keystore_file_of(2)), method, request_)
+        assert said.startswith("AuthorizationFailed"), said
+        assert any("speaks in the name of" in each for each in audited(cluster, method.path, "Broker:minilog:2"))
+
+    @pytest.mark.parametrize(
+        "method", [each for each in OF_PEERS if garbage.path_of(each) not in STREAM_METHODS], ids=garbage.path_of
+    )
     def test_a_broker_speaks_in_its_own_name_alone(self, cluster: SecuredCluster, method: MethodDescriptor) -> None:
         """Broker 2's certificate, broker 3's name."""
         kind = getattr(peer_pb2, method.input_type.name, None) or getattr(coordinator_pb2, method.input_type.name)
@@ -265,9 +328,11 @@ class TestAttacksOnTheBrokersListener:
         if method.name == "WriteMarkers":
             request = forged_markers(cluster, sender=2)
         with cluster.peer_channel(1, cluster.keystore_of(2)) as channel:
-            said = garbage.call(channel, method, [first_message(method, request)], ANSWER_S)
+            said = garbage.call(channel, method, [request.SerializeToString()], ANSWER_S)
         assert said.startswith("PERMISSION_DENIED"), said
-        assert any("speaks in the name of" in each for each in audited(cluster, method, "Broker:minilog:2"))
+        assert any(
+            "speaks in the name of" in each for each in audited(cluster, garbage.path_of(method), "Broker:minilog:2")
+        )
 
     def test_a_certificate_of_another_cluster_is_refused(self, cluster: SecuredCluster) -> None:
         authority = read_authority(*((cluster.folder / f"brokers.{each}").read_bytes() for each in ("pem", "key")))
@@ -286,6 +351,15 @@ class TestAttacksOnTheBrokersListener:
         with cluster.peer_channel(1, key_pem(key) + certificate_pem(old)) as channel:
             said = garbage.call(channel, OF_PEERS[0], [b""], ANSWER_S)
         assert said.startswith(("UNAVAILABLE", "DEADLINE_EXCEEDED")), said
+
+
+def ended_by_tls(place: Place, method: StreamMethod) -> str:
+    """By TLS 1.3 a client's handshake is done before its certificate is looked at: it hears of that when it reads, or
+    when it writes."""
+    try:
+        return stream_ends(place, method)
+    except OSError as error:
+        return str(error)
 
 
 def forged_markers(cluster: SecuredCluster, sender: int) -> coordinator_pb2.WriteMarkersRequest:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import pathlib
-import queue
 import time
 import uuid
 from collections.abc import Iterator
@@ -33,9 +33,9 @@ from minilog.v1 import (
     metadata_pb2,
     metadata_pb2_grpc,
 )
-from tests.integration.streams_by_hand import call_of
 from tests.integration.test_access_rules import PASSWORD, rule, user
 from tests.secured import SecuredCluster, running_secured_cluster
+from tests.streams_by_hand import HandStream, Place, StreamEnded
 
 OPEN, HIDDEN = "open", "hidden"
 WITHIN_S = 15.0
@@ -91,9 +91,8 @@ def topic_id_of(admin: Admin, name: str) -> bytes:
 class RawProduce:
     """A produce stream by hand, of a user."""
 
-    def __init__(self, channel: grpc.Channel, session: bytes) -> None:
-        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._call = call_of(channel, PRODUCE)(iter(self._requests.get, None), timeout=120, metadata=said(session))
+    def __init__(self, place: Place, session: bytes) -> None:
+        self._stream = HandStream(place, PRODUCE, session, timeout_s=120)
         self._number = 0
 
     def send(
@@ -108,15 +107,14 @@ class RawProduce:
         )
         if transactional_id is not None:
             entry.transaction.transactional_id = transactional_id
-        self._requests.put(StreamMessage(data_pb2.ProduceRequest(acks=-1, timeout_ms=5000, entries=[entry]), [batch]))
+        self._stream.write(StreamMessage(data_pb2.ProduceRequest(acks=-1, timeout_ms=5000, entries=[entry]), [batch]))
         while True:
-            for result in next(self._call).message.results:
+            for result in next(self._stream).message.results:
                 if result.correlation_id == self._number:
                     return error_from_wire(result.error)
 
     def close(self) -> None:
-        self._requests.put(None)
-        self._call.cancel()
+        self._stream.cancel()
 
 
 def read_committed(cluster: SecuredCluster, topic: str, within_s: float = 6.0) -> list[bytes | None]:
@@ -145,29 +143,28 @@ class TestTransactionsOfOthers:
         session = session_of(cluster, "mallory")
         told: MinilogError | None = None
         outcome = "committed"
-        with cluster.client_channel() as channel:
-            settings = {**cluster.client, "transactional.id": "victim", "delivery.timeout.ms": 6000}
-            with Producer(settings) as producer:
-                try:
-                    with producer.transaction():
-                        producer.send("ledger", b"of the victim").result(timeout=WITHIN_S)
-                        described = admin.describe_transaction("victim")
-                        producer_id = described.producers[0].producer_id
-                        stream = RawProduce(channel, session)
-                        forged = build_batch(
-                            topic_id,
-                            0,
-                            pa.record_batch({"value": [b"of mallory"]}),
-                            timestamp_us=1,
-                            producer_id=producer_id,
-                            producer_epoch=0,
-                            base_sequence=1,
-                            transactional=True,
-                        )
-                        told = stream.send(topic_id, forged, "mine")
-                        stream.close()
-                except MinilogError as error:
-                    outcome = repr(error)
+        settings = {**cluster.client, "transactional.id": "victim", "delivery.timeout.ms": 6000}
+        with Producer(settings) as producer:
+            try:
+                with producer.transaction():
+                    producer.send("ledger", b"of the victim").result(timeout=WITHIN_S)
+                    described = admin.describe_transaction("victim")
+                    producer_id = described.producers[0].producer_id
+                    stream = RawProduce(cluster.client_place(), session)
+                    forged = build_batch(
+                        topic_id,
+                        0,
+                        pa.record_batch({"value": [b"of mallory"]}),
+                        timestamp_us=1,
+                        producer_id=producer_id,
+                        producer_epoch=0,
+                        base_sequence=1,
+                        transactional=True,
+                    )
+                    told = stream.send(topic_id, forged, "mine")
+                    stream.close()
+            except MinilogError as error:
+                outcome = repr(error)
         read = read_committed(cluster, "ledger")
         state = admin.describe_transaction("victim")
         print("ANSWER TO MALLORY", repr(told), "VICTIM", outcome, "READ", read, "STATE", state)
@@ -202,7 +199,11 @@ class TestProducerIdsOfOthers:
             living.send("shared", b"living 0").result(timeout=WITHIN_S)
             stub = metadata_pb2_grpc.MetadataServiceStub(channel)
             own = stub.InitProducerId(metadata_pb2.InitProducerIdRequest(), metadata=said(session))
-            stream, before, after = RawProduce(channel, session), own.producer_id - 1, own.producer_id + 1
+            stream, before, after = (
+                RawProduce(cluster.client_place(), session),
+                own.producer_id - 1,
+                own.producer_id + 1,
+            )
             told = [stream.send(topic_id, forged(each), proof=own.producer_proof) for each in range(after, after + 8)]
             told += [stream.send(topic_id, forged(after + 8))]
             told += [stream.send(topic_id, forged(before, *at), proof=own.producer_proof) for at in ((0, 1), (1, 0))]
@@ -231,12 +232,11 @@ class TestMemory:
         session = session_of(cluster, "memory")
         pid = cluster.processes[1].pid
         before = resident_mib(pid)
-        with cluster.client_channel() as channel:
-            stream = RawProduce(channel, session)
-            for number in range(300):
-                stream.send(topic_id, b"", f"t-{number}-" + "x" * (1 << 20))
-            held = resident_mib(pid) - before
-            stream.close()
+        stream = RawProduce(cluster.client_place(), session)
+        for number in range(300):
+            stream.send(topic_id, b"", f"t-{number}-" + "x" * (1 << 20))
+        held = resident_mib(pid) - before
+        stream.close()
         print("MiB HELD BY ONE STREAM", held)
         assert held < 100
 
@@ -279,7 +279,7 @@ class TestWhatErrorsTell:
                 with pytest.raises(grpc.RpcError) as caught:
                     call(request.SerializeToString(), timeout=5, metadata=said(session))
                 told.append(f"{caught.value.code()} {caught.value.details()}")
-            stream = RawProduce(channel, session)
+            stream = RawProduce(cluster.client_place(), session)
             told.append(repr(stream.send(topic_id, b"")))
             stream.close()
         return [each.replace(topic_id.hex(), "ID") for each in told]
@@ -361,7 +361,7 @@ class TestInternalTopics:
         session = session_of(cluster, "allof")
         told = []
         with cluster.client_channel() as channel:
-            stream = RawProduce(channel, session)
+            stream = RawProduce(cluster.client_place(), session)
             for name in ("__transactions",):
                 topic_id = topic_id_of(admin, name)
                 batch = build_batch(topic_id, 0, pa.record_batch({"value": [b"forged"]}), timestamp_us=1)
@@ -384,17 +384,14 @@ class TestInternalTopics:
     def test_a_password_that_changes_ends_streams(self, cluster: SecuredCluster, admin: Admin) -> None:
         user(cluster, admin, "changing", rule("changing", Operation.READ))
         topic_id = topic_id_of(admin, OPEN)
-        requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         partition_id = common_pb2.PartitionId(topic_id=topic_id, partition=0)
         position = data_pb2.FetchPosition(partition_id=partition_id, position_number=1, leader_epoch=-1)
-        requests.put(StreamMessage(data_pb2.FetchRequest(credit_bytes=1 << 20, positions=[position]), []))
-        with cluster.client_channel() as channel:
-            metadata = said(session_of(cluster, "changing"))
-            call = call_of(channel, FETCH)(iter(requests.get, None), timeout=20, metadata=metadata)
-            next(call)
+        stream = HandStream(cluster.client_place(), FETCH, session_of(cluster, "changing"), timeout_s=20)
+        with contextlib.closing(stream):
+            stream.write(StreamMessage(data_pb2.FetchRequest(credit_bytes=1 << 20, positions=[position]), []))
+            next(stream)
             admin.alter_users([UserUpsertion("changing", "another")])
             began = time.monotonic()
-            with pytest.raises(grpc.RpcError):
-                list(call)
-            requests.put(None)
+            with pytest.raises(StreamEnded, match="AuthenticationFailed"):
+                list(stream)
         assert time.monotonic() - began < 2

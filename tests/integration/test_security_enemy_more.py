@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import pathlib
 import queue
 import socket
@@ -27,10 +28,10 @@ from minilog.v1 import authentication_pb2, authentication_pb2_grpc, common_pb2, 
 from minilog_broker.server.access.scram_exchange import verifier_line
 from tests.integration.garbage import HTTP2_PREFACE
 from tests.integration.memory_attacks import HalfSender, _Stream, call_headers, frame
-from tests.integration.streams_by_hand import call_of
 from tests.integration.test_access_rules import PASSWORD, rule, user
 from tests.integration.test_security_enemy import said, session_of, topic_id_of
 from tests.secured import SecuredCluster, running_secured_cluster
+from tests.streams_by_hand import StreamEnded, call_of
 
 WITHIN_S = 15.0
 AUTHENTICATE = b"/minilog.v1.AuthenticationService/Authenticate"
@@ -228,8 +229,8 @@ class TestBrokersThatStart:
             requests.put(StreamMessage(first, []))
             came: list[bytes] = []
             told: list[str] = []
-            with cluster.client_channel() as channel:
-                call = call_of(channel, FETCH)(iter(requests.get, None), timeout=60, metadata=said(session))
+            call = call_of(cluster.client_place(), FETCH)(iter(requests.get, None), timeout=60, session=session)
+            with contextlib.closing(call):
 
                 def keep_alive() -> None:
                     while not came:
@@ -246,9 +247,8 @@ class TestBrokersThatStart:
                         came += [bytes(each) for each in answer.payloads if b"plans" in bytes(each)]
                         if came:
                             break
-                except grpc.RpcError as error:
-                    ended = f"{error.code()} {error.details()}"
-                call.cancel()
+                except StreamEnded as error:
+                    ended = str(error)
                 requests.put(None)
             print("BOB READ", came[:1], ended, told)
             assert not came

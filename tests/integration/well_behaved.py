@@ -51,7 +51,7 @@ import grpc
 
 from minilog import Admin, NewTopic, Producer
 from minilog.v1 import metadata_pb2, metadata_pb2_grpc
-from tests.cluster import HOST, Cluster, running_cluster
+from tests.cluster import HOST, OF_NOW, Cluster, running_cluster
 
 TOPIC = "well-behaved"
 PARTITIONS = 6
@@ -223,7 +223,7 @@ def _behave(bootstrap_servers: str, addresses: list[str], path: str, told: Conne
 def _send(client: _Client, bootstrap_servers: str, addresses: list[str], told: Connection) -> None:
     channels = [grpc.insecure_channel(address) for address in addresses]
     stubs = [metadata_pb2_grpc.MetadataServiceStub(channel) for channel in channels]
-    request = metadata_pb2.GetMetadataRequest(topic_names=[TOPIC])
+    request = metadata_pb2.GetMetadataRequest(client=OF_NOW, topic_names=[TOPIC])
     with Producer({"bootstrap.servers": bootstrap_servers, "client.id": TOPIC, "linger.ms": 0}) as producer:
         for partition in range(PARTITIONS):  # all connections are there
             producer.send(TOPIC, value=b"first", partition=partition).result(timeout=ANSWERS_S)

@@ -14,7 +14,7 @@ FAULTS = (
     "kill", "kill_all", "power", "power_all", "power_early", "restart", "reconfigure", "wrong_voters", "stand_still",
     "late", "wall_clock", "death_in_disk", "death_in_effects", "never_returns",
     # faults/disks.py
-    "slow_disk", "hanging_disk", "disk_error", "disk_error_at_start", "full_disk",
+    "slow_disk", "hanging_disk", "hanging_reads", "disk_error", "disk_error_at_start", "full_disk",
     # faults/damage.py
     "rot", "rot_of_header", "rot_of_index", "rot_of_small_file", "rot_of_metadata", "emptied_disk",
     # faults/links.py
@@ -89,6 +89,9 @@ class Plan:
     window_bytes: int = 1 << 20
     sync_ms: tuple[float, float] = (0.1, 3.0)
     read_bytes_per_s: float = 1e9
+    read_ms: tuple[float, float] = (0.1, 1.0)  # of what is not in memory, besides
+    cold_share: float = 0.0  # of the reads for followers and consumers: they are not in memory
+    read_seed: int = 0
     out_of_order: bool = False  # what was not synced reaches a disk in any order
     policies: tuple[str, ...] = ("fsync",)  # of flush.policy
     producers: int = 2
@@ -147,6 +150,7 @@ class Plan:
             plan = with_users(plan, users)
         if theme is None and not plan.levels and random.Random(f"labelled plan {seed}").random() < LABELLED_SHARE:
             plan = replace(plan, host_labels={number: f"m{number % 4}" for number in plan.configs})
+        plan = _cold(plan, _own(seed, "cold"), seed)
         return _sound(plan, random.Random(f"policy {seed}"))
 
     @classmethod
@@ -211,6 +215,12 @@ class Plan:
             faults=faults,
             fault_pause_s=draw.choice((0.3, 1.0, 3.0)),
         )
+
+
+def _cold(plan: Plan, draw: random.Random, seed: int) -> Plan:
+    """In half of the seeds some of what is read, or all, has to be waited for."""
+    share, read_ms = draw.choice((0.0, 0.0, 0.1, 1.0)), draw.choice(((0.1, 1.0), (1.0, 10.0), (10.0, 50.0)))
+    return replace(plan, cold_share=share, read_ms=read_ms, read_seed=seed)
 
 
 def _mixed(plan: Plan, draw: random.Random) -> Plan:

@@ -50,18 +50,21 @@ class Scene:
         self.workload = workload
         process, self._machine = cluster.client("director")
         self._process = process
+        self._admin: Admin | None = None
 
     # -- how it is
 
     async def ask(self, what: Callable[[Admin], Awaitable[T]]) -> T:
-        """An operator asks until there is an answer."""
+        """One operator asks until there is an answer. What he knows of metadata never goes back: a broker that is cut
+        off tells him nothing."""
 
         async def asked() -> T:
-            async with Admin(self.workload.settings_of(ADMIN, request_timeout_ms=5_000), self._machine) as admin:
-                while True:
-                    with contextlib.suppress(MinilogError):
-                        return await what(admin)
-                    await asyncio.sleep(LOOK_S)
+            if self._admin is None:
+                self._admin = Admin(self.workload.settings_of(ADMIN, request_timeout_ms=5_000), self._machine)
+            while True:
+                with contextlib.suppress(MinilogError):
+                    return await what(self._admin)
+                await asyncio.sleep(LOOK_S)
 
         found: T = await self.cluster.loop.spawn(self._process, asked())
         return found

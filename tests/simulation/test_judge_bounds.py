@@ -9,12 +9,14 @@ import pytest
 
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.builder import build_batch, records_to_columns
+from minilog.record_batch.header import PLACEMENT_BYTES, placement
 from minilog.v1 import common_pb2, data_pb2, peer_pb2, records_pb2
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.judge.backlog import MOST_CALLS, MOST_IN_FLIGHT, Backlog
 from tests.simulation.judge.bounds import CALM_S, MOST_CHANGES, Calm, Changes
 from tests.simulation.judge.liveness import refused_s
 from tests.simulation.judge.metadata import JudgedChange
+from tests.simulation.judge.positions import Positions
 from tests.simulation.machines.loop import Process
 from tests.simulation.plan import Plan
 from tests.simulation.violation import Violation
@@ -37,6 +39,35 @@ def _cluster(plan: Plan = CALM) -> SimulatedCluster:
         host.process, host.wanted = Process(host.name), True
         host.listens()
     return cluster
+
+
+class TestPositions:
+    """What was read for one position is not sent to another."""
+
+    def test_a_run_has_what_its_position_begins_at_and_the_next_one_goes_on(self) -> None:
+        self.positions = Positions()
+        call: Any = _Call("/minilog.v1.DataService/Fetch")
+        self.asks(call, 1, 4)
+        self.sends(call, 1, 3, 6)
+        self.sends(call, 1, 6, 9)
+        self.sends(call, 1, 4, 5)  # judged again
+        self.asks(call, 2, 20)
+        self.sends(call, 1, 5, 7)  # it has not come
+        with pytest.raises(Violation, match=r"b1 sends p1 offsets 7 to 9 for a position at 20"):
+            self.sends(call, 2, 7, 9)
+        with pytest.raises(Violation, match="a run of position 3"):
+            self.sends(call, 3, 20, 21)
+
+    def asks(self, call: Any, number: int, offset: int) -> None:
+        request = data_pb2.FetchRequest()
+        request.positions.add(position_number=number, fetch_offset=offset)
+        self.positions.saw(call, request, (), False)
+
+    def sends(self, call: Any, number: int, first: int, end: int) -> None:
+        response = data_pb2.FetchResponse()
+        response.runs.add(position_number=number, first_offset=first)
+        batch = build_batch(bytes(16), 0, records_to_columns([b"x"] * (end - first)), timestamp_us=0)
+        self.positions.saw(call, response, (placement(batch, first, 0) + batch[PLACEMENT_BYTES:],), True)
 
 
 class TestBacklog:

@@ -37,7 +37,7 @@ def test_the_head_of_a_frame() -> None:
     """Two payloads of 1 and 9 bytes: what the table says stands where it says it."""
     rows = {name: (int(at), kind) for at, name, kind in _rows("### Streams")}
     message = data_pb2.ProduceRequest(entries=[data_pb2.ProduceEntry(), data_pb2.ProduceEntry()])
-    frame = PRODUCE.request.encode(StreamMessage(message, (b"a", b"b" * 9)))
+    frame = b"".join(PRODUCE.request.parts(StreamMessage(message, (b"a", b"b" * 9))))
 
     def number(name: str, index: int = 0) -> int:
         at, kind = rows[name]

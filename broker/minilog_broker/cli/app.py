@@ -13,6 +13,7 @@ import typer
 
 from minilog.errors import InvalidConfig, InvalidRequiredAcks, MinilogError
 from minilog_broker.failure import CommandFailed
+from minilog_broker.imports import uncollected
 from minilog_broker.printable import say
 from minilog_broker.version import say_version
 
@@ -100,7 +101,9 @@ def run(arguments: list[str]) -> int:
     """Run one command line; its exit code."""
     named = [each for each in arguments if not each.startswith("-")][:1]
     try:
-        tree(loaded=named)(arguments, prog_name="minilog")
+        with uncollected():
+            commands = tree(loaded=named)
+        commands(arguments, prog_name="minilog")
     except SystemExit as ended:
         return _exit_code(ended.code)
     except (InvalidConfig, InvalidRequiredAcks) as error:

@@ -15,6 +15,7 @@ import typer
 
 from minilog.errors import InvalidConfig, MinilogError
 from minilog.properties import properties_file
+from minilog_broker.imports import uncollected
 from minilog_broker.printable import printable
 from minilog_broker.printable import say as say
 
@@ -105,7 +106,8 @@ def client_settings(bootstrap_servers: str | None, command_config: str | None) -
 @contextlib.contextmanager
 def admin_client(settings: Mapping[str, Any]) -> Iterator[Admin]:
     """An Admin for the span of one command; its isolation level decides what "latest" means."""
-    from minilog import Admin  # with it come gRPC and Arrow, which no help needs
+    with uncollected():
+        from minilog import Admin  # with it comes gRPC, which no help needs
 
     with Admin({"request.timeout.ms": ANSWER_WITHIN_MS, **settings}) as admin:
         yield admin

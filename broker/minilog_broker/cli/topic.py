@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from minilog import NewTopic, TopicAlteration, TopicPartition
 from minilog.errors import MinilogError
 from minilog.types import PartitionDescription, TopicDescription
-from minilog_broker.cli import topic_schema
+from minilog_broker.cli import schema_verbs
 from minilog_broker.cli.common import (
     AsJson,
     BootstrapServers,
@@ -25,19 +25,13 @@ from minilog_broker.cli.common import (
     print_table,
     say,
 )
-from minilog_broker.cli.topic_schema import (
-    Ddl,
-    KeyColumns,
-    LikeFile,
-    SchemaFile,
-    TimestampColumn,
-    given_schema,
-    print_schema,
-    schema_document,
-)
+from minilog_broker.cli.schema_verbs import Ddl, KeyColumns, LikeFile, SchemaFile, TimestampColumn
+
+if TYPE_CHECKING:
+    from minilog import TopicSchema
 
 app = typer.Typer(no_args_is_help=True)
-app.add_typer(topic_schema.app, name="schema", help="Show and evolve the schema of a typed topic.")
+app.add_typer(schema_verbs.app, name="schema", help="Show and evolve the schema of a typed topic.")
 END = -1  # of delete_records
 _PLACE = re.compile(r"(\d{1,9}):(\d{1,18}|end)", re.ASCII)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
@@ -71,16 +65,23 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a topic; a typed one where its columns are given."""
+    given = ddl, schema, like, key_columns, timestamp_column
     new = NewTopic(
         name,
         num_partitions=partitions,
         replication_factor=replication,
         configs=parse_assignments(settings or [], "-c"),
-        schema=given_schema(ddl, schema, like, key_columns, timestamp_column),
+        schema=None if all(each is None for each in given) else _given_schema(*given),
     )
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         admin.create_topics([new])
     _done(as_json, name, "created")
+
+
+def _given_schema(*given: Any) -> TopicSchema | None:
+    from minilog_broker.cli.topic_schema import given_schema  # It loads Arrow: where columns are given.
+
+    return given_schema(*given)
 
 
 @app.command("list", epilog="Example: minilog topic list")
@@ -147,6 +148,8 @@ def describe(
     columns += (("adding", "removing") if moving else ()) + (("ends of replicas",) if replicas else ())
     print_table(columns, rows, title=f"{name} (id {document['id']}; {settings})")
     if (schema := found.schema) is not None:
+        from minilog_broker.cli.topic_schema import print_schema  # as in _given_schema
+
         print_schema(schema, f"version {schema.version} of the schema")
 
 
@@ -351,9 +354,15 @@ def topic_document(found: TopicDescription) -> dict[str, Any]:
         "id": found.id,
         "internal": found.internal,
         "configs": dict(found.configs),
-        **({} if found.schema is None else {"schema": schema_document(found.schema)}),
+        **({} if found.schema is None else {"schema": _schema_document(found.schema)}),
         "partitions": partitions,
     }
+
+
+def _schema_document(schema: TopicSchema) -> dict[str, Any]:
+    from minilog_broker.cli.topic_schema import schema_document  # as in _given_schema
+
+    return schema_document(schema)
 
 
 def _replica_ends_document(partition: PartitionDescription) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""`minilog topic schema`: show and evolve the schema of a typed topic; what `topic create` takes one from."""
+"""What `minilog topic schema` does, and what `topic create` takes a schema from. It loads Arrow and the parsers: it is
+imported for who has said anything of columns (schema_verbs.py)."""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ import itertools
 import json
 import pathlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Any
 
 import pyarrow as pa
 import typer
@@ -23,45 +24,17 @@ from minilog.typed.fields import Field, walk
 from minilog.typed.schema_json import MAX_JSON_CHARACTERS, schema_to_json
 from minilog.typed.wire import first_version_of
 from minilog_broker.cli.common import (
-    AsJson,
-    BootstrapServers,
-    CommandConfig,
     admin_client,
-    client_settings,
     print_json,
     print_table,
     say,
 )
 
-app = typer.Typer(no_args_is_help=True)
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
-SchemaFile = Annotated[
-    pathlib.Path | None,
-    typer.Option("--schema", metavar="FILE.json", help="A typed topic with these columns: what df.schema.json() says."),
-]
-LikeFile = Annotated[
-    pathlib.Path | None,
-    typer.Option("--like", metavar="FILE.parquet", help="A typed topic with the columns of this file."),
-]
-Ddl = Annotated[
-    str | None, typer.Option("--ddl", metavar="COLUMNS", help="A typed topic with these columns, as Spark writes them.")
-]
-KeyColumns = Annotated[
-    str | None, typer.Option("--key-columns", metavar="COLUMN,...", help="The columns that the key is made of.")
-]
-TimestampColumn = Annotated[
-    str | None, typer.Option("--timestamp-column", metavar="COLUMN", help="The column that is the record's time stamp.")
-]
 _MAX_FILE_BYTES = 4 * MAX_JSON_CHARACTERS
 _NAME = r"`(?:[^`]|``)+`|[^\s=`]+"
 _TYPED = re.compile(rf"\s*({_NAME})\s+(.+)", re.DOTALL)
 _RENAMED = re.compile(rf"\s*({_NAME})\s*=\s*({_NAME})\s*")
 _MOVED = re.compile(rf"\s*({_NAME})\s+(?:(first|last)|after\s+({_NAME}))\s*")
-
-
-@app.callback()
-def schema() -> None:
-    """Show and evolve the schema of a typed topic."""
 
 
 # -- where a schema comes from
@@ -114,16 +87,9 @@ def _parquet_schema(path: pathlib.Path) -> pa.Schema:
 # -- show
 
 
-@app.command(epilog="Example: minilog topic schema show flights --version 1")
-def show(
-    name: Name,
-    version: Annotated[int | None, typer.Option("--version", min=1, help="The latest by default.")] = None,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the columns of a typed topic, and what each version changed."""
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+def show(settings: Mapping[str, str], name: str, version: int | None, *, as_json: bool) -> None:
+    """Print the columns of a typed topic, and what each version changed."""
+    with admin_client(settings) as admin:
         versions = _versions(admin, name)
     if version is not None and version > len(versions):
         raise InvalidSchema(f"the schema of topic {name} has no version {version}: the latest is {len(versions)}")
@@ -203,51 +169,36 @@ class Evolution:
         return schema
 
 
-def _repeatable(*names: str, metavar: str, help: str) -> Any:
-    return typer.Option(*names, metavar=metavar, help=f"{help} Repeatable.")
-
-
-@app.command(epilog="Example: minilog topic schema evolve flights --add 'gate string' --rename delay=late")
-def evolve(
-    name: Name,
-    add: Annotated[
-        list[str] | None, _repeatable("--add", metavar="'COLUMN TYPE'", help="A new column; STRUCT.FIELD for a field.")
-    ] = None,
-    drop: Annotated[list[str] | None, _repeatable("--drop", metavar="COLUMN", help="Without this column.")] = None,
-    rename: Annotated[list[str] | None, _repeatable("--rename", metavar="OLD=NEW", help="Another name.")] = None,
-    widen: Annotated[
-        list[str] | None,
-        _repeatable("--widen", metavar="'COLUMN TYPE'", help="A type that holds what it held, and more."),
-    ] = None,
-    nullable: Annotated[list[str] | None, _repeatable("--nullable", metavar="COLUMN", help="It may be null.")] = None,
-    move: Annotated[
-        list[str] | None,
-        _repeatable("--move", metavar="'COLUMN after OTHER'", help="Or 'COLUMN first', 'COLUMN last'."),
-    ] = None,
-    file: Annotated[
-        pathlib.Path | None,
-        typer.Option("--schema", metavar="FILE.json", help="New columns and wider types, by name; nothing is dropped."),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the next version, and make none.")] = False,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
-    """Make the next version of a topic's schema. First rename, then drop, nullable, widen, add, schema, move."""
+def given_evolution(
+    *,
+    add: Iterable[str],
+    drop: Iterable[str],
+    rename: Iterable[str],
+    widen: Iterable[str],
+    nullable: Iterable[str],
+    move: Iterable[str],
+    file: pathlib.Path | None,
+) -> Evolution:
+    """What the options of `topic schema evolve` say. Wrong usage where they say nothing."""
     change = Evolution(
-        renamed=[_renamed(text) for text in rename or ()],
-        dropped=[_plain(text) for text in drop or ()],
-        loosened=[_plain(text) for text in nullable or ()],
-        widened=[_typed("--widen", text) for text in widen or ()],
-        added=[_typed("--add", text) for text in add or ()],
+        renamed=[_renamed(text) for text in rename],
+        dropped=[_plain(text) for text in drop],
+        loosened=[_plain(text) for text in nullable],
+        widened=[_typed("--widen", text) for text in widen],
+        added=[_typed("--add", text) for text in add],
         wanted=None if file is None else _from_file(file),
-        moved=[_moved(text) for text in move or ()],
+        moved=[_moved(text) for text in move],
     )
     if change == Evolution():
         raise typer.BadParameter(
             "say what is to change: --add, --drop, --rename, --widen, --nullable, --move, --schema"
         )
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+    return change
+
+
+def evolve(settings: Mapping[str, str], name: str, change: Evolution, *, dry_run: bool, as_json: bool) -> None:
+    """Make the next version of a topic's schema, and print it."""
+    with admin_client(settings) as admin:
         former, new = _evolve(admin, name, change, dry_run=dry_run)
     _print_evolved(name, former, new, dry_run=dry_run, as_json=as_json)
 

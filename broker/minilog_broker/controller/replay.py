@@ -1,7 +1,7 @@
 """The replay of the committed metadata log into one broker's image (V13): decisions, and snapshots in their place.
 
     the node says                     what is done
-    take_committed() has decisions    they are applied, in order
+    next_committed() is to be read    what is read is given to take_committed(): its decisions are applied, in order
     LoadSnapshot(id)                  the image becomes the snapshot's; the node is told the voters in it
 
 Every so many bytes of log a snapshot of the image is due: all that is committed below its end, which is where the log
@@ -12,13 +12,13 @@ that the voters before it are needed no more. No I/O but reading snapshot files.
 from __future__ import annotations
 
 from minilog.errors import CorruptMessage, StorageError
+from minilog.record_batch.header import Buffer
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.record_kinds import apply_decision
 from minilog_broker.controller.snapshot import check_snapshot, decode_snapshot, encode_snapshot
 from minilog_broker.quorum.node import QuorumNode
+from minilog_broker.quorum.quorum_effects import CommittedRead
 from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId
-
-SNAPSHOT_BYTES = 16 << 20  # a replay of so much takes a second or two; a cluster of 10,000 partitions is 1 MiB
 
 
 def newest_snapshot(snapshots: SnapshotFiles) -> SnapshotId | None:
@@ -46,13 +46,13 @@ class MetadataReplay:
         self._bytes_behind = 0  # of log applied since the last snapshot, taken or loaded
         self._epoch = 0  # of the last record applied
 
-    def replay(self) -> bool:
-        """Apply the next committed decisions, about a mebibyte of them; whether there were any.
+    def replay(self, asked: CommittedRead, run: Buffer) -> bool:
+        """Apply the next committed decisions, which were read; whether there were any.
 
         Raises InconsistentClusterId or InconsistentVoters where they say that we do not belong here, UnsupportedVersion
         where a later version wrote them.
         """
-        decisions = self._node.take_committed()
+        decisions = self._node.take_committed(asked, run)
         for decision in decisions:
             apply_decision(self.image, decision.base_offset, decision.end_offset, decision.records)
             self._bytes_behind += decision.size_bytes

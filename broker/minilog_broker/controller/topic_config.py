@@ -23,7 +23,7 @@ from typing import Any
 
 from minilog.errors import InvalidConfig, InvalidTopic
 from minilog.net.metadata_cache import STATISTICS_COLUMNS
-from minilog.record_batch.schema import MAX_MESSAGE_BYTES
+from minilog.record_batch.bounds import MAX_MESSAGE_BYTES
 from minilog_broker.printable import shortened
 from minilog_broker.replication.partition_state import MAX_INT64, TopicConfig
 

@@ -11,19 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from minilog.errors import (
-    CorruptMessage,
     FencedLeaderEpoch,
     InconsistentClusterId,
     InconsistentVoters,
     MinilogError,
     NotLeaderOrFollower,
     OffsetOutOfRange,
-    StorageError,
     TimedOut,
     UnknownLeaderEpoch,
 )
 from minilog.partition_key import PartitionKey
-from minilog.record_batch.header import check_crc, decode_header
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
 from minilog_broker.quorum.commit import committed_end
@@ -39,6 +36,7 @@ from minilog_broker.quorum.records import METADATA_KEY, place
 from minilog_broker.quorum.voters import VoterKey
 from minilog_broker.quorum.voters_heard import VotersHeard
 from minilog_broker.replication.context import TimerKind
+from minilog_broker.replication.replica_effects import CheckCopy
 from minilog_broker.replication.replica_log import LogOffsets, QueuedAppend
 from minilog_broker.replication.rules.divergence import (
     NO_COMMON_EPOCH,
@@ -164,6 +162,7 @@ class QuorumLeader:
             settings=member.settings,
             wake=lambda woken: member.emit(SessionReady(woken)),
             hold=lambda held, due_ms: member.context.timers.arm(TimerKind.SESSION, held, due_ms),
+            read=member.emit,
             opened_ms=now_ms,
             keepalive_ms=member.settings.peer_keepalive_ms(first.keepalive_ms),
             broker_id=first.broker_id,
@@ -200,15 +199,15 @@ class QuorumLeader:
                 self._check_own_copy(progress.corrupt_offset, now_ms)
 
     def _check_own_copy(self, offset: int, now_ms: float) -> None:
-        """A follower got this batch damaged three times. Raises StorageError where it is our copy: we lead no more."""
+        """A follower got this batch damaged three times: is it our copy? Then this broker ends (copy_checked)."""
         if now_ms < self._look_again_ms or not self._log.log_start <= offset < self._log.appended_end:
             return
         self._look_again_ms = now_ms + _LOOK_PAUSE_MS
-        try:
-            batch = self._log.log.read(offset, 1, self._log.appended_end)
-            check_crc(*METADATA_KEY, batch, decode_header(batch))
-        except (OSError, CorruptMessage) as error:
-            raise StorageError(f"the metadata log of broker {self._member.node_id} is damaged: {error}") from error
+        self._member.emit(CheckCopy(METADATA_KEY, offset, max_bytes=1))
+
+    def session(self, session_id: int) -> ServedSession | None:
+        """One that is open here."""
+        return self._sessions.get(session_id)
 
     def next_message(self, session_id: int, now_ms: float) -> StreamMessage[peer_pb2.ReplicateResponse] | None:
         session = self._sessions.get(session_id)
@@ -276,11 +275,9 @@ class QuorumLeader:
         committed = self._log.high_watermark
         return LogOffsets(committed, committed, self._log.log_start, self._log.appended_end)
 
-    def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
-        try:
-            return self._log.log.read(offset, max_bytes, end_offset)
-        except OffsetOutOfRange:  # the log start has moved up: the session says so, and we name a snapshot
-            return b""
+    @property
+    def cuts(self) -> int:
+        return self._log.cuts
 
     def read_failed(self, error: Exception) -> None:
         """Raises it: a broker whose metadata log is damaged ends."""

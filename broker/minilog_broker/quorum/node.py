@@ -2,10 +2,11 @@
 
     in                                                    out
     start, tick, vote_persisted                           take_effects() -> list[QuorumEffect], in order
-    vote_request, vote_answered, vote_unanswered          take_committed() -> list[CommittedBatch] to replay, in order
-    begin_quorum_epoch, begin_epoch_answered              next_message(session_id)
+    vote_request, vote_answered, vote_unanswered          next_committed() to be read, take_committed() to be replayed
+    begin_quorum_epoch, begin_epoch_answered              next_read(session_id), next_message(session_id)
     log_appended, log_flushed, log_truncated              next_request()
     open_session, replicate_request, close_session        next_tick_ms()
+    run_read, run_not_in_memory, read_failed
     fetcher_stream_opened, _closed, leader_message
     snapshot_request, _taken, _fetched, _unfetched, _loaded
     append_records (while active) -> end offset
@@ -28,8 +29,10 @@ from minilog.errors import (
     MinilogError,
     NotController,
     NotLeaderOrFollower,
+    StorageError,
     error_from_wire,
 )
+from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import peer_pb2, records_pb2
 from minilog.versions import VersionRange
@@ -41,14 +44,22 @@ from minilog_broker.quorum.leader import QuorumLeader
 from minilog_broker.quorum.member import NO_LEADER, Member, Role
 from minilog_broker.quorum.metadata_log import MetadataLog
 from minilog_broker.quorum.observer import Observer
-from minilog_broker.quorum.quorum_effects import MetadataSessionRefused, QuorumEffect, SnapshotId, VoteState
+from minilog_broker.quorum.quorum_effects import (
+    CommittedRead,
+    MetadataSessionRefused,
+    QuorumEffect,
+    SnapshotId,
+    VoteState,
+)
 from minilog_broker.quorum.records import CommittedBatch, encode_records
 from minilog_broker.quorum.settings import QuorumSettings
 from minilog_broker.quorum.snapshots import Snapshots
 from minilog_broker.quorum.transitions import Transitions
 from minilog_broker.quorum.voters import Voter, VoterKey
 from minilog_broker.replication.context import TimerKind
+from minilog_broker.replication.replica_effects import ReadRun
 from minilog_broker.replication.rules.own_delay import own_delay_ms
+from minilog_broker.replication.sessions.session import ServedSession
 from minilog_broker.replication.settings import ReplicationSettings
 
 if TYPE_CHECKING:
@@ -262,12 +273,16 @@ class QuorumNode:
             raise NotController(f"broker {self.node_id} is not the active controller, broker {self.leader_id} is")
         return leader.append(encode_records(records, timestamp_us))
 
-    def take_committed(self) -> list[CommittedBatch]:
-        """The next committed decisions to replay, about a mebibyte of them; none when all are replayed (V13).
+    def next_committed(self) -> CommittedRead | None:
+        """What is to be read of the next committed decisions, about a mebibyte; None when all are replayed (V13)."""
+        return self._snapshots.next_committed()
+
+    def take_committed(self, asked: CommittedRead, run: Buffer) -> list[CommittedBatch]:
+        """The decisions in what was read of `asked`, to be replayed; none where a snapshot came in their place.
 
         The caller replays them before its next call. Raises as `start` where a first entry says that we do not belong.
         """
-        return self._snapshots.take_committed()
+        return self._snapshots.take_committed(asked, run)
 
     def log_appended(self, end_offset: int, now_ms: float) -> None:
         self._at(now_ms)
@@ -286,6 +301,11 @@ class QuorumNode:
         if (fetcher := self._transitions.fetcher) is not None:
             fetcher.flushed()
         self._transitions.look_at_voters(now_ms)
+
+    def copy_checked(self, offset: int, error: Exception | None) -> None:
+        """CheckCopy is done. Raises StorageError where our copy is not what was written: this broker ends."""
+        if error is not None:
+            raise StorageError(f"the metadata log of broker {self.node_id} is damaged at offset {offset}: {error}")
 
     def log_truncated(self, now_ms: float) -> None:
         """TruncateLog or StartLogAt is done."""
@@ -363,6 +383,32 @@ class QuorumNode:
         if (leader := self._transitions.leader) is not None:
             leader.replicate_request(session_id, request, now_ms)
             self._transitions.look_at_voters(now_ms)
+
+    def next_read(self, session_id: int, now_ms: float) -> ReadRun | None:
+        """What the next message of a session is to have besides: see ReplicaManager."""
+        session = self._session(session_id)
+        return None if session is None else session.next_read(now_ms)
+
+    def run_read(self, asked: ReadRun, batches: Buffer, now_ms: float) -> None:
+        if (session := self._session(asked.session_id)) is not None:
+            session.run_read(asked, batches, now_ms)
+
+    def run_not_in_memory(self, asked: ReadRun) -> None:
+        if (session := self._session(asked.session_id)) is not None:
+            session.run_not_in_memory(asked)
+
+    def read_failed(self, asked: ReadRun, error: Exception, now_ms: float) -> None:
+        """Raises the error where it is of our log as it is: the broker ends."""
+        if (session := self._session(asked.session_id)) is not None:
+            session.read_failed(asked, error, now_ms)
+
+    def waits_for(self, asked: ReadRun) -> bool:
+        session = self._session(asked.session_id)
+        return session is not None and session.waits_for(asked)
+
+    def _session(self, session_id: int) -> ServedSession | None:
+        leader = self._transitions.leader
+        return None if leader is None else leader.session(session_id)
 
     def next_message(self, session_id: int, now_ms: float) -> StreamMessage[peer_pb2.ReplicateResponse] | None:
         leader = self._transitions.leader

@@ -13,6 +13,8 @@
     TruncateLog, StartLogAt                  log_truncated
     DeleteBeforeSnapshot                     nothing
     FetcherStreamReady, SessionReady         next_request, next_message
+    ReadRun                                  run_read; a read that failed ends the process
+    CheckCopy                                copy_checked
     MetadataSessionRefused                   close_session, when the stream has ended
 
 An OSError of the metadata log or of the vote's file ends the process: there is no event for it.
@@ -43,6 +45,7 @@ __all__ = [
     "AnswerVote",
     "AppendToLog",
     "CloseFetcherStream",
+    "CommittedRead",
     "DeleteBeforeSnapshot",
     "FetchSnapshot",
     "FetcherStreamReady",
@@ -124,6 +127,20 @@ class LoadSnapshot:
     """The image is that of the snapshot from now on; take_committed goes on behind it."""
 
     snapshot_id: SnapshotId
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedRead:
+    """The next committed decisions are to be read: a run of whole batches (storage.run_reads). Asked for by
+    `next_committed`, answered by take_committed."""
+
+    offset: int
+    end_offset: int
+    max_bytes: int
+
+    @property
+    def readable_end(self) -> int:
+        return self.end_offset
 
 
 @dataclass(frozen=True, slots=True)

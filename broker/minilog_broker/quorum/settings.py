@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SNAPSHOT_BYTES = 16 << 20  # a replay of so much takes a second or two; a cluster of 10,000 partitions is 1 MiB
+
 
 @dataclass(frozen=True, slots=True)
 class QuorumSettings:

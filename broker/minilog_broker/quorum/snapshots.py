@@ -12,11 +12,12 @@ No decision is handed out to be replayed while a snapshot is to be loaded.
 from __future__ import annotations
 
 from minilog.errors import InconsistentClusterId, NotLeaderOrFollower, OffsetOutOfRange, StorageError
+from minilog.record_batch.header import Buffer
 from minilog.v1 import peer_pb2
 from minilog_broker.levels import check_level
 from minilog_broker.quorum.cluster import check_cluster
 from minilog_broker.quorum.member import Member
-from minilog_broker.quorum.quorum_effects import DeleteBeforeSnapshot, LoadSnapshot, StartLogAt
+from minilog_broker.quorum.quorum_effects import CommittedRead, DeleteBeforeSnapshot, LoadSnapshot, StartLogAt
 from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch, decode_run
 from minilog_broker.quorum.voters import voters_of
 from minilog_broker.storage.snapshot_files import SnapshotId
@@ -109,12 +110,16 @@ class Snapshots:
         """The cluster is at `level`. Raises UnsupportedVersion where this broker cannot read that."""
         check_level(level, self._member.levels, f"cluster {self._member.cluster_id}")
 
-    def take_committed(self) -> list[CommittedBatch]:
+    def next_committed(self) -> CommittedRead | None:
         """The next committed decisions, about REPLAY_BYTES of them; none while there are none, or a snapshot is due."""
         start, end = self.replayed_end_offset, self._log.high_watermark
-        if self.loading is not None or start >= end:
+        return None if self.loading is not None or start >= end else CommittedRead(start, end, REPLAY_BYTES)
+
+    def take_committed(self, asked: CommittedRead, run: Buffer) -> list[CommittedBatch]:
+        """What was read: nothing where the replay goes on elsewhere by now, at a snapshot."""
+        if self.loading is not None or asked.offset != self.replayed_end_offset or not run:
             return []
-        decisions = list(decode_run(self._log.log.read(start, REPLAY_BYTES, end)))
+        decisions = list(decode_run(run))
         for decision in decisions:
             for record in decision.records:
                 if record.HasField("cluster_level"):

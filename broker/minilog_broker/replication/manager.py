@@ -43,6 +43,7 @@ from minilog_broker.replication.replica_effects import (
     AnswerProduce,
     Effect,
     ProposalAnswer,
+    ReadRun,
 )
 from minilog_broker.replication.rules.own_delay import own_delay_ms
 from minilog_broker.replication.sessions.served import ServedSessions
@@ -274,6 +275,12 @@ class ReplicaManager:
         if replica is not None and replica.leader is not None:
             replica.leader.ends_found(number, ends)
 
+    def batch_found(self, key: PartitionKey, leader_epoch: int, offset: int, base: int, now_ms: float) -> None:
+        """FindBatch is done. Of another leader epoch, it changes nothing."""
+        replica = self._replicas.get(key)
+        if replica is not None and replica.leader is not None and replica.leader.leader_epoch == leader_epoch:
+            replica.leader.batch_found(offset, base, now_ms)
+
     def delete_records(
         self, key: PartitionKey, leader_epoch: int, request: DeleteRecordsRequest, now_ms: float
     ) -> None:
@@ -315,18 +322,14 @@ class ReplicaManager:
         return (NO_LEADER, -1) if state is None else (state.leader_id, state.leader_epoch)
 
     def list_offsets(self, entry: metadata_pb2.ListOffsetsEntry, now_ms: float) -> metadata_pb2.ListOffsetsResult:
-        """One entry, answered at once."""
+        """One entry, answered at once; what the files tell is added by the shell."""
         key = PartitionKey.of(entry.partition_id)
         try:
             return self._leader(key).list_offsets(entry, now_ms)
-        except OSError as error:
-            self._replicas[key].go_offline(error, now_ms)
-            failure: MinilogError = StorageError(str(error))
         except MinilogError as error:
-            failure = error
-        return metadata_pb2.ListOffsetsResult(
-            partition_id=entry.partition_id, error=wire_error(failure), leader_epoch=self._known_leader(key)[1]
-        )
+            return metadata_pb2.ListOffsetsResult(
+                partition_id=entry.partition_id, error=wire_error(error), leader_epoch=self._known_leader(key)[1]
+            )
 
     # -- sessions on this leader
 
@@ -355,10 +358,36 @@ class ReplicaManager:
         """A follower's message: positions first, so that progress is judged by the position it belongs to."""
         self._served.receive(session_id, request, now_ms)
 
+    def next_read(self, session_id: int, now_ms: float) -> ReadRun | None:
+        """What the next message of a session is to have besides: to be read at once, and answered by run_read,
+        run_not_in_memory or read_failed. Ask again until None."""
+        return self._served.next_read(session_id, now_ms)
+
+    def run_read(self, asked: ReadRun, batches: Buffer, now_ms: float) -> None:
+        """Whole batches; none where the log does not hold them any more, or they were of no use any more."""
+        if (session := self._served.asking(asked)) is not None:
+            session.run_read(asked, batches, now_ms)
+
+    def run_not_in_memory(self, asked: ReadRun) -> None:
+        """Of what next_read has asked: it has to be waited for. The effect ReadRun asks for it in its turn."""
+        if (session := self._served.asking(asked)) is not None:
+            session.run_not_in_memory(asked)
+
+    def read_failed(self, asked: ReadRun, error: Exception, now_ms: float) -> None:
+        """The copy cannot be read: OSError, CorruptMessage or UnsupportedVersion."""
+        if (session := self._served.asking(asked)) is not None:
+            session.read_failed(asked, error, now_ms)
+
+    def waits_for(self, asked: ReadRun) -> bool:
+        """Whether anybody waits for the effect ReadRun still."""
+        session = self._served.asking(asked)
+        return session is not None and session.waits_for(asked)
+
     def next_message(
         self, session_id: int, now_ms: float
     ) -> StreamMessage[data_pb2.FetchResponse] | StreamMessage[peer_pb2.ReplicateResponse] | None:
-        """The next message of a session; None: nothing now, SessionReady tells when. Ask again until None."""
+        """The next message of a session, behind next_read; None: nothing now, SessionReady tells when. Ask again until
+        None."""
         return self._served.next_message(session_id, now_ms)
 
     def is_costly(self, session_id: int) -> bool:
@@ -378,6 +407,10 @@ class ReplicaManager:
     def leader_message(self, leader_id: int, message: StreamMessage[peer_pb2.ReplicateResponse], now_ms: float) -> None:
         """A message of a leader, on the stream that is open now."""
         self._leaders.to(leader_id).receive(message, now_ms)
+
+    def leader_sends(self, leader_id: int, now_ms: float) -> None:
+        """A part of a message has come, on the stream that is open now: a leader that sends is not silent."""
+        self._leaders.to(leader_id).heard(now_ms)
 
     def next_request(self, leader_id: int, now_ms: float) -> peer_pb2.ReplicateRequest | None:
         """What to tell a leader; None: nothing now, FetcherStreamReady tells when. Ask again until None."""
@@ -406,8 +439,8 @@ class ReplicaManager:
         if (replica := self._replicas.get(key)) is not None:
             replica.failed(error, now_ms)
 
-    def log_damaged(self, key: PartitionKey, error: CorruptMessage, now_ms: float) -> None:
-        """What was read from the log is not what was written."""
+    def log_damaged(self, key: PartitionKey, error: Exception, now_ms: float) -> None:
+        """The log cannot be read, or what was read is not what was written."""
         if (replica := self._replicas.get(key)) is not None:
             replica.go_offline(error, now_ms)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from minilog.partition_key import PartitionKey
-from minilog.record_batch.validation import TimestampBounds
-from minilog.typed.topic_schemas import TopicSchemas
+from minilog.record_batch.bounds import TimestampBounds
+
+if TYPE_CHECKING:
+    from minilog.typed.topic_schemas import TopicSchemas
 
 NO_LEADER = -1
 MAX_INT64 = 2**63 - 1

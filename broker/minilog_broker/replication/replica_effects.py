@@ -11,6 +11,8 @@
     ProposeInSyncReplicas           proposal_answered, or proposal_lost
     RegisterPartition               registered, once
     FindEnds                        ends_found; or log_failed, log_damaged
+    FindBatch                       batch_found; or log_damaged
+    ReadRun                         run_read, or read_failed: once, in whatever order
     BeganToLead, HighWatermarkMoved, StoppedLeading
                                     -; told of an internal topic's partition: a coordinator lives beside each
     AnswerProduce, AnswerMarkers, SessionReady, FetcherStreamReady, OpenFetcherStream, CloseFetcherStream: see each
@@ -191,6 +193,15 @@ class FindEnds:
 
 
 @dataclass(frozen=True, slots=True)
+class FindBatch:
+    """Look where the batch around `offset` begins (Log.batch_base), and say batch_found with `leader_epoch`."""
+
+    key: PartitionKey
+    leader_epoch: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerMarkers:
     """Answer one call of write_markers. `error` None: all of its markers are below the high watermark."""
 
@@ -218,6 +229,24 @@ class RegisterPartition:
     transactional_id: str
     producer_id: int
     coordinator_epoch: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadRun:
+    """Read whole batches for a session, and say run_read with them, or read_failed (storage.run_reads says which ones).
+
+    Taken by `next_read` it is to be read at once: where it would have to be waited for, run_not_in_memory says so. As
+    an effect it may wait: meanwhile the position may be given up, and the log be cut (`cuts`: how often it was till
+    then). What is read is then of no use, and is not looked at."""
+
+    session_id: int
+    key: PartitionKey
+    position_number: int
+    cuts: int
+    offset: int
+    max_bytes: int
+    end_offset: int
+    readable_end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,9 +370,11 @@ Effect: TypeAlias = (
     | WriteProducerSnapshot
     | AnswerProduce
     | FindEnds
+    | FindBatch
     | AnswerMarkers
     | AnswerDeleteRecords
     | RegisterPartition
+    | ReadRun
     | SessionReady
     | SessionRefused
     | OpenFetcherStream

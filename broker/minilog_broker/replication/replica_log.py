@@ -15,11 +15,10 @@ when that has passed its marker.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from minilog.errors import CorruptMessage, OffsetOutOfRange, UnsupportedVersion
 from minilog.record_batch.header import BatchHeader
 from minilog_broker.storage.markers import Marker
 from minilog_broker.storage.producer_state import ProducerState
@@ -59,6 +58,7 @@ class ReplicaLog:
     __slots__ = (
         "appended_end",
         "asked_log_start",
+        "cuts",
         "durable_end",
         "end",
         "flush_on_append",
@@ -76,6 +76,7 @@ class ReplicaLog:
         self.producers = ProducerState() if producers is None else producers
         self.queue: deque[QueuedAppend] = deque()
         self.truncating = False
+        self.cuts = 0  # asked, and done: what is read on both sides of one is not of one log
         self.high_watermark = 0
         self.flush_on_append = log.settings.flush_on_append
         self._adopt_ends()
@@ -114,17 +115,6 @@ class ReplicaLog:
             min(self.log_start, self.last_stable_offset),
             self.appended_end,
         )
-
-    def read(self, offset: int, max_bytes: int, end_offset: int, failed: Callable[[Exception], None]) -> bytes:
-        """Whole batches, as many as fit and one at least. Empty where retention has deleted them meanwhile: the session
-        looks at the log start then. Empty where the log cannot be read: `failed` gets the error."""
-        try:
-            return self.log.read(offset, max_bytes, end_offset)
-        except OffsetOutOfRange:
-            return b""
-        except (OSError, CorruptMessage, UnsupportedVersion) as error:
-            failed(error)
-            return b""
 
     @property
     def settled(self) -> bool:
@@ -168,11 +158,13 @@ class ReplicaLog:
     def begin_truncation(self, end_offset: int) -> None:
         """A truncation is given to the disk: nothing at or above `end_offset` counts from now on."""
         self.truncating = True
+        self.cuts += 1
         self._set_high_watermark(min(self.high_watermark, end_offset))
 
     def truncated(self) -> None:
         """The disk has truncated, and `producers` are those of what is left: start again from its ends."""
         self.truncating = False
+        self.cuts += 1
         self._adopt_ends()
 
     def raise_high_watermark(self, offset: int) -> bool:

@@ -16,6 +16,7 @@ import structlog
 from minilog.errors import MinilogError
 from minilog.limits import MAX_ADMIN_PARTITIONS, parts_of
 from minilog.malloc import keep_freed_memory
+from minilog.net.event_loop import new_event_loop
 from minilog.partition_key import PartitionKey
 from minilog.v1 import (
     common_pb2,
@@ -45,9 +46,11 @@ from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.disk.disk_stall import DiskAnswer, DiskStall
 from minilog_broker.server.disk.log_directory import LogDirectory
 from minilog_broker.server.disk.maintenance import WallClock, maintain
+from minilog_broker.server.disk.reader_threads import DATA_READERS
 from minilog_broker.server.health import BrokerCondition
 from minilog_broker.server.ingress.broker_access import BrokerAccess
-from minilog_broker.server.ingress.listening import Listening, PortParts
+from minilog_broker.server.ingress.listening import Listening
+from minilog_broker.server.ingress.port import PortParts
 from minilog_broker.server.metrics.broker_parts import BrokerParts
 from minilog_broker.server.observing import observer_of, open_http
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
@@ -86,13 +89,27 @@ def run_broker(options: BrokerOptions) -> int:
     keep_freed_memory()
     observer = observer_of(options)
     try:
-        return asyncio.run(Broker(options, SystemBrokerRuntime(observer), observer).run())
+        return _run_to_its_end(_run(options, observer))
     except MinilogError as error:
         raise CommandFailed(f"broker {options.broker_id}: {error}") from error
     except OSError as error:
         if error.errno in OUT_OF_FILES:
             raise CommandFailed(f"broker {options.broker_id}: {OUT_OF_FILES_WORDS}") from error
         raise CommandFailed(f"broker {options.broker_id}: the disk under {options.data_dir} failed: {error}") from error
+
+
+def _run_to_its_end(work: Coroutine[Any, Any, int]) -> int:
+    """As asyncio.run does it, on the loop of net/event_loop.py."""
+    runner = asyncio.Runner(loop_factory=new_event_loop)
+    try:
+        return runner.run(work)
+    finally:
+        with contextlib.suppress(OSError, RuntimeError):  # uvloop ends in order by a descriptor: there may be none
+            runner.close()
+
+
+async def _run(options: BrokerOptions, observer: Observer) -> int:
+    return await Broker(options, SystemBrokerRuntime(observer), observer).run()
 
 
 class Broker:
@@ -222,6 +239,7 @@ class Broker:
         logs = LogDirectory(pool, directory, config.delete_delay_ms, reserve, runtime.monotonic_s)
         found = await asyncio.to_thread(logs.recover)
         disk = runtime.disk("data-disk", self._failed)
+        readers = runtime.readers("data-reader", DATA_READERS, self._failed)
         quorum = QuorumShell(
             self._options,
             files,
@@ -235,9 +253,10 @@ class Broker:
             self._channels,
         )
         stall = DiskStall(disk, config.replica_lag_time_max_ms, now_ms)
-        self._stored = Stored(reserve, logs, found, disk, stall, quorum)
+        self._stored = Stored(reserve, logs, found, disk, readers, stall, quorum)
 
     async def _close_logs(self) -> None:
+        await self._stored.readers.stop()
         await self._stored.disk.stop()
         clean = self._stored.logs.close()
         self._closed_cleanly = await self._stored.quorum.stop() and clean
@@ -248,7 +267,9 @@ class Broker:
         image = stored.quorum.image
         settings = replication_settings(self._config)
         manager = ReplicaManager(options.broker_id, settings, self._runtime.chance(), stored.quorum.level)
-        replicas = ReplicationShell(manager, stored.disk, stored.logs, stored.reserve, self._outside(), self._observer)
+        replicas = ReplicationShell(
+            manager, stored.disk, stored.logs, stored.reserve, self._outside(), stored.readers, self._observer
+        )
         link = self._controller_link(replicas)
         internal_topics = InternalTopics(link.create_internal_topic)
         calls = self._coordinator_calls()
@@ -368,6 +389,7 @@ class Broker:
             self._turns,
             self._runtime,
             self._observer,
+            self._parts.access.audit,
         )
         self._listening = Listening(self._parts.access, services, parts)
         self._built = True

@@ -24,6 +24,7 @@ from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.disk.disk_stall import DiskStall
 from minilog_broker.server.disk.disk_thread import Disk
 from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory
+from minilog_broker.server.disk.reader_threads import Readers
 from minilog_broker.server.health import BrokerCondition
 from minilog_broker.server.ingress.broker_access import BrokerAccess
 from minilog_broker.server.ingress.listening import Services
@@ -66,6 +67,7 @@ class Stored:
     logs: LogDirectory
     found: list[FoundLog]
     disk: Disk
+    readers: Readers
     disk_stall: DiskStall
     quorum: QuorumShell
 
@@ -129,6 +131,7 @@ def services_of(
         condition.is_registered,
         controller.reported,
         turns,
+        config.stream_port_offset,
     )
     return Services(
         clients=(

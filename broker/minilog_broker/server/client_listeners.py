@@ -215,6 +215,14 @@ def _check_ports(listeners: Iterable[ClientListener], config: BrokerConfig) -> N
     places = [(str(each), each.address) for each in listeners]
     if config.inter_broker_listen is not None:
         places.append(("inter.broker.listen", parse_address(config.inter_broker_listen)))
+    offset = config.stream_port_offset
+    for what, (_, port) in places:
+        if not 1 <= port + offset <= 65535 or offset == 0:
+            raise InvalidConfig(
+                f"stream.port.offset={offset} gives {what} no port of streams: {port} and {offset} must be two ports "
+                "from 1 to 65535 together"
+            )
+    places += [(f"the port of streams of {what}", config.stream_address(address)) for what, address in places]
     for what, (_, port) in places:
         if port in seen:
             raise InvalidConfig(f"{what} has port {port}, and so has {seen[port]}: each listener has a port of its own")

@@ -20,12 +20,12 @@ from minilog.addresses import address_text, parse_address
 from minilog.config import Address, config_names
 from minilog.effective import DEFAULT, EffectiveSetting, Origin, Source, told_value
 from minilog.errors import InvalidConfig
-from minilog.record_batch.schema import MAX_MESSAGE_BYTES
+from minilog.record_batch.bounds import MAX_MESSAGE_BYTES
 from minilog.security.protocols import SecurityProtocol
 from minilog.versions import VersionRange
-from minilog_broker.controller.replay import SNAPSHOT_BYTES
 from minilog_broker.controller.topic_config import BUILT_IN, MAX_SEGMENT_BYTES
 from minilog_broker.levels import SUPPORTED_LEVELS
+from minilog_broker.quorum.settings import SNAPSHOT_BYTES
 from minilog_broker.replication.partition_state import MAX_INT64
 from minilog_broker.security import https_url
 from minilog_broker.security.https_url import HttpsUrl
@@ -234,6 +234,8 @@ class BrokerConfig:
     inter_broker_advertised_address: str | None = _setting(_address(), None)
     inter_broker_ssl_keystore_location: str = _setting(_text(), "")
     inter_broker_ssl_truststore_location: str = _setting(_text(), "")
+    stream_port_offset: int = _setting(_integer(-64_000, 64_000), 1_000)
+    """Each port of calls has a port of streams, so far from it. The same on all brokers of a cluster."""
     super_users: tuple[str, ...] = _setting(_names(), ())
     stale_access_rules_enable: bool = _setting(_boolean(), False)
     """`User:NAME;User:NAME`: whom no rule is asked for."""
@@ -264,6 +266,11 @@ class BrokerConfig:
     def flush_on_append(self) -> bool:
         """Whether an append counts only when fdatasync has covered it."""
         return self.flush_policy == "fsync"
+
+    def stream_address(self, address: Address) -> Address:
+        """Where the port of streams beside a port of calls is."""
+        host, port = address
+        return host, port + self.stream_port_offset
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

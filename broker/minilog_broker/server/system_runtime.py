@@ -12,13 +12,17 @@ import grpc
 
 from minilog.config import Address
 from minilog.net.runtime import SystemRuntime
+from minilog.net.stream_connection import StreamConnection
 from minilog.security.channel_security import ChannelSecurity
 from minilog_broker.server.clients.channels import create_server, open_channel
 from minilog_broker.server.disk.disk_thread import Disk, DiskThread
-from minilog_broker.server.ingress.connection_guard import ConnectionGuard
-from minilog_broker.server.ingress.connections import ConnectionLimits, Connections
+from minilog_broker.server.disk.reader_threads import Readers, ReaderThreads
+from minilog_broker.server.ingress.connection_guard import ConnectionGuard, Looked, resident
+from minilog_broker.server.ingress.connections import ConnectionLimits
+from minilog_broker.server.ingress.server_credentials import ServerFiles
+from minilog_broker.server.ingress.stream_listener import StreamListener
 from minilog_broker.server.ingress.traffic import Flow
-from minilog_broker.server.runtime.broker_runtime import Guard
+from minilog_broker.server.runtime.broker_runtime import Guard, StreamPort
 from minilog_broker.server.runtime.descriptors import Descriptors, raise_limit
 from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
 from minilog_broker.storage.files import FileSystem, OsFileSystem
@@ -50,6 +54,9 @@ class SystemBrokerRuntime(SystemRuntime):
     def disk(self, name: str, failed: Callable[[BaseException], None]) -> Disk:
         return DiskThread(name, asyncio.get_running_loop(), failed, self._observer.synced)
 
+    def readers(self, name: str, most: int, failed: Callable[[BaseException], None]) -> Readers:
+        return ReaderThreads(name, most, asyncio.get_running_loop(), failed)
+
     def descriptors(self) -> Descriptors:
         return raise_limit()
 
@@ -59,8 +66,13 @@ class SystemBrokerRuntime(SystemRuntime):
     def open_server(self, *, most_connections: int, connection_idle_ms: int) -> grpc.aio.Server:
         return create_server(most_connections=most_connections, connection_idle_ms=connection_idle_ms)
 
-    def guard(self, port: int, flow: Flow, limits: ConnectionLimits) -> Guard:
-        return ConnectionGuard(Connections(port, flow, is_encrypted=limits.is_encrypted), flow, limits)
+    def listen(
+        self, address: Address, protocol: Callable[[], StreamConnection], files: ServerFiles | None
+    ) -> StreamPort:
+        return StreamListener(address, protocol, files)
+
+    def guard(self, connections: Looked, flow: Flow, limits: ConnectionLimits) -> Guard:
+        return ConnectionGuard(connections, flow, limits, resident)
 
     def on_stop_signal(self, stop: Callable[[], None]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):

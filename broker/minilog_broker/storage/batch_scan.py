@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from minilog.errors import CorruptMessage
 from minilog.partition_key import PartitionKey
-from minilog.record_batch.header import HEADER_BYTES, MAGIC, BatchHeader, check_crc, decode_header
-from minilog_broker.storage.files import File
+from minilog.record_batch.header import HEADER_BYTES, MAGIC, BatchHeader, Buffer, check_crc, decode_header
+from minilog_broker.storage.files import File, Readable
 from minilog_broker.storage.index import SegmentEnd, SparseIndex
 
 HEADER_CHUNK_BYTES = 64 << 10  # many small batches in one read, little wasted where batches are large
@@ -27,7 +27,7 @@ _WALK = struct.Struct("<IIq20xI")  # magic, length, base_offset, ..., last_offse
 class _Window:
     """Reads a file in chunks; `view` may be called for any place, forward is cheap."""
 
-    def __init__(self, file: File, size_bytes: int, chunk_bytes: int) -> None:
+    def __init__(self, file: Readable, size_bytes: int, chunk_bytes: int) -> None:
         self._file = file
         self.size_bytes = size_bytes
         self._chunk_bytes = chunk_bytes
@@ -63,7 +63,7 @@ def replay_segment(file: File, position: int, size_bytes: int) -> Iterator[tuple
         position += header.length
 
 
-def walk_segment(file: File, position: int, stop: int, chunk_bytes: int) -> Iterator[tuple[int, int, int]]:
+def walk_segment(file: Readable, position: int, stop: int, chunk_bytes: int) -> Iterator[tuple[int, int, int]]:
     """(position, length, next offset) of the batches from `position` to `stop`; sums are not checked, a read is quick.
 
     Raises CorruptMessage where no batch can be."""
@@ -83,7 +83,7 @@ def walk_segment(file: File, position: int, stop: int, chunk_bytes: int) -> Iter
         position += length
 
 
-def check_first(run: bytes, offset: int) -> None:
+def check_first(run: Buffer, offset: int) -> None:
     """Raises CorruptMessage unless `run` begins with the batch that contains `offset`."""
     if len(run) >= HEADER_BYTES:
         magic, _, base_offset, last_offset_delta = _WALK.unpack_from(run)

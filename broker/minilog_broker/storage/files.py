@@ -10,11 +10,14 @@ may break at a crash only as far as they allow:
 
 A file closes when it is closed or when nobody holds it any more: a file that a reader may still be reading is dropped,
 never closed under it (its descriptor could already be another file's).
+
+Who must not wait asks for what is in memory alone (`read_now`); who waits for the disk is a thread of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Sequence
@@ -27,6 +30,16 @@ _FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
 _CAN_FORGET = hasattr(os, "posix_fadvise")  # Linux and others, not macOS
 _MAX_BUFFERS = 1024  # IOV_MAX of Linux: more in one call is refused
+_NOT_WAITING = getattr(os, "RWF_NOWAIT", None)  # Linux, not macOS: there whoever reads waits
+_CANNOT_TELL = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})  # a file system without it
+_LOOKED_AT_FIRST_BYTES = 64 << 10  # of a longer read both ends are looked at before it is given memory
+
+
+class Readable(Protocol):
+    """What bytes are read from."""
+
+    def pread(self, size_bytes: int, position: int) -> Buffer:
+        """Up to `size_bytes` at `position`; fewer only at the end of the file."""
 
 
 class File(Protocol):
@@ -34,6 +47,9 @@ class File(Protocol):
 
     def pread(self, size_bytes: int, position: int) -> bytes:
         """Up to `size_bytes` at `position`; fewer only at the end of the file."""
+
+    def read_now(self, size_bytes: int, position: int) -> Buffer | None:
+        """All of `size_bytes` at `position` where they are in memory; None where they are not, or nobody can tell."""
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         """All of `buffers`, one after another, from `position` on."""
@@ -106,6 +122,28 @@ class OsFile:
     def pread(self, size_bytes: int, position: int) -> bytes:
         return os.pread(self._descriptor, size_bytes, position)
 
+    def read_now(self, size_bytes: int, position: int) -> Buffer | None:
+        long = size_bytes > _LOOKED_AT_FIRST_BYTES
+        if long and not (self._is_in_memory(position) and self._is_in_memory(position + size_bytes - 1)):
+            return None
+        buffer = bytearray(size_bytes)
+        return buffer if self._fills(buffer, position) else None
+
+    def _is_in_memory(self, position: int) -> bool:
+        return self._fills(bytearray(1), position)
+
+    def _fills(self, buffer: bytearray, position: int) -> bool:
+        if _NOT_WAITING is None:
+            return False
+        try:
+            return os.preadv(self._descriptor, [buffer], position, _NOT_WAITING) == len(buffer)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno in _CANNOT_TELL:
+                return False
+            raise
+
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         pending: list[Buffer] = list(buffers)
         while pending:
@@ -142,6 +180,25 @@ def _after(buffers: list[Buffer], written_bytes: int) -> list[Buffer]:
             return [memoryview(buffer)[written_bytes:], *buffers[index + 1 :]]
         written_bytes -= length
     return []
+
+
+class NotInMemory(Exception):
+    """What was asked for has to be waited for."""
+
+
+class InMemory:
+    """Of a file what is in memory; any other byte of it raises NotInMemory."""
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+
+    def pread(self, size_bytes: int, position: int) -> Buffer:
+        found = self._file.read_now(size_bytes, position)
+        if found is None:
+            raise NotInMemory
+        return found
 
 
 class OsFileSystem:

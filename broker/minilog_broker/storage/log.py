@@ -1,8 +1,9 @@
 """The log of one partition: segments, indexes, epochs, producer snapshots and a checkpoint in one directory.
 
-Written (append, flush, truncate, ...) on one disk thread, read on the event loop at the same time. So what readers use
-is replaced, never changed: the tuple of segments, a segment's end, the columns of the epoch cache; `log_end_offset` is
-published when all that it promises is there.
+Written (append, flush, truncate, ...) on one disk thread, read by others at the same time: what is in memory by the
+event loop (`read_now`), what has to be waited for by the threads of readers. So what readers use is replaced, never
+changed: the tuple of segments, a segment's end, the columns of the epoch cache; `log_end_offset` is published when all
+that it promises is there.
 
     append      written; readable by followers      log_end_offset
     flush       fdatasync returned                  durable_end_offset (flush.policy=os: with the append)
@@ -21,7 +22,7 @@ from operator import attrgetter
 
 from minilog.errors import CorruptMessage, OffsetOutOfRange
 from minilog.partition_key import PartitionKey
-from minilog.record_batch.header import BatchHeader
+from minilog.record_batch.header import BatchHeader, Buffer
 from minilog_broker.storage import marks, producer_snapshots
 from minilog_broker.storage.checkpoint import CheckpointFile
 from minilog_broker.storage.durable_file import write_durable_file
@@ -115,12 +116,26 @@ class Log:
 
         At most `max_bytes`, unless the first is larger; empty where there is none. Raises OffsetOutOfRange, OSError,
         CorruptMessage."""
+        segment, limit = self._to_read(offset, end_offset)
+        return segment.read(offset, max_bytes, limit) if offset < limit else b""
+
+    def read_now(self, offset: int, max_bytes: int, end_offset: int | None = None) -> Buffer:
+        """The same, without waiting for the disk. Raises OffsetOutOfRange, NotInMemory."""
+        segment, limit = self._to_read(offset, end_offset)
+        return segment.read_now(offset, max_bytes, limit) if offset < limit else b""
+
+    def _to_read(self, offset: int, end_offset: int | None) -> tuple[Segment, int]:
+        """The segment that holds `offset`, and where to end."""
         end = self.log_end_offset
         segments = self._segments
         if not self.log_start_offset <= offset <= end:
             raise OffsetOutOfRange(f"{self!r} holds no offset {offset}")
-        limit = end if end_offset is None else min(end_offset, end)
-        return segments[segment_with(segments, offset)].read(offset, max_bytes, limit) if offset < limit else b""
+        return segments[segment_with(segments, offset)], end if end_offset is None else min(end_offset, end)
+
+    def begins_segment(self, offset: int) -> bool:
+        """Whether a batch begins there, as far as is known without a look into a file."""
+        segments = self._segments
+        return segments[segment_with(segments, offset)].base_offset == offset
 
     def epoch_before(self, offset: int) -> int | None:
         """The leader epoch of the record at offset - 1; None where the log is empty or starts at `offset`."""

@@ -48,7 +48,8 @@ class _Name:
 
 
 class _Pool:
-    """The names that are open, in the order of the clock's hand. Its lock is held for no other I/O than opening."""
+    """The names that are open, in the order of the clock's hand. Its lock is held for no I/O: opening is that, too, and
+    who writes would wait for who reads."""
 
     def __init__(self, files: FileSystem, most: int, window: PageWindow) -> None:
         self._files = files
@@ -62,15 +63,17 @@ class _Pool:
         return len(self._open)
 
     def to_read(self, name: _Name, *, create: bool = False) -> File:
-        """The name's file, opened where it is not."""
+        """The name's file, opened where it is not. Who opens it while another does uses the other's."""
         with self._lock:
-            file = name.file
-            if file is None:
-                self._make_room(self._most - 1)
-                file = name.file = self._open_file(name.path, create=create)
-                self._open[name] = None
-            else:
+            if (file := name.file) is not None:
                 name.recent = True
+                return file
+            self._make_room(self._most - 1)
+        opened = self._open_file(name.path, create=create)
+        with self._lock:
+            if (file := name.file) is None:
+                file = name.file = opened
+                self._open[name] = None
             return file
 
     def to_change(self, name: _Name) -> File:
@@ -80,7 +83,7 @@ class _Pool:
         self._tidy(self._most - (name.file is None))
         with self._lock:
             name.dirty = True
-            return self.to_read(name)
+        return self.to_read(name)
 
     def write(self, name: _Name, buffers: Sequence[Buffer], position: int) -> None:
         self.to_change(name).write(buffers, position)
@@ -103,7 +106,8 @@ class _Pool:
         except OSError as error:
             if error.errno not in OUT_OF_FILES:
                 raise
-            self._make_room(len(self._open) // 2)  # others of the process took more than was left to them
+            with self._lock:
+                self._make_room(len(self._open) // 2)  # others of the process took more than was left to them
             return self._files.open(path, create=create)
 
     def _make_room(self, most: int) -> None:
@@ -171,6 +175,14 @@ class PooledFile:
     def pread(self, size_bytes: int, position: int) -> bytes:
         return self._to_read().pread(size_bytes, position)
 
+    def read_now(self, size_bytes: int, position: int) -> Buffer | None:
+        name = self._name
+        file = name.file
+        if file is None:  # to open it is to wait
+            return None
+        name.recent = True
+        return file.read_now(size_bytes, position)
+
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         self._pool.write(self._name, buffers, position)
 
@@ -187,9 +199,8 @@ class PooledFile:
         self._name.forget(begin, end)
 
     def close(self) -> None:
-        file = self._pool.let_go(self._name)
-        if file is not None:
-            file.close()
+        """Dropped, as it is without this call: a reader of another thread may hold the descriptor."""
+        self._pool.let_go(self._name)
 
 
 class PooledFileSystem:

@@ -6,13 +6,14 @@ replaced by a new object, one that is removed is dropped: what a reader holds is
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Protocol
 
-from minilog.errors import CorruptMessage, OffsetOutOfRange
+from minilog.errors import CorruptMessage, OffsetOutOfRange, UnsupportedVersion
 from minilog.record_batch.header import BatchHeader, Buffer
 from minilog_broker.storage.batch_scan import EndTracker, check_first, iterate_segment, replay_segment, walk_segment
-from minilog_broker.storage.files import File, FileSystem
+from minilog_broker.storage.files import File, FileSystem, InMemory, NotInMemory, Readable
 from minilog_broker.storage.index import (
     NO_TIMESTAMP,
     SegmentEnd,
@@ -58,6 +59,7 @@ class Segment:
         self._directory = directory
         self._interval_bytes = interval_bytes
         self._file: File | None = None
+        self._opening = threading.Lock()  # readers that come together open one file, the one that is written and synced
         self._first_timestamp_us: int | None = None
         self.base_offset = base_offset
         self.end = end or SegmentEnd(base_offset, 0)
@@ -73,7 +75,10 @@ class Segment:
     def file(self) -> File:
         file = self._file
         if file is None:
-            file = self._file = self._files.open(self.path)
+            with self._opening:
+                file = self._file
+                if file is None:
+                    file = self._file = self._files.open(self.path)
         return file
 
     @property
@@ -109,13 +114,24 @@ class Segment:
     def read(self, offset: int, max_bytes: int, limit_offset: int) -> bytes:
         """Whole batches, the first contains `offset`, all end at or below `limit_offset`; at least one if any does."""
         try:
-            return self._read(offset, max_bytes, limit_offset)
+            return bytes(self._read(self.file, self.index, offset, max_bytes, limit_offset))
         except CorruptMessage:
             # Wrong index, or damaged file? An index made anew from the headers tells; a second failure is damage.
             self._index, self._tracker = self._rebuilt_index(), None
-            return self._read(offset, max_bytes, limit_offset)
+            return bytes(self._read(self.file, self.index, offset, max_bytes, limit_offset))
         except FileNotFoundError as error:
             raise self._gone(offset, error) from None
+
+    def read_now(self, offset: int, max_bytes: int, limit_offset: int) -> Buffer:
+        """The same. Raises NotInMemory where anything has to be waited for; also where anything is wrong: who may wait
+        finds out what."""
+        file, index = self._file, self._index
+        if file is None or index is None:
+            raise NotInMemory
+        try:
+            return self._read(InMemory(file), index, offset, max_bytes, limit_offset)
+        except (CorruptMessage, UnsupportedVersion, OSError) as error:
+            raise NotInMemory from error
 
     def batch_base(self, offset: int) -> int:
         """The base offset of the batch that contains `offset`. Raises as `read` does."""
@@ -130,37 +146,36 @@ class Segment:
             return OffsetOutOfRange(f"{self.path} was removed before offset {offset} was read")
         return error
 
-    def _read(self, offset: int, max_bytes: int, limit_offset: int) -> bytes:
-        end, index = self.end, self.index
-        start = self._position_at(offset, end)
-        stop = end.size_bytes if limit_offset >= end.end_offset else self._position_at(limit_offset, end)
+    def _read(self, file: Readable, index: SparseIndex, offset: int, max_bytes: int, limit_offset: int) -> Buffer:
+        end = self.end
+        start = self._position_at(file, index, offset, end)
+        stop = end.size_bytes if limit_offset >= end.end_offset else self._position_at(file, index, limit_offset, end)
         if stop - start > max_bytes:
             # Cut at an index entry, so that nothing is walked; without one in reach, at the last batch that fits.
             within = index.positions[index.last_entry_within(start + max_bytes)]
-            stop = within if within > start else self._last_fit(start, max_bytes, stop)
-        run = self.file.pread(stop - start, start)
+            stop = within if within > start else self._last_fit(file, start, max_bytes, stop)
+        run = file.pread(stop - start, start)
         if run:
             check_first(run, offset)
         if len(run) < stop - start:
             raise CorruptMessage(f"{self.path} ends before position {stop}")
         return run
 
-    def _position_at(self, offset: int, end: SegmentEnd) -> int:
+    def _position_at(self, file: Readable, index: SparseIndex, offset: int, end: SegmentEnd) -> int:
         """Where the batch that contains `offset` begins."""
-        index = self.index
         entry = index.entry_at_or_before(offset)
         first = index.positions[entry]
         if index.offsets[entry] == offset:
             return first
-        for position, _, next_offset in walk_segment(self.file, first, end.size_bytes, self._interval_bytes):
+        for position, _, next_offset in walk_segment(file, first, end.size_bytes, self._interval_bytes):
             if next_offset > offset:
                 return position
         return end.size_bytes
 
-    def _last_fit(self, start: int, max_bytes: int, stop: int) -> int:
+    def _last_fit(self, file: Readable, start: int, max_bytes: int, stop: int) -> int:
         """The end of the last batch that fits into `max_bytes`, and of the first one in any case."""
         fit = start
-        for position, length, _ in walk_segment(self.file, start, stop, self._interval_bytes):
+        for position, length, _ in walk_segment(file, start, stop, self._interval_bytes):
             if fit > start and position + length - start > max_bytes:
                 break
             fit = position + length

@@ -5,15 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TypeVar
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, TypeVar
 
 from minilog.errors import InvalidArgument, MinilogError, error_from_wire
 from minilog.limits import MAX_ADMIN_TOPICS, MAX_NEW_FIELDS, MAX_NEW_PARTITIONS
-from minilog.typed.topic_schema import TopicSchema, check_schema, schema_from_arrow
-from minilog.typed.topic_schemas import told_schemas
-from minilog.typed.wire import first_version_of, schema_to_wire
 from minilog.types import (
     BrokerDescription,
     ClusterDescription,
@@ -28,6 +23,13 @@ from minilog.types import (
 )
 from minilog.v1 import admin_pb2, metadata_pb2, typed_pb2
 from minilog.versions import range_from_wire
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from minilog.errors import UnsupportedVersion
+    from minilog.typed.topic_schema import TopicSchema
+    from minilog.typed.topic_schemas import TopicSchemas
 
 _Topic = TypeVar("_Topic", admin_pb2.NewTopic, admin_pb2.TopicAlteration)
 CREATION_ID_BYTES = 16
@@ -53,35 +55,32 @@ def new_topic(topic: NewTopic, creation_id: bytes = b"") -> admin_pb2.NewTopic:
         num_partitions=topic.num_partitions,
         replication_factor=topic.replication_factor,
         configs=_texts(topic.configs),
-        schema=_new_schema(topic.name, topic.schema),
+        schema=None if topic.schema is None else _new_schema(topic.name, topic.schema),
         creation_id=creation_id,
     )
 
 
-def _new_schema(name: str, schema: TopicSchema | pa.Schema | None) -> typed_pb2.TopicSchema | None:
-    """With ids of our own, for they say which columns the key is made of; the controller gives others."""
-    match schema:
-        case None:
-            return None
-        case TopicSchema():
-            return schema_to_wire(first_version_of(schema))
-        case pa.Schema():
-            return schema_to_wire(schema_from_arrow(schema))
-        case _:
-            raise InvalidArgument(f"the schema of topic {name!r} is {schema!r}: give a TopicSchema or an Arrow schema")
-
-
 def topic_alteration(alteration: TopicAlteration) -> admin_pb2.TopicAlteration:
     """The message. Raises InvalidSchema for what can be no version of a schema."""
-    if alteration.schema is not None:
-        check_schema(alteration.schema)
     return admin_pb2.TopicAlteration(
         name=alteration.name,
         num_partitions=alteration.num_partitions,
         set_configs=_texts(alteration.set_configs),
         unset_configs=list(alteration.unset_configs),
-        schema=None if alteration.schema is None else schema_to_wire(alteration.schema),
+        schema=None if alteration.schema is None else _next_schema(alteration.schema),
     )
+
+
+def _new_schema(name: str, schema: TopicSchema | pa.Schema) -> typed_pb2.TopicSchema:
+    from minilog.admin.schema_messages import new_schema  # It loads Arrow: where columns are given.
+
+    return new_schema(name, schema)
+
+
+def _next_schema(schema: TopicSchema) -> typed_pb2.TopicSchema:
+    from minilog.admin.schema_messages import next_schema  # as in _new_schema
+
+    return next_schema(schema)
 
 
 def split_results(
@@ -166,8 +165,14 @@ def describe_topic(
         for where in (TopicPartition(topic.name, partition.partition),)
     ]
     topic_id = str(uuid.UUID(bytes=topic.topic_id)) if len(topic.topic_id) == 16 else topic.topic_id.hex()
-    schemas = told_schemas(topic)
+    schemas = _told_schemas(topic) if topic.schemas else None
     return TopicDescription(topic.name, topic_id, topic.internal, dict(topic.configs), partitions, schemas)
+
+
+def _told_schemas(topic: metadata_pb2.TopicMetadata) -> TopicSchemas | UnsupportedVersion | None:
+    from minilog.typed.topic_schemas import told_schemas  # It loads Arrow: where a topic has columns.
+
+    return told_schemas(topic)
 
 
 def _describe_partition(

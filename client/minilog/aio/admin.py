@@ -8,7 +8,7 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from google.protobuf.message import Message
 
@@ -57,8 +57,6 @@ from minilog.net.offsets_query import OffsetsQuery, offset_of
 from minilog.net.runtime import SYSTEM_RUNTIME, Runtime, now_s
 from minilog.security.access_rules import AccessRule, AccessRuleFilter
 from minilog.transactions.admin import TransactionAdmin
-from minilog.typed.evolution import as_next_version
-from minilog.typed.topic_schema import TopicSchema
 from minilog.types import (
     ClusterDescription,
     GroupDescription,
@@ -75,6 +73,9 @@ from minilog.types import (
     TransactionListing,
 )
 from minilog.v1 import admin_pb2, admin_pb2_grpc, metadata_pb2, metadata_pb2_grpc
+
+if TYPE_CHECKING:
+    from minilog.typed.topic_schema import TopicSchema
 
 _log = logging.getLogger(__name__)
 _Response = TypeVar(
@@ -159,6 +160,8 @@ class Admin:
         await self.alter_topics([TopicAlteration(name, num_partitions, configs, unset, schema)])
 
     async def evolve_schema(self, topic: str, change: Callable[[TopicSchema], TopicSchema]) -> TopicSchema:
+        from minilog.typed.evolution import as_next_version  # It loads Arrow: where there are columns.
+
         for attempt in range(1, _EVOLVE_TIMES + 1):
             latest = await self._latest_schema(topic)
             proposed = as_next_version(latest, change(latest))

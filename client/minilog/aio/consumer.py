@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -35,9 +35,11 @@ from minilog.net.offsets_query import offset_of
 from minilog.net.runtime import SYSTEM_RUNTIME, Runtime, now_ms, now_s
 from minilog.partition_key import PartitionKey
 from minilog.stream_messages import FETCH, StreamMessage
-from minilog.typed.topic_schema import TopicSchema
 from minilog.types import Record, TopicPartition
 from minilog.v1 import data_pb2
+
+if TYPE_CHECKING:
+    from minilog.typed.topic_schema import TopicSchema
 
 POLL_BYTES = 1024 * 1024  # what one poll() makes records of, about
 POLL_ARROW_BYTES = 16 * 1024 * 1024  # what one poll_arrow() hands out, about

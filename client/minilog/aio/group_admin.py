@@ -10,11 +10,9 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from minilog.aio.consumer import ConsumerShell
 from minilog.config import ClientConfig
-from minilog.consumer.decode import decode_all, timestamps_of
-from minilog.consumer.row_selection import RowSelection
 from minilog.errors import GroupIdNotFound, MinilogError
 from minilog.groups.client import Groups
 from minilog.groups.descriptions import (
@@ -31,6 +29,9 @@ from minilog.net.network_client import NetworkClient
 from minilog.net.offsets_query import offset_of
 from minilog.net.runtime import Runtime, now_s
 from minilog.types import GroupDescription, GroupListing, GroupPosition, OffsetSpec, TopicPartition
+
+if TYPE_CHECKING:
+    from minilog.aio.consumer import ConsumerShell
 
 # A description that lacks what a partition would say in longer than this is better than none.
 _ENDS_S = 3.0
@@ -95,6 +96,8 @@ async def ages_of_first_records(
     none, such as where all of it was aborted; None where that is not known in time."""
     if not stretches:
         return {}
+    from minilog.aio.consumer import ConsumerShell  # It loads Arrow: where records are read.
+
     # One byte of credit: a broker sends one batch, and the next when that was taken.
     shell = ConsumerShell(dataclasses.replace(config, fetch_max_bytes=1, fetch_min_bytes=1, group_id=""), runtime)
     ages_s: dict[TopicPartition, float | None] = dict.fromkeys(stretches)
@@ -115,6 +118,9 @@ async def ages_of_first_records(
 async def _find_ages(
     shell: ConsumerShell, stretches: Mapping[TopicPartition, ReadableEnds], ages_s: dict[TopicPartition, float | None]
 ) -> None:
+    from minilog.consumer.decode import decode_all, timestamps_of  # as in ages_of_first_records
+    from minilog.consumer.row_selection import RowSelection
+
     while not shell.core.finished():
         number = shell.polls.begin()
         outcome = decode_all(await shell.take(_AGES_S, 1, RowSelection(timestamps=True), number), 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from minilog.aio.producer_shell import ProducerShell
 from minilog.aio.transaction import Transaction, no_transactional_id, run_of
@@ -21,9 +21,10 @@ from minilog.producer.arguments import (
     checked_timestamp_us,
     cut_columns,
 )
-from minilog.producer.typed_rows import checked_row
-from minilog.typed.topic_schema import TopicSchema
 from minilog.types import BatchMetadata, GivenHeaders, Headers, RecordMetadata
+
+if TYPE_CHECKING:
+    from minilog.typed.topic_schema import TopicSchema
 
 
 class Producer:
@@ -70,6 +71,8 @@ class Producer:
         if known.told_schemas is None:
             content = check_record(topic, value, key)
         else:
+            from minilog.producer.typed_rows import checked_row  # It loads minilog.typed: where a topic has columns.
+
             schema, row = checked_row(known, value, key, timestamp)
             key, content, row_bytes = row.key, row.values, row.size_bytes
             timestamp_us = timestamp_us if row.timestamp_us is None else row.timestamp_us

@@ -17,6 +17,7 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from minilog.config import ClientConfig
 from minilog.consumer import requests, starting
@@ -44,9 +45,11 @@ from minilog.net.metadata_cache import MetadataCache
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
-from minilog.typed.reader import TypedReader
 from minilog.types import TopicPartition
 from minilog.v1 import data_pb2
+
+if TYPE_CHECKING:
+    from minilog.typed.reader import TypedReader
 
 _BROKEN_RUNS = 3  # at one offset, before the user is told
 _MISSING_MS = 5_000.0  # a topic may be created a little after it is asked for

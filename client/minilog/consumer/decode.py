@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
@@ -19,9 +19,10 @@ from minilog.errors import (
 )
 from minilog.record_batch.reader import ReadBatch, iterate_records
 from minilog.record_batch.schema import HEADERS, READ_SCHEMA, TIMESTAMP
-from minilog.typed.as_json import rows_as_json
-from minilog.typed.reader import TypedSelection
 from minilog.types import Record
+
+if TYPE_CHECKING:
+    from minilog.typed.reader import TypedSelection
 
 POLL_SCHEMA = pa.schema(
     [
@@ -229,6 +230,8 @@ def records(run: FetchedRun, rows: pa.RecordBatch) -> Iterator[Record]:
 
 def _as_key_and_value(rows: pa.RecordBatch, columns: int) -> pa.RecordBatch:
     """A row is its key and, as its value, JSON."""
+    from minilog.typed.as_json import rows_as_json  # It loads minilog.typed: where a topic has columns.
+
     values = pa.array(rows_as_json(rows.select(list(range(columns)))), pa.binary())
     by_name = dict(zip(rows.schema.names[columns:], rows.columns[columns:], strict=True))
     found = [by_name["_key"], values, by_name["_timestamp"], by_name["_headers"], by_name["_offset"]]

@@ -12,13 +12,16 @@ import struct
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from minilog.errors import CorruptMessage, MinilogError
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import HEADER_BYTES, Buffer
-from minilog.typed.reader import TypedReader
-from minilog.typed.topic_schemas import TopicSchemas
 from minilog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from minilog.typed.reader import TypedReader
+    from minilog.typed.topic_schemas import TopicSchemas
 
 _FRAME = struct.Struct("<4xIqi")  # length, base_offset, partition_leader_epoch
 _LAST_DELTA = struct.Struct("<I")

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from minilog.errors import InvalidArgument
 from minilog.net.metadata_cache import CachedTopic
-from minilog.typed.evolution import widened
-from minilog.typed.predicate import Predicate
-from minilog.typed.reader import TypedReader, TypedSelection
-from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.topic_schemas import TopicSchemas
+
+if TYPE_CHECKING:  # loaded with the first topic that has columns
+    from minilog.typed.predicate import Predicate
+    from minilog.typed.reader import TypedReader
+    from minilog.typed.topic_schema import TopicSchema
+    from minilog.typed.topic_schemas import TopicSchemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ class RowReaders:
             return True  # another partition was first, or the user wants something else by now
         if topic.name in (self.selection.schemas or {}):
             return False
+        from minilog.typed.evolution import widened  # as in reader
+
         before = reader.selection.schema
         schema = widened(before, schemas)
         if schema == before:
@@ -98,17 +102,19 @@ class RowReaders:
         Raises InvalidArgument (InvalidSchema) for columns or a condition that it does not have."""
         asked, schemas = self.selection, topic.schemas
         found = self._readers.get(topic.topic_id)
-        if found is not None and schemas is not None:
-            if found.schemas is not schemas:  # metadata tells of more versions: they are read by the same selection
-                found = TypedReader(schemas, found.selection, is_narrow=asked.is_narrow)
-                self._readers[topic.topic_id] = found
-            return found
         if schemas is None:
             if asked.is_narrow:
                 raise InvalidArgument(
                     f"topic {topic.name!r} has no schema: it has no columns to choose, nor to compare"
                 )
             return None
+        from minilog.typed.reader import TypedReader  # It loads minilog.typed: where a topic has columns.
+
+        if found is not None:
+            if found.schemas is not schemas:  # metadata tells of more versions: they are read by the same selection
+                found = TypedReader(schemas, found.selection, is_narrow=asked.is_narrow)
+                self._readers[topic.topic_id] = found
+            return found
         schema = (asked.schemas or {}).get(topic.name, schemas.latest)
         found = self._readers[topic.topic_id] = self._bound(schemas, schema)
         return found
@@ -116,6 +122,8 @@ class RowReaders:
     def _bound(
         self, schemas: TopicSchemas, schema: TopicSchema, asked_version: TopicSchema | None = None
     ) -> TypedReader:
+        from minilog.typed.reader import TypedReader, TypedSelection  # as in reader
+
         asked = self.selection
         selection = TypedSelection(
             schema,

@@ -9,8 +9,9 @@ from typing import Any
 from google.protobuf.message import Message
 
 from minilog.net.network_client import NetworkClient
-from minilog.net.payload_stream import open_stream
 from minilog.net.stream import DuplexStream
+from minilog.net.stream_frames import SharedMemory
+from minilog.net.stream_opener import BrokerOpener
 from minilog.stream_messages import StreamMessage, StreamMethod
 
 
@@ -32,6 +33,7 @@ class BrokerStreams:
         self._keepalive_ms = keepalive_ms
         self._lost = lost
         self._doubted = doubted
+        self._shared = SharedMemory()
         self._streams: dict[int, DuplexStream] = {}
 
     def open(
@@ -44,14 +46,14 @@ class BrokerStreams:
         written: Callable[[StreamMessage[Any]], None] = lambda message: None,
     ) -> None:
         """Open the stream to a broker that has none now."""
-        address = self._cluster.address(broker_id)
-        if address is None:
+        address, stream_address = self._cluster.address(broker_id), self._cluster.stream_address(broker_id)
+        if address is None or stream_address is None:
             self._lost(broker_id)
             return
+        opener = BrokerOpener(self._cluster, address, stream_address, self._method, self._shared)
         stream = DuplexStream(
-            self._cluster,
-            address,
-            lambda channel: open_stream(channel, self._method),
+            opener,
+            f"broker {broker_id}",
             keepalive,
             keepalive_ms=self._keepalive_ms,
             opened=opened,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import pathlib
-from typing import Any, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 
+from minilog.addresses import address_text
 from minilog.config import Address, ClientConfig
 from minilog.errors import (
     AuthenticationFailed,
@@ -27,6 +29,9 @@ from minilog.security.protocols import OAUTHBEARER, SecurityProtocol
 from minilog.security.scram import LoginKind, salted_password
 from minilog.security.secret import Secret
 from minilog.v1 import authentication_pb2, authentication_pb2_grpc
+
+if TYPE_CHECKING:  # it loads Arrow
+    from minilog.net.stream_connection import StreamConnection
 
 _EXCHANGE_S = 5.0
 _CERTIFICATE_WORDS = ("CERTIFICATE_VERIFY_FAILED", "certificate verify failed", "Hostname Verification Check failed")
@@ -48,10 +53,25 @@ class ClientSecurity:
         """A new channel to a broker. Raises InvalidConfig where a file is missing."""
         if self._protocol is SecurityProtocol.PLAINTEXT:
             return self._runtime.open_channel(address)
-        channel = self._runtime.open_channel(address, ChannelSecurity(self._files.channel_credentials()))
+        channel = self._runtime.open_channel(address, ChannelSecurity(self._files))
         if self._sessions is None:
             return channel
         return cast("grpc.aio.Channel", SessionChannel(channel, address, self._sessions))
+
+    async def session(self, address: Address) -> bytes:
+        """With the broker whose port of calls is `address`; empty where no exchange is asked for. Raises
+        MinilogError."""
+        return b"" if self._sessions is None else await self._sessions.session(address)
+
+    async def connect(self, address: Address, protocol: Callable[[], StreamConnection]) -> StreamConnection:
+        """A connection to a port of streams. Raises OSError, and InvalidConfig where a file is missing."""
+        is_plain = self._protocol is SecurityProtocol.PLAINTEXT
+        return await self._runtime.connect(address, protocol, None if is_plain else ChannelSecurity(self._files))
+
+    def refused(self, address: Address, error: Exception) -> None:
+        """A stream to this broker was refused: a session that the broker does not take is asked for anew."""
+        if self._sessions is not None and isinstance(error, AuthenticationFailed):
+            self._sessions.forget(address)
 
     def refusal(self, address: Address, error: grpc.aio.AioRpcError) -> MinilogError | None:
         """What a call failed by, where that has to do with who the client is; None: it has not."""
@@ -67,11 +87,16 @@ class ClientSecurity:
                 self._sessions.forget(address)
                 return BrokerNotAvailable(details)
         if any(words in details for words in _CERTIFICATE_WORDS):
-            return AuthenticationFailed(
-                f"the certificate of the broker at {address[0]}:{address[1]} is not believed: see "
-                f"ssl.truststore.location, and the names in the certificate ({details})"
-            )
+            return self.not_believed(address, details)
         return None
+
+    @staticmethod
+    def not_believed(address: Address, reason: str) -> AuthenticationFailed:
+        """The error for a broker whose certificate is not believed."""
+        return AuthenticationFailed(
+            f"the certificate of the broker at {address_text(address)} is not believed: see "
+            f"ssl.truststore.location, and the names in the certificate ({reason})"
+        )
 
     async def close(self) -> None:
         if self._sessions is not None:
@@ -92,7 +117,7 @@ class ClientSecurity:
 
     async def _exchange(self, address: Address) -> tuple[bytes, float]:
         """See sessions.Exchange."""
-        channel = self._runtime.open_channel(address, ChannelSecurity(self._files.channel_credentials()))
+        channel = self._runtime.open_channel(address, ChannelSecurity(self._files))
         try:
             async with asyncio.timeout(_EXCHANGE_S):
                 return await self._converse(channel)

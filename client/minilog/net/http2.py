@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-# A 64th of the heads that frames of 16 KiB need. Small messages wait for no long one: each stream has a connection.
-FRAME_BYTES = 1 << 20
-
-
-def http2_options(window_bytes: int) -> tuple[tuple[str, int], ...]:
-    """gRPC's arguments: of a message's bytes up to `window_bytes` may come before they are read, from the beginning.
-
-    gRPC would find out how long a window is worth its while, by a ping for each message that comes: a third of all that
-    wakes an idle process. What streams have on their way is bounded by credits and by batches in flight.
-    """
-    return (
-        ("grpc.http2.bdp_probe", 0),
-        ("grpc.http2.lookahead_bytes", window_bytes),
-        ("grpc.http2.max_frame_size", FRAME_BYTES),
-    )
-
+# Streams have connections of their own: what gRPC carries are calls, whose messages are small, and metadata of some MB.
+# gRPC would find out how long a window is worth its while, by a ping for each message that comes: a third of all that
+# wakes an idle process.
+HTTP2_OPTIONS: tuple[tuple[str, int], ...] = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1 << 20))
+"""Of both sides of each connection."""
 
 # A link that is cut without a word leaves connections that are open and dead. TCP doubles its pause before each try:
 # after a cut of half a minute such a connection stays dead for half a minute more. So a call that has heard nothing for

@@ -11,7 +11,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from minilog.addresses import Address, address_text
 from minilog.errors import (
@@ -27,9 +27,11 @@ from minilog.errors import (
 from minilog.net.reachability import Reachability
 from minilog.partition_key import PartitionKey
 from minilog.typed.column_names import parse_names
-from minilog.typed.topic_schemas import TopicSchemas, told_schemas
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2
+
+if TYPE_CHECKING:  # it needs Arrow, which an Admin may do without
+    from minilog.typed.topic_schemas import TopicSchemas
 
 STATISTICS_COLUMNS = "statistics.columns"
 
@@ -141,6 +143,10 @@ class MetadataCache:
         known = self.topics.get(name)
         if known is not None and known.topic_id == told.topic_id and known.described.schemas == told.schemas:
             return known.told_schemas
+        if not told.schemas:
+            return None
+        from minilog.typed.topic_schemas import told_schemas  # It loads Arrow: where a topic has columns.
+
         return told_schemas(told)
 
     def topic_of(self, key: PartitionKey) -> CachedTopic:
@@ -169,6 +175,11 @@ class MetadataCache:
         """Where a broker listens, None where it is not known."""
         broker = self.brokers.get(broker_id)
         return (broker.host, broker.port) if broker is not None else None
+
+    def stream_address(self, broker_id: int) -> Address | None:
+        """Where a broker listens for streams, None where it is not known."""
+        broker = self.brokers.get(broker_id)
+        return (broker.host, broker.stream_port) if broker is not None else None
 
     def why_unreachable(self, broker_id: int) -> BrokerNotAvailable | None:
         """Why a broker cannot be asked: it has no listener of the name that this client came by, or its address cannot

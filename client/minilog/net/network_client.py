@@ -12,13 +12,14 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
 from minilog.addresses import address_text
 from minilog.config import Address, ClientConfig
 from minilog.errors import (
+    AuthenticationFailed,
     BrokerNotAvailable,
     InconsistentClusterId,
     InvalidArgument,
@@ -37,6 +38,9 @@ from minilog.net.runtime import Runtime, now_s
 from minilog.types import OffsetSpec, TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2, metadata_pb2_grpc
 from minilog.versions import PROTOCOL, check_protocol, range_from_wire
+
+if TYPE_CHECKING:  # it loads Arrow, which who asks only does not need
+    from minilog.net.stream_connection import StreamConnection
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -103,20 +107,33 @@ class NetworkClient:
         self.home.check()
         return self._security.open_channel(address)
 
-    def stream_failed(self, address: Address, error: grpc.aio.AioRpcError) -> None:
-        """A stream to this broker was refused or lost: a session that is not taken any more is asked for anew."""
-        self._security.refusal(address, error)
+    async def session(self, address: Address) -> bytes:
+        """What shows a broker who this client is. Raises MinilogError."""
+        self.home.check()
+        return await self._security.session(address)
+
+    async def connect(self, address: Address, protocol: Callable[[], StreamConnection]) -> StreamConnection:
+        """A connection to a port of streams, by this client's settings. Raises OSError, InvalidConfig."""
+        self.home.check()
+        return await self._security.connect(address, protocol)
+
+    def not_believed(self, address: Address, reason: str) -> AuthenticationFailed:
+        """The error for a broker whose certificate is not believed."""
+        return self._security.not_believed(address, reason)
+
+    def stream_refused(self, address: Address, error: Exception) -> None:
+        """A stream to this broker was refused, or lost."""
+        self._security.refused(address, error)
+
+    def stream_not_connected(self, address: Address, reason: str) -> None:
+        """A stream had no connection. The log gets the reason, once until there is one."""
+        self.cache.reachability.failed(address, reason)
+        self._tell_not_connected(address)
 
     def connected(self, address: Address) -> None:
         """There is a connection to it: whatever was in the way is over."""
         self.cache.reachability.reached(address)
         self._told_not_connected.discard(address)
-
-    async def not_connected(self, address: Address, within_s: float) -> None:
-        """A stream had no connection after so long: the log tells why, once until there is one."""
-        with contextlib.suppress(MinilogError):  # a refusal: the calls that wait for the stream raise it
-            await self._find_reason(address, within_s)
-        self._tell_not_connected(address)
 
     async def _find_reason(self, address: Address, within_s: float) -> None:
         """Why there was no connection after so long: gRPC tells the reason of a call that failed, and of that alone.
@@ -142,6 +159,10 @@ class NetworkClient:
     def address(self, broker_id: int) -> Address | None:
         """Where a broker listens, None where it is not known."""
         return self.cache.address(broker_id)
+
+    def stream_address(self, broker_id: int) -> Address | None:
+        """Where a broker listens for streams, None where it is not known."""
+        return self.cache.stream_address(broker_id)
 
     def candidates(self) -> list[Address]:
         """Whom to ask, another one first each time; those that did not answer lately are last."""

@@ -1,19 +1,30 @@
-"""The interface of the long-lived streams (produce, fetch, replicate): messages with payloads in order, each way.
+"""The interface of the long-lived streams (produce, fetch, replicate, heartbeats): messages with payloads in order,
+each way.
 
-Both sides have a PayloadStream: the client by `open_stream`, the broker by minilog_broker.server.ingress.traffic.
-How messages and payloads travel is behind it: as frames (stream_messages.py), each one message of a gRPC stream.
+Both sides have a PayloadStream: the client by `open_stream`, the broker by minilog_broker.server.ingress. Each stream
+has a connection of its own (stream_connection.py), so that TCP's flow control is the stream's.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
 
-import grpc
+from google.protobuf.message import DecodeError
 
-from minilog.errors import CorruptMessage
+from minilog.errors import CorruptMessage, MinilogError, error_from_wire
+from minilog.net.stream_connection import ConnectionEnded, StreamConnection
+from minilog.net.stream_frames import Frame, FrameKind
 from minilog.stream_messages import Framing, StreamMessage, StreamMethod
 from minilog.tracing import StreamSpans, process_tracing
+from minilog.v1 import common_pb2, stream_pb2
+from minilog.versions import PROTOCOL
+
+STREAM_ERRORS = (MinilogError, OSError)
+"""What a stream raises when the other side is gone, has refused it, or is not understood (CorruptMessage)."""
+Connect = Callable[[], Awaitable[StreamConnection]]
+"""Makes the connection. Raises OSError."""
 
 
 class PayloadStream(Protocol):
@@ -26,52 +37,59 @@ class PayloadStream(Protocol):
         """What comes, in order, until the other side says that no more does. To be iterated once."""
 
 
-async def messages(call: Any) -> AsyncIterator[Any]:
-    """What comes on a call, or to the context of one that is served, until the other side closes the stream.
-
-    gRPC's own iterators keep each message until the next one comes: an idle stream would hold a large one for good.
-    """
-    while (came := await call.read()) is not grpc.aio.EOF:
-        yield came
-        del came
-
-
 class OpenedStream:
-    """The end of whoever has opened it. `write` and `received` raise grpc.aio.AioRpcError where the stream was lost or
-    refused, asyncio.InvalidStateError where it has ended; `received` raises CorruptMessage for what is no frame."""
+    """The end of the side that has opened it. `write` and `received` raise ConnectionEnded where the connection is
+    gone. `received` raises the MinilogError that the broker ended the stream with, and CorruptMessage for what is no
+    message."""
 
-    def __init__(self, call: Any) -> None:
-        self._call = call
+    def __init__(self, connection: StreamConnection, method: StreamMethod) -> None:
+        self._connection = connection
+        self._compose: Framing[Any] = method.request
+        self._parse: Framing[Any] = method.response
+
+    @property
+    def heard_ms(self) -> float:
+        """When bytes came last, by the event loop's clock: a long message is heard while it comes."""
+        return self._connection.heard_s * 1000.0
 
     async def write(self, sent: StreamMessage[Any]) -> None:
-        await self._call.write(sent)
+        self._connection.send(FrameKind.MESSAGE, self._compose.parts(sent))
+        del sent
+        await self._connection.drained()
 
     async def received(self) -> AsyncIterator[StreamMessage[Any]]:
-        async for came in messages(self._call):
-            if isinstance(came, CorruptMessage):
-                raise came
-            yield came
-            del came
+        while (frame := await self._connection.frame()).kind is FrameKind.MESSAGE:
+            message = [self._parse.decode(frame.body)]
+            del frame
+            yield message.pop()  # nothing here holds it while it is dealt with
+        check_end(frame)
 
-    async def done_writing(self) -> None:
-        """Nothing more comes from this side; the other one may go on."""
-        await self._call.done_writing()
-
-    async def status(self) -> grpc.StatusCode:
-        """How the stream ended; waits until it has."""
-        status: grpc.StatusCode = await self._call.code()
-        return status
+    def done_writing(self) -> None:
+        """Nothing more comes from this side. The other one may go on."""
+        self._connection.send(FrameKind.DONE)
 
     def cancel(self) -> None:
-        """End the stream both ways, whatever is under way."""
-        self._call.cancel()
+        """End the stream both ways, and its connection, whatever is under way."""
+        self._connection.abort()
+
+
+def check_end(frame: Frame) -> None:
+    """The broker ended the stream with this frame. Raises the MinilogError that is in it, if one is."""
+    if frame.kind is not FrameKind.END:
+        raise CorruptMessage(f"a frame {frame.kind.name} came where a broker sends none")
+    try:
+        error = error_from_wire(common_pb2.Error.FromString(bytes(frame.body)))
+    except DecodeError as failure:
+        raise CorruptMessage(f"a stream ended with what is no Error: {failure}") from failure
+    if error is not None:
+        raise error
 
 
 class _TracedStream(OpenedStream):
     """One whose messages are told to `spans`."""
 
-    def __init__(self, call: Any, spans: StreamSpans) -> None:
-        super().__init__(call)
+    def __init__(self, connection: StreamConnection, method: StreamMethod, spans: StreamSpans) -> None:
+        super().__init__(connection, method)
         self._spans = spans
 
     async def write(self, sent: StreamMessage[Any]) -> None:
@@ -99,25 +117,48 @@ async def watched(incoming: AsyncIterator[StreamMessage[Any]], spans: StreamSpan
         spans.handled()
 
 
-def open_stream(channel: grpc.aio.Channel, method: StreamMethod) -> OpenedStream:
-    """A new stream on `channel`."""
-    begin = channel.stream_stream(
-        method.path, request_serializer=method.request.encode, response_deserializer=_decoder(method.response)
-    )
+async def open_stream(
+    connect: Connect, method: StreamMethod, client_version: str, session: bytes = b""
+) -> OpenedStream:
+    """A new stream on a connection of its own, when the broker has taken it. Raises OSError where there is no
+    connection, the MinilogError by which the broker refuses the stream, and CorruptMessage where what answers is no
+    broker of this version."""
     tracing = process_tracing()
-    if tracing is None:
-        return OpenedStream(begin())
-    spans = tracing.opened(method)
-    return _TracedStream(begin(metadata=spans.metadata), spans)
+    spans = None if tracing is None else tracing.opened(method)
+    connection = await connect()
+    try:
+        connection.send(FrameKind.HELLO, [_hello(method, client_version, session, spans).SerializeToString()])
+        await _welcomed(connection)
+    except BaseException:
+        connection.abort()
+        raise
+    return OpenedStream(connection, method) if spans is None else _TracedStream(connection, method, spans)
 
 
-def _decoder(framing: Framing[Any]) -> Any:
-    """What a deserializer raises, gRPC logs and gives None for: so the error is handed on in the place of a message."""
+def _hello(
+    method: StreamMethod, client_version: str, session: bytes, spans: StreamSpans | None
+) -> stream_pb2.StreamHello:
+    trace = {} if spans is None else dict(spans.metadata)
+    return stream_pb2.StreamHello(
+        protocol=PROTOCOL.to_wire(), client_version=client_version, method=method.path, session=session, **trace
+    )
 
-    def decoded(frame: bytes) -> StreamMessage[Any] | CorruptMessage:
-        try:
-            return framing.decode(frame)
-        except CorruptMessage as error:
-            return error
 
-    return decoded
+async def _welcomed(connection: StreamConnection) -> None:
+    """Return when the broker has taken the stream."""
+    try:
+        frame = await connection.frame()
+    except ConnectionEnded as error:
+        raise ConnectionAbortedError(
+            f"it was closed before the broker answered ({error}): is this the broker's port of streams, and is its "
+            "security.protocol this client's?"
+        ) from None
+    if frame.kind is not FrameKind.WELCOME:
+        check_end(frame)
+        raise ConnectionAbortedError("the broker ended the stream before it took it")
+
+
+async def opened_within(opening: Awaitable[OpenedStream], within_s: float) -> OpenedStream:
+    """The stream. Raises TimeoutError where it is not open after so long."""
+    async with asyncio.timeout(within_s):  # wait_for may drop a cancellation (Python 3.11)
+        return await opening

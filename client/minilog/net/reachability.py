@@ -37,6 +37,11 @@ def connect_failure(details: str) -> str | None:
     return None
 
 
+def reason_of(error: OSError) -> str:
+    """The system's reason, as people read it."""
+    return (error.strerror or str(error) or type(error).__name__)[:_MAX_REASON_CHARS]
+
+
 def not_connected(address: Address, reason: str, *, who: str = "the broker") -> str:
     """The sentence for an address that a person has given."""
     return f"{who} at {address_text(address)} cannot be connected to: {reason}"

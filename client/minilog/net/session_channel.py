@@ -1,7 +1,6 @@
 """A channel to a broker that asks for a password or a token: each call takes the session along, as metadata.
 
-    a unary call      waits for the session (sessions.py), which counts as time of the call
-    a stream          is opened when the channel is ready, and the channel is ready when there is a session
+A call waits for the session (sessions.py), which counts as time of the call. Streams show theirs in their hello.
 
 gRPC's call credentials do the same by a plugin on a thread of their own. They are not used: a process that closed its
 last channel while the plugin was let go of stood still for ever, and a simulated channel has no threads.
@@ -48,18 +47,8 @@ class SessionChannel:
 
         return ask
 
-    def stream_stream(
-        self, method: str, request_serializer: _Codec, response_deserializer: _Codec, **_: object
-    ) -> Callable[..., Any]:
-        """As grpc.aio.Channel has it; to be begun when the channel is ready."""
-        begin = self._channel.stream_stream(
-            method, request_serializer=request_serializer, response_deserializer=response_deserializer
-        )
-
-        def open_call(metadata: _Metadata = ()) -> Any:
-            return begin(metadata=(*metadata, (SESSION_METADATA, self._sessions.known(self._address))))
-
-        return open_call
+    def stream_stream(self, *_: object, **__: object) -> None:
+        """What generated stubs ask for. Streams have connections of their own (payload_stream.py)."""
 
     async def channel_ready(self) -> None:
         """There is a connection, and a session. Raises grpc.aio.AioRpcError."""

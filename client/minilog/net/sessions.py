@@ -1,7 +1,8 @@
 """Sessions of one client with brokers that ask for a password or a token (security.protocol=SASL_SSL).
 
 One exchange with each broker, on a connection of its own, gives a session. It is sent with each call to that broker
-(session_channel.py), and renewed before it ends; one that a broker does not take is forgotten and asked for anew.
+(session_channel.py) and in the hello of each stream, and renewed before it ends. One that a broker does not take is
+forgotten and asked for anew.
 
     a call begins       a session is there and young enough      it is sent
                         there is none, or it ends soon           the call waits for one exchange, which all share
@@ -41,11 +42,6 @@ class Sessions:
         self._asking: dict[Address, asyncio.Task[_Session]] = {}
         self.failures: dict[Address, MinilogError] = {}
         """Why the last exchange with a broker failed, until one succeeds."""
-
-    def known(self, address: Address) -> bytes:
-        """The session that is there, however old; empty where there is none: the broker will say so."""
-        found = self._sessions.get(address)
-        return b"" if found is None else found.content
 
     def forget(self, address: Address) -> None:
         """The broker does not take it: it was started anew, or the session has ended."""

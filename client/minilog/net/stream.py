@@ -14,12 +14,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import grpc
 from google.protobuf.message import Message
 
-from minilog.config import Address
-from minilog.errors import CorruptMessage
-from minilog.net.payload_stream import OpenedStream
+from minilog.errors import CorruptMessage, MinilogError
+from minilog.net.payload_stream import OpenedStream, opened_within
 from minilog.net.runtime import now_ms
 from minilog.stream_messages import StreamMessage
 
@@ -53,32 +51,29 @@ class Silence:
         return now - self._heard_ms > _DOUBTED_KEEPALIVES * self._period_ms
 
 
-class Channels(Protocol):
-    """Who opens a channel of its own to a broker."""
+class Opener(Protocol):
+    """Opens streams of one method to one broker."""
 
-    def open_channel(self, address: Address) -> grpc.aio.Channel:
-        """Raises InvalidConfig where it cannot be secured."""
+    async def open(self) -> OpenedStream:
+        """Raises MinilogError or OSError where there is no connection, or the broker does not take the stream."""
 
-    def stream_failed(self, address: Address, error: grpc.aio.AioRpcError) -> None:
-        """A stream on such a channel was refused or lost."""
+    async def not_opened(self, within_s: float) -> None:
+        """After so long it was neither open nor refused."""
 
-    def connected(self, address: Address) -> None:
-        """Such a channel has a connection."""
-
-    async def not_connected(self, address: Address, within_s: float) -> None:
-        """Such a channel had no connection after so long: find out why."""
+    def failed(self, error: MinilogError | OSError) -> None:
+        """It was refused, or lost."""
 
 
 class DuplexStream:
     """Runs until lost or closed. `received` is called for each message that comes, `written` for each message of `send`
-    that gRPC has taken over (its flow control lets it go), `lost` once at the end unless closed first; `doubted` while
-    the other side is silent for longer than it should be: somebody else may have taken its place."""
+    that the network has taken over (its flow control lets it go), `lost` once at the end unless closed first; `doubted`
+    while the other side is silent for longer than it should be: another broker may have taken its place. `name`: what
+    the stream is opened to, for the log."""
 
     def __init__(
         self,
-        channels: Channels,
-        address: Address,
-        method: Callable[[grpc.aio.Channel], OpenedStream],
+        opener: Opener,
+        name: str,
         keepalive: Callable[[], Message],
         *,
         keepalive_ms: float,
@@ -88,8 +83,7 @@ class DuplexStream:
         written: Callable[[StreamMessage[Any]], None] = lambda message: None,
         doubted: Callable[[], None] = lambda: None,
     ) -> None:
-        self._channels = channels
-        self._address, self._method, self._keepalive = address, method, keepalive
+        self._opener, self._name, self._keepalive = opener, name, keepalive
         self._keepalive_ms = keepalive_ms
         self._opened, self._received, self._lost, self._written = opened, received, lost, written
         self._doubted = doubted
@@ -120,41 +114,27 @@ class DuplexStream:
             await self._task
 
     async def _run(self) -> None:
-        channel = self._channels.open_channel(self._address)
         try:
-            if await self._is_connected(channel):
-                await self._talk(self._method(channel))
-            else:
-                _log.debug("%s:%s cannot be connected to; the stream will be opened anew", *self._address)
+            await self._talk(await opened_within(self._opener.open(), _OPENING_MS / 1000.0))
+        except TimeoutError:
+            await self._opener.not_opened(_OPENING_MS / 1000.0)
+            _log.debug("no stream to %s could be opened in time, and it will be opened anew", self._name)
         except CorruptMessage as error:
-            _log.warning("what came from the broker at %s:%s is not understood: %s", *self._address, error)
-        except grpc.aio.AioRpcError as error:
-            self._channels.stream_failed(self._address, error)
-            _log.debug("the stream to %s:%s is lost and will be opened anew: %r", *self._address, error)
-        except (asyncio.InvalidStateError, TimeoutError) as error:
-            _log.debug("the stream to %s:%s is lost and will be opened anew: %r", *self._address, error)
+            self._opener.failed(error)
+            _log.warning("what came from %s is not understood: %s", self._name, error)
+        except (MinilogError, OSError) as error:
+            self._opener.failed(error)
+            _log.debug("the stream to %s is lost and will be opened anew: %r", self._name, error)
         except Exception:  # a bug of ours: say so, and open it anew
-            _log.exception("the stream to %s:%s met an error it has no name for", *self._address)
+            _log.exception("the stream to %s met an error it has no name for", self._name)
         finally:
-            with contextlib.suppress(Exception):
-                await channel.close(None)
             if not self._closed:
                 self._lost()
-
-    async def _is_connected(self, channel: grpc.aio.Channel) -> bool:
-        try:
-            async with asyncio.timeout(_OPENING_MS / 1000.0):  # wait_for may drop a cancellation (Python 3.11)
-                await channel.channel_ready()
-        except TimeoutError:
-            await self._channels.not_connected(self._address, _OPENING_MS / 1000.0)
-            return False
-        self._channels.connected(self._address)
-        return True
 
     async def _talk(self, stream: OpenedStream) -> None:
         silence = Silence(self._keepalive_ms, now_ms())
         self._opened()
-        parts = [self._write(stream), self._read(stream, silence), self._watch(silence)]
+        parts = [self._write(stream), self._read(stream), self._watch(stream, silence)]
         tasks = [asyncio.ensure_future(part) for part in parts]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -175,7 +155,7 @@ class DuplexStream:
                 self._written(message)
                 del message
             if self._finishing:
-                await stream.done_writing()
+                stream.done_writing()
                 await asyncio.Event().wait()  # the other side ends the stream now
             self._wake.clear()
             try:
@@ -184,18 +164,21 @@ class DuplexStream:
             except TimeoutError:
                 await stream.write(StreamMessage(self._keepalive()))
 
-    async def _read(self, stream: OpenedStream, silence: Silence) -> None:
+    async def _read(self, stream: OpenedStream) -> None:
         async for message in stream.received():
-            silence.heard(now_ms())
             self._received(message)
             del message  # it may be large, and the next one may be long in coming
-        status = await stream.status()
-        self._taken = self._finishing and status is grpc.StatusCode.OK
-        _log.debug("%s:%s ended the stream: %s", *self._address, status)
+        self._taken = self._finishing
+        _log.debug("%s ended the stream", self._name)
 
-    async def _watch(self, silence: Silence) -> None:
-        while not silence.is_too_long(now_ms()):
+    async def _watch(self, stream: OpenedStream, silence: Silence) -> None:
+        welcomed_ms = stream.heard_ms
+        while True:
+            if stream.heard_ms > welcomed_ms:
+                silence.heard(stream.heard_ms)
+            if silence.is_too_long(now_ms()):
+                break
             if silence.is_doubtful(now_ms()):
                 self._doubted()
             await asyncio.sleep(self._keepalive_ms / 1000.0)
-        _log.debug("%s:%s has been silent for too long", *self._address)
+        _log.debug("%s has been silent for too long", self._name)

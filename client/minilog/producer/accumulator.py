@@ -18,7 +18,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -28,9 +28,11 @@ from minilog.partition_key import PartitionKey
 from minilog.producer.batch import Batch, Gathering, PartCompletion, RecordsCompletion
 from minilog.producer.futures import BatchOutcome
 from minilog.producer.partitioner import StickyPartitioner, partition_for_key
-from minilog.typed.batch import TypedRows
-from minilog.typed.topic_schema import TopicSchema
 from minilog.types import Headers
+
+if TYPE_CHECKING:
+    from minilog.typed.batch import TypedRows
+    from minilog.typed.topic_schema import TopicSchema
 
 RECORD_OVERHEAD_BYTES = 16  # two Arrow offsets and a timestamp
 _HEADER_OVERHEAD_BYTES = 12

@@ -6,7 +6,7 @@ import contextlib
 import operator
 import reprlib
 from collections.abc import Mapping
-from typing import SupportsIndex
+from typing import TYPE_CHECKING, SupportsIndex
 
 import pyarrow as pa
 
@@ -14,12 +14,13 @@ from minilog.errors import InvalidRecord, UnknownTopicOrPartition
 from minilog.net.metadata_cache import CachedTopic
 from minilog.producer.accumulator import Accumulator
 from minilog.producer.partitioner import split_by_key
-from minilog.producer.typed_rows import cut_rows
 from minilog.record_batch.builder import split_columns
-from minilog.typed.batch import TypedRows
-from minilog.typed.topic_schema import TopicSchema
-from minilog.typed.topic_schemas import TopicSchemas
 from minilog.types import Headers
+
+if TYPE_CHECKING:
+    from minilog.typed.batch import TypedRows
+    from minilog.typed.topic_schema import TopicSchema
+    from minilog.typed.topic_schemas import TopicSchemas
 
 _WHOLE = 1.25  # a batch this much above batch.size goes whole: two halves would cost more
 
@@ -104,6 +105,8 @@ def cut_columns(
     """
     check_partition(topic, partition)
     if (schemas := topic.schemas) is not None:
+        from minilog.producer.typed_rows import cut_rows  # It loads minilog.typed: where a topic has columns.
+
         given = schemas.latest if schema is None else checked_version(topic, schemas, schema)
         return cut_rows(topic, given, columns, partition, accumulator.slice_bytes(topic))
     if not isinstance(columns, pa.RecordBatch):

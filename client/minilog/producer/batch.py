@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import InvalidStateError
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -15,9 +15,11 @@ from minilog.producer.futures import BatchOutcome
 from minilog.producer.partitioner import partition_for_key
 from minilog.record_batch.builder import build_batch, records_to_columns, set_producer
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
-from minilog.typed.batch import TypedRows, build_typed_batch, gathered_rows
-from minilog.typed.topic_schema import TopicSchema
 from minilog.types import BatchMetadata, Headers, RecordMetadata
+
+if TYPE_CHECKING:
+    from minilog.typed.batch import TypedRows
+    from minilog.typed.topic_schema import TopicSchema
 
 
 class Settable(Protocol):
@@ -119,10 +121,10 @@ class Batch:
 
     def fits(self, partition_count: int) -> bool:
         """Whether a topic without a schema, of so many partitions, takes it into the same partition as before."""
-        if self.schema is not None or isinstance(self.columns, TypedRows) or self.key.partition >= partition_count:
+        if self.schema is not None or self.key.partition >= partition_count:
             return False
         if self.columns is not None:
-            return "key" not in self.columns.schema.names
+            return isinstance(self.columns, pa.RecordBatch) and "key" not in self.columns.schema.names
         keys = {key for key in self.keys if key is not None}
         return all(partition_for_key(key, partition_count) == self.key.partition for key in keys)
 
@@ -146,8 +148,7 @@ class Batch:
         topic_id, partition = self.key
         if self.encoded is None:
             columns = self._as_columns()
-            build: Callable[..., bytes] = build_typed_batch if isinstance(columns, TypedRows) else build_batch
-            self.encoded = build(
+            self.encoded = _build_of(columns)(
                 topic_id,
                 partition,
                 columns,
@@ -167,10 +168,20 @@ class Batch:
         if self.columns is not None:
             return self.columns
         if self.schema is not None:
+            from minilog.typed.batch import gathered_rows  # as in _build_of
+
             return gathered_rows(self.schema, self.values, self.timestamps_us, self.headers, self.statistics)
         keys = self.keys if any(key is not None for key in self.keys) else None
         headers = self.headers if any(self.headers) else None
         return records_to_columns(self.values, keys, self.timestamps_us, headers)
+
+
+def _build_of(columns: pa.RecordBatch | TypedRows) -> Callable[..., bytes]:
+    if isinstance(columns, pa.RecordBatch):
+        return build_batch
+    from minilog.typed.batch import build_typed_batch  # Topics without a schema need none of that.
+
+    return build_typed_batch
 
 
 class Completion(Protocol):

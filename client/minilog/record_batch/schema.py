@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from minilog.record_batch.bounds import MAX_BATCH_BYTES as MAX_BATCH_BYTES
+from minilog.record_batch.bounds import MAX_MESSAGE_BYTES as MAX_MESSAGE_BYTES
 from minilog.record_batch.header import Attributes
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -18,12 +20,6 @@ PAYLOAD_SCHEMA = pa.schema(
 )
 READ_SCHEMA = PAYLOAD_SCHEMA.append(pa.field("offset", pa.int64()))
 
-# What one batch may have, on the wire and when its buffers are decompressed, whatever max.message.bytes says: no honest
-# batch comes near, and Arrow's int32 offsets hold it.
-MAX_BATCH_BYTES = 2**28
-# The highest max.message.bytes of any topic, and so what readers take, who do not know the topic's: what is larger does
-# not fit a frame of gRPC, and is not sent.
-MAX_MESSAGE_BYTES = 2**26
 # Above max.message.bytes a batch may become this many times what it is on the wire: text compresses 3 to 10 times.
 MAX_EXPANSION = 16
 

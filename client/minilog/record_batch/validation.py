@@ -9,13 +9,13 @@ decoded.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from minilog import compute as pc
-from minilog.errors import CorruptMessage, InvalidTimestamp, MessageTooLarge
+from minilog.errors import CorruptMessage, MessageTooLarge
 from minilog.record_batch.arrow_metadata import read_arrow_metadata
+from minilog.record_batch.bounds import TimestampBounds as TimestampBounds
 from minilog.record_batch.header import (
     HEADER_BYTES,
     NO_PRODUCER_EPOCH,
@@ -36,34 +36,6 @@ _BOTH_CODECS = Attributes.LZ4 | Attributes.ZSTD
 _ATTRIBUTES_AT = 28  # their lowest byte, in which the codecs are
 _EXTENSION_AT, _EXTENSION_BYTES = 70, struct.Struct("<H")
 _MOST_BUFFERS = 4_096  # of a typed batch: at most 1,000 fields of at most 3, and a few more
-
-
-@dataclass(frozen=True, slots=True)
-class TimestampBounds:
-    """Which time stamps a topic takes at the moment, in microseconds since 1970 and both included (Kafka's KIP-937).
-    None: all. `now_us` is the leader's clock."""
-
-    now_us: int
-    oldest_us: int | None = None
-    newest_us: int | None = None
-
-    def check(self, header: BatchHeader, timestamps: pa.Array) -> None:
-        """Raises InvalidTimestamp where a time stamp of a batch, whose header was checked, is out of bounds."""
-        highest_us = header.max_timestamp_us
-        if self.newest_us is not None and highest_us > self.newest_us:
-            raise InvalidTimestamp(
-                f"a record has the time stamp {highest_us // 1000} (ms since 1970), which is "
-                f"{(highest_us - self.now_us) // 1000} ms ahead of the leader's clock, and the topic allows "
-                f"message.timestamp.after.max.ms={(self.newest_us - self.now_us) // 1000}: give time stamps in "
-                "milliseconds, or raise that setting"
-            )
-        if self.oldest_us is not None and (lowest_us := pc.min(timestamps).value) < self.oldest_us:
-            raise InvalidTimestamp(
-                f"a record has the time stamp {lowest_us // 1000} (ms since 1970), which is "
-                f"{(self.now_us - lowest_us) // 1000} ms behind the leader's clock, and the topic allows "
-                f"message.timestamp.before.max.ms={(self.now_us - self.oldest_us) // 1000}: leave the time stamp out, "
-                "or raise that setting"
-            )
 
 
 def validate_batch(

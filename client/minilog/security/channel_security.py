@@ -8,6 +8,7 @@ without a restart.
 from __future__ import annotations
 
 import pathlib
+import ssl
 from dataclasses import dataclass
 
 import grpc
@@ -16,10 +17,36 @@ from minilog.errors import InvalidConfig
 
 
 @dataclass(frozen=True, slots=True)
+class PemFiles:
+    """Kafka's stores, as PEM. `keystore`: a private key and the chain of its certificate, one file; empty: none.
+    `truststore`: the authorities that are trusted; empty: those of gRPC's own bundle, and of the system for streams."""
+
+    keystore: str = ""
+    truststore: str = ""
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        """TLS of calls with what the files hold now. Raises InvalidConfig."""
+        roots = read_pem(self.truststore, "ssl.truststore.location") if self.truststore else None
+        if not self.keystore:
+            return grpc.ssl_channel_credentials(roots)
+        key, chain = split_keystore(read_pem(self.keystore, "ssl.keystore.location"), self.keystore)
+        return grpc.ssl_channel_credentials(roots, key, chain)
+
+    def context(self) -> ssl.SSLContext:
+        """TLS of streams with what the files hold now. Raises InvalidConfig."""
+        roots = read_pem(self.truststore, "ssl.truststore.location").decode("ascii") if self.truststore else None
+        context = ssl.create_default_context(cadata=roots)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.keystore:
+            load_keystore(context, self.keystore)
+        return context
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelSecurity:
     """`server_name`: the name that the other side's certificate must have; None: the host that is connected to."""
 
-    credentials: grpc.ChannelCredentials
+    files: PemFiles
     server_name: str | None = None
 
     def options(self) -> tuple[tuple[str, str], ...]:
@@ -27,21 +54,13 @@ class ChannelSecurity:
         return () if self.server_name is None else (("grpc.ssl_target_name_override", self.server_name),)
 
 
-@dataclass(frozen=True, slots=True)
-class PemFiles:
-    """Kafka's stores, as PEM. `keystore`: a private key and the chain of its certificate, one file; empty: none.
-    `truststore`: the authorities that are trusted; empty: those of gRPC's own bundle."""
-
-    keystore: str = ""
-    truststore: str = ""
-
-    def channel_credentials(self) -> grpc.ChannelCredentials:
-        """TLS with what the files hold now. Raises InvalidConfig."""
-        roots = read_pem(self.truststore, "ssl.truststore.location") if self.truststore else None
-        if not self.keystore:
-            return grpc.ssl_channel_credentials(roots)
-        key, chain = split_keystore(read_pem(self.keystore, "ssl.keystore.location"), self.keystore)
-        return grpc.ssl_channel_credentials(roots, key, chain)
+def load_keystore(context: ssl.SSLContext, file: str, setting: str = "ssl.keystore.location") -> None:
+    """What one side shows: its private key and its certificates. Raises InvalidConfig."""
+    split_keystore(read_pem(file, setting), file)
+    try:
+        context.load_cert_chain(file)
+    except (OSError, ValueError) as error:
+        raise InvalidConfig(f"{setting}={file} cannot be used: {error}") from None
 
 
 def read_pem(file: str, setting: str) -> bytes:

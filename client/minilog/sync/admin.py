@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from minilog.admin.health import ClusterHealth
 from minilog.admin.hearing import NOT_HEARD_WITHIN_MS
@@ -20,7 +20,6 @@ from minilog.aio.admin import Admin as AsyncAdmin
 from minilog.errors import MinilogError
 from minilog.security.access_rules import AccessRule, AccessRuleFilter
 from minilog.sync.loop import shared_loop
-from minilog.typed.topic_schema import TopicSchema
 from minilog.types import (
     ClusterDescription,
     GroupDescription,
@@ -36,6 +35,9 @@ from minilog.types import (
     TransactionDescription,
     TransactionListing,
 )
+
+if TYPE_CHECKING:
+    from minilog.typed.topic_schema import TopicSchema
 
 
 class Admin:

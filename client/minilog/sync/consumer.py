@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
@@ -17,8 +17,10 @@ from minilog.consumer.partition import FetchedRun
 from minilog.consumer.row_selection import AS_RECORDS, RowSelection, row_selection
 from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.sync.loop import shared_loop
-from minilog.typed.topic_schema import TopicSchema
 from minilog.types import Record, TopicPartition
+
+if TYPE_CHECKING:
+    from minilog.typed.topic_schema import TopicSchema
 
 
 class Consumer:

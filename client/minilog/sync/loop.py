@@ -19,12 +19,15 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from minilog.aio.producer_shell import ProducerShell
 from minilog.errors import Closed, ResourceExhausted
+from minilog.net.event_loop import new_event_loop
 from minilog.net.home import Home, closed_by_fork
 from minilog.producer.futures import leave_locks_behind
+
+if TYPE_CHECKING:  # an Admin or a Consumer has none
+    from minilog.aio.producer_shell import ProducerShell
 
 _Result = TypeVar("_Result")
 _STOP_S = 2.0  # at exit, for what is still under way
@@ -74,7 +77,7 @@ class LoopThread:
         self._producers: dict[ProducerShell, None] = {}  # that are open
         self._calls: set[_Call[Any]] = set()
         self._is_stopped = self._has_ended = False
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_event_loop()
         self._thread = threading.Thread(target=self._run, name="minilog-client", daemon=True)
         try:
             self._thread.start()

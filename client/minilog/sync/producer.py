@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from minilog.aio.producer import buffer_exhausted
 from minilog.aio.producer_shell import ProducerShell
@@ -27,11 +27,12 @@ from minilog.producer.arguments import (
 )
 from minilog.producer.batch import threaded_records
 from minilog.producer.futures import RecordFuture
-from minilog.producer.typed_rows import checked_row
 from minilog.sync.loop import shared_loop
 from minilog.sync.transaction import Participation, Transaction
-from minilog.typed.topic_schema import TopicSchema
 from minilog.types import BatchMetadata, GivenHeaders, Headers, RecordMetadata
+
+if TYPE_CHECKING:
+    from minilog.typed.topic_schema import TopicSchema
 
 
 class Producer:
@@ -118,6 +119,8 @@ class Producer:
         if known.told_schemas is None:
             content = check_record(topic, value, key)
         else:
+            from minilog.producer.typed_rows import checked_row  # It loads minilog.typed: where a topic has columns.
+
             schema, row = checked_row(known, value, key, timestamp)
             key, content, row_bytes = row.key, row.values, row.size_bytes
             timestamp_us = timestamp_us if row.timestamp_us is None else row.timestamp_us

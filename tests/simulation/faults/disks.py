@@ -38,6 +38,15 @@ class Disks:
         self._ground.ails_for(host, what, 0.2, 10.0, host.unhang_disk)
         return True
 
+    def hanging_reads(self) -> bool:
+        """What is not in memory is not read for a while; what is written is."""
+        host = self._ground.some_host(lambda host: host.machine is not None)
+        if host is None:
+            return False
+        host.hang_reads()
+        self._ground.ails_for(host, "hanging reads", 0.2, 5.0, host.unhang_disk)
+        return True
+
     def disk_error(self) -> bool:
         """One call fails, of those to come; half the time it reads."""
         host = self._ground.some_host(lambda host: host.process is not None)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from minilog.security.channel_security import ChannelSecurity
+from minilog.security.channel_security import ChannelSecurity, PemFiles
 from minilog.v1 import peer_pb2, peer_pb2_grpc
 from minilog_broker.quorum.epochs_told import LEAP_EPOCHS, NEAR_EPOCHS
 from minilog_broker.storage.durable_file import write_durable_file
@@ -57,7 +57,7 @@ class Peers:
         ground = self._ground
         secured = ground.cluster.identities is not None  # it has no certificate then, and nobody listens to it
         address = (to.name, PEER_PORT if secured else PORT)
-        security = ChannelSecurity(grpc.ssl_channel_credentials()) if secured else None
+        security = ChannelSecurity(PemFiles()) if secured else None
         async with machine.open_channel(address, security) as channel:
             stub = peer_pb2_grpc.PeerServiceStub(channel)
             try:
@@ -109,4 +109,4 @@ class Peers:
 
     def _epoch(self, host: SimulatedHost) -> int | None:
         stored = self._ground.stored(host, VOTE_FILE)
-        return None if stored is None else int(stored["epoch"])
+        return None if stored is None or "epoch" not in stored else int(stored["epoch"])  # a bit of it may be rotten

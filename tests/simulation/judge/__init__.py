@@ -17,6 +17,7 @@ messages, records of the metadata log); who leads, what is committed and who has
     lag.py             who lags is out                exceptions.py    what may be lost
     schemas.py         versions of schemas            rows.py          V14 of who wants some rows
     rights.py          V22                            rules.py         what rules allow
+    positions.py       what runs begin with
     rights_of_calls.py what calls need                answers.py       what operators are told
     levels.py          what the level allows
 """

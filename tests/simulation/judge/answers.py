@@ -19,7 +19,7 @@ from minilog_broker.quorum.records import CommittedBatch
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.machines.calls import SimulatedCall
+    from tests.simulation.machines.wire import Said
 
 Key = tuple[Hashable, ...]
 MISSING = None
@@ -113,10 +113,10 @@ class Answers:
     def __init__(self, known_end: Callable[[], int]) -> None:
         self._known_end = known_end
         self._history = History()
-        self._asked: weakref.WeakKeyDictionary[SimulatedCall, tuple[Any, int]] = weakref.WeakKeyDictionary()
+        self._asked: weakref.WeakKeyDictionary[Said, tuple[Any, int]] = weakref.WeakKeyDictionary()
         self._waiting: list[_Answer] = []
 
-    def saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
+    def saw(self, call: Said, message: Any, answers: bool) -> None:
         """A request, or an answer, to an operator."""
         if (claims := CLAIMS.get(call.method)) is None:
             return

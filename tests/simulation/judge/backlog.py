@@ -26,7 +26,7 @@ from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
-    from tests.simulation.machines.calls import SimulatedCall
+    from tests.simulation.machines.wire import Said
 
 MOST_IN_FLIGHT = 5
 MOST_CALLS = 100
@@ -55,9 +55,9 @@ class Backlog:
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
-        self._streams: weakref.WeakKeyDictionary[SimulatedCall, _Stream] = weakref.WeakKeyDictionary()
+        self._streams: weakref.WeakKeyDictionary[Said, _Stream] = weakref.WeakKeyDictionary()
 
-    def saw(self, call: SimulatedCall, message: Any, payloads: Sequence[Buffer], answers: bool) -> None:
+    def saw(self, call: Said, message: Any, payloads: Sequence[Buffer], answers: bool) -> None:
         """A message is sent, with its payloads."""
         if call.method != _PRODUCE and call.method not in _READS:
             return
@@ -74,7 +74,7 @@ class Backlog:
         elif message.acks:
             self._produced(call, stream, message, payloads)
 
-    def _sent(self, call: SimulatedCall, stream: _Stream, payloads: Sequence[Buffer]) -> None:
+    def _sent(self, call: Said, stream: _Stream, payloads: Sequence[Buffer]) -> None:
         for payload in payloads:
             if payload and stream.sent_bytes >= stream.credit_bytes:
                 text = f"{call.host} has sent {stream.sent_bytes} bytes to {call.client}, whose credit is "
@@ -82,20 +82,20 @@ class Backlog:
             stream.sent_bytes += len(payload)
         stream.under_way.append(sum(map(len, payloads)))
 
-    def heard(self, call: SimulatedCall, answers: bool | None) -> None:
+    def heard(self, call: Said, answers: bool | None) -> None:
         """A message has come."""
         stream = self._streams.get(call) if answers and call.method in _READS else None
         if stream is not None and stream.under_way:
             stream.received_bytes += stream.under_way.popleft()
 
-    def _granted(self, call: SimulatedCall, stream: _Stream, credit_bytes: int) -> None:
+    def _granted(self, call: Said, stream: _Stream, credit_bytes: int) -> None:
         stream.window_bytes = stream.window_bytes or credit_bytes
         stream.credit_bytes = max(stream.credit_bytes, credit_bytes)
         if credit_bytes > stream.window_bytes + stream.received_bytes:
             text = f"{call.client} gives {call.host} leave for {credit_bytes} bytes, has a window of "
             raise Violation("V19", f"{text}{stream.window_bytes}, and {stream.received_bytes} have come")
 
-    def _produced(self, call: SimulatedCall, stream: _Stream, message: Any, payloads: Sequence[Buffer]) -> None:
+    def _produced(self, call: Said, stream: _Stream, message: Any, payloads: Sequence[Buffer]) -> None:
         for entry, payload in zip(message.entries, payloads, strict=True):
             key = PartitionKey(entry.partition_id.topic_id, entry.partition_id.partition)
             place = stream.unanswered[entry.correlation_id] = key, decode_header(payload).producer_id

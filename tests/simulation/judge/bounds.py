@@ -18,7 +18,7 @@ from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
-    from tests.simulation.machines.calls import SimulatedCall
+    from tests.simulation.machines.wire import Said
 
 WINDOW_S = 10.0
 MOST_JOINS = 6
@@ -66,7 +66,7 @@ class Calm:
         self._reading_s: dict[tuple[str, int], float] = {}  # by host and life: all that was read before
         self.since_s = 0.0
 
-    def heard(self, call: SimulatedCall, answers: bool | None) -> None:
+    def heard(self, call: Said, answers: bool | None) -> None:
         """A message has come, or the connection broke."""
         if answers is None:
             self.since_s = self._cluster.now_s

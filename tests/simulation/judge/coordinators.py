@@ -24,7 +24,7 @@ from tests.simulation.judge.partition import JudgedPartition
 if TYPE_CHECKING:
     from tests.simulation.judge.copies import Copy, View
     from tests.simulation.judge.truth import Truth
-    from tests.simulation.machines.calls import SimulatedCall
+    from tests.simulation.machines.wire import Said
 
 _OK = common_pb2.ERROR_CODE_NONE
 _COMMITTING = coordinator_records_pb2.PRODUCER_STATE_COMMITTING
@@ -102,29 +102,29 @@ class JudgeOfCoordinators:
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
         self._logs: dict[tuple[int, PartitionKey], _Log] = {}
-        self._requests: weakref.WeakKeyDictionary[SimulatedCall, Any] = weakref.WeakKeyDictionary()
+        self._requests: weakref.WeakKeyDictionary[Said, Any] = weakref.WeakKeyDictionary()
         self._named: dict[tuple[str, int], set[frozenset[int]]] = {}  # by each request to end a generation
         self._registered: set[tuple[int, PartitionKey]] = set()
-        self._asked: dict[str, Callable[[SimulatedCall, Any], None]] = {
+        self._asked: dict[str, Callable[[Said, Any], None]] = {
             "/minilog.v1.MarkerService/WriteMarkers": self._markers,
             "/minilog.v1.TransactionService/EndTransaction": self._end,
             "/minilog.v1.TransactionService/RegisterPartitions": self._keep,
         }
-        self._answered: dict[str, Callable[[SimulatedCall, Any], None]] = {
+        self._answered: dict[str, Callable[[Said, Any], None]] = {
             "/minilog.v1.TransactionService/EndTransaction": self._ended,
             "/minilog.v1.TransactionService/RegisterPartitions": self._did_register,
         }
 
-    def saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
+    def saw(self, call: Said, message: Any, answers: bool) -> None:
         """A message is sent."""
         look = (self._answered if answers else self._asked).get(call.method)
         if look is not None:
             look(call, message)
 
-    def _keep(self, call: SimulatedCall, message: Any) -> None:
+    def _keep(self, call: Said, message: Any) -> None:
         self._requests[call] = message
 
-    def _end(self, call: SimulatedCall, message: Any) -> None:
+    def _end(self, call: Said, message: Any) -> None:
         self._keep(call, message)
         winners = frozenset(each.producer_id for each in message.winners)
         self._named.setdefault((message.transactional_id, message.generation), set()).add(winners)
@@ -143,7 +143,7 @@ class JudgeOfCoordinators:
 
     # -- decisions
 
-    def _markers(self, call: SimulatedCall, message: Any) -> None:
+    def _markers(self, call: Said, message: Any) -> None:
         number, _ = self._truth.speaker(call.client)
         partition = self._partition(message.coordinator_partition)
         copy = None if number < 0 or partition is None else partition.sound_copy(number)
@@ -170,7 +170,7 @@ class JudgeOfCoordinators:
             text = f"b{number} commits generation {at[1]} of {at[0]}: no request named all of {sorted(log.winners[at])}"
             raise partition.fail("V15", text, number)
 
-    def _ended(self, call: SimulatedCall, message: Any) -> None:
+    def _ended(self, call: Said, message: Any) -> None:
         number, _ = self._truth.speaker(call.host)
         request = self._requests.get(call)
         if request is None or message.error.code != _OK or message.outcome not in _COMMITTED:
@@ -189,7 +189,7 @@ class JudgeOfCoordinators:
 
     # -- who may write
 
-    def _did_register(self, call: SimulatedCall, message: Any) -> None:
+    def _did_register(self, call: Said, message: Any) -> None:
         request = self._requests.get(call)
         if request is not None and message.error.code == _OK:
             for each in request.partitions:

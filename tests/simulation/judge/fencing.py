@@ -23,8 +23,8 @@ from tests.simulation.violation import Violation
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
     from tests.simulation.judge.metadata import Metadata
-    from tests.simulation.machines.calls import SimulatedCall
     from tests.simulation.machines.host import SimulatedHost
+    from tests.simulation.machines.wire import Said
 
 SESSION_TIMEOUT = "broker.session.timeout.ms"
 LONG_PAUSE = 0.3  # of the session time-out: a tick is due a thirtieth of it at the latest, and late by a quarter
@@ -51,13 +51,13 @@ class Fencing:
         told_ms = [int(each[SESSION_TIMEOUT]) for each in configured if SESSION_TIMEOUT in each]
         self._least_s = min([*told_ms, *map(int, others)], default=3_000) / 1e3
         self._timeout_s: dict[int, float] = {}  # by quorum epoch, as its controller tells
-        self._lives: weakref.WeakKeyDictionary[SimulatedCall, tuple[int, int]] = weakref.WeakKeyDictionary()
+        self._lives: weakref.WeakKeyDictionary[Said, tuple[int, int]] = weakref.WeakKeyDictionary()
         self._heard_s: dict[tuple[str, int], deque[float]] = {}  # by controller and broker epoch
         self._answered_s: dict[int, float] = {}  # by quorum epoch
 
     # -- what is said
 
-    def saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
+    def saw(self, call: Said, message: Any, answers: bool) -> None:
         """A message is sent."""
         if call.method != _HEARTBEAT:
             return
@@ -69,7 +69,7 @@ class Fencing:
             self._timeout_s[message.controller_epoch] = told_s
             self._answered_s[message.controller_epoch] = self._cluster.now_s
 
-    def heard(self, call: SimulatedCall, answers: bool | None) -> None:
+    def heard(self, call: Said, answers: bool | None) -> None:
         """A message has come, or the connection broke."""
         if answers is False and (life := self._lives.get(call)) is not None:
             self._heard_s.setdefault((call.host, life[1]), deque(maxlen=KEPT)).append(self._cluster.now_s)

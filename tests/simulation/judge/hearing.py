@@ -22,7 +22,7 @@ from tests.simulation.violation import Violation
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
     from tests.simulation.judge.truth import Truth
-    from tests.simulation.machines.calls import SimulatedCall
+    from tests.simulation.machines.wire import Said
 
 GAP, STEADY, PATIENCE = 0.5, 2.0, 2.5
 HANDS_OVER = (METADATA_HANGS, "slow disk", METADATA_ERROR)
@@ -49,7 +49,7 @@ class Hearing:
         self._truth = truth
         told_ms = (int(values.get(FETCH_TIMEOUT, 1_000)) for values in cluster.plan.configs.values())
         self._fetch_timeout_s = max(told_ms, default=1_000) / 1e3
-        self._streams: weakref.WeakSet[SimulatedCall] = weakref.WeakSet()  # of the metadata log
+        self._streams: weakref.WeakSet[Said] = weakref.WeakSet()  # of the metadata log
         self._stopping: set[tuple[int, int]] = set()  # host and life: it was asked to stop, and hands over
         self._heard_s: dict[tuple[int, int], float] = {}
         self._fetched_s: dict[tuple[int, int], float] = {}  # a voter that is stuck in a later epoch asks for votes only
@@ -61,7 +61,7 @@ class Hearing:
 
     # -- what comes
 
-    def saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
+    def saw(self, call: Said, message: Any, answers: bool) -> None:
         """A message is sent."""
         if answers:
             return
@@ -70,7 +70,7 @@ class Hearing:
         elif call.method == _HEARTBEAT and message.wants_stop:
             self._stopping.add(self._truth.speaker(call.client))
 
-    def heard(self, call: SimulatedCall, answers: bool | None) -> None:
+    def heard(self, call: Said, answers: bool | None) -> None:
         """A message has come, or the connection broke."""
         if call.method not in _CALLS and call not in self._streams:
             return

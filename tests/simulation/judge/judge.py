@@ -20,6 +20,7 @@ from tests.simulation.judge.images import Images
 from tests.simulation.judge.lag import Lag
 from tests.simulation.judge.leader_epochs import LeaderEpochs
 from tests.simulation.judge.levels import Levels
+from tests.simulation.judge.positions import Positions
 from tests.simulation.judge.producers import Producers
 from tests.simulation.judge.quorum import Quorum
 from tests.simulation.judge.recorded_ends import RecordedEnds
@@ -34,7 +35,7 @@ from tests.simulation.violation import Violation
 if TYPE_CHECKING:
     from minilog_broker.quorum.records import CommittedBatch
     from tests.simulation.cluster import SimulatedCluster
-    from tests.simulation.machines.calls import SimulatedCall
+    from tests.simulation.machines.wire import Said
 
 
 class Judge:
@@ -54,6 +55,7 @@ class Judge:
         transactions = Transactions(coordinators.may_write)
         self._replication = Replication(self.truth, transactions)
         self._backlog = Backlog(cluster)
+        self._positions = Positions()
         self._watchers = [
             self.truth.saw,
             Quorum(self.truth, self._hearing).saw,
@@ -76,7 +78,7 @@ class Judge:
         cluster.wire.listen(self._backlog.heard)
         cluster.wire.listen(self.truth.calm.heard)
 
-    def _saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
+    def _saw(self, call: Said, message: Any, answers: bool) -> None:
         """Of whoever speaks it is not the fault."""
         payloads: Sequence[Buffer] = ()
         if isinstance(message, StreamMessage):
@@ -86,6 +88,7 @@ class Judge:
                 watcher(call, message, answers)
             self._replication.saw(call, message, payloads, answers)
             self._backlog.saw(call, message, payloads, answers)
+            self._positions.saw(call, message, payloads, answers)
         except Exception as error:
             self._cluster.fail(error)
 

@@ -23,8 +23,8 @@ from tests.simulation.violation import Violation
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
     from tests.simulation.judge.truth import Truth
-    from tests.simulation.machines.calls import SimulatedCall
     from tests.simulation.machines.host import SimulatedHost
+    from tests.simulation.machines.wire import Said
 
 LAG_TIME, LAG_TIME_MS = "replica.lag.time.max.ms", 10_000
 OVERDUE, OVERDUE_S = 1.6, 1.5  # it is looked at every half lag time; then a controller decides
@@ -73,7 +73,7 @@ class Lag:
 
     # -- what is said
 
-    def saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
+    def saw(self, call: Said, message: Any, answers: bool) -> None:
         """A message is sent."""
         if answers or call.method != _REPLICATE:
             return
@@ -83,7 +83,7 @@ class Lag:
             told = self._told.setdefault((key, leader, each.leader_epoch), {})
             told[follower] = max(told.get(follower, -1), each.durable_end_offset)
 
-    def heard(self, call: SimulatedCall, answers: bool | None) -> None:
+    def heard(self, call: Said, answers: bool | None) -> None:
         """A message has come, or the connection broke."""
         if call.method != _HEARTBEAT or answers is False:
             return

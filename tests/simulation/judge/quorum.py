@@ -22,7 +22,7 @@ from tests.simulation.violation import Violation
 if TYPE_CHECKING:
     from tests.simulation.judge.hearing import Hearing
     from tests.simulation.judge.truth import Truth
-    from tests.simulation.machines.calls import SimulatedCall
+    from tests.simulation.machines.wire import Said
 
 _OK = common_pb2.ERROR_CODE_NONE
 
@@ -33,22 +33,22 @@ class Quorum:
     def __init__(self, truth: Truth, hearing: Hearing) -> None:
         self._truth = truth
         self._hearing = hearing
-        self._requests: weakref.WeakKeyDictionary[SimulatedCall, Any] = weakref.WeakKeyDictionary()
+        self._requests: weakref.WeakKeyDictionary[Said, Any] = weakref.WeakKeyDictionary()
         self._votes: dict[tuple[int, bytes, int], int] = {}  # voter, its disk, epoch: whom it voted for
         self._promised: dict[tuple[int, bytes], int] = {}
         self.leaders: dict[int, tuple[int, int]] = {}
-        self._asked: dict[str, Callable[[SimulatedCall, Any], None]] = {
+        self._asked: dict[str, Callable[[Said, Any], None]] = {
             "/minilog.v1.PeerService/Vote": self._vote_asked,
             "/minilog.v1.PeerService/BeginQuorumEpoch": self._began,
         }
-        self._answered: dict[str, Callable[[SimulatedCall, Any], None]] = {
+        self._answered: dict[str, Callable[[Said, Any], None]] = {
             "/minilog.v1.PeerService/Vote": self._voted,
             "/minilog.v1.PeerService/Heartbeat": self._heard,
             "/minilog.v1.PeerService/Replicate": self._sent,
             "/minilog.v1.MetadataService/GetMetadata": self._described,
         }
 
-    def saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
+    def saw(self, call: Said, message: Any, answers: bool) -> None:
         """A message is sent."""
         look = (self._answered if answers else self._asked).get(call.method)
         if look is not None:
@@ -56,10 +56,10 @@ class Quorum:
 
     # -- votes
 
-    def _vote_asked(self, call: SimulatedCall, message: Any) -> None:
+    def _vote_asked(self, call: Said, message: Any) -> None:
         self._requests[call] = message
 
-    def _voted(self, call: SimulatedCall, message: Any) -> None:
+    def _voted(self, call: Said, message: Any) -> None:
         voter, _ = self._truth.speaker(call.host)
         request = self._requests.get(call)
         if request is None or message.error.code != _OK:
@@ -99,23 +99,23 @@ class Quorum:
 
     # -- who leads
 
-    def _began(self, call: SimulatedCall, message: Any) -> None:
+    def _began(self, call: Said, message: Any) -> None:
         number, life = self._truth.speaker(call.client)  # a forger has no number
         if message.leader_id == number:
             self._leads(number, life, message.epoch)
 
-    def _heard(self, call: SimulatedCall, message: Any) -> None:
+    def _heard(self, call: Said, message: Any) -> None:
         if message.error.code == _OK:
             number, life = self._truth.speaker(call.host)
             self._leads(number, life, message.controller_epoch)
             self._hearing.check_answers(number, message.controller_epoch)
 
-    def _described(self, call: SimulatedCall, message: Any) -> None:
+    def _described(self, call: Said, message: Any) -> None:
         number, _ = self._truth.speaker(call.host)
         if message.error.code == _OK and message.controller_id == number:
             self._hearing.check_answers(number, message.controller_epoch)
 
-    def _sent(self, call: SimulatedCall, message: Any) -> None:
+    def _sent(self, call: Said, message: Any) -> None:
         for run in message.runs:
             if run.partition_id.topic_id == CLUSTER_METADATA_TOPIC_ID and run.error.code == _OK:
                 self._leads(*self._truth.speaker(call.host), run.leader_epoch)

@@ -23,9 +23,9 @@ from tests.simulation.judge.transactions import Transactions
 
 if TYPE_CHECKING:
     from tests.simulation.judge.truth import Truth
-    from tests.simulation.machines.calls import SimulatedCall
+    from tests.simulation.machines.wire import Said
 
-_Look = Callable[["SimulatedCall", Any, Sequence[Buffer]], None]
+_Look = Callable[["Said", Any, Sequence[Buffer]], None]
 _OK = common_pb2.ERROR_CODE_NONE
 _OUT_OF_RANGE = common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
 
@@ -36,10 +36,10 @@ class Replication:
     def __init__(self, truth: Truth, transactions: Transactions) -> None:
         self._truth = truth
         self._transactions = transactions
-        self._produced: weakref.WeakKeyDictionary[SimulatedCall, dict[int, tuple[int, BatchHeader]]] = (
+        self._produced: weakref.WeakKeyDictionary[Said, dict[int, tuple[int, BatchHeader]]] = (
             weakref.WeakKeyDictionary()
         )
-        self._deletions: weakref.WeakKeyDictionary[SimulatedCall, Any] = weakref.WeakKeyDictionary()
+        self._deletions: weakref.WeakKeyDictionary[Said, Any] = weakref.WeakKeyDictionary()
         self._asked: dict[str, _Look] = {
             "/minilog.v1.DataService/Produce": self._produce,
             "/minilog.v1.DataService/DeleteRecords": self._delete,
@@ -54,7 +54,7 @@ class Replication:
             "/minilog.v1.MetadataService/ListOffsets": self._ends,
         }
 
-    def saw(self, call: SimulatedCall, message: Any, payloads: Sequence[Buffer], answers: bool) -> None:
+    def saw(self, call: Said, message: Any, payloads: Sequence[Buffer], answers: bool) -> None:
         """A message is sent, with its payloads."""
         look = (self._answered if answers else self._asked).get(call.method)
         if look is not None:
@@ -62,7 +62,7 @@ class Replication:
 
     # -- runs and ends
 
-    def _runs(self, call: SimulatedCall, message: Any, payloads: Sequence[Buffer]) -> None:
+    def _runs(self, call: Said, message: Any, payloads: Sequence[Buffer]) -> None:
         number, life = self._truth.speaker(call.host)
         leads = call.method.endswith("Replicate")
         for run, batches in zip(message.runs, payloads, strict=True):
@@ -115,7 +115,7 @@ class Replication:
             text = f"b{number} hands a reader what is at {header.base_offset}, its high watermark is "
             raise partition.fail("V14", f"{text}{run.high_watermark}", number)
 
-    def _ends(self, call: SimulatedCall, message: Any, payloads: Sequence[Buffer]) -> None:
+    def _ends(self, call: Said, message: Any, payloads: Sequence[Buffer]) -> None:
         number, life = self._truth.speaker(call.host)
         for result in message.results:
             partition = self._truth.partition(PartitionKey(result.partition_id.topic_id, result.partition_id.partition))
@@ -127,12 +127,12 @@ class Replication:
 
     # -- writes
 
-    def _produce(self, call: SimulatedCall, message: Any, payloads: Sequence[Buffer]) -> None:
+    def _produce(self, call: Said, message: Any, payloads: Sequence[Buffer]) -> None:
         sent = self._produced.setdefault(call, {})
         for entry, batch in zip(message.entries, payloads, strict=True):
             sent[entry.correlation_id] = message.acks, decode_header(batch)
 
-    def _produced_at(self, call: SimulatedCall, message: Any, payloads: Sequence[Buffer]) -> None:
+    def _produced_at(self, call: Said, message: Any, payloads: Sequence[Buffer]) -> None:
         number, _ = self._truth.speaker(call.host)
         sent = self._produced.get(call, {})
         for result in message.results:
@@ -161,7 +161,7 @@ class Replication:
 
     # -- followers, and who is in sync
 
-    def _progress(self, call: SimulatedCall, message: Any, payloads: Sequence[Buffer]) -> None:
+    def _progress(self, call: Said, message: Any, payloads: Sequence[Buffer]) -> None:
         number, _ = self._truth.speaker(call.client)
         if number < 0:
             return
@@ -175,7 +175,7 @@ class Replication:
                 text = f"b{number} says that {name} is durable up to {progress.durable_end_offset}, on its disk is "
                 raise self._truth.violation("V1", f"{text}{view.end}", key, number)
 
-    def _propose(self, call: SimulatedCall, message: Any, payloads: Sequence[Buffer]) -> None:
+    def _propose(self, call: Said, message: Any, payloads: Sequence[Buffer]) -> None:
         if self._truth.speaker(call.client)[0] < 0:
             return
         for proposal in message.proposals:
@@ -187,14 +187,14 @@ class Replication:
 
     # -- deletions
 
-    def _delete(self, call: SimulatedCall, message: Any, payloads: Sequence[Buffer]) -> None:
+    def _delete(self, call: Said, message: Any, payloads: Sequence[Buffer]) -> None:
         self._deletions[call] = message
         for entry in message.entries:
             partition = self._truth.partition(PartitionKey(entry.partition_id.topic_id, entry.partition_id.partition))
             if partition is not None:
                 partition.deletable = max(partition.deletable, entry.before_offset)
 
-    def _deleted(self, call: SimulatedCall, message: Any, payloads: Sequence[Buffer]) -> None:
+    def _deleted(self, call: Said, message: Any, payloads: Sequence[Buffer]) -> None:
         number, _ = self._truth.speaker(call.host)
         for result in message.results:
             partition = self._truth.partition(PartitionKey(result.partition_id.topic_id, result.partition_id.partition))

@@ -30,7 +30,7 @@ from tests.simulation.violation import Violation
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
     from tests.simulation.judge.truth import Truth
-    from tests.simulation.machines.calls import SimulatedCall
+    from tests.simulation.machines.wire import Said
 
 STREAM_S = 1.5  # brokers look at once; how late they say it is not known
 CALL_S = 0.1
@@ -84,8 +84,8 @@ class Rights:
         self._tokens: dict[str, list[tuple[int, bool]]] = {}  # made; and those that are no more, or end sooner
         self._owners: dict[str, str] = {}
         self._expiries: dict[str, int] = {}
-        self._logins: weakref.WeakKeyDictionary[SimulatedCall, tuple[str, bool]] = weakref.WeakKeyDictionary()
-        self._asked: weakref.WeakKeyDictionary[SimulatedCall, _Asked] = weakref.WeakKeyDictionary()
+        self._logins: weakref.WeakKeyDictionary[Said, tuple[str, bool]] = weakref.WeakKeyDictionary()
+        self._asked: weakref.WeakKeyDictionary[Said, _Asked] = weakref.WeakKeyDictionary()
         self._sessions: dict[bytes, _Session] = {}
         self._known: dict[int, _Known] = {}
 
@@ -117,7 +117,7 @@ class Rights:
 
     # -- what is said
 
-    def saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
+    def saw(self, call: Said, message: Any, answers: bool) -> None:
         if call.method == _HEARTBEAT:
             if not answers:
                 self._said(*self._truth.speaker(call.client), message.metadata_offset)
@@ -143,7 +143,7 @@ class Rights:
             known.said.popleft()
         known.said.append((self._cluster.now_s, offset))
 
-    def _known_below(self, call: SimulatedCall, at_s: float) -> int:
+    def _known_below(self, call: Said, at_s: float) -> int:
         """What the broker that answers had replayed by then, by its own word."""
         number, life = self._truth.speaker(call.host)
         known = self._known.get(number)
@@ -151,7 +151,7 @@ class Rights:
             return 0
         return max((offset for said_s, offset in known.said if said_s <= at_s), default=0)
 
-    def _authenticates(self, call: SimulatedCall, message: Any, *, answers: bool) -> None:
+    def _authenticates(self, call: Said, message: Any, *, answers: bool) -> None:
         if not answers:
             first = bytes(message.content).decode(errors="replace").split(",")
             if call not in self._logins and len(first) > 2 and first[2].startswith("n="):
@@ -166,7 +166,7 @@ class Rights:
             self._sessions[message.session] = session
             self._check_known(call, session, self._known_below(call, self._cluster.now_s - CALL_S))
 
-    def _asks(self, call: SimulatedCall, message: Any) -> None:
+    def _asks(self, call: Said, message: Any) -> None:
         asked = self._asked.get(call)
         if asked is None:
             asked = self._asked[call] = _Asked(message, self._cluster.now_s)
@@ -177,9 +177,13 @@ class Rights:
 
     # -- what must be
 
-    def _answered(self, call: SimulatedCall, message: Any) -> None:
-        asked = self._asked[call]
+    def _answered(self, call: Said, message: Any) -> None:
         is_stream = call.method in (_PRODUCE, _FETCH)
+        asked = self._asked.get(call)
+        if asked is None:  # a sign of life on a stream that has just begun
+            if not is_stream or message.ByteSize():
+                raise Violation("V22", f"{call.host} answers {call.method} of {call.client}, who has asked nothing")
+            return
         session = self._sessions.get(dict(call.metadata).get(SESSION_METADATA, b""))
         if session is None:
             raise Violation("V22", f"{call.host} answers {call.method} of {call.client}, which has no session")
@@ -202,7 +206,7 @@ class Rights:
         if call.method == _TOKENS:
             self._check_told_tokens(call, asker, message, below)
 
-    def _needed(self, call: SimulatedCall, asked: _Asked, message: Any) -> Iterator[Right]:
+    def _needed(self, call: Said, asked: _Asked, message: Any) -> Iterator[Right]:
         if call.method == _FETCH:
             runs = [run for run in message.runs if not run.error.code]
             yield from of_ids(Operation.READ, runs, self._names)
@@ -216,28 +220,28 @@ class Rights:
         else:
             yield from NEEDS[call.method](asked.message, message, self._names)
 
-    def _check_any(self, call: SimulatedCall, asker: Asker, below: int) -> None:
+    def _check_any(self, call: Said, asker: Asker, below: int) -> None:
         """A producer id is for who may write anything."""
         any_topic = (Right(Operation.WRITE, ResourceKind.TOPIC, each) for each in self.rules.names(ResourceKind.TOPIC))
         rights = (Right(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER), *any_topic)
         if not any(self.rules.may_be_allowed(asker, each, below) for each in rights):
             self._is_wrong(f"{call.host} gives {asker} a producer id, and {asker.user} may write nothing", below)
 
-    def _check_told_tokens(self, call: SimulatedCall, asker: Asker, message: Any, below: int) -> None:
+    def _check_told_tokens(self, call: Said, asker: Asker, message: Any, below: int) -> None:
         own = f"User:{asker.user}"
         others = [each for each in message.tokens if own != each.owner and own not in each.renewers]
         right = Right(Operation.DESCRIBE, ResourceKind.CLUSTER)
         if others and not self.rules.may_be_allowed(asker, right, below):
             self._is_wrong(f"{call.host} tells {asker} of tokens of {sorted({each.owner for each in others})}", below)
 
-    def _check_session(self, call: SimulatedCall, session: _Session, below: int) -> None:
+    def _check_session(self, call: Said, session: _Session, below: int) -> None:
         """It began with what is no more, and the broker knows that."""
         changes = [*self._credentials.get(session.user, ()), *self._tokens.get(session.token_id or "", ())]
         if any(session.below <= offset < below for offset, _ in changes):
             text = f"{call.host} answers {call.method} in a session of {session.user}, whose password or token is "
             self._is_wrong(f"{text}no more since offset {max(at for at, _ in changes)}", below)
 
-    def _check_known(self, call: SimulatedCall, session: _Session, below: int) -> None:
+    def _check_known(self, call: Said, session: _Session, below: int) -> None:
         """Who logs in is there."""
         changes = self._credentials.get(session.user, [])
         if session.token_id is not None:

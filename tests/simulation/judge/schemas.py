@@ -12,7 +12,7 @@ from minilog_broker.quorum.records import CommittedBatch
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.machines.calls import SimulatedCall
+    from tests.simulation.machines.wire import Said
 
 _METADATA = "/minilog.v1.MetadataService/GetMetadata"
 
@@ -51,7 +51,7 @@ class Schemas:
             text = f"{who} has as version {number} of a schema {schema}, and {told} was told".replace("\n", " ")
             raise Violation("V13", text)
 
-    def saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
+    def saw(self, call: Said, message: Any, answers: bool) -> None:
         """What a broker tells of topics."""
         if not answers or call.method != _METADATA:
             return

@@ -15,7 +15,7 @@ from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.judge.truth import Truth
-    from tests.simulation.machines.calls import SimulatedCall
+    from tests.simulation.machines.wire import Said
 
 _REPLICATE = "/minilog.v1.PeerService/Replicate"
 _PROPOSE = "/minilog.v1.PeerService/ProposeInSyncReplicas"
@@ -27,10 +27,10 @@ class Sessions:
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
-        self._broker_epochs: weakref.WeakKeyDictionary[SimulatedCall, int] = weakref.WeakKeyDictionary()
+        self._broker_epochs: weakref.WeakKeyDictionary[Said, int] = weakref.WeakKeyDictionary()
         self._told: dict[_Told, int] = {}  # the latest partition epoch that was seen
 
-    def saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
+    def saw(self, call: Said, message: Any, answers: bool) -> None:
         """A message is sent."""
         if answers:
             return
@@ -40,7 +40,7 @@ class Sessions:
             for proposal in message.proposals:
                 self._propose(self._truth.speaker(call.client), proposal)
 
-    def _progress(self, call: SimulatedCall, message: Any) -> None:
+    def _progress(self, call: Said, message: Any) -> None:
         broker_epoch = self._broker_epochs.setdefault(call, message.broker_epoch)
         if not message.progress:
             return

@@ -21,7 +21,7 @@ from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
-    from tests.simulation.machines.calls import SimulatedCall
+    from tests.simulation.machines.wire import Said
 
 STRANGER = (-1, -1)
 _OWN = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)  # brokers delete of them what they do not need
@@ -100,7 +100,7 @@ class Truth:
                 for copy in self.copies.all_of(partition.name):
                     yield copy, key, partition
 
-    def saw(self, call: SimulatedCall, message: Any, answers: bool) -> None:
+    def saw(self, call: Said, message: Any, answers: bool) -> None:
         """A heartbeat says how much of the metadata its broker knows: what it counts from now on it counts by that."""
         if answers or call.method != "/minilog.v1.PeerService/Heartbeat":
             return

@@ -62,7 +62,7 @@ class Context:
         return message
 
     async def write(self, message: bytes) -> None:
-        self._call.wire.answered(self._call, message)
+        self._call.wire.answered(self._call, self._call.decode, message)
         await self._call.down.put(message, len(message))
 
     async def abort(self, code: grpc.StatusCode, details: str = "") -> None:

@@ -131,11 +131,20 @@ class SimulatedFile:
     def pread(self, size_bytes: int, position: int) -> bytes:
         self._check()
         disk = self._disk
+        disk.waited_for(self._path)
         if disk.armed:
             disk.may_fail_to_read(self._path)
         found = bytes(self._inode.live[position : position + size_bytes])
         disk.read_bytes += len(found)
         return found
+
+    def read_now(self, size_bytes: int, position: int) -> bytes | None:
+        """What fails is not in memory: who waits for it meets the error."""
+        self._check()
+        disk, live = self._disk, self._inode.live
+        if position + size_bytes > len(live) or disk.is_cold(self._path):
+            return None
+        return bytes(live[position : position + size_bytes])
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         self._check()
@@ -201,6 +210,8 @@ class SimulatedDisk:
         self.read_bytes = 0
         self.failures: list[tuple[str, str, int]] = []
         self.full_parts: tuple[str, ...] = ()
+        self.cold_share = 0.0  # of the reads: what they ask for is not in memory
+        self._cold_chance = random.Random(0)
         self.armed = False  # something may fail: kept so that the usual path asks one flag
         self._changes_left: int | None = None
         self._death: type[Death] = PowerLoss
@@ -347,6 +358,19 @@ class SimulatedDisk:
     def may_fail(self, operation: str, path: str) -> None:
         if not self.passes(operation, path):
             self.interrupt(path)
+
+    def get_cold(self, share: float, seed: object) -> None:
+        """Of the reads so many have to wait from now on."""
+        self.cold_share, self._cold_chance = share, random.Random(f"cold {seed}")
+
+    def is_cold(self, path: str) -> bool:
+        """Whether who reads has to wait."""
+        if self.armed and any(failure[0] == "pread" and failure[1] in path for failure in self.failures):
+            return True
+        return self.cold_share > 0.0 and self._cold_chance.random() < self.cold_share
+
+    def waited_for(self, path: str) -> None:
+        """Somebody waits for this read."""
 
     def may_fail_to_read(self, path: str) -> None:
         """A "pread" is no change: nobody dies in one, and a full disk is read."""

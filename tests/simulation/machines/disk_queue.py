@@ -132,7 +132,8 @@ class DiskQueue:
     def _work(self, work: Callable[[], None]) -> None:
         self._working_since_s = self._process.busy_s()
         try:
-            work()
+            with self._process.thread():
+                work()
         except Death:
             """The host knows: its disk has told it."""
         except Exception as error:

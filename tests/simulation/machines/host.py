@@ -21,7 +21,7 @@ from minilog_broker.failure import CommandFailed
 from minilog_broker.levels import FIRST_LEVEL, SUPPORTED_LEVELS
 from minilog_broker.server.broker import Broker
 from minilog_broker.server.config import BrokerOptions, VoterAddress, load_config
-from tests.simulation.machines.disk import Death, PowerLoss, SimulatedDisk
+from tests.simulation.machines.disk import SEGMENT_SUFFIX, Death, PowerLoss, SimulatedDisk
 from tests.simulation.machines.identities import Identities
 from tests.simulation.machines.loop import Process, VirtualLoop
 from tests.simulation.machines.machine import SimulatedMachine
@@ -32,6 +32,8 @@ from tests.simulation.violation import Violation
 PORT, PEER_PORT = 9092, 9093  # one for all; the other is of brokers alone, where users are known
 DATA_PATH = "/data"
 METADATA_QUEUE, METADATA_HANGS = "metadata-disk", "hanging metadata disk"
+READS_OF = {"data-reader": "data-disk", "metadata-reader": METADATA_QUEUE}  # whose reads hang where it hangs
+SLOWEST_READ = 10.0  # times as slow as else: one read is asked after the other, and a disk that is back reads much
 METADATA_PATH, METADATA_ERROR = f"{DATA_PATH}/__cluster_metadata", "metadata disk error"
 _IN_A_LOG = re.compile(rf"{DATA_PATH}/(?!__cluster_metadata)[^/]+-\d+/")  # the other replicas go on
 _EPOCHS = re.compile(rf"{_IN_A_LOG.pattern}leader-epoch")
@@ -55,13 +57,18 @@ class HostDisk(SimulatedDisk):
         chance: random.Random,
         died: Callable[[type[Death]], None],
         erred: Callable[[str], None],
+        waited_for: Callable[[str], None],
         *,
         out_of_order: bool,
     ) -> None:
         super().__init__(chance, out_of_order=out_of_order)
         self._died = died
         self._erred = erred
+        self._waited_for = waited_for
         self.replaced: Callable[[str], None] = _nobody
+
+    def waited_for(self, path: str) -> None:
+        self._waited_for(path)
 
     def rename(self, source: str, target: str) -> None:
         super().rename(source, target)
@@ -94,15 +101,23 @@ class SimulatedHost:
         self.network = network
         self.loop: VirtualLoop = network.loop
         self.disk = HostDisk(
-            random.Random(chance.getrandbits(64)), self._died, self._met_an_error, out_of_order=plan.out_of_order
+            random.Random(chance.getrandbits(64)),
+            self._died,
+            self._met_an_error,
+            self._waited,
+            out_of_order=plan.out_of_order,
         )
         self.sync_ms = plan.sync_ms
+        self.read_ms = plan.read_ms
+        self.read_seed = f"{plan.read_seed} {self.name}"
+        self.disk.get_cold(plan.cold_share, self.read_seed)
         self.wall_offset_us = 0
         self.clock_rate = plan.clock_rates.get(number, 1.0)
         self.boots = 0
         self.cut_in_half = False
         self.lives = 0
         self.started_s = 0.0
+        self._listens_s = 0.0
         self.lost_power_in = -1  # the life that ended so, or during which nothing ran
         self.wanted = False
         self.ends: Counter[str] = Counter()
@@ -265,8 +280,9 @@ class SimulatedHost:
         self.mends_all("too old", still=False)
 
     def listens(self) -> None:
-        """It takes connections: what it had to read is read."""
+        """It takes connections: what it had to read is read, but for the end of the metadata log."""
         self.mends("down")
+        self._listens_s = self.loop.now_s
 
     def _again(self) -> None:
         if self.wanted:
@@ -312,6 +328,15 @@ class SimulatedHost:
             self.ails("disk error")
             self.cut_in_half = True
 
+    def _waited(self, path: str) -> None:
+        """Who waits for a segment is a thread of its own: the loop has others to serve, once it does."""
+        process = self.process
+        if process is None or process.threads or not path.endswith(SEGMENT_SUFFIX):
+            return
+        if self._ailments["down"] or self.loop.now_s <= self._listens_s:  # it serves nobody yet
+            return
+        self._fail(Violation("loop", f"the event loop of {self.name} waits for {path}", nodes=(self.number,)))
+
     def _died(self, death: type[Death]) -> None:
         if self.process is None:
             return
@@ -350,11 +375,20 @@ class SimulatedHost:
         """Of the life that runs now: its queues of these names do nothing."""
         for queue in self.machine.disks if self.machine is not None else ():
             queue.hangs = queue.name in names
+        for readers in self.machine.readings if self.machine is not None else ():
+            readers.hang(hangs=READS_OF[readers.name] in names)
+
+    def hang_reads(self) -> None:
+        """Of the life that runs now: what is not in memory is not read."""
+        for readers in self.machine.readings if self.machine is not None else ():
+            readers.hang(hangs=True)
 
     def unhang_disk(self) -> None:
         """What hung goes on."""
         for queue in self.machine.disks if self.machine is not None else ():
             queue.go_on()
+        for readers in self.machine.readings if self.machine is not None else ():
+            readers.hang(hangs=False)
 
     def get_well(self) -> None:
         """Its disk, and what runs on it now."""
@@ -370,3 +404,5 @@ class SimulatedHost:
         if self.machine is not None:
             for queue in self.machine.disks:
                 queue.slow(factor)
+            for readers in self.machine.readings:
+                readers.slow(min(factor, SLOWEST_READ))

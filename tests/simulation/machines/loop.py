@@ -11,10 +11,11 @@ of whoever asks.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import heapq
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 SPINS = 200_000  # callbacks at one moment: whoever asks again at once, for ever, would stop all time
@@ -44,6 +45,7 @@ class Process:
         self.callbacks_left: int | None = None
         self.die: Callable[[], None] = _live_on
         self.busy_s: Callable[[], float] = _no_time
+        self.threads = 0  # that run now, beside the loop's
         self.tasks: set[asyncio.Task[Any]] = set()
         self.waiting: deque[asyncio.Handle] = deque()  # kept for good when it is dead
 
@@ -60,6 +62,15 @@ class Process:
         if self.stands_still:
             self.stands_still = False
             self.pauses_s.append((self._stopped_s, now_s))
+
+    @contextlib.contextmanager
+    def thread(self) -> Iterator[None]:
+        """What is done in it is done by a thread of its own, and not by the loop's."""
+        self.threads += 1
+        try:
+            yield
+        finally:
+            self.threads -= 1
 
     def context(self) -> contextvars.Context:
         """A context of this process, for what begins in it."""
@@ -222,7 +233,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         busy_s = _no_time if process is None else process.busy_s
         began_s, result, failure = busy_s(), None, None
         try:
-            result = func(*args)
+            with contextlib.nullcontext() if process is None else process.thread():
+                result = func(*args)
         except Exception as error:
             failure = error
         except BaseException:

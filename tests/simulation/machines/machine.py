@@ -11,18 +11,24 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from minilog.config import Address
+from minilog.net.stream_connection import StreamConnection
 from minilog.security.channel_security import ChannelSecurity
 from minilog_broker.server.disk.disk_thread import Disk
-from minilog_broker.server.ingress.connections import ConnectionLimits
+from minilog_broker.server.disk.reader_threads import Readers
+from minilog_broker.server.ingress.connection_guard import ConnectionGuard, Looked
+from minilog_broker.server.ingress.connections import ConnectionLimits, Connections
+from minilog_broker.server.ingress.server_credentials import ServerFiles
 from minilog_broker.server.ingress.traffic import Flow
-from minilog_broker.server.runtime.broker_runtime import Guard
+from minilog_broker.server.runtime.broker_runtime import Guard, StreamPort
 from minilog_broker.server.runtime.descriptors import Descriptors
 from minilog_broker.storage.files import FileSystem
+from tests.simulation.machines.byte_connections import SimulatedStreamPort, connect
 from tests.simulation.machines.calls import Channel, Server
 from tests.simulation.machines.disk_queue import DiskQueue
 from tests.simulation.machines.identities import certificate_of, server_name_of
 from tests.simulation.machines.loop import Process
 from tests.simulation.machines.network import SimulatedNetwork
+from tests.simulation.machines.readers import SimulatedReaders
 
 if TYPE_CHECKING:
     from tests.simulation.machines.host import SimulatedHost
@@ -55,6 +61,11 @@ class ClientMachine:
         channel: Any = Channel(self.network, *address, security, self.certificate)
         return channel  # type: ignore[no-any-return]
 
+    async def connect(
+        self, address: Address, protocol: Callable[[], StreamConnection], security: ChannelSecurity | None = None
+    ) -> StreamConnection:
+        return await connect(self.network, address, protocol, security, self.certificate)
+
 
 class SimulatedMachine(ClientMachine):
     """A broker's: of one life of it."""
@@ -66,6 +77,7 @@ class SimulatedMachine(ClientMachine):
         self.certificate = certificate_of(host.number)
         self.stop: Callable[[], None] = _nobody
         self.disks: list[DiskQueue] = []
+        self.readings: list[SimulatedReaders] = []
 
     def monotonic_s(self) -> float:
         return self.network.loop.time()
@@ -84,6 +96,12 @@ class SimulatedMachine(ClientMachine):
         self.disks.append(queue)
         return queue
 
+    def readers(self, name: str, most: int, failed: Callable[[BaseException], None]) -> Readers:
+        chance = random.Random(f"{name} of life {self._host.lives} of {self._host.name} in {self._host.read_seed}")
+        readers = SimulatedReaders(name, most, self._host, self.process, chance, failed)
+        self.readings.append(readers)
+        return readers
+
     def descriptors(self) -> Descriptors:
         return Descriptors(OPEN_FILES)
 
@@ -91,8 +109,16 @@ class SimulatedMachine(ClientMachine):
         server: Any = _HostServer(self.network, self._host)
         return server  # type: ignore[no-any-return]
 
-    def guard(self, port: int, flow: Flow, limits: ConnectionLimits) -> Guard:
-        return _Nobody()
+    def listen(
+        self, address: Address, protocol: Callable[[], StreamConnection], files: ServerFiles | None
+    ) -> StreamPort:
+        name = server_name_of(self._host.number)
+        return SimulatedStreamPort(self.network, address, protocol, name, is_secured=files is not None)
+
+    def guard(self, connections: Looked, flow: Flow, limits: ConnectionLimits) -> Guard:
+        if isinstance(connections, Connections):
+            return _Nobody()
+        return ConnectionGuard(connections, flow, limits, _no_memory)
 
     def on_stop_signal(self, stop: Callable[[], None]) -> None:
         self.stop = stop
@@ -114,8 +140,13 @@ class _HostServer(Server):
         self._host.listens()
 
 
+def _no_memory() -> int:
+    """That of all simulated processes together says nothing of one."""
+    return 0
+
+
 class _Nobody:
-    """The kernel's buffers are not simulated: nobody has to look at them."""
+    """The kernel's sockets are not simulated: nobody has to look at them."""
 
     async def watch(self) -> None:
         await asyncio.Event().wait()

@@ -8,13 +8,21 @@ change a message, and what it finds wrong it says elsewhere: nobody here hears i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from tests.simulation.machines.calls import SimulatedCall
 
-Watcher = Callable[["SimulatedCall", Any, bool], None]
-Listener = Callable[["SimulatedCall", bool | None], None]
+class Said(Protocol):
+    """A call of gRPC, or a stream, that messages belong to: between whom, and what was sent beside the messages."""
+
+    client: str
+    host: str
+    method: str
+    metadata: tuple[tuple[str, bytes], ...]
+    certificate: str | None
+
+
+Watcher = Callable[[Said, Any, bool], None]
+Listener = Callable[[Said, bool | None], None]
 
 
 class Wire:
@@ -30,17 +38,22 @@ class Wire:
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
-    def arrived(self, call: SimulatedCall, answers: bool | None) -> None:
+    def arrived(self, call: Said, answers: bool | None) -> None:
         for listener in self._listeners:
             listener(call, answers)
 
-    def asked(self, call: SimulatedCall, message: Any) -> None:
+    def said(self, call: Said, message: Any, *, answers: bool) -> None:
+        """A message of a stream that has a connection of its own."""
+        for watcher in self._watchers:
+            watcher(call, message, answers)
+
+    def asked(self, call: Said, message: Any) -> None:
         for watcher in self._watchers:
             watcher(call, message, False)
 
-    def answered(self, call: SimulatedCall, content: bytes) -> None:
+    def answered(self, call: Said, decode: Callable[[bytes], Any], content: bytes) -> None:
         """The server's side has bytes: they are decoded for the watchers, where there is one."""
         if self._watchers:
-            message = call.decode(content)
+            message = decode(content)
             for watcher in self._watchers:
                 watcher(call, message, True)

@@ -48,8 +48,8 @@ def inside_the_first_batch_only() -> Patches:
     sent the whole, and drops it."""
     inside = check_position.inside_a_batch
 
-    def mutant(log: ReplicaLog, position: Any) -> PositionAnswer | None:
-        return inside(log, position) if position.fetch_offset <= log.log_start else None
+    def mutant(log: ReplicaLog, position: Any, base_of: Any) -> PositionAnswer | None:
+        return inside(log, position, base_of) if position.fetch_offset <= log.log_start else None
 
     return [(leader_module, "inside_a_batch", mutant)]
 

@@ -19,12 +19,13 @@ from minilog_broker.replication.leader.pending import PendingProduce
 from minilog_broker.replication.leader.produce import ProduceHandler
 from minilog_broker.replication.partition_state import NO_LEADER, PartitionState
 from minilog_broker.replication.replica import Replica
-from minilog_broker.replication.replica_effects import ProposalAnswer, RecoverLog, TruncateLog
+from minilog_broker.replication.replica_effects import ProposalAnswer, ReadRun, RecoverLog, TruncateLog
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.rules import in_sync
 from minilog_broker.replication.rules.high_watermark import next_high_watermark
 from minilog_broker.replication.rules.in_sync import FollowerView, Proposal
-from minilog_broker.replication.sessions.session import ServedSession
+from minilog_broker.replication.sessions import session
+from minilog_broker.replication.sessions.session import ServedSession, SubscriptionState
 from minilog_broker.replication.sessions.source import PositionAnswer, Refuse, SendRuns
 from minilog_broker.storage.producer_state import ProducerState
 
@@ -355,3 +356,18 @@ def forgotten_proposal() -> Patches:
 
 def no_joiner_waited_for() -> Patches:
     return [(IsrState, "_joiner_ends", lambda self, members, log_end, now_ms: [])]
+
+
+def given_up_read_is_sent() -> Patches:
+    """What is read is sent to whatever position its partition has when it is read."""
+
+    def mutant(self: ServedSession, asked: ReadRun) -> bool:
+        found = self.subscriptions.get(asked.key)
+        return found is not None and found.source is not None and found.state is SubscriptionState.SENDING
+
+    return [(ServedSession, "waits_for", mutant)]
+
+
+def cut_read_is_sent() -> Patches:
+    """The same, and nobody looks whether the log was cut, or its start moved, while it was read."""
+    return [*given_up_read_is_sent(), (session, "_is_of_now", lambda asked, source: True)]

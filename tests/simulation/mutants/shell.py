@@ -7,23 +7,42 @@ from collections.abc import Sequence
 from typing import Any
 
 from minilog.errors import BrokerNotAvailable, RequestTimedOut
+from minilog.net.payload_stream import STREAM_ERRORS
 from minilog.v1 import peer_pb2
 from minilog_broker.quorum.node import QuorumNode
-from minilog_broker.replication.replica_effects import PlacedBatches, ProposeInSyncReplicas, StoppedLeading
+from minilog_broker.replication.replica_effects import PlacedBatches, ProposeInSyncReplicas, ReadRun, StoppedLeading
 from minilog_broker.server.broker import Broker
-from minilog_broker.server.clients.channels import STREAM_ERRORS
 from minilog_broker.server.clients.controller_link import ControllerLink
 from minilog_broker.server.clients.coordinator_calls import outcome
 from minilog_broker.server.disk.log_directory import LogDirectory
 from minilog_broker.server.disk.metadata_log import MetadataLogDisk
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.services import data_service
-from minilog_broker.server.shells import leader_links, session_streams
+from minilog_broker.server.shells import leader_links, session_reads, session_streams
 from minilog_broker.server.shells.coordinator_shell import CoordinatorShell, TransactionShell
 from minilog_broker.server.shells.leader_links import RECONNECT_PAUSE_S, LeaderLinks
 from minilog_broker.server.shells.quorum_shell import QuorumShell
 from minilog_broker.server.shells.replication_shell import ReplicationShell
+from minilog_broker.server.shells.session_reads import SessionReads
+from minilog_broker.storage.run_reads import read_run
 from tests.simulation.mutants.replication import Patches
+
+# -- who waits for the disk
+
+
+def loop_waits_for_the_disk() -> Patches:
+    """What readers are sent is read on the event loop, in memory or not."""
+    return [(session_reads, "read_run_now", read_run)]
+
+
+def readers_threads_are_told_nothing() -> Patches:
+    """What a thread has read is told to nobody: the reader waits for ever."""
+
+    def mutant(self: SessionReads, asked: ReadRun, batches: Any) -> None:
+        pass
+
+    return [(SessionReads, "_done", mutant)]
+
 
 # -- what counts before its time
 

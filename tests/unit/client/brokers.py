@@ -13,6 +13,7 @@ from typing import TypeAlias
 from minilog.record_batch.header import Buffer, check_crc, decode_header, placement
 from minilog.typed.topic_schemas import TopicSchemas, schemas_to_wire
 from minilog.v1 import common_pb2, data_pb2, metadata_pb2
+from minilog.versions import PROTOCOL
 
 TOPIC_ID = bytes(range(16))
 TOPIC = "flights"
@@ -107,6 +108,7 @@ class Brokers:
             if broker not in self.unreachable
         ]
         return metadata_pb2.GetMetadataResponse(
+            protocol=PROTOCOL.to_wire(),
             cluster_id="model",
             controller_id=self.broker_ids[0],
             controller_epoch=1,

@@ -142,7 +142,7 @@ class Consuming:
 
     def receive(self, broker: int, pushed: Pushed) -> bool:
         run, batches = pushed
-        frame = FETCH.response.encode(StreamMessage(data_pb2.FetchResponse(runs=[run]), [batches]))
+        frame = b"".join(FETCH.response.parts(StreamMessage(data_pb2.FetchResponse(runs=[run]), [batches])))
         return self.core.received(broker, FETCH.response.decode(frame), self.now)
 
     def read(self) -> list[tuple[int, int]]:

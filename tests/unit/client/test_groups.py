@@ -28,6 +28,7 @@ from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
 from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc, metadata_pb2, metadata_pb2_grpc
+from minilog.versions import PROTOCOL
 from tests.unit.client.producing import config_of
 from tests.unit.coordinators.cluster import ORDERS, PAYMENTS
 from tests.unit.coordinators.grouping import Grouping
@@ -68,6 +69,7 @@ class GroupBroker(metadata_pb2_grpc.MetadataServiceServicer, coordinator_pb2_grp
             for number in range(2):
                 topic.partitions.add(partition=number, leader_id=1, leader_epoch=0)
         return metadata_pb2.GetMetadataResponse(
+            protocol=PROTOCOL.to_wire(),
             cluster_id="model",
             metadata_offset=1,
             brokers=[metadata_pb2.BrokerMetadata(broker_id=1, host="127.0.0.1", port=self.port)],

@@ -61,9 +61,8 @@ def test_calls_share_one_exchange_and_take_its_session_along() -> None:
         answers = await asyncio.gather(ask("one", timeout=5.0), ask("two"))
         assert list(answers) == ["answer to one", "answer to two"]
         await channel.channel_ready()
-        assert channel.stream_stream("/Talk", bytes, bytes)() == "call"
         assert exchanges == [BROKER]
-        assert [metadata for _, _, metadata in wire.told] == [((SESSION_METADATA, b"session"),)] * 3
+        assert [metadata for _, _, metadata in wire.told] == [((SESSION_METADATA, b"session"),)] * 2
         limits_s = {limit_s for method, limit_s, _ in wire.told if method == "/Ask"}
         assert None in limits_s
         assert all(limit_s is None or 0 < limit_s <= 5.0 for limit_s in limits_s)
@@ -98,23 +97,3 @@ def test_a_call_waits_no_longer_for_a_session_than_it_may_take() -> None:
         assert told.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
     asyncio.run(run())
-
-
-def test_a_stream_without_a_session_says_none_and_the_broker_says_so() -> None:
-    async def exchange(address: Address) -> tuple[bytes, float]:
-        return b"session", 60.0
-
-    wire, channel = channel_with(exchange)
-    channel.stream_stream("/Talk", bytes, bytes)()
-    assert wire.told == [("/Talk", None, ((SESSION_METADATA, b""),))]
-
-
-def test_what_else_is_said_of_a_stream_goes_along() -> None:
-    """Such as whose trace it is of: a stream that is traced could not be opened with a session."""
-
-    async def exchange(address: Address) -> tuple[bytes, float]:
-        return b"session", 60.0
-
-    wire, channel = channel_with(exchange)
-    channel.stream_stream("/Talk", bytes, bytes)(metadata=(("traceparent", "00-1-2-01"),))
-    assert wire.told == [("/Talk", None, (("traceparent", "00-1-2-01"), (SESSION_METADATA, b"")))]

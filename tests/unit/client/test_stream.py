@@ -5,147 +5,131 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import grpc
 import pytest
 
-from minilog.config import Address
-from minilog.net.payload_stream import OpenedStream
-from minilog.net.stream import DuplexStream
-from minilog.stream_messages import StreamMessage
+from minilog.errors import MinilogError
+from minilog.net.payload_stream import OpenedStream, open_stream
+from minilog.net.stream import DuplexStream, Silence
+from minilog.net.stream_connection import StreamConnection
+from minilog.net.stream_frames import FrameKind
+from minilog.stream_messages import PRODUCE, StreamMessage
 from minilog.v1 import data_pb2
+from tests.unit.wires import Wire, connection, joined
 
 ONE, TWO = (StreamMessage(data_pb2.ProduceRequest(acks=acks)) for acks in (1, -1))
-STEPS = 6  # of the event loop between "connected" and the first message, and more
+STEPS = 16  # of the event loop between the connection and the first message, and more
 
 
-class Line:
-    """A gRPC channel and its one call: connected when told so, silent ever after."""
+class Broker:
+    """What is connected to when a test says so: it takes each stream, and no message but as `take` says."""
 
     def __init__(self) -> None:
-        self.connected = asyncio.Event()
-        self.closed = self.cancelled = False
+        self.connects = asyncio.Event()
+        self.welcomed: asyncio.Future[StreamConnection] = asyncio.get_running_loop().create_future()
+        self.wire: Wire | None = None
 
-    async def channel_ready(self) -> None:
-        await self.connected.wait()
+    async def open(self) -> OpenedStream:
+        return await open_stream(self._connect, PRODUCE, "1")
 
-    async def close(self, grace: float | None) -> None:
-        self.closed = True
+    async def not_opened(self, within_s: float) -> None:
+        raise AssertionError(within_s)
 
-    async def read(self) -> Any:
-        await asyncio.Event().wait()
-
-    async def write(self, message: Any) -> None:
-        pass
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-class Wired:
-    """Every channel is this line."""
-
-    def __init__(self, line: Any) -> None:
-        self._line = line
-
-    def open_channel(self, address: Address) -> grpc.aio.Channel:
-        channel: grpc.aio.Channel = self._line
-        return channel
-
-    def stream_failed(self, address: Address, error: grpc.aio.AioRpcError) -> None:
+    def failed(self, error: MinilogError | OSError) -> None:
         raise AssertionError(error)
 
-    def connected(self, address: Address) -> None:
-        pass
+    async def _connect(self) -> StreamConnection:
+        await self.connects.wait()
+        client, here = connection(), connection()
+        self.wire, _ = joined(client, here)
+        self._welcoming = asyncio.ensure_future(self._welcome(here))
+        return client
 
-    async def not_connected(self, address: Address, within_s: float) -> None:
-        raise AssertionError(within_s)
+    async def _welcome(self, here: StreamConnection) -> None:
+        assert (await here.frame()).kind is FrameKind.HELLO
+        here.send(FrameKind.WELCOME)
+        self.welcomed.set_result(here)
+
+
+def stream_to(broker: Broker, *, lost: list[bool], written: list[Any], keepalive_ms: float) -> DuplexStream:
+    return DuplexStream(
+        broker,
+        "broker 1",
+        data_pb2.ProduceRequest,
+        keepalive_ms=keepalive_ms,
+        opened=lambda: None,
+        received=lambda message: None,
+        lost=lambda: lost.append(True),
+        written=written.append,
+    )
 
 
 @pytest.mark.parametrize("steps", range(STEPS))
 def test_a_stream_closed_at_the_moment_it_connects_ends(steps: int) -> None:
     """Found by real brokers: close() hung for ever, since asyncio.wait_for of Python 3.11 may drop a cancellation."""
 
-    async def close_while_connecting() -> Line:
-        line, lost = Line(), []
-        stream = DuplexStream(
-            Wired(line),
-            ("nowhere", 1),
-            lambda channel: OpenedStream(line),
-            data_pb2.ProduceRequest,
-            keepalive_ms=1.0,
-            opened=lambda: None,
-            received=lambda message: None,
-            lost=lambda: lost.append(True),
-        )
+    async def close_while_connecting() -> Wire | None:
+        broker = Broker()
+        lost: list[bool] = []
+        stream = stream_to(broker, lost=lost, written=[], keepalive_ms=1.0)
         await asyncio.sleep(0.001)
-        line.connected.set()
+        broker.connects.set()
         for _ in range(steps):
             await asyncio.sleep(0)
         async with asyncio.timeout(1.0):
             await asyncio.shield(asyncio.ensure_future(stream.close()))
         assert lost == []
-        return line
+        for _ in range(4):
+            await asyncio.sleep(0)
+        return broker.wire
 
-    assert asyncio.run(close_while_connecting()).closed
-
-
-class Taker(Line):
-    """A broker that takes messages one by one, as the test lets it, and ends the stream behind the last."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.connected.set()
-        self.taken: list[Any] = []
-        self.room = asyncio.Semaphore(0)
-        self.half_closed = asyncio.Event()
-
-    async def write(self, message: Any) -> None:
-        await self.room.acquire()
-        self.taken.append(message)
-
-    async def done_writing(self) -> None:
-        self.half_closed.set()
-
-    async def read(self) -> Any:
-        await self.half_closed.wait()
-        return grpc.aio.EOF
-
-    async def code(self) -> grpc.StatusCode:
-        return grpc.StatusCode.OK
+    wire = asyncio.run(close_while_connecting())
+    assert wire is None or wire.is_closed
 
 
-def finished(room: int, timeout_s: float) -> tuple[bool, list[Any], list[Any]]:
-    """What `finish` says where the broker has room for so many of two messages, what came, and what was told as
-    written."""
+async def take(broker: Broker, messages: int) -> list[Any]:
+    """What the broker takes. It ends the stream where that is all."""
+    here, taken = await broker.welcomed, []
+    for _ in range(messages):
+        frame = await here.frame()
+        assert frame.kind is FrameKind.MESSAGE
+        taken.append(PRODUCE.request.decode(frame.body).message)
+    if messages == 2:
+        assert (await here.frame()).kind is FrameKind.DONE
+        here.send(FrameKind.END)
+    return taken
+
+
+def finished(messages: int, timeout_s: float) -> tuple[bool, list[Any], list[Any]]:
+    """What `finish` says where the broker takes so many of two messages and then ends the stream, what came, and what
+    was told as written."""
 
     async def finish() -> tuple[bool, list[Any], list[Any]]:
-        line = Taker()
-        written: list[Any] = []
-        stream = DuplexStream(
-            Wired(line),
-            ("nowhere", 1),
-            lambda channel: OpenedStream(line),
-            data_pb2.ProduceRequest,
-            keepalive_ms=60_000.0,
-            opened=lambda: None,
-            received=lambda message: None,
-            lost=lambda: None,
-            written=written.append,
-        )
+        broker, written = Broker(), list[Any]()
+        broker.connects.set()
+        stream = stream_to(broker, lost=[], written=written, keepalive_ms=60_000.0)
         stream.send(ONE)
         stream.send(TWO)
-        for _ in range(room):
-            line.room.release()
+        taking = asyncio.ensure_future(take(broker, messages))
         all_taken = await stream.finish(timeout_s)
         await stream.close()
-        return all_taken, line.taken, written
+        return all_taken, await taking, written
 
     return asyncio.run(finish())
 
 
 def test_finishing_waits_until_all_is_taken() -> None:
-    assert finished(room=2, timeout_s=5.0) == (True, [ONE, TWO], [ONE, TWO])
+    assert finished(2, timeout_s=5.0) == (True, [ONE.message, TWO.message], [ONE, TWO])
 
 
 def test_finishing_says_when_time_was_too_short() -> None:
-    assert finished(room=1, timeout_s=0.05) == (False, [ONE], [ONE])
+    all_taken, taken, _ = finished(1, timeout_s=0.05)
+    assert (all_taken, taken) == (False, [ONE.message])
+
+
+def test_a_side_that_sends_is_not_silent() -> None:
+    """A long message on a slow link: each part of it counts."""
+    silence = Silence(100.0, 0.0)
+    for now in range(100, 3_000, 100):
+        silence.heard(now - 50.0)
+        assert not silence.is_too_long(now)
+    assert [now for now in range(3_000, 3_700, 100) if silence.is_too_long(now)] == [3_400, 3_500, 3_600]

@@ -6,11 +6,10 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
-import grpc
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -20,6 +19,9 @@ from opentelemetry.trace import SpanContext, StatusCode
 
 from minilog import tracing
 from minilog.net.payload_stream import OpenedStream, open_stream, watched
+from minilog.net.stream_connection import StreamConnection
+from minilog.net.stream_frames import FrameKind
+from minilog.record_batch.header import Buffer
 from minilog.stream_messages import FETCH, PRODUCE, REPLICATE, StreamMessage, StreamMethod
 from minilog.tracing import is_asked_for, is_disabled, process_tracing, trace_with
 from minilog.tracing.providers import provider_of
@@ -27,8 +29,10 @@ from minilog.tracing.spans import MOST_OPEN, OpenTelemetryTracing
 from minilog.v1 import common_pb2, data_pb2
 from minilog_broker.server.access.caller import Everybody
 from minilog_broker.server.ingress.budget import Budget
-from minilog_broker.server.ingress.traffic import ClientStream, Flow
+from minilog_broker.server.ingress.client_stream import ClientStream
+from minilog_broker.server.ingress.traffic import Flow
 from minilog_broker.server.runtime.turns import Turns
+from tests.unit.wires import connection, joined
 
 PARTITION = common_pb2.PartitionId(topic_id=bytes(range(16)), partition=3)
 REFUSED = common_pb2.Error(code=common_pb2.ERROR_CODE_NOT_LEADER_OR_FOLLOWER, message="hunter2 is not told")
@@ -330,34 +334,56 @@ class TestWhenItIsOn:
 MESSAGES = 500
 
 
-class Wire:
-    """A call at either end, to which these come."""
+class Carried:
+    """The carrier of a stream that is served, to which these come."""
 
-    def __init__(self, coming: list[Any]) -> None:
+    def __init__(self, coming: list[bytes]) -> None:
         self._coming = coming
 
-    async def write(self, sent: Any) -> None: ...
+    async def read(self) -> Buffer | None:
+        return self._coming.pop() if self._coming else None
 
-    async def read(self) -> Any:
-        return self._coming.pop() if self._coming else grpc.aio.EOF
+    async def write(self, content: Sequence[Buffer]) -> None: ...
+
+
+async def welcoming(broker: StreamConnection) -> None:
+    """Take a stream."""
+    await broker.frame()
+    broker.send(FrameKind.WELCOME)
+
+
+async def opened(broker: StreamConnection | None = None) -> OpenedStream:
+    """A stream to a broker that takes it."""
+    broker = broker or connection()
+
+    async def connect() -> StreamConnection:
+        client = connection()
+        joined(client, broker)
+        return client
+
+    stream, _ = await asyncio.gather(open_stream(connect, PRODUCE, "1"), welcoming(broker))
+    return stream
 
 
 async def use_client_end() -> None:
-    stream = OpenedStream(Wire([answered(number) for number in range(MESSAGES)]))
+    broker = connection()
+    stream = await opened(broker)
     for number in range(MESSAGES):
         await stream.write(produced(number))
+        broker.send(FrameKind.MESSAGE, PRODUCE.response.parts(answered(number)))
+    broker.send(FrameKind.END)
     async for _ in stream.received():
         pass
 
 
 async def use_broker_end(process: Process | None) -> None:
-    async def parse(content: bytes, context: Any) -> Any:
+    async def parse(content: Buffer) -> Any:
         return PRODUCE.request.decode(content)
 
     spans = None if process is None else process.tracing.served(PRODUCE, ())
-    wire = Wire([PRODUCE.request.encode(produced(number)) for number in range(MESSAGES)])
-    flow, compose = Flow(Budget(1 << 30), Budget(1 << 30), Turns()), PRODUCE.response.encode
-    stream = ClientStream(cast("Any", wire), flow.of("a"), flow, parse, compose, Everybody(), spans=spans)
+    carried = Carried([b"".join(PRODUCE.request.parts(produced(number))) for number in range(MESSAGES)])
+    flow, compose = Flow(Budget(1 << 30), Budget(1 << 30), Turns()), PRODUCE.response.parts
+    stream = ClientStream(carried, flow.of("a"), flow, parse, compose, Everybody(), spans=spans)
     incoming: AsyncIterator[Any] = stream.received() if spans is None else watched(stream.received(), spans)
     async for _ in incoming:
         pass
@@ -385,7 +411,8 @@ def calls_into_tracing(work: Any) -> int:
 class TestCost:
     def test_off_it_costs_no_call_for_a_message_at_either_end(self) -> None:
         assert calls_into_tracing(use_broker_end(None)) == 0
-        assert calls_into_tracing(use_client_end()) == 0
+        opening = calls_into_tracing(opened())
+        assert calls_into_tracing(use_client_end()) == opening
 
     def test_that_count_finds_what_it_costs_where_it_is_on(self) -> None:
         assert calls_into_tracing(use_broker_end(Process())) > 10 * MESSAGES
@@ -395,10 +422,9 @@ class TestCost:
             found = []
             for process in (None, Process()):
                 trace_with(None if process is None else process.provider)
-                async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
-                    stream = open_stream(channel, PRODUCE)
-                    found.append(type(stream))
-                    stream.cancel()
+                stream = await opened()
+                found.append(type(stream))
+                stream.cancel()
             return found
 
         off, on = asyncio.run(kinds())

@@ -99,7 +99,7 @@ def send(cluster: QuorumCluster, node_id: int, what: Message) -> None:
         case peer_pb2.ReplicateRequest():
             machine.event(lambda node: node.open_session(900 + node_id, what, now_ms))
             machine.event(lambda node: node.replicate_request(900 + node_id, what, now_ms))
-            machine.event(lambda node: node.next_message(900 + node_id, now_ms))
+            machine.event(lambda node: machine.next_message(node, 900 + node_id))
         case peer_pb2.ReplicateResponse():
             machine.event(lambda node: node.leader_message(StreamMessage(what, [b""] * len(what.runs)), now_ms))
 

@@ -110,8 +110,7 @@ def test_replicate_requests(requests: list[peer_pb2.ReplicateRequest], who: tupl
             broker.manager.replicate_request(session_id, request, cluster.now_ms)
             broker.run()
             for _ in range(20):
-                message = broker.manager.next_message(session_id, cluster.now_ms)
-                broker.run()
+                message = broker.next_message(session_id)
                 if message is None:
                     break
         except MinilogError:
@@ -168,7 +167,7 @@ def test_produce(key: PartitionKey, epoch: int, acks: int, timeout_ms: int, data
 def test_list_offsets(entry: metadata_pb2.ListOffsetsEntry) -> None:
     cluster = cluster_with_two_records()
     try:
-        found = cluster[1].manager.list_offsets(entry, cluster.now_ms)
+        found = cluster[1].list_offsets(entry)
     except MinilogError:
         return
     assert found.log_start_offset <= found.high_watermark <= found.log_end_offset

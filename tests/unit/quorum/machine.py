@@ -22,9 +22,12 @@ from minilog_broker.quorum import quorum_effects
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
 from minilog_broker.quorum.settings import QuorumSettings
+from minilog_broker.replication import replica_effects
 from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.storage.copy_check import check_copy
 from minilog_broker.storage.durable_file import read_durable_file, write_durable_file
 from minilog_broker.storage.log import Log
+from minilog_broker.storage.run_reads import read_run
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId
 from tests.unit.storage.crashable_files import CrashableFiles
@@ -166,7 +169,7 @@ class QuorumMachine:
         try:
             event(node)
             self._carry_out(node)
-            while self.replay.replay():
+            while (asked := node.next_committed()) and self.replay.replay(asked, read_run(self.log, asked)):
                 self.cluster.watch(self)
         except Exception as error:
             if isinstance(error, AssertionError):
@@ -213,12 +216,22 @@ class QuorumMachine:
         if own is not None and own.is_open:
             while (request := node.next_request(cluster.now_ms)) is not None:
                 own.first_sent = True
-                cluster.carry(own, self, cluster.machine(own.target), REPLICATE.request.encode(StreamMessage(request)))
+                cluster.carry(
+                    own, self, cluster.machine(own.target), b"".join(REPLICATE.request.parts(StreamMessage(request)))
+                )
         for stream in list(cluster.streams.values()):
             if stream.target == self.node_id:
-                while (message := node.next_message(stream.session_id, cluster.now_ms)) is not None:
-                    cluster.carry(stream, self, cluster.machine(stream.opener), REPLICATE.response.encode(message))
+                while (message := self.next_message(node, stream.session_id)) is not None:
+                    cluster.carry(
+                        stream, self, cluster.machine(stream.opener), b"".join(REPLICATE.response.parts(message))
+                    )
         self._carry_out(node)
+
+    def next_message(self, node: QuorumNode, session_id: int) -> StreamMessage[peer_pb2.ReplicateResponse] | None:
+        """What a session here says next: the log is in memory."""
+        while (asked := node.next_read(session_id, self.cluster.now_ms)) is not None:
+            node.run_read(asked, read_run(self.log, asked), self.cluster.now_ms)
+        return node.next_message(session_id, self.cluster.now_ms)
 
     # -- effects
 
@@ -246,6 +259,9 @@ class QuorumMachine:
                 self.submit(lambda: self._advance(offset))
             case quorum_effects.LoadSnapshot(snapshot_id=snapshot_id):
                 self.replay.load(snapshot_id)
+            case replica_effects.CheckCopy(offset=offset, max_bytes=max_bytes):
+                error = check_copy(self.log, *METADATA_KEY, offset, max_bytes)
+                self.later(0.0, lambda: self.event(lambda node: node.copy_checked(offset, error)), self.life)
             case quorum_effects.SendVote() | quorum_effects.SendBeginQuorumEpoch() | quorum_effects.FetchSnapshot():
                 self._send(effect)
             case quorum_effects.AnswerVote(ticket=ticket, response=response):
@@ -258,7 +274,7 @@ class QuorumMachine:
                     if stream.session_id == session_id:
                         opener = self.cluster.machine(stream.opener)
                         self.cluster.carry(
-                            stream, self, opener, REPLICATE.response.encode(StreamMessage(effect.response))
+                            stream, self, opener, b"".join(REPLICATE.response.parts(StreamMessage(effect.response)))
                         )
             case quorum_effects.OpenFetcherStream(leader_id=leader_id):
                 self.cluster.open_stream(self, leader_id)

@@ -6,24 +6,27 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from minilog.errors import MinilogError
+from minilog.errors import MinilogError, OffsetOutOfRange
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.builder import build_batch, records_to_columns
 from minilog.record_batch.header import HEADER_BYTES, Attributes, BatchHeader, batch_crc, decode_header, encode_header
 from minilog.stream_messages import StreamMessage
-from minilog.v1 import data_pb2, peer_pb2
+from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
 from minilog_broker.replication import replica_effects
 from minilog_broker.replication.leader.partition import LeaderPartition
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.replica_effects import AnswerProduce, ProposalAnswer, ProposeInSyncReplicas
+from minilog_broker.replication.rules.check_position import GONE
+from minilog_broker.server.disk.offset_lookups import is_looked_up, look_up_all
 from minilog_broker.storage.copy_check import check_copy
 from minilog_broker.storage.find_ends import EndsSearch
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
 from minilog_broker.storage.recovery import mark_damaged
+from minilog_broker.storage.run_reads import read_run, read_run_now
 from minilog_broker.storage.settings import LogSettings
 from tests.unit.replication.memory_files import MemoryFileSystem
 
@@ -98,6 +101,8 @@ class BrokerOfCores:
         self.logs: dict[PartitionKey, Log] = {}
         self.disk: deque[Callable[[], None]] = deque()
         self.dirty: dict[PartitionKey, None] = {}
+        self.reads: deque[replica_effects.ReadRun] = deque()  # that wait for the disk ...
+        self.found: deque[Callable[[], None]] = deque()  # ... and are read, and not told
         self.proposals: deque[ProposeInSyncReplicas] = deque()  # on their way to the controller
         self.proposal_answers: deque[tuple[PartitionKey, ProposalAnswer | None]] = (
             deque()
@@ -191,8 +196,31 @@ class BrokerOfCores:
                 self.deleted[ticket] = effect
             case replica_effects.PartitionOffline(key=key, reason=reason):
                 self.offline[key] = reason
+            case replica_effects.ReadRun():
+                self.reads.append(effect)
             case _:
                 self.disk.append(lambda: self._work(effect))
+
+    def list_offsets(self, entry: metadata_pb2.ListOffsetsEntry) -> metadata_pb2.ListOffsetsResult:
+        """As a client is answered."""
+        result = self.manager.list_offsets(entry, self.cluster.now_ms)
+        if is_looked_up(entry) and not result.HasField("error"):
+            assert look_up_all([(self.logs[PartitionKey.of(entry.partition_id)], entry, result)]) == [None]
+        return result
+
+    def next_message(self, session_id: int) -> StreamMessage[Any] | None:
+        """What a session here says next: what is in memory of it is read at once, the rest by the disk."""
+        manager, now_ms = self.manager, self.cluster.now_ms
+        while (asked := manager.next_read(session_id, now_ms)) is not None:
+            log = self.logs.get(asked.key)
+            batches = b"" if log is None else read_run_now(log, asked)
+            if batches is None:
+                manager.run_not_in_memory(asked)
+            else:
+                manager.run_read(asked, batches, now_ms)
+        message = manager.next_message(session_id, now_ms)
+        self.run()
+        return message
 
     def _close_link(self, leader_id: int) -> None:
         link = self.links.pop(leader_id, None)
@@ -236,6 +264,12 @@ class BrokerOfCores:
             case replica_effects.AdvanceLogStart(key=key):
                 self.logs[key].delete_records(effect.offset, effect.snapshot_offset, effect.snapshot)
                 manager.log_start_moved(key, now_ms)
+            case replica_effects.FindBatch(key=key, leader_epoch=leader_epoch, offset=offset):
+                try:
+                    base = self.logs[key].batch_base(offset)
+                except OffsetOutOfRange:
+                    base = GONE
+                manager.batch_found(key, leader_epoch, offset, base, now_ms)
             case replica_effects.FindEnds(key=key):
                 search = EndsSearch(effect.producer_ids, effect.within)
                 while not search.finished:
@@ -268,6 +302,25 @@ class BrokerOfCores:
     def work(self) -> None:
         """The disk's next command."""
         self.disk.popleft()()
+        self.run()
+
+    def read(self) -> None:
+        """The disk reads the next run that waits for it: what it finds now is told later."""
+        self.found.append(self._read(self.reads.popleft()))
+
+    def _read(self, asked: replica_effects.ReadRun) -> Callable[[], None]:
+        manager, cluster = self.manager, self.cluster
+        log = self.logs.get(asked.key)
+        try:
+            batches = b"" if log is None else read_run(log, asked)
+        except (OSError, MinilogError) as error:
+            failure = error
+            return lambda: manager.read_failed(asked, failure, cluster.now_ms)
+        return lambda: manager.run_read(asked, batches, cluster.now_ms)
+
+    def tell_of_read(self) -> None:
+        """What was read first is told."""
+        self.found.popleft()()
         self.run()
 
     def flush(self) -> None:

@@ -144,12 +144,11 @@ class ReplicaCluster:
     def pull_down(self, link: Link) -> None:
         leader = self.brokers[link.leader_id]
         assert link.session_id is not None
-        message = leader.manager.next_message(link.session_id, self.now_ms)
-        leader.run()
+        message = leader.next_message(link.session_id)
         if message is None:
             link.down_ready = False
         else:
-            link.down.append(REPLICATE.response.decode(REPLICATE.response.encode(message)))
+            link.down.append(REPLICATE.response.decode(b"".join(REPLICATE.response.parts(message))))
 
     def deliver_up(self, link: Link) -> None:
         leader = self.brokers[link.leader_id]
@@ -215,6 +214,10 @@ class ReplicaCluster:
                 found.append(broker.work)
             if broker.dirty:
                 found.append(broker.flush)
+            if broker.reads:
+                found.append(broker.read)
+            if broker.found:
+                found.append(broker.tell_of_read)
             if broker.images_replayed < len(self.controller.images):
                 found.append(bound(self.replay, broker))
             if broker.proposals and controller:
@@ -336,12 +339,11 @@ class ReplicaCluster:
         self.brokers[broker_id].run()
 
     def pull_consumer(self, broker: BrokerOfCores, session_id: int) -> None:
-        message = broker.manager.next_message(session_id, self.now_ms)
-        broker.run()
+        message = broker.next_message(session_id)
         if message is None:
             broker.consumers_ready.pop(session_id, None)
         else:
-            broker.consumers[session_id].append(FETCH.response.decode(FETCH.response.encode(message)))
+            broker.consumers[session_id].append(FETCH.response.decode(b"".join(FETCH.response.parts(message))))
 
     def controller_answers(self, broker_id: int) -> None:
         """A heartbeat that was sent now is answered, and all is replayed that was committed by then."""

@@ -133,11 +133,14 @@ class ReplicationHistory:
     steps: int = 400
     reads_anywhere: bool = False
     rots: bool = False  # copies rot, which is found at once
+    is_cold: bool = False  # nothing is in memory: all that is sent is read, and told, when its time comes
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         self._rotten: set[tuple[int, int]] = set()  # (broker, life): once in a life is a replica fetched again
         self.cluster = ReplicaCluster(settings=SETTINGS)
+        for broker in self.cluster.brokers.values():
+            broker.files.cold = self.is_cold
         if self.rots:  # its session is open whatever befalls the copy of the other partition
             self.cluster.controller.create(PartitionKey(TOPIC_ID, 1), tuple(self.cluster.brokers), 1)
         self.checker = Checker(self.cluster)

@@ -19,6 +19,10 @@ class MemoryFile:
     def pread(self, size_bytes: int, position: int) -> bytes:
         return bytes(self.content[position : position + size_bytes])
 
+    def read_now(self, size_bytes: int, position: int) -> bytes | None:
+        found = self.pread(size_bytes, position)
+        return None if self._disk.cold or len(found) < size_bytes else found
+
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         if self._disk.full:
             raise OSError(errno.ENOSPC, "no space left")
@@ -49,6 +53,7 @@ class MemoryFileSystem:
     def __init__(self) -> None:
         self.full = False
         self.failing = False
+        self.cold = False  # nothing is in memory: who reads waits
         self._files: dict[str, MemoryFile] = {}
         self._directories = {"/"}
 

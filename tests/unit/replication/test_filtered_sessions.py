@@ -69,7 +69,7 @@ def opened(cluster: ReplicaCluster, where: typed_pb2.Predicate | None) -> int:
 def sent(cluster: ReplicaCluster, session_id: int) -> list[bytes]:
     """What each message has, until all was sent."""
     found: list[bytes] = []
-    while (message := cluster[1].manager.next_message(session_id, cluster.now_ms)) is not None:
+    while (message := cluster[1].next_message(session_id)) is not None:
         found.append(b"".join(bytes(batches) for _, batches in runs_of(message)))
     return [each for each in found if each]
 
@@ -126,7 +126,7 @@ def test_after_a_costly_message_the_next_one_waits_for_its_turn_and_after_a_shor
     session_id = opened(cluster, compared(*range(TERMS)))
     manager = cluster[1].manager
     assert not manager.is_costly(session_id)
-    assert manager.next_message(session_id, cluster.now_ms) is not None
+    assert cluster[1].next_message(session_id) is not None
     assert manager.is_costly(session_id)
     sent(cluster, session_id)
     assert not manager.is_costly(session_id)
@@ -135,7 +135,7 @@ def test_after_a_costly_message_the_next_one_waits_for_its_turn_and_after_a_shor
     cluster.produce(1, build_typed_batch(TOPIC_ID, 0, TypedRows(SCHEMA, rows), timestamp_us=NOW_US))
     cluster.settle()
     session_id = opened(cluster, one_of(7))
-    assert manager.next_message(session_id, cluster.now_ms) is not None
+    assert cluster[1].next_message(session_id) is not None
 
 
 def test_what_is_asked_by_many_is_read_once_and_what_was_asked_long_ago_is_forgotten() -> None:

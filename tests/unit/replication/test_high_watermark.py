@@ -192,9 +192,9 @@ def test_an_offset_for_a_timestamp_is_below_it() -> None:
         cluster[1].work()
     entry = metadata_pb2.ListOffsetsEntry(leader_epoch=-1, timestamp_us=0)
     entry.partition_id.topic_id, entry.partition_id.partition = KEY
-    assert not cluster[1].manager.list_offsets(entry, cluster.now_ms).HasField("offset")
+    assert not cluster[1].list_offsets(entry).HasField("offset")
     cluster.settle()
-    assert cluster[1].manager.list_offsets(entry, cluster.now_ms).offset == 0
+    assert cluster[1].list_offsets(entry).offset == 0
 
 
 def test_sizes_are_told_up_to_it() -> None:
@@ -204,9 +204,9 @@ def test_sizes_are_told_up_to_it() -> None:
         cluster[1].work()
     entry = metadata_pb2.ListOffsetsEntry(leader_epoch=-1, sizes_bytes=[1, 2**62])
     entry.partition_id.topic_id, entry.partition_id.partition = KEY
-    assert [each.size_bytes for each in cluster[1].manager.list_offsets(entry, cluster.now_ms).sizes] == [0, 0]
+    assert [each.size_bytes for each in cluster[1].list_offsets(entry).sizes] == [0, 0]
     cluster.settle()
-    told = cluster[1].manager.list_offsets(entry, cluster.now_ms).sizes
+    told = cluster[1].list_offsets(entry).sizes
     assert [(each.offset, each.size_bytes) for each in told] == [(1, len(batch()))] * 2
 
 

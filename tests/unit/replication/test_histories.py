@@ -15,6 +15,7 @@ SEEDS = 60
 SEEDS_PER_TEST = 20
 READING_SEEDS = 4
 ROTTING_SEEDS = 20
+COLD_SEEDS = 8
 SEEDS_TO_KILL_A_MUTANT = 60
 LATE = {  # rare: the search begins where they are known to be found
     "4 ISR grows against a lagging high watermark": 58,
@@ -64,6 +65,15 @@ def test_a_wrong_rule_about_copies_that_are_cut_is_found(name: str) -> None:
             except AssertionError:
                 return
     pytest.fail(f"{name}: {SEEDS_TO_KILL_A_MUTANT} histories did not find it")
+
+
+@pytest.mark.parametrize("kind", [{}, {"reads_anywhere": True}, {"rots": True}])
+def test_the_invariants_hold_where_all_that_is_sent_has_to_be_waited_for(kind: dict[str, bool]) -> None:
+    for seed in range(COLD_SEEDS):
+        try:
+            ReplicationHistory(seed, is_cold=True, **kind).run()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}, cold, {kind}: {error}") from error
 
 
 def test_who_reads_anywhere_sees_all_that_is_committed_once_and_nothing_else() -> None:

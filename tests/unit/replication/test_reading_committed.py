@@ -45,7 +45,7 @@ def test_list_offsets_tells_the_last_stable_offset() -> None:
     begin(cluster, 7)
     entry = metadata_pb2.ListOffsetsEntry(leader_epoch=-1, timestamp_us=0)
     entry.partition_id.topic_id, entry.partition_id.partition = KEY
-    told = cluster[1].manager.list_offsets(entry, cluster.now_ms)
+    told = cluster[1].list_offsets(entry)
     assert (told.last_stable_offset, told.high_watermark, told.offset) == (1, 2, 0)
 
 

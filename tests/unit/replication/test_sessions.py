@@ -60,7 +60,7 @@ def follower_session(
 
 def messages(cluster: ReplicaCluster, session_id: int) -> list[Sent]:
     found: list[Sent] = []
-    while (message := cluster[1].manager.next_message(session_id, cluster.now_ms)) is not None:
+    while (message := cluster[1].next_message(session_id)) is not None:
         assert isinstance(message.message, peer_pb2.ReplicateResponse)
         found.append(message)
         if not message.payloads:
@@ -175,7 +175,7 @@ def test_ready_partitions_take_turns() -> None:
     cluster[1].manager.open_consumer_session(session_id, request, cluster.now_ms)
     cluster[1].manager.fetch_request(session_id, request, cluster.now_ms)
     turns: list[int] = []
-    while (message := cluster[1].manager.next_message(session_id, cluster.now_ms)) is not None and message.payloads:
+    while (message := cluster[1].next_message(session_id)) is not None and message.payloads:
         turns.extend(run.partition_id.partition for run, batches in runs_of(message) if batches)
     assert set(turns[:2]) == {0, 1}
 
@@ -196,7 +196,7 @@ def test_a_message_carries_all_that_is_ready() -> None:
         position.partition_id.topic_id, position.partition_id.partition = key
     cluster[1].manager.open_consumer_session(session_id, request, cluster.now_ms)
     cluster[1].manager.fetch_request(session_id, request, cluster.now_ms)
-    message = cluster[1].manager.next_message(session_id, cluster.now_ms)
+    message = cluster[1].next_message(session_id)
     assert message is not None
     assert len(message.payloads) == 5
 
@@ -426,7 +426,7 @@ def test_a_session_of_many_partitions_says_all_in_messages_of_no_more_than_one_m
     leader.open_follower_session(session_id, 2, asked[0].broker_epoch, cluster.now_ms)
     for request in asked:
         leader.replicate_request(session_id, request, cluster.now_ms)
-    while (message := leader.next_message(session_id, cluster.now_ms)) is not None and message.payloads:
+    while (message := cluster[1].next_message(session_id)) is not None and message.payloads:
         told.append(len(message.payloads))
     assert told == [MAX_RUNS, MAX_RUNS, 100]
 

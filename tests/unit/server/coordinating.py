@@ -27,6 +27,7 @@ from minilog_broker.server.clients.peer_channels import PeerChannels
 from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.disk.disk_thread import DiskThread
 from minilog_broker.server.disk.log_directory import LogDirectory
+from minilog_broker.server.disk.reader_threads import ReaderThreads
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.shells.coordinator_loading import Loader
 from minilog_broker.server.shells.coordinator_shell import Surroundings
@@ -57,6 +58,7 @@ class CoordinatingBroker:
         self._reserve = Reserve(files, self._directory.path, lambda: 0.0)
         self.logs = LogDirectory(files, self._directory, 0)
         self._disk = DiskThread("test-disk", loop, self.crashed.append)
+        self.readers = ReaderThreads("test-reader", 1, loop, self.crashed.append)
         manager = ReplicaManager(BROKER, ReplicationSettings(), random.Random(0), ClusterLevel(SUPPORTED_LEVELS))
         self.went_offline = asyncio.Event()
         asked = outside(
@@ -64,7 +66,7 @@ class CoordinatingBroker:
             disk_changed=self.went_offline.set,
             tell_coordinator=lambda effect: self.coordinators.on_leadership(effect),
         )
-        self.replicas = replicas = ReplicationShell(manager, self._disk, self.logs, self._reserve, asked)
+        self.replicas = replicas = ReplicationShell(manager, self._disk, self.logs, self._reserve, asked, self.readers)
         self.image = MetadataImage()
         client = common_pb2.ClientIdentity()
         calls = CoordinatorCalls(

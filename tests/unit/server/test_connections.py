@@ -25,8 +25,7 @@ from minilog_broker.server.runtime.turns import Turns
 MIB = 1 << 20
 LIMITS = ConnectionLimits(connections=10, request_bytes=64 * MIB, response_bytes=32 * MIB)
 QUIET = Connection(
-    descriptor=0,
-    inode=0,
+    key=0,
     peer="ipv4:10.0.0.1:1",
     silent_ms=0.0,
     half_received_bytes=0,
@@ -47,11 +46,12 @@ class Difference(TypedDict, total=False):
 
 
 def several(*changes: Difference) -> list[Connection]:
-    return [replace(QUIET, descriptor=number, **change) for number, change in enumerate(changes)]
+    return [replace(QUIET, key=number, **change) for number, change in enumerate(changes)]
 
 
 def cut(found: list[Connection], *, room_is_waited_for: bool = False) -> list[int]:
-    return sorted(each.connection.descriptor for each in to_cut(found, LIMITS, room_is_waited_for=room_is_waited_for))
+    cuts = to_cut(found, LIMITS, room_is_waited_for=room_is_waited_for)
+    return sorted(found.index(each.connection) for each in cuts)
 
 
 def test_nobody_is_cut_within_the_limits() -> None:

@@ -18,7 +18,8 @@ from minilog_broker.security.quotas import WINDOW_S
 from minilog_broker.server.access.costs import cost_of
 from minilog_broker.server.ingress.admission import Admission
 from minilog_broker.server.ingress.budget import Budget
-from minilog_broker.server.ingress.traffic import CountedServer, Flow
+from minilog_broker.server.ingress.counted_server import CountedServer
+from minilog_broker.server.ingress.traffic import Flow
 from minilog_broker.server.runtime.observer import UNOBSERVED
 from minilog_broker.server.runtime.turns import Turns
 from tests.simulation.machines.loop import VirtualLoop

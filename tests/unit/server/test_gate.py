@@ -22,9 +22,10 @@ from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.access.sessions import MOST_OF_ONE_USER, MOST_SESSIONS, SESSION_BYTES, Sessions
 from minilog_broker.server.config import BrokerOptions, VoterAddress, load_config
+from minilog_broker.server.ingress.arrival import arrival_of
 from minilog_broker.server.ingress.broker_access import BrokerAccess
 from minilog_broker.server.ingress.client_gate import ClientGate
-from minilog_broker.server.ingress.gate import OpenGate, PeerGate, host_of
+from minilog_broker.server.ingress.gate import OpenGate, PeerGate
 from tests.unit.server.surroundings import rules_of_now
 
 ALICE = Principal(USER, "alice")
@@ -90,7 +91,7 @@ class TestWhoCalls:
     def test_a_session_says_it(self) -> None:
         async def scenario() -> Caller:
             world = World()
-            return world.gate.admit(METADATA, Call(session=world.session()))
+            return world.gate.admit(METADATA, arrival_of(Call(session=world.session())))
 
         caller = asyncio.run(scenario())
         assert (caller.principal, caller.host) == (ALICE, HOST)
@@ -105,7 +106,7 @@ class TestWhoCalls:
                 None,
             ):
                 with pytest.raises(AuthenticationFailed):
-                    world.gate.admit(METADATA, Call(session=wrong))
+                    world.gate.admit(METADATA, arrival_of(Call(session=wrong)))
             assert {each.decision for each in world.told} == {Decision.DENIED}
             assert len(world.told) == 4
 
@@ -114,10 +115,10 @@ class TestWhoCalls:
     def test_a_certificate_says_it_where_there_are_no_sessions(self) -> None:
         async def scenario() -> None:
             gate = World(is_sasl=False).gate
-            assert gate.admit(METADATA, Call(name="alice")).principal == ALICE
+            assert gate.admit(METADATA, arrival_of(Call(name="alice"))).principal == ALICE
             for wrong in (None, "broker:minilog:1"):
                 with pytest.raises(AuthenticationFailed):
-                    gate.admit(METADATA, Call(name=wrong))
+                    gate.admit(METADATA, arrival_of(Call(name=wrong)))
 
         asyncio.run(scenario())
 
@@ -125,11 +126,11 @@ class TestWhoCalls:
         async def scenario() -> list[Caller]:
             world = World(listener="outside")
             return [
-                OpenGate("inside").admit(METADATA, Call()),
-                world.gate.admit(METADATA, Call(session=world.session())),
-                world.gate.admit("/minilog.v1.AuthenticationService/Authenticate", Call()),
-                World(is_sasl=False, listener="c").gate.admit(METADATA, Call(name="alice")),
-                World().gate.admit("/minilog.v1.AuthenticationService/Authenticate", Call()),
+                OpenGate("inside").admit(METADATA, arrival_of(Call())),
+                world.gate.admit(METADATA, arrival_of(Call(session=world.session()))),
+                world.gate.admit("/minilog.v1.AuthenticationService/Authenticate", arrival_of(Call())),
+                World(is_sasl=False, listener="c").gate.admit(METADATA, arrival_of(Call(name="alice"))),
+                World().gate.admit("/minilog.v1.AuthenticationService/Authenticate", arrival_of(Call())),
             ]
 
         callers = asyncio.run(scenario())
@@ -141,7 +142,7 @@ class TestWhoCalls:
             world = World()
             world.image.quotas["default"] = {REQUEST_RATE: 1}
             gates = (world.gate, world.another("outside"))
-            first, second = (gate.admit(METADATA, Call(session=world.session())) for gate in gates)
+            first, second = (gate.admit(METADATA, arrival_of(Call(session=world.session()))) for gate in gates)
             first.charge(REQUEST_RATE, 10)
             assert second.owed_s(REQUEST_RATE) == 0.0
             first.charge(REQUEST_RATE, 1)
@@ -161,12 +162,12 @@ class TestWhoCalls:
             world = World()
             for path in (VOTE, "/minilog.v1.MarkerService/WriteMarkers", "/minilog.v1.Unknown/Call"):
                 with pytest.raises(AuthorizationFailed):
-                    world.gate.admit(path, Call(session=world.session()))
+                    world.gate.admit(path, arrival_of(Call(session=world.session())))
 
         asyncio.run(scenario())
 
     def test_who_authenticates_is_nobody_yet(self) -> None:
-        caller = World().gate.admit("/minilog.v1.AuthenticationService/Authenticate", Call())
+        caller = World().gate.admit("/minilog.v1.AuthenticationService/Authenticate", arrival_of(Call()))
         assert caller.principal == ANONYMOUS
 
     @pytest.mark.parametrize(
@@ -179,7 +180,7 @@ class TestWhoCalls:
         ],
     )
     def test_hosts_are_as_rules_have_them(self, peer: str, host: str) -> None:
-        assert host_of(Call(peer)) == host
+        assert arrival_of(Call(peer)).host == host
 
 
 class TestWhatIsAllowed:
@@ -224,7 +225,7 @@ class TestWhatIsAllowed:
             for end in ("session", "user"):
                 world = World()
                 short = world.session(lifetime_ms=HOUR_MS if end == "user" else 5.0)
-                caller = world.gate.admit(METADATA, Call(session=short))
+                caller = world.gate.admit(METADATA, arrival_of(Call(session=short)))
                 task = asyncio.ensure_future(self._stream(world, caller))
                 await asyncio.sleep(0.01)
                 if end == "session":
@@ -232,7 +233,7 @@ class TestWhatIsAllowed:
                 else:
                     world.gate.users_changed(lambda principal: principal == ALICE)
                     with pytest.raises(AuthenticationFailed):
-                        world.gate.admit(METADATA, Call(session=short))
+                        world.gate.admit(METADATA, arrival_of(Call(session=short)))
                 await asyncio.wait([task], timeout=0.1)
                 found.append(isinstance(task.exception(), AuthenticationFailed))
             return found
@@ -247,7 +248,7 @@ class TestBrokers:
         return PeerGate("minilog", self.IMAGE, lambda event: None)
 
     def test_a_broker_is_known_by_its_certificate(self) -> None:
-        caller = self.gate().admit(VOTE, Call(name="broker:minilog:2"))
+        caller = self.gate().admit(VOTE, arrival_of(Call(name="broker:minilog:2")))
         assert caller.principal == Principal(BROKER, "minilog:2")
 
     @pytest.mark.parametrize(
@@ -264,11 +265,11 @@ class TestBrokers:
     )
     def test_others_are_none(self, name: str | None) -> None:
         with pytest.raises(AuthenticationFailed):
-            self.gate().admit(VOTE, Call(name=name))
+            self.gate().admit(VOTE, arrival_of(Call(name=name)))
 
     def test_it_speaks_in_its_own_name(self) -> None:
         gate = self.gate()
-        caller = gate.admit(VOTE, Call(name="broker:minilog:2"))
+        caller = gate.admit(VOTE, arrival_of(Call(name="broker:minilog:2")))
         gate.check(VOTE, caller, peer_pb2.VoteRequest(candidate_id=2), is_first=True)
         for other in (0, 1, 22):
             with pytest.raises(AuthorizationFailed, match=f"in the name of broker {other} "):
@@ -276,7 +277,7 @@ class TestBrokers:
 
     def test_later_messages_of_a_stream_may_leave_the_name_out(self) -> None:
         gate, path = self.gate(), "/minilog.v1.PeerService/Replicate"
-        caller = gate.admit(path, Call(name="broker:minilog:2"))
+        caller = gate.admit(path, arrival_of(Call(name="broker:minilog:2")))
         gate.check(path, caller, peer_pb2.ReplicateRequest(broker_id=2), is_first=True)
         gate.check(path, caller, peer_pb2.ReplicateRequest(), is_first=False)
         with pytest.raises(AuthorizationFailed):

@@ -22,6 +22,7 @@ from minilog_broker.replication.partition_state import TopicConfig
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.disk.disk_thread import DiskThread
 from minilog_broker.server.disk.log_directory import LogDirectory
+from minilog_broker.server.disk.reader_threads import ReaderThreads
 from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.shells.image_to_replicas import PARTITIONS_AT_ONCE, ImageToReplicas
 from minilog_broker.server.shells.replication_shell import ReplicationShell
@@ -44,10 +45,11 @@ class OneBroker:
         reserve = Reserve(files, directory.path, time.monotonic)
         self.crashed: list[BaseException] = []
         self.disk = DiskThread("test-disk", asyncio.get_running_loop(), self.crashed.append)
+        self.readers = ReaderThreads("test-reader", 1, asyncio.get_running_loop(), self.crashed.append)
         self.manager = ReplicaManager(1, ReplicationSettings(), random.Random(1), ClusterLevel(SUPPORTED_LEVELS))
         logs = LogDirectory(files, directory, 60_000, reserve)
         asked = outside(failed=self.crashed.append, tell_coordinator=lambda _: None)
-        self.replicas = ReplicationShell(self.manager, self.disk, logs, reserve, asked)
+        self.replicas = ReplicationShell(self.manager, self.disk, logs, reserve, asked, self.readers)
         self.image = MetadataImage()
         self.deletions = 0
         self.tasks: list[asyncio.Task[None]] = []

@@ -30,6 +30,7 @@ from minilog_broker.security.principal import BROKER, Principal
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.table import ROWS, OfPeers
 from minilog_broker.server.ingress.admission import methods
+from minilog_broker.server.ingress.arrival import arrival_of
 from minilog_broker.server.ingress.gate import MAX_DETAILS_CHARACTERS, PeerGate, details_of
 from minilog_broker.server.services.access_checks import DataAccess, TopicsAsked, check_may_write
 from minilog_broker.server.services.metadata_service import protocol_refusal
@@ -238,7 +239,7 @@ class TestTheAuditLogIsToldTheTruth:
         async def scenario() -> World:
             made = world()
             with pytest.raises(AuthorizationFailed, match="is not for clients"):
-                made.gate.admit(VOTE, Call(session=made.session()))
+                made.gate.admit(VOTE, arrival_of(Call(session=made.session())))
             return made
 
         (told,) = asyncio.run(scenario()).told
@@ -249,7 +250,7 @@ class TestTheAuditLogIsToldTheTruth:
 
         async def scenario() -> None:
             with pytest.raises(AuthorizationFailed, match="is not for clients"):
-                made.gate.admit(VOTE, Call())
+                made.gate.admit(VOTE, arrival_of(Call()))
 
         asyncio.run(scenario())
         assert [each.principal for each in made.told] == ["User:ANONYMOUS"]
@@ -262,7 +263,7 @@ class TestTheAuditLogIsToldTheTruth:
             said = []
             for session in (made.session(host="10.0.0.8"), b"x" * 32):
                 with pytest.raises(MinilogError) as caught:
-                    made.gate.admit(GET_METADATA, Call(session=session))
+                    made.gate.admit(GET_METADATA, arrival_of(Call(session=session)))
                 said.append(str(caught.value))
             return made, said
 
@@ -276,7 +277,7 @@ class TestTheAuditLogIsToldTheTruth:
 
         async def scenario() -> None:
             with pytest.raises(MinilogError):
-                made.gate.admit(GET_METADATA, Call(name="broker:minilog:1"))
+                made.gate.admit(GET_METADATA, arrival_of(Call(name="broker:minilog:1")))
 
         asyncio.run(scenario())
         assert [each.resource for each in made.told] == ["user:broker:minilog:1"]
@@ -285,7 +286,7 @@ class TestTheAuditLogIsToldTheTruth:
         made = world()
         gate = PeerGate("minilog", made.image, made.told.append)
         with pytest.raises(AuthorizationFailed):
-            gate.admit(GET_METADATA, Call(name="broker:minilog:2"))
+            gate.admit(GET_METADATA, arrival_of(Call(name="broker:minilog:2")))
         assert [each.principal for each in made.told] == [str(Principal(BROKER, "minilog:2"))]
 
 

@@ -18,6 +18,7 @@ from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.access.rules_age import RulesAge
 from minilog_broker.server.access.sessions import Sessions
+from minilog_broker.server.ingress.arrival import arrival_of
 from minilog_broker.server.ingress.client_gate import ClientGate
 from minilog_broker.server.metrics.broker_state import of_rules
 from minilog_broker.server.services.authentication_service import AuthenticationService
@@ -106,13 +107,13 @@ class TestTheGate:
     def test_calls_are_refused_and_the_audit_log_tells_why(self) -> None:
         async def scenario() -> list[AuditEvent]:
             world = World()
-            assert world.gate.admit(FETCH, Call()).principal == ALICE
+            assert world.gate.admit(FETCH, arrival_of(Call())).principal == ALICE
             world.grow_old()
             with pytest.raises(BrokerNotAvailable, match=WORDS):
-                world.gate.admit(FETCH, Call())
-            assert world.gate.admit(HEALTH, Call()).principal == ANONYMOUS
+                world.gate.admit(FETCH, arrival_of(Call()))
+            assert world.gate.admit(HEALTH, arrival_of(Call())).principal == ANONYMOUS
             world.age.confirmed(world.now_ms())
-            assert world.gate.admit(FETCH, Call()).principal == ALICE
+            assert world.gate.admit(FETCH, arrival_of(Call())).principal == ALICE
             return world.told
 
         (told,) = asyncio.run(scenario())
@@ -124,7 +125,7 @@ class TestTheGate:
 
             async def stream(path: str) -> str:
                 try:
-                    with world.gate.stream(world.gate.admit(path, Call())):
+                    with world.gate.stream(world.gate.admit(path, arrival_of(Call()))):
                         await asyncio.sleep(0.05)
                 except MinilogError as error:
                     return str(error)
@@ -160,7 +161,7 @@ def test_nobody_logs_in_by_what_was_known_before_the_cut() -> None:
 
     async def scenario() -> tuple[MinilogError | None, list[AuditEvent]]:
         world = World()
-        stream: Any = Stream(world.gate.admit(AUTHENTICATE, Call()))
+        stream: Any = Stream(world.gate.admit(AUTHENTICATE, arrival_of(Call())))
         world.grow_old()
         service = AuthenticationService(nobody, Sessions(nobody), 1_000.0, world.told.append, world.age)
 

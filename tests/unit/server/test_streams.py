@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable
 
-import grpc
-
-from minilog.net.payload_stream import messages
 from minilog_broker.server.clients.streams import pump
 
 
@@ -17,20 +13,18 @@ class Large:
     """A message, of any size."""
 
 
-class OneMessageCall:
-    """A call of gRPC: gives one message, and then nothing until it ends."""
+class OneMessage:
+    """Gives one message, and then nothing until it ends."""
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()
         self.given: weakref.ref[Large] | None = None
 
-    async def read(self) -> Any:
-        if self.given is None:
-            message = Large()
-            self.given = weakref.ref(message)
-            return message
+    async def received(self) -> AsyncIterator[Large]:
+        message = [Large()]
+        self.given = weakref.ref(message[0])
+        yield message.pop()
         await self.ended.wait()
-        return grpc.aio.EOF
 
 
 async def settled(is_so: Callable[[], bool]) -> None:
@@ -43,7 +37,7 @@ async def settled(is_so: Callable[[], bool]) -> None:
 
 def test_an_idle_stream_keeps_neither_the_last_message_that_came_nor_the_last_that_went() -> None:
     async def run() -> None:
-        call, ready = OneMessageCall(), asyncio.Event()
+        call, ready = OneMessage(), asyncio.Event()
         came: list[str] = []
         outbox = [Large()]
         sent = weakref.ref(outbox[0])
@@ -54,7 +48,7 @@ def test_an_idle_stream_keeps_neither_the_last_message_that_came_nor_the_last_th
 
         pumping = asyncio.ensure_future(
             pump(
-                messages(call),
+                call.received(),
                 lambda message: came.append(type(message).__name__),
                 lambda: outbox.pop() if outbox else None,
                 write,
@@ -80,7 +74,7 @@ def test_a_message_that_waits_for_the_other_side_is_kept_by_its_serialized_form_
             await never.wait()
 
         pumping = asyncio.ensure_future(
-            pump(messages(OneMessageCall()), lambda _: None, lambda: outbox.pop() if outbox else None, write, ready)
+            pump(OneMessage().received(), lambda _: None, lambda: outbox.pop() if outbox else None, write, ready)
         )
         await settled(lambda: sent() is None)
         pumping.cancel()

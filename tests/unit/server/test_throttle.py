@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, cast
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 import pytest
 
 from minilog.errors import ResourceExhausted
+from minilog.record_batch.header import Buffer
 from minilog.security.quota_keys import PRODUCER_BYTE_RATE, REQUEST_RATE
 from minilog.stream_messages import FETCH, PRODUCE
 from minilog_broker.controller.image import MetadataImage
@@ -18,8 +19,9 @@ from minilog_broker.security.quotas import WINDOW_S, Quotas
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.ingress.budget import Budget
+from minilog_broker.server.ingress.client_stream import ClientStream
 from minilog_broker.server.ingress.throttle import MAX_DELAY_S, MOST_WAITING, Throttle
-from minilog_broker.server.ingress.traffic import ClientStream, Flow
+from minilog_broker.server.ingress.traffic import Flow
 from minilog_broker.server.runtime.turns import Turns
 from tests.simulation.machines.loop import VirtualLoop
 
@@ -48,7 +50,7 @@ def time_s() -> float:
 
 
 class Wire:
-    """The context of a call, whose client has sent one message, and takes all that is written."""
+    """The carrier of a stream whose client has sent one message, and takes all that is written."""
 
     def __init__(self) -> None:
         self.coming = [bytes(SIZE)]
@@ -58,16 +60,16 @@ class Wire:
             await asyncio.Event().wait()
         return self.coming.pop()
 
-    async def write(self, content: bytes) -> None:
+    async def write(self, content: Sequence[Buffer]) -> None:
         await asyncio.sleep(0.001)
 
 
-async def as_it_is(content: bytes, context: Any) -> Any:
+async def as_it_is(content: Buffer) -> Any:
     return content
 
 
 def stream_of(caller: Caller, flow: Flow) -> ClientStream:
-    return ClientStream(cast("Any", Wire()), flow.of("peer"), flow, as_it_is, bytes, caller)
+    return ClientStream(Wire(), flow.of("peer"), flow, as_it_is, lambda content: (content,), caller)
 
 
 def a_flow() -> Flow:

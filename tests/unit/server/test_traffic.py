@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
 
 from minilog.errors import ResourceExhausted
+from minilog.record_batch.header import Buffer
 from minilog.security.quota_keys import CONNECTIONS
 from minilog_broker.security.principal import USER, Principal
 from minilog_broker.server.access.caller import Caller, Everybody
 from minilog_broker.server.access.costs import Cost
 from minilog_broker.server.ingress.budget import Budget
-from minilog_broker.server.ingress.traffic import LARGE_BYTES, ClientStream, Flow
+from minilog_broker.server.ingress.client_stream import LARGE_BYTES, ClientStream
+from minilog_broker.server.ingress.traffic import Flow
 from minilog_broker.server.runtime.turns import Turns
 
 READERS = 20
@@ -21,17 +24,27 @@ ALLOWED = 3  # of their messages, for each of which there are two copies
 
 
 class Unread:
-    """The context of a call whose other side reads nothing."""
+    """The carrier of a stream whose other side reads nothing."""
 
-    async def write(self, content: bytes) -> None:
+    async def read(self) -> Buffer | None:
+        raise AssertionError("nobody reads")
+
+    async def write(self, content: Sequence[Buffer]) -> None:
         await asyncio.Event().wait()
 
 
 class Taken:
-    """The context of a call whose other side reads all."""
+    """The carrier of a stream whose other side reads all."""
 
-    async def write(self, content: bytes) -> None:
+    async def read(self) -> Buffer | None:
+        raise AssertionError("nobody reads")
+
+    async def write(self, content: Sequence[Buffer]) -> None:
         pass
+
+
+def as_one(content: bytes) -> Sequence[Buffer]:
+    return (content,)
 
 
 class Limited:
@@ -84,8 +97,7 @@ def test_a_users_connections_count_on_all_ports_that_share_a_budget() -> None:
 def test_a_message_that_is_costly_to_compose_takes_its_turn_though_it_is_small() -> None:
     async def scenario() -> None:
         flow = Flow(Budget(1 << 20), Budget(1 << 20), Turns())
-        context = cast("Any", Taken())
-        stream = ClientStream(context, flow.of("reader"), flow, cast("Any", None), bytes, Everybody())
+        stream = ClientStream(Taken(), flow.of("reader"), flow, cast("Any", None), as_one, Everybody())
         await stream.room()
         await stream.write(bytes(1))
         await flow.turns.take()
@@ -108,11 +120,11 @@ def test_readers_that_ask_for_large_messages_at_one_time_go_no_further_than_the_
             await stream.room()
             await stream.write(bytes(LARGE_BYTES))
 
-        async def parse(content: bytes, context: Any) -> Any:
+        async def parse(content: Buffer) -> Any:
             raise AssertionError("nobody sends")
 
-        context = cast("Any", Unread())
-        streams = [ClientStream(context, flow.of("reader"), flow, parse, bytes, Everybody()) for _ in range(READERS)]
+        traffic = flow.of("reader")
+        streams = [ClientStream(Unread(), traffic, flow, parse, as_one, Everybody()) for _ in range(READERS)]
         tasks = [asyncio.ensure_future(read(stream)) for stream in streams]
         await asyncio.wait(tasks, timeout=0.2)
         assert flow.responses.held_bytes == 2 * ALLOWED * LARGE_BYTES

@@ -31,6 +31,7 @@ from pyspark_minilog.offsets import Partition, SourceOffset, parse_offset_spec
 from pyspark_minilog.options import RowOptions, parse_sink_options, parse_source_options
 from pyspark_minilog.planning import PlannedRange
 from pyspark_minilog.read_task import ReadTask, joined, planned
+from pyspark_minilog.typed_plan import TypedPlan
 from pyspark_minilog.typed_rows import (
     TypedTopic,
     TypedTopics,
@@ -40,7 +41,7 @@ from pyspark_minilog.typed_rows import (
     spark_schema,
     typed_topics,
 )
-from pyspark_minilog.typed_sink import TypedPlan, check_columns, spelled
+from pyspark_minilog.typed_sink import check_columns, spelled
 
 V1 = schema_from_ddl("carrier string NOT NULL, delay int, note string", ["carrier"])
 LONG = widen_column(V1, "delay", Primitive("long"))

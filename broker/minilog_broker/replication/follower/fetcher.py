@@ -284,11 +284,16 @@ class ReplicaFetcher:
 
     # -- messages
 
+    def heard(self, now_ms: float) -> None:
+        """Something came from the leader, a whole message or not."""
+        if self.state is FetcherState.OPEN:
+            self._last_heard_ms = now_ms
+
     def receive(self, response: StreamMessage[peer_pb2.ReplicateResponse], now_ms: float) -> None:
         """A message of the leader."""
         if self.state is not FetcherState.OPEN:
             return
-        self._last_heard_ms = now_ms
+        self.heard(now_ms)
         if response.message.error.code:
             self._drop(now_ms)
             return

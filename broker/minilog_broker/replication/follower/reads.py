@@ -128,8 +128,9 @@ class FollowerReads:
     def aborted_within(self, from_offset: int, to_offset: int) -> list[int]:
         return self._log.producers.transactions.aborted_within(from_offset, to_offset)
 
-    def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
-        return self._log.read(offset, max_bytes, end_offset, self.read_failed)
+    @property
+    def cuts(self) -> int:
+        return self._log.cuts
 
     def epoch_before(self, offset: int) -> int | None:
         return self._log.log.epoch_before(offset)

@@ -1,4 +1,5 @@
-"""What a leader answers who asks for the ends of its log, and for offsets by time and by size."""
+"""What a leader answers who asks for the ends of its log. Offsets by time and by size are looked up in the files, later
+and within these ends (server/disk/offset_lookups.py)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ def list_offsets(
 ) -> metadata_pb2.ListOffsetsResult:
     """The four ends are one snapshot: "latest" is the high watermark or, read_committed, the last stable offset.
 
-    What is found by time is below the last stable offset. Raises InvalidArgument, OSError, CorruptMessage."""
+    Raises InvalidArgument."""
     ends = log.ends()
     result = metadata_pb2.ListOffsetsResult(
         partition_id=entry.partition_id,
@@ -24,18 +25,11 @@ def list_offsets(
         high_watermark=ends.high_watermark,
         log_end_offset=ends.log_end_offset,
     )
-    if entry.HasField("timestamp_us"):
-        found = log.log.offset_for_timestamp(entry.timestamp_us)
-        if found is not None and found[0] < ends.last_stable_offset:
-            result.offset, result.timestamp_us = found
-    if entry.sizes_bytes:
-        if len(entry.sizes_bytes) > MAX_SIZES:
-            partition = entry.partition_id.partition
-            raise InvalidArgument(
-                f"partition {partition}: {len(entry.sizes_bytes)} sizes are asked for, at most {MAX_SIZES} may be"
-            )
-        marks = log.log.offsets_at_sizes(entry.from_offset, entry.sizes_bytes, ends.high_watermark)
-        result.sizes.extend(metadata_pb2.OffsetAtSize(offset=at, size_bytes=size) for at, size in marks)
+    if len(entry.sizes_bytes) > MAX_SIZES:
+        partition = entry.partition_id.partition
+        raise InvalidArgument(
+            f"partition {partition}: {len(entry.sizes_bytes)} sizes are asked for, at most {MAX_SIZES} may be"
+        )
     if entry.with_replicas:
         result.size_bytes = log.log.size_bytes
     return result

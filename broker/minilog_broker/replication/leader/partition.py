@@ -25,11 +25,11 @@ from minilog.errors import (
     OffsetNotAvailable,
     OffsetOutOfRange,
     UnknownLeaderEpoch,
-    UnsupportedVersion,
 )
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.replication.context import ReplicationContext
+from minilog_broker.replication.leader.batch_bases import BatchBases
 from minilog_broker.replication.leader.delete_records import DeleteRecordsRequest, PendingDeleteRecords
 from minilog_broker.replication.leader.isr_state import IsrState
 from minilog_broker.replication.leader.list_offsets import list_offsets
@@ -75,6 +75,7 @@ class LeaderPartition:
         self.read_failed = read_failed
         self._name = f"partition {state.topic_name}-{state.key.partition}"
         self._produce_handler = ProduceHandler(context, self._name, state, log)
+        self._batch_bases = BatchBases(state.key, state.leader_epoch, log, context.emit)
         self.deletes = PendingDeleteRecords(context, self._name, state.key, log)
         self.require_space = self._produce_handler.require_space
         self._high_watermark_moved = high_watermark_moved  # who else follows it
@@ -194,6 +195,11 @@ class LeaderPartition:
         self._check(-1, now_ms)
         may_lose = self.config.unclean_leader_election or not self.config.flush_on_append
         self._produce_handler.write_markers(request, self._too_few(), now_ms, may_lose=may_lose)
+
+    def batch_found(self, offset: int, base: int, now_ms: float) -> None:
+        """FindBatch is done: positions wait for it."""
+        self._batch_bases.found(offset, base)
+        self.check_subscribers(now_ms)
 
     def ends_found(self, number: int, ends: dict[int, FoundEnd]) -> None:
         """FindEnds is done."""
@@ -368,11 +374,7 @@ class LeaderPartition:
             )
         if view.broker_epoch != session.broker_epoch:
             view.restart(session.broker_epoch)
-        try:
-            checked = inside_a_batch(self.log, position) or self._check_log(position)
-        except (OSError, CorruptMessage, UnsupportedVersion) as error:
-            self.read_failed(error)
-            return Wait()
+        checked = inside_a_batch(self.log, position, self._batch_bases.base) or self._check_log(position)
         view.accepted = isinstance(checked, SendRuns)
         if not view.accepted:
             view.restart(session.broker_epoch)
@@ -412,8 +414,9 @@ class LeaderPartition:
     def aborted_within(self, from_offset: int, to_offset: int) -> list[int]:
         return self.producers.transactions.aborted_within(from_offset, to_offset)
 
-    def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
-        return self.log.read(offset, max_bytes, end_offset, self.read_failed)
+    @property
+    def cuts(self) -> int:
+        return self.log.cuts
 
     def epoch_before(self, offset: int) -> int | None:
         return self.log.log.epoch_before(offset)

@@ -7,6 +7,8 @@ a batch it would be sent the whole of it, drop that, and ask again, for ever.)
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from minilog.errors import OffsetOutOfRange
 from minilog.v1 import data_pb2
 from minilog_broker.replication.replica_log import ReplicaLog
@@ -18,20 +20,23 @@ from minilog_broker.replication.rules.divergence import (
     LeaderEpochs,
     compare_position,
 )
-from minilog_broker.replication.sessions.source import PositionAnswer, Refuse, SendRuns
+from minilog_broker.replication.sessions.source import PositionAnswer, Refuse, SendRuns, Wait
+
+GONE = -1  # in the place of a base offset: the log does not hold the batch any more
 
 
-def inside_a_batch(log: ReplicaLog, position: data_pb2.FetchPosition) -> PositionAnswer | None:
+def inside_a_batch(
+    log: ReplicaLog, position: data_pb2.FetchPosition, base_of: Callable[[int], int | None]
+) -> PositionAnswer | None:
     """What is said to a follower that has nothing yet, and asks from where our first batch begins, or from inside of it
-    or of a later one.
-
-    Raises OSError and CorruptMessage, where our own copy cannot be read."""
+    or of a later one. `base_of`: where the batch around an offset begins, None where that is asked for."""
     offset = position.fetch_offset
     if position.HasField("last_fetched_epoch") or offset >= log.appended_end:
         return None
-    try:
-        base = log.log.batch_base(max(offset, log.log_start))
-    except OffsetOutOfRange:  # deleted since: what is below our log start is judged by that
+    base = base_of(max(offset, log.log_start))
+    if base is None:
+        return Wait()
+    if base == GONE:  # deleted since: what is below our log start is judged by that
         return None
     if offset > base:
         return Diverged(NO_COMMON_EPOCH, base)

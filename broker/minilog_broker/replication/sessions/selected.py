@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from minilog.errors import InvalidArgument
 from minilog.partition_key import PartitionKey
+from minilog.record_batch.header import Buffer
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2, typed_pb2
 from minilog_broker.replication.sessions.scanner import Scanned, Scanner
@@ -67,7 +68,7 @@ class Selected:
         may_be_sent = max(max_bytes, min(message_bytes, int(max_bytes / self._share)))
         return min(may_be_sent, max(1, int(most_work * self._bytes_per_work * _MARGIN)))
 
-    def cut(self, key: PartitionKey, batches: bytes, schemas: TopicSchemas | None, most_work: int) -> Scanned:
+    def cut(self, key: PartitionKey, batches: Buffer, schemas: TopicSchemas | None, most_work: int) -> Scanned:
         """What is sent of these, as far as the work allows. Raises CorruptMessage where one of them is damaged."""
         read_anew = schemas is not None and schemas is not self._schemas
         if schemas is not None and read_anew:

@@ -14,7 +14,7 @@ from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, data_pb2, peer_pb2
 from minilog_broker.replication.context import ReplicationContext, TimerKind
 from minilog_broker.replication.replica import Replica
-from minilog_broker.replication.replica_effects import SessionReady, SessionRefused
+from minilog_broker.replication.replica_effects import ReadRun, SessionReady, SessionRefused
 from minilog_broker.replication.sessions.selected import Scanners
 from minilog_broker.replication.sessions.session import ServedSession, SessionPartition, message_of
 from minilog_broker.replication.sessions.source import Audience
@@ -47,6 +47,7 @@ class ServedSessions:
             self._context.settings,
             wake=lambda ready_id: self._context.emit(SessionReady(ready_id)),
             hold=lambda held_id, due_ms: self._context.timers.arm(TimerKind.SESSION, held_id, due_ms),
+            read=self._context.emit,
             opened_ms=now_ms,
             keepalive_ms=keepalive_ms,
             scanners=self._scanners,
@@ -165,6 +166,15 @@ class ServedSessions:
                 continue
             if session.is_at(key, progress.leader_epoch, progress.position_number):
                 replica.leader.progress(session, progress, now_ms)
+
+    def next_read(self, session_id: int, now_ms: float) -> ReadRun | None:
+        """What its next message is to have besides."""
+        session = self._sessions.get(session_id)
+        return None if session is None else session.next_read(now_ms)
+
+    def asking(self, asked: ReadRun) -> ServedSession | None:
+        """Whose session asked for this; None where it is closed."""
+        return self._sessions.get(asked.session_id)
 
     def next_message(
         self, session_id: int, now_ms: float

@@ -7,10 +7,19 @@
     STOPPED       an error or a divergence was said: a new position is waited for
 
 Credit is an absolute count of bytes since the session was opened; with any left, one batch of any size may go. Ready
-partitions take turns, and a message carries all that is ready, up to about 1 MiB and 500 partitions. News (high
+partitions take turns, and a message carries all that is ready, up to about 4 MiB and 500 partitions. News (high
 watermark, log start, divergence, errors) needs no credit, and goes at most every 5 ms. A high watermark that moved is
 no reason to wake a session whose follower nobody reads from: it rides with what is said next. Nothing polls: appends
 and a moved high watermark make a subscription ready, and the first thing to say on a session that waits wakes it, once.
+
+What a partition has to send is read by others, who know files (ReadRun). While a message is made up:
+
+    READY ── next_read ──► asked ── run_read ──► in the message; READY again where there is more
+                             └── run_not_in_memory ──► COLD ── its turn: `read` ──► run_read ──► in the next message
+
+A position that is given up, stopped or judged again waits for nothing any more: what is read for it is dropped, and so
+is what was read of a log that was cut since, or below a log start that has moved. So a run that is sent is of the log
+as it is then, however long it took to read.
 """
 
 from __future__ import annotations
@@ -32,9 +41,10 @@ from minilog.errors import (
     wire_error,
 )
 from minilog.partition_key import PartitionKey
-from minilog.record_batch.header import decode_header
+from minilog.record_batch.header import Buffer, decode_header
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
+from minilog_broker.replication.replica_effects import ReadRun
 from minilog_broker.replication.rules.divergence import Diverged
 from minilog_broker.replication.rules.own_delay import excused
 from minilog_broker.replication.sessions.selected import Scanners, Selected
@@ -45,7 +55,7 @@ _LENGTH = struct.Struct("<I")
 _LENGTH_AT = 4
 _NO_LIMIT = 1 << 62
 _Response = TypeVar("_Response", data_pb2.FetchResponse, peer_pb2.ReplicateResponse)
-RunWithBatches: TypeAlias = tuple[data_pb2.PartitionRun, bytes]
+RunWithBatches: TypeAlias = tuple[data_pb2.PartitionRun, Buffer]
 """A run and its payload."""
 MAX_RUNS = 500  # of one message: what makes it, and what takes it, holds a loop for some ten milliseconds
 
@@ -86,6 +96,7 @@ class SessionPartition:
     producers_below: bytes = b""  # said with the first run behind the position
     selected: Selected | None = None  # of a typed topic: what the position asked for
     has_readers: bool = True  # of what is sent: a consumer has, a follower until it says that it has none
+    reading: ReadRun | None = None  # asked, and of use; never while it is ready or cold
 
     @property
     def end_offset(self) -> int | None:
@@ -108,13 +119,14 @@ class SessionPartition:
 @dataclass(slots=True, eq=False)
 class ServedSession:
     """See the module's text. `wake(session_id)` is called when a session that waits has something to say,
-    `hold(session_id, due_ms)` when it must look again then."""
+    `hold(session_id, due_ms)` when it must look again then, `read(asked)` where a run has to be waited for."""
 
     session_id: int
     audience: Audience
     settings: ReplicationSettings
     wake: Callable[[int], None]
     hold: Callable[[int, float], None]
+    read: Callable[[ReadRun], None]
     opened_ms: float
     keepalive_ms: float
     scanners: Scanners = field(default_factory=Scanners)
@@ -126,14 +138,22 @@ class ServedSession:
     last_heard_ms: float = 0.0
     last_sent_ms: float = 0.0
     is_costly: bool = False  # as far as the last message tells: the next one is made up when it is its turn
+    _runs: list[RunWithBatches] = field(default_factory=list)  # of the next message
+    _left: int = 0  # bytes that it may have besides
     _work_left: int = 0  # of this message, for cutting batches of typed topics
     _last_news_ms: float = float("-inf")
     _awake: bool = False
     _ready: dict[PartitionKey, SessionPartition] = field(default_factory=dict)
     _news: dict[PartitionKey, SessionPartition] = field(default_factory=dict)
     _riders: dict[PartitionKey, SessionPartition] = field(default_factory=dict)  # news that wakes nobody
+    _cold: dict[PartitionKey, SessionPartition] = field(default_factory=dict)  # to be waited for, in their turn
+    _waited_for: ReadRun | None = None  # being read by who may wait ...
+    _came: tuple[ReadRun, Buffer] | None = None  # ... or read, and not in a message yet
+    _reserved_bytes: int = 0  # of the credit, for what is waited for
 
     def __post_init__(self) -> None:
+        self._work_left = self.settings.scanning_work
+        self._begin_message()
         self.last_heard_ms = self.last_sent_ms = self.opened_ms
         self.hold(self.session_id, self.opened_ms + self.keepalive_ms)
 
@@ -144,8 +164,9 @@ class ServedSession:
         self.last_heard_ms = now_ms
         if credit_bytes > self.credit_bytes:
             self.credit_bytes = credit_bytes
-            if self._ready and self._has_credit():
+            if self._came is not None or (self._ready and self._has_credit()):
                 self._wake()
+            self._ask_readers()
 
     def take_position(
         self, key: PartitionKey, source: Source | None, position: data_pb2.FetchPosition, now_ms: float
@@ -160,11 +181,14 @@ class ServedSession:
 
     def forget(self, key: PartitionKey) -> None:
         """Send no more of it."""
-        self.subscriptions.pop(key, None)
         self._withdraw(key)
+        self.subscriptions.pop(key, None)
 
     def _withdraw(self, key: PartitionKey) -> None:
-        """What was to be said of it is said no more."""
+        """What was to be said of it is said no more, and what is being read for it is of no use."""
+        if (subscription := self.subscriptions.get(key)) is not None:
+            subscription.reading = None
+        self._cold.pop(key, None)
         self._ready.pop(key, None)
         self._news.pop(key, None)
         self._riders.pop(key, None)
@@ -205,7 +229,8 @@ class ServedSession:
         """The source has more records, or (`news`) another high watermark or log start."""
         if subscription.state is not SubscriptionState.SENDING:
             return
-        if subscription.next_offset < subscription.bound():
+        is_asked = subscription.reading is not None or subscription.key in self._cold
+        if not is_asked and subscription.next_offset < subscription.bound():
             self._ready[subscription.key] = subscription
             if not self._awake and self._has_credit():
                 self._wake()
@@ -273,7 +298,12 @@ class ServedSession:
     # -- what goes down
 
     def _has_credit(self) -> bool:
-        return self.sent_bytes < self.credit_bytes
+        return self._free_bytes() > 0
+
+    def _free_bytes(self) -> int:
+        """Of the credit, what nothing that is waited for is to have."""
+        reserved_bytes = self._reserved_bytes if self._waited_for is not None else 0
+        return self.credit_bytes - self.sent_bytes - reserved_bytes
 
     def _wake(self) -> None:
         if not self._awake:
@@ -305,8 +335,9 @@ class ServedSession:
         self.hold(self.session_id, due_ms)
 
     def next_runs(self, now_ms: float) -> list[RunWithBatches] | None:
-        """The runs of the next message; empty: a sign of life; None: nothing to say (the next thing wakes again)."""
-        runs = self._data_runs(now_ms)
+        """The runs of the next message, behind next_read; empty: a sign of life; None: nothing to say (the next thing
+        wakes again)."""
+        runs = self._begin_message()
         if self._news and now_ms >= self._last_news_ms + self.settings.news_interval_ms:
             self._take_news(self._news, runs)
             if not self._news:  # else the rest goes with the next message, at once
@@ -322,63 +353,138 @@ class ServedSession:
         self.last_sent_ms = now_ms
         return runs
 
+    def _begin_message(self) -> list[RunWithBatches]:
+        """What is read for the last one: it goes. Meanwhile the next of what is cold may be read."""
+        runs, self._runs = self._runs, []
+        self.is_costly = self.settings.scanning_work - self._work_left > self.settings.short_scanning_work
+        self._left, self._work_left = self.settings.message_bytes, self.settings.scanning_work
+        self._ask_readers()
+        return runs
+
     def _take_news(self, news: dict[PartitionKey, SessionPartition], runs: list[RunWithBatches]) -> None:
         for key in list(itertools.islice(news, MAX_RUNS - len(runs))):
             runs.append((self._run(news.pop(key)), b""))
             self._riders.pop(key, None)
 
-    def _data_runs(self, now_ms: float) -> list[RunWithBatches]:
-        runs: list[RunWithBatches] = []
-        left, self._work_left = self.settings.message_bytes, self.settings.scanning_work
-        while self._ready and left > 0 and self._work_left > 0 and len(runs) < MAX_RUNS and self._has_credit():
-            key = next(iter(self._ready))
-            subscription = self._ready.pop(key)
-            run = self._read(subscription, min(left, self.credit_bytes - self.sent_bytes, subscription.left()), now_ms)
-            if run is None:
-                continue
-            runs.append(run)
-            size_bytes = len(run[1])
-            left -= size_bytes
-            self.sent_bytes += size_bytes
-            subscription.sent_bytes += size_bytes
-            self._news.pop(key, None)
-            self._riders.pop(key, None)
-            if subscription.next_offset < subscription.bound():
-                self._ready[key] = subscription  # its next turn is after the others'
-        self.is_costly = self.settings.scanning_work - self._work_left > self.settings.short_scanning_work
-        return runs
+    # -- what is read
 
-    def _read(self, subscription: SessionPartition, max_bytes: int, now_ms: float) -> RunWithBatches | None:
+    def next_read(self, now_ms: float) -> ReadRun | None:
+        """What the next message is to have besides, to be read at once: answered by run_read, run_not_in_memory or
+        read_failed. None: the message is made up."""
+        if (came := self._came) is not None and self.sent_bytes < self.credit_bytes:
+            self._came = self._waited_for = None
+            self._take(*came, now_ms)
+        has_room = self._left > 0 and self._work_left > 0 and len(self._runs) < MAX_RUNS
+        if not self._ready or not has_room or not self._has_credit():
+            return None
+        subscription = self._ready.pop(next(iter(self._ready)))
+        return self._ask(subscription, min(self._left, self._free_bytes()), self._work_left)
+
+    def run_read(self, asked: ReadRun, batches: Buffer, now_ms: float) -> None:
+        """What was asked is read: empty where the log does not hold it any more."""
+        if asked is not self._waited_for:
+            self._take(asked, batches, now_ms)
+        elif self.waits_for(asked):
+            self._came = (asked, batches)
+            self._wake()
+        else:
+            self._waited_for = None
+            self._ask_readers()
+
+    def run_not_in_memory(self, asked: ReadRun) -> None:
+        """It has to be waited for: the partition is read in its turn by who may wait."""
+        if self.waits_for(asked):
+            subscription = self.subscriptions[asked.key]
+            subscription.reading = None
+            self._cold[asked.key] = subscription
+            self._ask_readers()
+
+    def read_failed(self, asked: ReadRun, error: Exception, now_ms: float) -> None:
+        """It could not be read. What was cut or deleted meanwhile may well fail; it is asked for anew."""
+        is_wanted = self.waits_for(asked)
+        if asked is self._waited_for:
+            self._waited_for = None
+            self._ask_readers()
+        if not is_wanted:
+            return
+        subscription = self.subscriptions[asked.key]
+        subscription.reading, source = None, subscription.source
+        assert source is not None
+        if _is_of_now(asked, source):
+            source.read_failed(error)
+        else:
+            self.available(subscription, now_ms, news=False)
+
+    def waits_for(self, asked: ReadRun) -> bool:
+        """Whether this read is of any use still: its position was not given up, and nothing was said to it since."""
+        subscription = self.subscriptions.get(asked.key)
+        return subscription is not None and subscription.reading is asked
+
+    def _ask(self, subscription: SessionPartition, max_bytes: int, work: int) -> ReadRun:
         source = subscription.source
         assert source is not None
-        offset, bound = subscription.next_offset, subscription.bound()
-        log_start = source.ends().log_start_offset
-        # A follower begins with the whole of a batch that the log start has cut.
-        wanted = max(offset, log_start) if self.audience is Audience.FOLLOWER else offset
-        selected = subscription.selected
-        if selected is not None:
-            max_bytes = selected.stored_bytes(max_bytes, self.settings.message_bytes, self._work_left)
-        batches = source.read(wanted, max_bytes, bound) if wanted < bound else b""
-        if not batches and offset < bound < source.readable_end(self.audience):
-            batches = source.read(offset, 1, source.readable_end(self.audience))  # the bound lies inside this batch
-        if not batches:
-            log_start = source.ends().log_start_offset  # it may have moved meanwhile
-            if offset < log_start:
-                self.stop(subscription, below_log_start(offset, log_start), now_ms)
-            return None
+        offset, max_bytes = subscription.next_offset, min(max_bytes, subscription.left())
+        if self.audience is Audience.FOLLOWER:  # it begins with the whole of a batch that the log start has cut
+            offset = max(offset, source.ends().log_start_offset)
+        if (selected := subscription.selected) is not None:
+            max_bytes = selected.stored_bytes(max_bytes, self.settings.message_bytes, work)
+        asked = subscription.reading = ReadRun(
+            self.session_id,
+            subscription.key,
+            subscription.position.position_number,
+            source.cuts,
+            offset,
+            max_bytes,
+            subscription.bound(),
+            source.readable_end(self.audience),
+        )
+        return asked
+
+    def _ask_readers(self) -> None:
+        """One at a time for a session: so sessions take turns, and so do the partitions of each. It has half of the
+        credit that is left, so that what is in memory goes on meanwhile."""
+        while self._cold and self._waited_for is None and self.sent_bytes < self.credit_bytes:
+            subscription = self._cold.pop(next(iter(self._cold)))
+            if subscription.next_offset < subscription.bound():
+                free_bytes = max(1, (self.credit_bytes - self.sent_bytes) // 2)
+                self._reserved_bytes = min(self.settings.message_bytes, free_bytes)
+                self._waited_for = self._ask(subscription, self._reserved_bytes, self.settings.scanning_work)
+                self.read(self._waited_for)
+
+    def _offer(self, subscription: SessionPartition) -> None:
+        """Its next turn comes after the others', where it has more to send."""
+        if subscription.next_offset < subscription.bound():
+            self._ready[subscription.key] = subscription
+
+    def _take(self, asked: ReadRun, batches: Buffer, now_ms: float) -> None:
+        """A run for the next message, unless what was asked is of no use any more."""
+        if not self.waits_for(asked):
+            return
+        subscription = self.subscriptions[asked.key]
+        subscription.reading, source = None, subscription.source
+        assert source is not None
+        if batches and not _is_of_now(asked, source):
+            self._offer(subscription)
+        elif batches:
+            self._send(subscription, source, batches, now_ms)
+        elif subscription.next_offset < (log_start := source.ends().log_start_offset):
+            self.stop(subscription, below_log_start(subscription.next_offset, log_start), now_ms)
+
+    def _send(self, subscription: SessionPartition, source: Source, batches: Buffer, now_ms: float) -> None:
+        """Of what was read, what the position asked for."""
         try:
             sent, stored = batches, memoryview(batches)
-            if selected is not None:
+            if (selected := subscription.selected) is not None:
                 cut = selected.cut(subscription.key, batches, source.schemas, self._work_left)
                 sent, stored = cut.batches, stored[: cut.end]
                 self._work_left -= cut.work
             first, end_offset, last_epoch = _bounds(stored)
         except (CorruptMessage, UnsupportedVersion) as error:
             source.read_failed(error)
-            return None
-        if self.audience is Audience.FOLLOWER and first > offset:
-            self.stop(subscription, below_log_start(offset, first), now_ms)
-            return None
+            return
+        if self.audience is Audience.FOLLOWER and first > subscription.next_offset:
+            self.stop(subscription, below_log_start(subscription.next_offset, first), now_ms)
+            return
         if subscription.previous_epoch is None:
             subscription.previous_epoch = source.epoch_before(first)
         run = self._run(subscription)
@@ -388,7 +494,17 @@ class ServedSession:
         if self.audience is Audience.COMMITTED_CONSUMER:
             run.aborted_producer_ids.extend(source.aborted_within(first, end_offset))
         subscription.next_offset, subscription.previous_epoch = end_offset, last_epoch
-        return run, sent
+        self._runs.append((run, sent))
+        self._count(subscription, len(sent))
+        self._offer(subscription)
+
+    def _count(self, subscription: SessionPartition, size_bytes: int) -> None:
+        """So much of it goes with the next message, and its news, too."""
+        self._left -= size_bytes
+        self.sent_bytes += size_bytes
+        subscription.sent_bytes += size_bytes
+        self._news.pop(subscription.key, None)
+        self._riders.pop(subscription.key, None)
 
     def _run(self, subscription: SessionPartition) -> data_pb2.PartitionRun:
         key, source = subscription.key, subscription.source
@@ -418,6 +534,11 @@ def message_of(kind: type[_Response], runs: Sequence[RunWithBatches]) -> StreamM
 def below_log_start(offset: int, log_start_offset: int) -> OffsetOutOfRange:
     """The error for a position that retention has passed."""
     return OffsetOutOfRange(f"offset {offset} is below the log start {log_start_offset}: start there or at the end")
+
+
+def _is_of_now(asked: ReadRun, source: Source) -> bool:
+    """Whether the log still holds all that it held when this was asked."""
+    return asked.cuts == source.cuts and asked.offset >= source.ends().log_start_offset
 
 
 def _bounds(batches: memoryview) -> tuple[int, int, int]:

@@ -80,8 +80,9 @@ class Source(Protocol):
 
     def ends(self) -> LogOffsets: ...
 
-    def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
-        """Whole batches, at least one if any; the first contains `offset`. b'' where reading failed: see the source."""
+    @property
+    def cuts(self) -> int:
+        """How often the log was cut: what was read before the last time may not be in it any more."""
 
     def epoch_before(self, offset: int) -> int | None: ...
 
@@ -89,4 +90,4 @@ class Source(Protocol):
         """The producers whose batches in [from_offset, to_offset) were aborted; asked below the last stable offset."""
 
     def read_failed(self, error: Exception) -> None:
-        """What `read` gave is no run of whole batches: our copy is damaged."""
+        """Our copy could not be read, or what was read is no run of whole batches."""

@@ -1,8 +1,7 @@
 """gRPC channels and servers: one place for their options.
 
-Frames are bounded by what we read, not by gRPC's 4 MiB default: a batch may be max.message.bytes, and a message holds
-one such batch at least. A longer one is refused when its first bytes come. Reconnecting is bounded to 500 ms
-(docs/spec/replication.md § Sessions).
+They carry calls: streams have connections of their own (minilog/net/payload_stream.py), whose frames are bounded by the
+longest batch. Reconnecting is bounded to 500 ms (docs/spec/replication.md § Sessions).
 """
 
 from __future__ import annotations
@@ -14,23 +13,21 @@ import grpc
 from minilog.config import Address
 from minilog.errors import CorruptMessage
 from minilog.net import runtime
-from minilog.net.http2 import KEEPALIVE_OPTIONS, http2_options
+from minilog.net.http2 import HTTP2_OPTIONS, KEEPALIVE_OPTIONS
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 from minilog.security.channel_security import ChannelSecurity
 from minilog_broker.version import CLIENT_VERSION
 
 FRAME_OVERHEAD_BYTES = 2 << 20  # what a message may hold besides its largest batch
 MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + FRAME_OVERHEAD_BYTES
-# What a client may have on its way before it is read: all of it counts as half-received where the disk falls behind
-# (ingress/connections.py), so that four times as much cut healthy producers.
-WINDOW_BYTES = 4 << 20
-PEER_WINDOW_BYTES = 64 << 20  # what a leader may: credits bound it, and a link of 80 ms is not to
-MAX_STREAMS = 100  # of one connection: what RFC 9113 advises as the least; clients have a connection for each stream
+MAX_CALL_BYTES = 5 << 20  # of one request: what is a little above ingress/request_limits.py is refused in its words
+PEER_WINDOW_BYTES = 64 << 20  # of a leader, that came and was not taken: credits bound it
+MAX_STREAMS = 100  # calls on one connection at a time: what RFC 9113 advises as the least
 HANDSHAKE_TIMEOUT_MS = 5_000  # a connection that says nothing of HTTP/2 for so long is closed
 SILENT_CLIENT_MS, PING_TIMEOUT_MS = 30_000, 10_000  # who does not answer a ping is gone: a machine that lost power
 
 _CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
-    *http2_options(PEER_WINDOW_BYTES),
+    *HTTP2_OPTIONS,
     *KEEPALIVE_OPTIONS,
     ("grpc.initial_reconnect_backoff_ms", 50),
     # Despite its name the time that one attempt to connect is given. On a machine under load a handshake takes long:
@@ -57,9 +54,9 @@ def create_server(*, most_connections: int, connection_idle_ms: int) -> grpc.aio
     """
     return grpc.aio.server(
         options=(
-            *http2_options(WINDOW_BYTES),
+            *HTTP2_OPTIONS,
             ("grpc.so_reuseport", 0),
-            ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
+            ("grpc.max_receive_message_length", MAX_CALL_BYTES),
             ("grpc.max_send_message_length", MAX_FRAME_BYTES),
             ("grpc.max_concurrent_streams", MAX_STREAMS),
             ("grpc.max_allowed_incoming_connections", most_connections),
@@ -84,7 +81,7 @@ async def let_calls_end(grace_s: float) -> None:
 
 
 # What a call raises when the other side is gone or not understood, or the stream has ended.
-STREAM_ERRORS = (grpc.RpcError, grpc.aio.UsageError, asyncio.InvalidStateError, OSError, CorruptMessage)
+CALL_ERRORS = (grpc.RpcError, grpc.aio.UsageError, asyncio.InvalidStateError, OSError, CorruptMessage)
 
 
 def reason(error: BaseException) -> str:

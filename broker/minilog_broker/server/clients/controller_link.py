@@ -17,9 +17,11 @@ import grpc
 import structlog
 
 from minilog.errors import BrokerNotAvailable, MinilogError, RetriableError, StaleBrokerEpoch, error_from_wire
+from minilog.net.payload_stream import STREAM_ERRORS
+from minilog.stream_messages import HEARTBEAT, StreamMessage
 from minilog.v1 import common_pb2, peer_pb2, peer_pb2_grpc
 from minilog_broker.replication.replica_effects import PartitionOffline, ProposalAnswer, ProposeInSyncReplicas
-from minilog_broker.server.clients.channels import STREAM_ERRORS, reason
+from minilog_broker.server.clients.channels import CALL_ERRORS, reason
 from minilog_broker.server.clients.peer_channels import Peer, PeerChannels
 from minilog_broker.server.disk.disk_stall import DiskAnswer
 from minilog_broker.server.runtime.timer import now_ms
@@ -109,7 +111,7 @@ class ControllerLink:
         stub = peer_pb2_grpc.PeerServiceStub(await self._controller_channel())
         try:
             return await self._unless_moved(getattr(stub, method)(request, timeout=CALL_TIMEOUT_S))
-        except STREAM_ERRORS as error:
+        except CALL_ERRORS as error:
             raise BrokerNotAvailable(
                 f"the controller, {self._channel_peer}, did not answer {method}: {reason(error)}"
             ) from error
@@ -166,29 +168,32 @@ class ControllerLink:
         while True:
             try:
                 await self._beat()
+            except StaleBrokerEpoch:
+                raise
             except STREAM_ERRORS as error:
-                logger.debug("the heartbeat stream broke", error=reason(error))
-            except RetriableError as error:
-                logger.debug("no heartbeat", error=str(error))
+                logger.debug("the heartbeat stream broke", error=str(error) or type(error).__name__)
             await asyncio.sleep(RETRY_PAUSE_S)
 
     async def _beat(self) -> None:
         peer = self._find_controller()
         if peer is None:
             raise BrokerNotAvailable("no controller is known yet")
-        async with self._channels.open(*peer) as channel:
-            call = peer_pb2_grpc.PeerServiceStub(channel).Heartbeat()
+        stream = await self._channels.open_stream(*peer, HEARTBEAT)
+        try:
+            answers = stream.received()
             while True:
                 self._beat_now.clear()
                 sent_ms = now_ms()
-                await call.write(self._heartbeat())
+                await stream.write(StreamMessage(self._heartbeat()))
                 timeout_s = max(5 * self._interval_s, 1.0)
                 async with asyncio.timeout(timeout_s):  # wait_for may drop a cancellation (Python 3.11)
-                    answer = await self._unless_moved(call.read())
-                if not isinstance(answer, peer_pb2.HeartbeatResponse):  # the end of the stream
+                    answer = await self._unless_moved(anext(answers, None))
+                if answer is None:
                     raise BrokerNotAvailable("the controller ended the heartbeat stream")
-                self._answered(answer, sent_ms)
+                self._answered(answer.message, sent_ms)
                 await _wait(self._beat_now, self._interval_s)
+        finally:
+            stream.cancel()
 
     def _heartbeat(self) -> peer_pb2.HeartbeatRequest:
         offline, disk = list(self._sources.offline_replicas()), self._sources.disk_answer()

@@ -30,7 +30,7 @@ from minilog.v1 import common_pb2, coordinator_pb2, coordinator_pb2_grpc, metada
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.coordinators.coordinator_effects import RegisterProducer, WriteMarkers
 from minilog_broker.coordinators.transactions.coordinator import PRODUCER_EPOCH
-from minilog_broker.server.clients.channels import STREAM_ERRORS, reason
+from minilog_broker.server.clients.channels import CALL_ERRORS, reason
 from minilog_broker.server.clients.peer_channels import PeerChannels
 from minilog_broker.server.runtime.timer import now_ms
 
@@ -176,7 +176,7 @@ class CoordinatorCalls:
         async with self._turns[broker_id]:
             try:
                 return await call(await self._channel(broker_id))
-            except STREAM_ERRORS as error:
+            except CALL_ERRORS as error:
                 raise BrokerNotAvailable(f"broker {broker_id} did not answer: {reason(error)}") from error
 
     async def _channel(self, broker_id: int) -> grpc.aio.Channel:

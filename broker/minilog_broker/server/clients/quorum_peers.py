@@ -16,7 +16,7 @@ import structlog
 from minilog.addresses import address_text
 from minilog.errors import BrokerNotAvailable, MinilogError, error_from_wire
 from minilog.v1 import peer_pb2, peer_pb2_grpc
-from minilog_broker.server.clients.channels import STREAM_ERRORS, reason
+from minilog_broker.server.clients.channels import CALL_ERRORS, reason
 from minilog_broker.server.clients.peer_channels import Peer, PeerChannels
 
 logger = structlog.get_logger()
@@ -87,7 +87,7 @@ class QuorumPeers:
         """Ask for a vote, or whether there would be one."""
         try:
             answer: peer_pb2.VoteResponse = await self._stub(voter_id).Vote(request, timeout=self._answer_timeout_s)
-        except (*STREAM_ERRORS, BrokerNotAvailable) as error:
+        except (*CALL_ERRORS, BrokerNotAvailable) as error:
             logger.debug("no answer to a candidate", voter=voter_id, error=reason(error))
             address = address_text(self.address(voter_id) or ("?", 0))
             self._news.unanswered(voter_id, address, asyncio.get_running_loop().time())
@@ -103,7 +103,7 @@ class QuorumPeers:
             answer: peer_pb2.BeginQuorumEpochResponse = await self._stub(voter_id).BeginQuorumEpoch(
                 request, timeout=self._answer_timeout_s
             )
-        except (*STREAM_ERRORS, BrokerNotAvailable) as error:
+        except (*CALL_ERRORS, BrokerNotAvailable) as error:
             logger.debug("a voter did not hear who leads", voter=voter_id, error=reason(error))
             return None
         return answer
@@ -122,7 +122,7 @@ class QuorumPeers:
                 if (refused := error_from_wire(piece.error)) is not None:
                     raise refused
                 yield piece
-        except STREAM_ERRORS as error:
+        except CALL_ERRORS as error:
             raise BrokerNotAvailable(f"broker {leader_id} broke off a snapshot: {reason(error)}") from error
 
     async def close(self) -> None:

@@ -1,23 +1,21 @@
 """What every call passes on its way in: its request is bounded (request_limits), and a large one waits for its turn.
 
-A refusal is gRPC's INVALID_ARGUMENT with the words; a stream ends with it. What brokers ask of each other has turns of
+A refusal raises InvalidArgument or CorruptMessage; a stream ends with it. What brokers ask of each other has turns of
 its own: however many clients wait for theirs, followers are not taken for late.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health_pb2
 
-from minilog.errors import CorruptMessage, InvalidArgument
+from minilog.errors import InvalidArgument
+from minilog.record_batch.header import Buffer
 from minilog.stream_messages import STREAM_METHODS, StreamMessage, split
 from minilog.v1 import admin_pb2, authentication_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2, security_pb2
+from minilog_broker.server.ingress.client_stream import LARGE_BYTES, PEER_SERVICES, Parse
 from minilog_broker.server.ingress.request_limits import all_limits
-from minilog_broker.server.ingress.traffic import LARGE_BYTES, PEER_SERVICES, Parse
 from minilog_broker.server.runtime.turns import Turns
 
 _FILES = (admin_pb2, authentication_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2, security_pb2)
@@ -47,18 +45,14 @@ class Admission:
         limits, method = self._limits[path], STREAM_METHODS.get(path)
         turns = self._turns_of_brokers if limits.service_name in PEER_SERVICES else self._turns
 
-        async def parsed(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Message | StreamMessage[Message]:
+        async def parsed(data: Buffer) -> Message | StreamMessage[Message]:
+            content, payloads = split(data) if method is not None else (data, [])
+            if len(data) > LARGE_BYTES or limits.is_large(content):
+                await turns.take()
             try:
-                content, payloads = split(data) if method is not None else (data, [])
-                if len(data) > LARGE_BYTES or limits.is_large(content):
-                    await turns.take()
                 request = limits.parse(content)
-                return request if method is None else method.request.join(request, payloads)
-            except (InvalidArgument, CorruptMessage) as error:
-                refusal = str(error)
             except DecodeError:
-                refusal = f"what came for {limits.name} is no request of it"
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, refusal)
-            raise AssertionError("abort raises")
+                raise InvalidArgument(f"what came for {limits.name} is no request of it") from None
+            return request if method is None else method.request.join(request, payloads)
 
         return parsed

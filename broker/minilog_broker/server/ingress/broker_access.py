@@ -95,7 +95,7 @@ class BrokerAccess:
                 listener = Listener(each.address, OpenGate(each.name))
             else:
                 files = ServerFiles(each.keystore, each.truststore, file_settings(each, self._options.config))
-                listener = Listener(each.address, self._gates[each.name], files.credentials())
+                listener = Listener(each.address, self._gates[each.name], files)
             is_sasl = each.protocol is SecurityProtocol.SASL_SSL
             found.append(ClientEntrance(each.name, listener, authentication if is_sasl else ()))
         return tuple(found)
@@ -111,7 +111,7 @@ class BrokerAccess:
             ("inter.broker.ssl.keystore.location", "inter.broker.ssl.truststore.location"),
         )
         gate = PeerGate(config.cluster_name, self._image, self._audit)
-        return Listener(parse_address(config.inter_broker_listen), gate, files.credentials())
+        return Listener(parse_address(config.inter_broker_listen), gate, files)
 
     def _authentication(self) -> tuple[Service, ...]:
         """What clients ask before they ask for anything else: one for all listeners, as who guesses waits on all."""
@@ -177,6 +177,10 @@ class BrokerAccess:
                 gate.end_streams_of_old_rules()
             if looks % _LOOKS_A_FLUSH == 0:
                 self._audit_log.flush(self._wall_us() // 1000)
+
+    def audit(self, event: AuditEvent) -> None:
+        """Into the audit log."""
+        self._audit(event)
 
     def close(self) -> None:
         """Tell what the audit log left out."""

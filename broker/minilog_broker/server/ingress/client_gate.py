@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from minilog.errors import AuthenticationFailed, AuthorizationFailed, InvalidPrincipal, MinilogError
-from minilog.net.sessions import SESSION_METADATA
 from minilog_broker.security.audit import refused_call
 from minilog_broker.security.principal import ANONYMOUS, EVERYBODY, USER, Principal, check_name
 from minilog_broker.server.access.caller import Caller, Proof, Rules
@@ -17,7 +16,7 @@ from minilog_broker.server.access.policy import Policy
 from minilog_broker.server.access.rules_age import RulesAge
 from minilog_broker.server.access.sessions import Session, Sessions
 from minilog_broker.server.access.table import ROWS, OfPeers, OpenToAll
-from minilog_broker.server.ingress.gate import Context, common_name, host_of
+from minilog_broker.server.ingress.arrival import Arrival
 from minilog_broker.server.runtime.timer import now_ms
 
 
@@ -56,11 +55,11 @@ class ClientGate:
         self._listener = listener
         self._streams: dict[_Stream, None] = {}  # in their order: they are ended in it
 
-    def admit(self, path: str, context: Context) -> Caller:
-        row, host = ROWS.get(path), host_of(context)
+    def admit(self, path: str, arrival: Arrival) -> Caller:
+        row, host = ROWS.get(path), arrival.host
         if isinstance(row, OpenToAll):
             return Caller(ANONYMOUS, host, path, self._policy, self._listener)
-        found = self._known(path, context, host)
+        found = self._known(path, arrival)
         is_for_clients = row is not None and not isinstance(row, OfPeers)
         not_for_clients = AuthorizationFailed(f"{path} is not for clients")
         if isinstance(found, Caller):
@@ -72,17 +71,18 @@ class ClientGate:
         self._policy.refused(refused_call(path, host, who, refused.reason or str(refused.error), refused.tried))
         raise refused.error
 
-    def _known(self, path: str, context: Context, host: str) -> Caller | _Unknown:
+    def _known(self, path: str, arrival: Arrival) -> Caller | _Unknown:
         if (refusal := self._age.refusal(now_ms())) is not None:
             return _Unknown(refusal)
+        host = arrival.host
         if self._sessions is None:
-            name = common_name(context)
+            name = arrival.common_name
             if name is None or Principal.of_broker_name(name) is not None or not _is_user_name(name):
                 error = AuthenticationFailed("a certificate of a user is needed (ssl.keystore.location)")
                 return _Unknown(error, "" if name is None else f"user:{name}")
             return Caller(Principal(USER, name), host, path, self._policy, self._listener, Proof.CERTIFICATE)
-        name_of_session = dict(context.invocation_metadata() or ()).get(SESSION_METADATA)
-        if not isinstance(name_of_session, bytes):
+        name_of_session = arrival.session
+        if not name_of_session:
             return _Unknown(
                 AuthenticationFailed("nobody is known yet: authenticate first (security.protocol=SASL_SSL)")
             )

@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import os
 import pathlib
+from collections.abc import Callable
+from typing import Protocol
 
 import structlog
 
 from minilog_broker.failure import CommandFailed
-from minilog_broker.server.ingress.connections import ConnectionLimits, Connections, Cut, to_cut
+from minilog_broker.server.ingress.connections import Connection, ConnectionLimits, Cut, to_cut
 from minilog_broker.server.ingress.traffic import Flow
 from minilog_broker.server.runtime.descriptors import OUT_OF_FILES_WORDS
 from minilog_broker.storage.open_files import OUT_OF_FILES
@@ -33,10 +35,23 @@ DEAF_S = 5.0
 _STATM = pathlib.Path("/proc/self/statm")
 
 
-class ConnectionGuard:
-    """See the module's text. `watch` runs until cancelled; CommandFailed where the process has become deaf."""
+class Looked(Protocol):
+    """The connections of one port."""
 
-    def __init__(self, connections: Connections, flow: Flow, limits: ConnectionLimits) -> None:
+    def look(self, now_s: float) -> list[Connection]:
+        """All of them. Raises OSError where the process has no descriptor left to look with."""
+
+    def cut(self, connection: Connection) -> bool:
+        """End one. False where it has ended by itself."""
+
+
+class ConnectionGuard:
+    """See the module's text. `resident`: bytes of this process in memory.
+
+    `watch` runs until cancelled; CommandFailed where the process has become deaf."""
+
+    def __init__(self, connections: Looked, flow: Flow, limits: ConnectionLimits, resident: Callable[[], int]) -> None:
+        self._resident = resident
         self._connections = connections
         self._flow = flow
         self._limits = limits
@@ -51,7 +66,7 @@ class ConnectionGuard:
         while True:
             await asyncio.sleep(INTERVAL_S)
             self._flow.requests.look()
-            now_s, resident_bytes = clock(), resident()
+            now_s, resident_bytes = clock(), self._resident()
             waited_for = self._flow.responses.waiting > 0
             grown = resident_bytes - self._resident_bytes >= GROWTH_BYTES
             if now_s >= self._looked_s + pause_s(self._look_took_s, is_asked_for=grown or waited_for):

@@ -63,8 +63,7 @@ TLS = Overhead(frames_share=256, message_bytes=128, windows_share=512, connectio
 class Connection:
     """One connection at the moment of a look."""
 
-    descriptor: int
-    inode: int
+    key: object
     peer: str
     silent_ms: float
     half_received_bytes: int
@@ -90,7 +89,6 @@ class ConnectionLimits:
     connections: int
     request_bytes: int
     response_bytes: int
-    is_encrypted: bool = False
 
 
 def to_cut(found: Sequence[Connection], limits: ConnectionLimits, *, room_is_waited_for: bool) -> list[Cut]:
@@ -103,7 +101,7 @@ def to_cut(found: Sequence[Connection], limits: ConnectionLimits, *, room_is_wai
     allowed = min(limits.response_bytes, unsent_bytes * 3 // 4) if room_is_waited_for else limits.response_bytes
     unsent = _above(found, allowed, lambda one: one.unsent_bytes, lambda one: -one.unsent_bytes)
     cuts += [Cut(each, f"queued.max.response.bytes={limits.response_bytes}") for each in unsent]
-    return list({cut.connection.descriptor: cut for cut in reversed(cuts)}.values())
+    return list({cut.connection.key: cut for cut in reversed(cuts)}.values())
 
 
 def _too_many(found: Sequence[Connection], most: int) -> list[Connection]:
@@ -132,8 +130,16 @@ def _stalled_then_youngest(one: Connection) -> float:
     return float("-inf") if stalled else one.receiving_s
 
 
+@dataclass(frozen=True, slots=True)
+class _Descriptor:
+    """Of a socket. Its number may be another file's a moment later."""
+
+    number: int
+    inode: int
+
+
 class Connections:
-    """Looks at the sockets of `port`. On the event loop; a look costs some microseconds per descriptor."""
+    """Looks at the sockets of `port`, of calls. On the event loop; a look costs some microseconds per descriptor."""
 
     def __init__(self, port: int, flow: Flow, *, is_encrypted: bool = False) -> None:
         self._overhead = TLS if is_encrypted else IN_THE_CLEAR
@@ -159,9 +165,10 @@ class Connections:
 
     def cut(self, connection: Connection) -> bool:
         """End it: gRPC lets go of all that it holds for it. False where it has ended by itself."""
+        assert isinstance(connection.key, _Descriptor)
         try:
-            with socket.socket(fileno=os.dup(connection.descriptor)) as same:
-                if os.fstat(same.fileno()).st_ino != connection.inode:
+            with socket.socket(fileno=os.dup(connection.key.number)) as same:
+                if os.fstat(same.fileno()).st_ino != connection.key.inode:
                     return False
                 same.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -185,18 +192,14 @@ class Connections:
                 (silent_ms,) = _MS.unpack_from(info, _SILENT_AT)
                 acknowledged_bytes, received_bytes = _COUNTS.unpack_from(info, _COUNTS_AT)
         half = half_received(traffic, received_bytes, acknowledged_bytes, self._overhead)
-        if half < LITTLE_BYTES:
-            traffic.receiving_since_s = None
-        elif traffic.receiving_since_s is None:
-            traffic.receiving_since_s = now_s
+        receiving_s = traffic.receiving_for_s(now_s, is_receiving=half >= LITTLE_BYTES)
         return Connection(
-            descriptor=descriptor,
-            inode=inode,
+            key=_Descriptor(descriptor, inode),
             peer=peer,
             silent_ms=silent_ms,
             half_received_bytes=half,
             unsent_bytes=max(0, traffic.given_bytes - acknowledged_bytes),
-            receiving_s=0.0 if traffic.receiving_since_s is None else now_s - traffic.receiving_since_s,
+            receiving_s=receiving_s,
             is_brokers=traffic.broker_calls > 0,
             is_known=traffic.principal is not None,
         )

@@ -12,7 +12,6 @@ told what is refused.
 from __future__ import annotations
 
 import contextlib
-import urllib.parse
 from typing import Any, Protocol
 
 import grpc
@@ -20,6 +19,8 @@ import grpc
 from minilog.errors import (
     AuthenticationFailed,
     AuthorizationFailed,
+    CorruptMessage,
+    InvalidArgument,
     MinilogError,
     ResourceExhausted,
     ResourceNotFound,
@@ -31,10 +32,7 @@ from minilog_broker.security.audit import Audit, refused_call
 from minilog_broker.security.principal import ANONYMOUS, Principal
 from minilog_broker.server.access.caller import NO_RULES, Caller, Everybody
 from minilog_broker.server.access.table import ALSO_OF_BROKERS, ROWS, OfPeers, OpenToAll
-
-Context = Any
-"""A grpc.aio.ServicerContext."""
-
+from minilog_broker.server.ingress.arrival import Arrival
 
 MAX_DETAILS_CHARACTERS = 1_000
 
@@ -42,7 +40,7 @@ MAX_DETAILS_CHARACTERS = 1_000
 class Gate(Protocol):
     """Of one listener."""
 
-    def admit(self, path: str, context: Context) -> Caller:
+    def admit(self, path: str, arrival: Arrival) -> Caller:
         """Who calls. Raises AuthenticationFailed, AuthorizationFailed."""
 
     def check(self, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
@@ -62,7 +60,7 @@ class OpenGate:
     def __init__(self, listener: str = "") -> None:
         self._everybody = Everybody(listener)
 
-    def admit(self, path: str, context: Context) -> Caller:
+    def admit(self, path: str, arrival: Arrival) -> Caller:
         return self._everybody
 
     def check(self, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
@@ -83,8 +81,8 @@ class PeerGate:
         self._image = image
         self._audit = audit
 
-    def admit(self, path: str, context: Context) -> Caller:
-        name, host = common_name(context), host_of(context)
+    def admit(self, path: str, arrival: Arrival) -> Caller:
+        name, host = arrival.common_name, arrival.host
         principal = Principal.of_broker_name(name) if name is not None else None
         refused: MinilogError
         if principal is None or principal.cluster != self._cluster_name:
@@ -118,19 +116,6 @@ class PeerGate:
         return contextlib.nullcontext()
 
 
-def common_name(context: Context) -> str | None:
-    """Of the certificate that the other side has shown, where it was asked for one and it is believed."""
-    names = context.auth_context().get("x509_common_name")
-    return None if not names else str(names[0].decode(errors="replace"))
-
-
-def host_of(context: Context) -> str:
-    """The address that a call comes from, as rules have it: of `ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`."""
-    _, _, address = str(context.peer()).partition(":")
-    host = urllib.parse.unquote(address.rpartition(":")[0]).strip("[]")
-    return host.removeprefix("::ffff:")
-
-
 def details_of(error: MinilogError) -> str:
     """The words of a refusal as gRPC tells it: its trailers have 8 KiB in all."""
     words = str(error)
@@ -140,12 +125,16 @@ def details_of(error: MinilogError) -> str:
 def status_of(error: MinilogError) -> grpc.StatusCode:
     """How gRPC tells a refusal."""
     match error:
+        case CorruptMessage() | InvalidArgument():
+            return grpc.StatusCode.INVALID_ARGUMENT
         case AuthenticationFailed():
             return grpc.StatusCode.UNAUTHENTICATED
         case ResourceExhausted():
             return grpc.StatusCode.RESOURCE_EXHAUSTED
         case ResourceNotFound():
             return grpc.StatusCode.NOT_FOUND
+        case AuthorizationFailed():
+            return grpc.StatusCode.PERMISSION_DENIED
         case RetriableError():
             return grpc.StatusCode.UNAVAILABLE
-    return grpc.StatusCode.PERMISSION_DENIED
+    return grpc.StatusCode.UNKNOWN

@@ -1,21 +1,16 @@
-"""Where a broker listens: on one port for each listener of clients, and on one for brokers (ingress/broker_access.py).
+"""Where a broker listens: on two ports for each listener of clients, and on two for brokers (ingress/broker_access.py).
 Where brokers have no listener of their own they come to that of clients without a name."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from minilog_broker.server.config import BrokerOptions
 from minilog_broker.server.ingress.broker_access import BrokerAccess
-from minilog_broker.server.ingress.port import Listener, Port, Service, Shares
+from minilog_broker.server.ingress.port import PortParts, Service
 from minilog_broker.server.ingress.traffic import Flow
-from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
-from minilog_broker.server.runtime.descriptors import Descriptors
-from minilog_broker.server.runtime.observer import Observer
-from minilog_broker.server.runtime.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,37 +22,8 @@ class Services:
     shared: tuple[Service, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PortParts:
-    """What every port of a broker is made with. `backlog_bytes`: what waits for the disk now."""
-
-    options: BrokerOptions
-    descriptors: Descriptors
-    backlog_bytes: Callable[[], int]
-    turns: Turns
-    runtime: BrokerRuntime
-    observer: Observer
-
-    def shares(self, ports: int) -> Shares:
-        """What so many ports share."""
-        return Shares(self.options.config, ports, self.backlog_bytes, self.turns)
-
-    def open(self, listener: Listener, services: tuple[Service, ...], shares: Shares) -> Port:
-        """Bound, and not started. Raises CommandFailed where it cannot listen there."""
-        return Port(
-            self.options,
-            listener,
-            self.descriptors,
-            services,
-            shares,
-            self.turns,
-            self.runtime,
-            self.observer,
-        )
-
-
 class Listening:
-    """All ports of a broker."""
+    """All listeners of a broker."""
 
     def __init__(self, access: BrokerAccess, services: Services, parts: PortParts) -> None:
         of_clients, of_peers = access.client_listeners(), access.peer_listener()
@@ -87,4 +53,4 @@ class Listening:
 
     def watches(self) -> list[Coroutine[Any, Any, None]]:
         """Each runs until cancelled: keeps what connections ask for within limits."""
-        return [port.guard.watch() for port in self._ports]
+        return [guard.watch() for ports in self._ports for guard in ports.guards]

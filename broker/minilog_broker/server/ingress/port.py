@@ -1,29 +1,33 @@
-"""A port of the broker: services on a gRPC server, the gate in front of them, and what guards it against asking for too
-much. Which ports there are: server/ingress/listening.py.
+"""The two ports of a listener: calls on a gRPC server, streams on connections of their own. The gate stands in front of
+both, and a guard keeps each within limits. Which listeners there are: server/ingress/listening.py.
 
 What a request may name is bounded, and large ones take turns (admission.py). Clients' messages count against
-two budgets (traffic.py), connections against the process's file descriptors
-(runtime/descriptors.py), and what gRPC itself holds is bounded by looking at the sockets (connections.py).
+two budgets (traffic.py), connections against the process's file descriptors (runtime/descriptors.py). A connection of
+streams knows what it holds; what gRPC holds is bounded by looking at the sockets (connections.py).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
-
 from minilog.addresses import address_text
 from minilog.config import Address
 from minilog_broker.failure import CommandFailed
+from minilog_broker.security.audit import Audit
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.ingress.admission import Admission
 from minilog_broker.server.ingress.budget import Budget
-from minilog_broker.server.ingress.connections import ConnectionLimits
+from minilog_broker.server.ingress.connections import ConnectionLimits, Connections
+from minilog_broker.server.ingress.counted_server import CountedServer
 from minilog_broker.server.ingress.gate import Gate
-from minilog_broker.server.ingress.traffic import CountedServer, Flow
-from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
+from minilog_broker.server.ingress.server_credentials import ServerFiles
+from minilog_broker.server.ingress.stream_connections import StreamConnections
+from minilog_broker.server.ingress.stream_server import StreamServer
+from minilog_broker.server.ingress.traffic import Flow
+from minilog_broker.server.runtime.broker_runtime import BrokerRuntime, StreamPort
 from minilog_broker.server.runtime.descriptors import Descriptors
 from minilog_broker.server.runtime.observer import Observer
 from minilog_broker.server.runtime.turns import Turns
@@ -36,83 +40,123 @@ Service = tuple[Callable[[Any, Any], None], object]
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Where a port listens, who may come in, and by which certificates; `credentials` None: in the clear."""
+    """Where a port listens, who may come in, and by which certificates; `files` None: in the clear."""
 
     address: Address
     gate: Gate
-    credentials: grpc.ServerCredentials | None = None
+    files: ServerFiles | None = None
 
 
 class Shares:
     """What the ports of one kind share: the budgets, and the files that connections may have. `backlog_bytes`: what
     waits for the disk now."""
 
-    def __init__(self, config: BrokerConfig, ports: int, backlog_bytes: Callable[[], int], turns: Turns) -> None:
+    def __init__(self, config: BrokerConfig, listeners: int, backlog_bytes: Callable[[], int], turns: Turns) -> None:
         self._requests = Budget(config.queued_max_request_bytes // 2, backlog_bytes)
         self._responses = Budget(config.queued_max_response_bytes)
         self._turns = turns
         self._flows: list[Flow] = []
-        self.ports = ports
+        self.listeners = listeners
 
     def flow(self) -> Flow:
         """Of one more of them."""
         return Flow(self._requests, self._responses, self._turns, self._flows)
 
 
-class Port:
-    """See the module's text. CommandFailed where it cannot listen."""
+@dataclass(frozen=True, slots=True)
+class PortParts:
+    """What every port of a broker is made with. `backlog_bytes`: what waits for the disk now."""
 
-    def __init__(
-        self,
-        options: BrokerOptions,
-        listener: Listener,
-        descriptors: Descriptors,
-        services: Iterable[Service],
-        shares: Shares,
-        turns: Turns,
-        runtime: BrokerRuntime,
-        observer: Observer,
-    ) -> None:
-        config = options.config
-        connections = descriptors.connections(config.max_connections, shares.ports)
+    options: BrokerOptions
+    descriptors: Descriptors
+    backlog_bytes: Callable[[], int]
+    turns: Turns
+    runtime: BrokerRuntime
+    observer: Observer
+    audit: Audit
+
+    def shares(self, listeners: int) -> Shares:
+        """What the ports of so many listeners share."""
+        return Shares(self.options.config, listeners, self.backlog_bytes, self.turns)
+
+    def open(self, listener: Listener, services: tuple[Service, ...], shares: Shares) -> Ports:
+        """Bound, and not started. Raises CommandFailed where it cannot listen there."""
+        return Ports(self, listener, services, shares)
+
+
+class Ports:
+    """The two ports of one listener: that of calls, and that of streams, `stream.port.offset` beside it. Raises
+    CommandFailed where it cannot listen on one of them."""
+
+    def __init__(self, parts: PortParts, listener: Listener, services: Iterable[Service], shares: Shares) -> None:
+        config, runtime = parts.options.config, parts.runtime
+        connections = parts.descriptors.connections(config.max_connections, 2 * shares.listeners)
+        limits = ConnectionLimits(
+            connections=connections,
+            request_bytes=config.queued_max_request_bytes // shares.listeners,
+            response_bytes=config.queued_max_response_bytes // shares.listeners,
+        )
         self._server = runtime.open_server(
             most_connections=connections + min(_BURST_CONNECTIONS, connections),
             connection_idle_ms=config.connections_max_idle_ms,
         )
-        self.flow = flow = shares.flow()
-        counted = CountedServer(self._server, flow, Admission(turns).parser, listener.gate, observer)
+        self.flow, stream_flow = shares.flow(), shares.flow()
+        parser = Admission(parts.turns).parser
+        calls = CountedServer(self._server, self.flow, parser, listener.gate, parts.observer)
+        self._streams = StreamServer(stream_flow, parser, listener.gate, parts.observer, parts.audit)
         for add, service in services:
-            add(service, counted)
-        counted.refuse_the_rest()
-        bound = self._bind(options.broker_id, listener)
-        self.guard = runtime.guard(
-            bound,
-            flow,
-            ConnectionLimits(
-                connections=connections,
-                request_bytes=config.queued_max_request_bytes // shares.ports,
-                response_bytes=config.queued_max_response_bytes // shares.ports,
-                is_encrypted=listener.credentials is not None,
-            ),
-        )
+            add(service, calls)
+            add(service, _StreamsOf(self._streams))
+        calls.refuse_the_rest()
+        port = self._bind(parts.options.broker_id, listener)
+        self._listener = self._listen(parts, listener)
+        sockets = Connections(port, self.flow, is_encrypted=listener.files is not None)
+        streams = StreamConnections(self._streams, stream_flow)
+        self.guards = (runtime.guard(sockets, self.flow, limits), runtime.guard(streams, stream_flow, limits))
 
     def _bind(self, broker_id: int, listener: Listener) -> int:
         address = address_text(listener.address)
         try:
-            if listener.credentials is None:
+            if listener.files is None:
                 bound = self._server.add_insecure_port(address)
             else:
-                bound = self._server.add_secure_port(address, listener.credentials)
+                bound = self._server.add_secure_port(address, listener.files.credentials())
         except RuntimeError:
             bound = 0
         if bound == 0:
             raise CommandFailed(f"broker {broker_id} cannot listen on {address}: the port is taken, or not this host's")
         return bound
 
+    def _listen(self, parts: PortParts, listener: Listener) -> StreamPort:
+        options = parts.options
+        address = options.config.stream_address(listener.address)
+        try:
+            return parts.runtime.listen(address, self._streams.connection, listener.files)
+        except OSError as error:
+            raise CommandFailed(
+                f"broker {options.broker_id} cannot listen on {address_text(address)}, its port of streams "
+                f"({error.strerror or error}): free it, or set stream.port.offset on all brokers"
+            ) from None
+
     async def start(self) -> None:
         """Accept connections."""
+        self._listener.start()
         await self._server.start()
 
     async def stop(self, grace_s: float) -> None:
         """Accept no more, and end what is not done after `grace_s`."""
-        await self._server.stop(grace_s)
+        await self._listener.close()
+        await asyncio.gather(self._server.stop(grace_s), self._streams.stop(grace_s))
+
+
+class _StreamsOf:
+    """Takes services as a grpc.aio.Server does, for their methods that have connections of their own."""
+
+    def __init__(self, streams: StreamServer) -> None:
+        self._streams = streams
+
+    def add_generic_rpc_handlers(self, handlers: object) -> None:
+        """The same handlers come by name as well: those are taken."""
+
+    def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
+        self._streams.add(service, handlers)

@@ -22,6 +22,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from minilog import limits
 from minilog.errors import InvalidArgument
+from minilog.record_batch.header import Buffer
 from minilog.typed.topic_schema import MAX_FIELDS
 from minilog_broker.coordinators.transactions.enlisting import MAX_PRODUCERS, MAX_REGISTRATIONS
 from minilog_broker.replication.leader.list_offsets import MAX_SIZES
@@ -129,11 +130,11 @@ class RequestLimits:
     counts: tuple[CountLimit, ...]
     sums: tuple[CountLimit, ...]
 
-    def is_large(self, data: bytes | memoryview) -> bool:
+    def is_large(self, data: Buffer) -> bool:
         """Is the work for it some milliseconds?"""
         return len(data) > LARGE_BYTES and has_more_fields(data, self.shape, LARGE_FIELDS)
 
-    def parse(self, data: bytes | memoryview) -> Message:
+    def parse(self, data: Buffer) -> Message:
         """The request. Raises InvalidArgument, which says what is too much, how much may be, and what to do;
         google.protobuf.message.DecodeError."""
         if len(data) > MAX_REQUEST_BYTES:

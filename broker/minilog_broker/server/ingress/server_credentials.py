@@ -4,16 +4,20 @@ second: a certificate that was renewed counts without a restart. One that cannot
 from __future__ import annotations
 
 import pathlib
+import ssl
 import time
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 import grpc
 import structlog
 
 from minilog.errors import InvalidConfig
-from minilog.security.channel_security import read_pem, split_keystore
+from minilog.security.channel_security import load_keystore, read_pem, split_keystore
 
 logger = structlog.get_logger()
 _LOOK_EVERY_S = 1.0
+_Made = TypeVar("_Made")
 
 
 class ServerFiles:
@@ -28,17 +32,24 @@ class ServerFiles:
         self._keystore = keystore
         self._truststore = truststore
         self._settings = settings
-        self._stamps = self._stamp()
-        self._looked_s = time.monotonic()
-        self._told = ""
+        self._files = [each for each in (keystore, truststore) if each]
+        self._contexts: _Renewals[ssl.SSLContext] | None = None
 
     def credentials(self) -> grpc.ServerCredentials:
-        """For a listener. Raises InvalidConfig where a file cannot be read now."""
+        """For a port of calls. Raises InvalidConfig where a file cannot be read now."""
+        renewals = _Renewals(self._files, self._configuration)
         return grpc.dynamic_ssl_server_credentials(
-            self._configuration(),
-            self._renewed,  # type: ignore[arg-type]  # None is allowed: the former stays
+            renewals.latest,
+            renewals.renewed,  # type: ignore[arg-type]  # None is allowed: the former stays
             require_client_authentication=bool(self._truststore),
         )
+
+    def context(self) -> ssl.SSLContext:
+        """For the next connection to a port of streams. Raises InvalidConfig where a file cannot be read at first."""
+        if self._contexts is None:
+            self._contexts = _Renewals(self._files, self._context)
+        self._contexts.renewed()
+        return self._contexts.latest
 
     def _configuration(self) -> grpc.ServerCertificateConfiguration:
         of_keystore, of_truststore = self._settings
@@ -46,18 +57,30 @@ class ServerFiles:
         roots = read_pem(self._truststore, of_truststore) if self._truststore else None
         return grpc.ssl_server_certificate_configuration([(key, chain)], roots)
 
-    def _stamp(self) -> list[tuple[int, int]]:
-        found = []
-        for file in filter(None, (self._keystore, self._truststore)):
-            try:
-                status = pathlib.Path(file).stat()
-                found.append((status.st_mtime_ns, status.st_ino))
-            except OSError:
-                found.append((0, 0))
-        return found
+    def _context(self) -> ssl.SSLContext:
+        of_keystore, of_truststore = self._settings
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        load_keystore(context, self._keystore, of_keystore)
+        if self._truststore:
+            context.load_verify_locations(cadata=read_pem(self._truststore, of_truststore).decode("ascii"))
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
 
-    def _renewed(self) -> grpc.ServerCertificateConfiguration | None:
-        """Called by gRPC for each connection; None: as before."""
+
+class _Renewals(Generic[_Made]):
+    """What `make` makes of the files: `latest`. Raises InvalidConfig at first, and never again."""
+
+    def __init__(self, files: Sequence[str], make: Callable[[], _Made]) -> None:
+        self._files = files
+        self._make = make
+        self._stamps = self._stamp()
+        self._looked_s = time.monotonic()
+        self._told = ""
+        self.latest = make()
+
+    def renewed(self) -> _Made | None:
+        """To be called for each connection. What is new; None: as before."""
         if time.monotonic() - self._looked_s < _LOOK_EVERY_S:
             return None
         self._looked_s = time.monotonic()
@@ -65,12 +88,22 @@ class ServerFiles:
         if stamps == self._stamps:
             return None
         try:
-            configuration = self._configuration()
+            made = self._make()
         except InvalidConfig as error:
             if str(error) != self._told:
                 self._told = str(error)
                 logger.warning("certificates stay as they were", error=str(error))
             return None
-        self._stamps, self._told = stamps, ""
-        logger.info("certificates were renewed", keystore=self._keystore)
-        return configuration
+        self._stamps, self._told, self.latest = stamps, "", made
+        logger.info("certificates were renewed", keystore=self._files[0])
+        return made
+
+    def _stamp(self) -> list[tuple[int, int]]:
+        found = []
+        for file in self._files:
+            try:
+                status = pathlib.Path(file).stat()
+                found.append((status.st_mtime_ns, status.st_ino))
+            except OSError:
+                found.append((0, 0))
+        return found

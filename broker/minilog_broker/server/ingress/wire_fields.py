@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 from google.protobuf.descriptor import Descriptor
 
+from minilog.record_batch.header import Buffer
+
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _MAX_VARINT_BYTES = 10
 
@@ -36,7 +38,7 @@ class Shape:
         return found
 
 
-def has_more_fields(message: bytes | memoryview, shape: Shape, most: int) -> bool:
+def has_more_fields(message: Buffer, shape: Shape, most: int) -> bool:
     """Whether `message` has more than `most` fields; False where it ends before it should."""
     try:
         return _exceeds(message, shape.nested, most)
@@ -44,7 +46,7 @@ def has_more_fields(message: bytes | memoryview, shape: Shape, most: int) -> boo
         return False
 
 
-def _exceeds(message: bytes | memoryview, nested: Mapping[int, Shape], most: int) -> bool:
+def _exceeds(message: Buffer, nested: Mapping[int, Shape], most: int) -> bool:
     position, end, count = 0, len(message), 0
     outer: list[tuple[int, Mapping[int, Shape]]] = []
     while True:
@@ -73,7 +75,7 @@ def _exceeds(message: bytes | memoryview, nested: Mapping[int, Shape], most: int
         # A group's begin or end (unknown to us) is a field by itself.
 
 
-def _varint(message: bytes | memoryview, position: int) -> tuple[int, int]:
+def _varint(message: Buffer, position: int) -> tuple[int, int]:
     """The number at `position`, and the position behind it."""
     byte = message[position]
     if byte < 0x80:

@@ -87,6 +87,7 @@ def of_queues(parts: BrokerParts) -> Samples:
         (names.CLIENTS_WAITING, ("requests",), float(flow.requests.waiting)),
         (names.CLIENTS_WAITING, ("responses",), float(flow.responses.waiting)),
         (names.DISK_QUEUE_BYTES, (), float(parts.replicas.backlog_bytes)),
+        (names.DISK_READS_WAITING, (), float(parts.replicas.readers.waiting)),
         (names.DISK_RESERVE_HELD, (), float(parts.reserve.held)),
     ]
 

@@ -87,6 +87,13 @@ LOG_SIZE_BYTES = _gauge("log_size_bytes", "Bytes of all logs led here")
 APPENDED_BYTES = _counter("appended_bytes_total", "Bytes of batches given to logs here, of producers and of leaders")
 APPENDED_RECORDS = _counter("appended_records_total", "The offsets of those batches")
 
+RUNS_READ = _counter(
+    "runs_read_total",
+    "Runs of batches that were read for followers and consumers: from memory, or from the disk by a thread that waited",
+    "source",
+)
+RUN_BYTES_READ = _counter("run_bytes_read_total", "Their bytes", "source")
+
 # Calls
 REQUEST_DURATION_SECONDS = _histogram(
     "request_duration_seconds",
@@ -104,6 +111,7 @@ CLIENTS_WAITING = _gauge("clients_waiting", "Streams that wait for room in a bud
 
 # Disks and the process
 DISK_QUEUE_BYTES = _gauge("disk_queue_bytes", "Bytes that wait for the data disk, or are being written")
+DISK_READS_WAITING = _gauge("disk_reads_waiting", "Reads for followers and consumers that wait for the data disk")
 DISK_ANSWER = _gauge("disk_answer", "How the disks answer: 0 in time, 1 slow, 2 stalled")
 SYNC_DURATION_SECONDS = _histogram(
     "sync_duration_seconds",

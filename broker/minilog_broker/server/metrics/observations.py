@@ -35,6 +35,9 @@ class Observations:
         self._sent = _counter(names.SENT_BYTES, registry)
         self._appended_bytes = _counter(names.APPENDED_BYTES, registry)
         self._appended_records = _counter(names.APPENDED_RECORDS, registry)
+        runs, run_bytes = _counter(names.RUNS_READ, registry), _counter(names.RUN_BYTES_READ, registry)
+        self._memory = runs.labels("memory").inc, run_bytes.labels("memory").inc
+        self._disk = runs.labels("disk").inc, run_bytes.labels("disk").inc
         self._elections = _counter(names.LEADER_ELECTIONS, registry)
         self._shrinks = _counter(names.ISR_SHRINKS, registry)
         self._expands = _counter(names.ISR_EXPANDS, registry)
@@ -54,6 +57,16 @@ class Observations:
     def appended(self, size_bytes: int, records: int) -> None:
         self._appended_bytes.inc(size_bytes)
         self._appended_records.inc(records)
+
+    def read_from_memory(self, size_bytes: int) -> None:
+        runs, run_bytes = self._memory
+        runs()
+        run_bytes(size_bytes)
+
+    def read_from_disk(self, size_bytes: int) -> None:
+        runs, run_bytes = self._disk
+        runs()
+        run_bytes(size_bytes)
 
     def partitions_changed(self, states: Iterable[PartitionState]) -> None:
         for state in states:

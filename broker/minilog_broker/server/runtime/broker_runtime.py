@@ -17,8 +17,13 @@ from minilog.net.runtime import Runtime
 if TYPE_CHECKING:
     import grpc
 
+    from minilog.config import Address
+    from minilog.net.stream_connection import StreamConnection
     from minilog_broker.server.disk.disk_thread import Disk
+    from minilog_broker.server.disk.reader_threads import Readers
+    from minilog_broker.server.ingress.connection_guard import Looked
     from minilog_broker.server.ingress.connections import ConnectionLimits
+    from minilog_broker.server.ingress.server_credentials import ServerFiles
     from minilog_broker.server.ingress.traffic import Flow
     from minilog_broker.server.runtime.descriptors import Descriptors
     from minilog_broker.storage.files import FileSystem
@@ -29,6 +34,16 @@ class Guard(Protocol):
 
     async def watch(self) -> None:
         """Until cancelled. Raises CommandFailed where the process can accept nobody any more."""
+
+
+class StreamPort(Protocol):
+    """A listening port of streams."""
+
+    def start(self) -> None:
+        """Accept connections."""
+
+    async def close(self) -> None:
+        """Accept no more."""
 
 
 class BrokerRuntime(Runtime, Protocol):
@@ -49,14 +64,23 @@ class BrokerRuntime(Runtime, Protocol):
     def disk(self, name: str, failed: Callable[[BaseException], None]) -> Disk:
         """A new queue of work on the disk, with a thread of its own. `failed` is told of an error of our own code."""
 
+    def readers(self, name: str, most: int, failed: Callable[[BaseException], None]) -> Readers:
+        """At most so many threads that wait for the disk on behalf of readers."""
+
     def descriptors(self) -> Descriptors:
         """How many files may be open. Raises CommandFailed where they are too few for a broker."""
 
     def open_server(self, *, most_connections: int, connection_idle_ms: int) -> grpc.aio.Server:
         """See channels.create_server."""
 
-    def guard(self, port: int, flow: Flow, limits: ConnectionLimits) -> Guard:
-        """Who watches the connections of `port`."""
+    def listen(
+        self, address: Address, protocol: Callable[[], StreamConnection], files: ServerFiles | None
+    ) -> StreamPort:
+        """A port of streams. `protocol` makes what serves a connection; without `files` in the clear. Raises OSError
+        where the port is taken."""
+
+    def guard(self, connections: Looked, flow: Flow, limits: ConnectionLimits) -> Guard:
+        """What keeps the connections of one port within limits."""
 
     def on_stop_signal(self, stop: Callable[[], None]) -> None:
         """Call `stop` on the loop when the process is asked to end."""

@@ -1,7 +1,8 @@
 """What shells tell of what they do, for metrics. Where HTTP is off nobody listens, and each of these does nothing.
 
 On the hot path stand `CallObserver` (one or two updates for each message or batch, none for a record), `appended` (one
-for each append) and `synced` (one for each group of the disk's thread). The cores know none of it.
+for each append), `read_from_memory` (one for each run that is sent) and `synced` (one for each group of the disk's
+thread). The cores know none of it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,12 @@ class Observer(Protocol):
     def appended(self, size_bytes: int, records: int) -> None:
         """A run of batches was given to the disk, of producers or of a leader."""
 
+    def read_from_memory(self, size_bytes: int) -> None:
+        """A run was read for a follower or a consumer without waiting for the disk."""
+
+    def read_from_disk(self, size_bytes: int) -> None:
+        """The same by a thread that waited for the disk."""
+
     def synced(self, seconds: float) -> None:
         """What a group of appends wrote was synced. Called on a disk's thread."""
 
@@ -66,6 +73,10 @@ class Unobserved:
         return UNOBSERVED_CALL
 
     def appended(self, size_bytes: int, records: int) -> None: ...
+
+    def read_from_memory(self, size_bytes: int) -> None: ...
+
+    def read_from_disk(self, size_bytes: int) -> None: ...
 
     def synced(self, seconds: float) -> None: ...
 

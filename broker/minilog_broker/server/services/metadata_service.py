@@ -25,7 +25,6 @@ from minilog_broker.replication.partition_state import PartitionState
 from minilog_broker.security.access import Operation, ResourceKind
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.clients.internal_topics import InternalTopics
-from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.turns import Piece, Turns
 from minilog_broker.server.services.access_checks import TopicsAsked, check_may_write
 from minilog_broker.server.services.producer_ids import ProducerIds
@@ -48,7 +47,9 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         is_registered: Callable[[], bool],
         reported: Callable[[], Reported],
         turns: Turns,
+        stream_port_offset: int,
     ) -> None:
+        self._stream_port_offset = stream_port_offset
         self._reported = reported
         self._turns = turns
         self._is_registered = is_registered
@@ -85,7 +86,8 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
             listener=context.listener,
         )
         _identified(answer)
-        tell_brokers(answer, self._image.brokers.values(), reported, sees_all=sees_all)
+        brokers = self._image.brokers.values()
+        tell_brokers(answer, brokers, reported, stream_port_offset=self._stream_port_offset, sees_all=sees_all)
         piece = await self._begin(request)
         with context.refusals() as refusals:
             asked = TopicsAsked(self._image, context, refusals, self._internal_topics.first_use)
@@ -128,10 +130,7 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
     async def ListOffsets(  # noqa: N802
         self, request: metadata_pb2.ListOffsetsRequest, context: object
     ) -> metadata_pb2.ListOffsetsResponse:
-        results, piece = [], self._turns.piece()
-        for entry in request.entries:
-            piece = await piece.next() if piece.is_over() else piece
-            results.append(self._replicas.manager.list_offsets(entry, now_ms()))
+        results = await self._replicas.list_offsets(request.entries, self._turns.piece())
         return metadata_pb2.ListOffsetsResponse(results=results)
 
     async def InitProducerId(  # noqa: N802
@@ -172,6 +171,7 @@ def tell_brokers(
     brokers: Iterable[BrokerRegistration],
     reported: Reported,
     *,
+    stream_port_offset: int,
     sees_all: bool,
 ) -> None:
     """Each where clients of the answer's listener reach it, and never by another one; apart from those, the brokers
@@ -179,12 +179,12 @@ def tell_brokers(
     for each in brokers:
         address = each.address_on(answer.listener)
         (answer.unreachable_brokers if address is None else answer.brokers).append(
-            _broker(each, address or ("", 0), reported, sees_all=sees_all)
+            _broker(each, address or ("", 0), reported, stream_port_offset=stream_port_offset, sees_all=sees_all)
         )
 
 
 def _broker(
-    broker: BrokerRegistration, address: Address, reported: Reported, *, sees_all: bool
+    broker: BrokerRegistration, address: Address, reported: Reported, *, stream_port_offset: int, sees_all: bool
 ) -> metadata_pb2.BrokerMetadata:
     """With the broker's epoch for those alone who may see all of the cluster."""
     if broker.stopping:
@@ -197,6 +197,7 @@ def _broker(
         broker_id=broker.broker_id,
         host=address[0],
         port=address[1],
+        stream_port=address[1] + stream_port_offset if address[0] else 0,
         rack=broker.rack,
         state=state,
         broker_epoch=broker.broker_epoch if sees_all else -1,

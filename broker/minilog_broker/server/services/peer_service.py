@@ -36,13 +36,14 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         return await self.controller.register(request)
 
     async def Heartbeat(  # type: ignore[override]  # noqa: N802
-        self, request_iterator: AsyncIterator[peer_pb2.HeartbeatRequest], context: grpc.aio.ServicerContext[Any, Any]
+        self, request_iterator: AsyncIterator[StreamMessage[peer_pb2.HeartbeatRequest]], context: PayloadStream
     ) -> None:
         incarnation: tuple[int, int] | None = None
         try:
-            async for request in request_iterator:
+            async for received in request_iterator:
+                request = received.message
                 incarnation = (request.broker_id, request.broker_epoch)
-                await context.write(await self.controller.heartbeat(request))
+                await context.write(StreamMessage(await self.controller.heartbeat(request)))
         finally:
             if incarnation is not None:
                 self.controller.heartbeat_stream_broke(*incarnation)

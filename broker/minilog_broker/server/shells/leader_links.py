@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import grpc
 import structlog
 
-from minilog.net.payload_stream import open_stream
+from minilog.net.payload_stream import STREAM_ERRORS, OpenedStream
 from minilog.stream_messages import REPLICATE, StreamMessage
 from minilog.v1 import common_pb2, peer_pb2
 from minilog_broker.replication.replica_effects import OpenFetcherStream
-from minilog_broker.server.clients.channels import STREAM_ERRORS, reason
 from minilog_broker.server.clients.peer_channels import PeerChannels
 from minilog_broker.server.clients.streams import pump
 from minilog_broker.server.runtime.timer import now_ms
@@ -24,7 +22,6 @@ from minilog_broker.server.shells.replication_shell import ReplicationShell
 
 logger = structlog.get_logger()
 
-CONNECT_TIMEOUT_S = 1.0
 RECONNECT_PAUSE_S = 0.05  # a refused connection answers at once: not tried again in a spin
 
 
@@ -69,7 +66,7 @@ class LeaderLinks:
         try:
             await self._converse(leader_id, ready)
         except STREAM_ERRORS as error:
-            logger.debug("the session to a leader broke", leader=leader_id, error=reason(error))
+            logger.debug("the session to a leader broke", leader=leader_id, error=str(error) or type(error).__name__)
         await asyncio.sleep(RECONNECT_PAUSE_S)
         if self._ready.get(leader_id) is ready:  # not closed and not opened anew meanwhile
             self._ready.pop(leader_id)
@@ -97,19 +94,23 @@ class LeaderLinks:
             replicas.run()
             return message
 
-        channel = self._channels.open(leader_id, address)
-        await converse(channel, self._client, opened, receive, next_request, ready)
+        def sends() -> None:
+            if self._ready.get(leader_id) is ready:
+                manager.leader_sends(leader_id, now_ms())
+
+        stream = await self._channels.open_stream(leader_id, address, REPLICATE, sends)
+        await converse(stream, self._client, opened, receive, next_request, ready)
 
 
 async def converse(
-    channel: grpc.aio.Channel,
+    stream: OpenedStream,
     client: common_pb2.ClientIdentity,
     opened: Callable[[], None],
     receive: Callable[[StreamMessage[peer_pb2.ReplicateResponse]], None],
     next_request: Callable[[], peer_pb2.ReplicateRequest | None],
     ready: asyncio.Event,
 ) -> None:
-    """One Replicate stream on `channel`, which is its own, until it breaks; STREAM_ERRORS tell how."""
+    """One Replicate stream until it breaks; STREAM_ERRORS tell how."""
     first = True
 
     def next_identified() -> StreamMessage[peer_pb2.ReplicateRequest] | None:
@@ -120,9 +121,8 @@ async def converse(
             request.client.CopyFrom(client)
         return None if request is None else StreamMessage(request)
 
-    async with channel:
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            await channel.channel_ready()
-        stream = open_stream(channel, REPLICATE)
+    try:
         opened()
         await pump(stream.received(), receive, next_identified, stream.write, ready)
+    finally:
+        stream.cancel()

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import structlog
 
-from minilog.stream_messages import StreamMessage
+from minilog.net.payload_stream import STREAM_ERRORS
+from minilog.stream_messages import REPLICATE, StreamMessage
 from minilog.v1 import common_pb2, peer_pb2
-from minilog_broker.server.clients.channels import STREAM_ERRORS, reason
 from minilog_broker.server.clients.peer_channels import Peer, PeerChannels
 from minilog_broker.server.shells.leader_links import converse
 
@@ -56,7 +56,7 @@ class QuorumLink:
         try:
             if peer is not None:
                 await converse(
-                    self._channels.open(*peer),
+                    await self._channels.open_stream(*peer, REPLICATE),
                     self._client,
                     lambda: self._opened() if self._ready is ready else None,
                     lambda message: self._receive(message) if self._ready is ready else None,
@@ -64,7 +64,7 @@ class QuorumLink:
                     ready,
                 )
         except STREAM_ERRORS as error:
-            logger.debug("the session to the quorum's leader broke", error=reason(error))
+            logger.debug("the session to the quorum's leader broke", error=str(error) or type(error).__name__)
         if self._ready is ready:
             self._task = None
             self._closed()

@@ -18,6 +18,7 @@ import structlog
 
 from minilog.errors import CorruptMessage, MinilogError, UnsupportedVersion, wire_error
 from minilog.net.payload_stream import PayloadStream
+from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, peer_pb2, records_pb2
 from minilog_broker.controller.image import ImageChanges, MetadataImage
@@ -26,6 +27,7 @@ from minilog_broker.levels import ClusterLevel
 from minilog_broker.quorum import quorum_effects as quorum
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.quorum_effects import NO_LEADER, QuorumEffect
+from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.quorum.settings import QuorumSettings
 from minilog_broker.replication import replica_effects
 from minilog_broker.replication.rules.own_delay import own_delay_ms
@@ -36,13 +38,18 @@ from minilog_broker.server.clients.snapshot_transfer import pieces, receive_snap
 from minilog_broker.server.config import BrokerOptions
 from minilog_broker.server.disk.disk_stall import DiskAnswer, DiskStall
 from minilog_broker.server.disk.metadata_log import MetadataLogDisk
+from minilog_broker.server.disk.reader_threads import METADATA_READERS, DiskRead
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
+from minilog_broker.server.runtime.observer import UNOBSERVED
 from minilog_broker.server.runtime.timer import CoreTimer, now_ms
 from minilog_broker.server.shells.quorum_link import QuorumLink
+from minilog_broker.server.shells.session_reads import SessionReads
 from minilog_broker.server.shells.session_streams import Sessions
+from minilog_broker.storage.copy_check import check_copy
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.reserve import Reserve
+from minilog_broker.storage.run_reads import read_run, read_run_now
 from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId
 
 logger = structlog.get_logger()
@@ -89,6 +96,7 @@ class QuorumShell:
         disk = runtime.disk("metadata-disk", failed)
         self._stall = DiskStall(disk, settings.replica_lag_time_max_ms, now_ms)
         self._log = MetadataLogDisk(files, directory, reserve, disk, failed)
+        self._readers = runtime.readers("metadata-reader", METADATA_READERS, failed)
         self._snapshots = SnapshotFiles(files, self._log.path)
         self._node = QuorumNode(
             options.broker_id,
@@ -121,10 +129,12 @@ class QuorumShell:
             channels,
         )
         self._sessions = Sessions()
+        self._reads = SessionReads(self._node, lambda asked: self._log.log, self._readers, self._event, UNOBSERVED)
         self._timer = CoreTimer(self._node.next_tick_ms, self._tick)
         self._progress = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._running = False
+        self._is_reading = False  # what is committed, to be replayed
         self._active_epoch: int | None = None
         self._known_leader_id = self._former_leader_id = NO_LEADER
 
@@ -175,6 +185,7 @@ class QuorumShell:
         for task in list(self._tasks):
             task.cancel()
         await self._peers.close()
+        await self._readers.stop()
         return await self._log.stop()
 
     # -- events and effects
@@ -205,7 +216,7 @@ class QuorumShell:
         try:
             event()
             self.run()
-        except CorruptMessage as error:
+        except (CorruptMessage, OSError) as error:  # of a read that was waited for
             self._failed(self._log.damaged(str(error)))
         except MinilogError as error:  # we do not belong to this cluster: the process ends with that sentence
             self._failed(error)
@@ -249,6 +260,10 @@ class QuorumShell:
                 )
             case replica_effects.SessionReady(session_id=session_id):
                 self._sessions.wake(session_id)
+            case replica_effects.ReadRun():
+                self._reads.read(effect)
+            case replica_effects.CheckCopy(offset=offset, max_bytes=max_bytes):
+                self._check_copy(offset, max_bytes)
             case replica_effects.FetcherStreamReady():
                 self._link.wake()
             case replica_effects.OpenFetcherStream(leader_id=leader_id):
@@ -304,6 +319,14 @@ class QuorumShell:
             case _:
                 raise AssertionError(f"the quorum's shell does not know {effect}")
 
+    def _check_copy(self, offset: int, max_bytes: int) -> None:
+        log = self._log.log
+
+        def checked(error: Exception | None) -> None:
+            self._event(lambda: self._node.copy_checked(offset, error))
+
+        self._readers.submit(DiskRead(lambda: check_copy(log, *METADATA_KEY, offset, max_bytes), checked, checked))
+
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """A task of this shell's; an error in it that nobody expected ends the broker."""
         task = asyncio.get_running_loop().create_task(work)
@@ -318,8 +341,28 @@ class QuorumShell:
     # -- replay
 
     def _apply_committed(self) -> None:
-        """Replay what is committed; about a mebibyte at a time, and the event loop has its turn between."""
-        if not self._replay.replay():
+        """Replay what is committed; about a mebibyte at a time, and the event loop has its turn between. What is not in
+        memory is read by a thread, one run at a time."""
+        if self._is_reading or (asked := self._node.next_committed()) is None:
+            return
+        if (run := read_run_now(self._log.log, asked)) is not None:
+            self._apply(asked, run)
+            return
+        self._is_reading = True
+        log = self._log.log
+        self._readers.submit(
+            DiskRead(lambda: read_run(log, asked), lambda run: self._committed_read(asked, run), self._unreadable)
+        )
+
+    def _committed_read(self, asked: quorum.CommittedRead, run: bytes) -> None:
+        self._is_reading = False
+        self._event(lambda: self._apply(asked, run))
+
+    def _unreadable(self, error: OSError | MinilogError) -> None:
+        self._failed(error if isinstance(error, UnsupportedVersion) else self._log.damaged(str(error)))
+
+    def _apply(self, asked: quorum.CommittedRead, run: Buffer) -> None:
+        if not self._replay.replay(asked, run):
             return
         self._image_changed()
         if self._node.is_active and self._active_epoch is None:
@@ -424,6 +467,7 @@ class QuorumShell:
 
         def next_message(session_id: int) -> StreamMessage[peer_pb2.ReplicateResponse] | None:
             try:
+                self._reads.make_up(session_id)
                 message = self._node.next_message(session_id, now_ms())
             except (CorruptMessage, OSError) as error:
                 self._failed(self._log.damaged(str(error)))

@@ -1,22 +1,25 @@
 """The shell around ReplicaManager: carries out its effects and tells it what came of them.
 
 Every event goes through `self.manager`, and after each `run()` carries out the effects in order. Disk commands go to
-the data disk thread; sessions are woken by their asyncio events; the rest goes to the links of this broker.
+the data disk thread, reads that have to wait to the readers' threads; sessions are woken by their asyncio events; the
+rest goes to the links of this broker.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
-from minilog.errors import CorruptMessage
+from minilog.errors import CorruptMessage, MinilogError, OffsetOutOfRange, StorageError, wire_error
+from minilog.limits import parts_of
 from minilog.partition_key import PartitionKey
 from minilog.stream_messages import StreamMessage
-from minilog.v1 import data_pb2
+from minilog.v1 import data_pb2, metadata_pb2
 from minilog_broker.replication import replica_effects
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.replica_effects import (
@@ -26,10 +29,15 @@ from minilog_broker.replication.replica_effects import (
     LeadershipEffect,
     StoppedLeading,
 )
+from minilog_broker.replication.rules.check_position import GONE
 from minilog_broker.server.disk.disk_thread import LOGS_AT_ONCE, BoundedLane, Disk, DiskCommand
 from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory, log_settings
+from minilog_broker.server.disk.offset_lookups import LOOKED_UP_AT_ONCE, LookUp, is_looked_up, look_up_all
+from minilog_broker.server.disk.reader_threads import DiskRead, Readers, result_of
 from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
 from minilog_broker.server.runtime.timer import CoreTimer, now_ms
+from minilog_broker.server.runtime.turns import Piece
+from minilog_broker.server.shells.session_reads import SessionReads
 from minilog_broker.server.shells.session_streams import Sessions
 from minilog_broker.storage.copy_check import check_copy
 from minilog_broker.storage.errors import NO_SPACE
@@ -63,7 +71,7 @@ class Outside:
 
 
 class ReplicationShell:
-    """All replicas of one broker: the core, its disk thread and its sessions."""
+    """All replicas of one broker: the core, its disk thread, its readers and its sessions."""
 
     def __init__(
         self,
@@ -72,9 +80,13 @@ class ReplicationShell:
         directory: LogDirectory,
         reserve: Reserve,
         outside: Outside,
+        readers: Readers,
         observer: Observer = UNOBSERVED,
     ) -> None:
         self.manager = manager
+        self._looking_up = asyncio.Lock()
+        self.readers = readers
+        self._reads = SessionReads(manager, lambda asked: directory.logs.get(asked.key), readers, self._event, observer)
         self._observer = observer
         self.offline: dict[PartitionKey, replica_effects.PartitionOffline] = {}
         self.sessions = Sessions()
@@ -130,6 +142,8 @@ class ReplicationShell:
                 self._append(effect)
             case replica_effects.SessionReady(session_id=session_id):
                 self.sessions.wake(session_id)
+            case replica_effects.ReadRun():
+                self._reads.read(effect)
             case replica_effects.AnswerProduce():
                 self._outside.answer_produce(effect)
             case replica_effects.FetcherStreamReady(leader_id=leader_id):
@@ -148,6 +162,8 @@ class ReplicationShell:
                 self._outside.register(effect)
             case replica_effects.FindEnds():
                 self._find_ends(effect, EndsSearch(effect.producer_ids, effect.within))
+            case replica_effects.FindBatch():
+                self._find_batch(effect)
             case replica_effects.SessionRefused(session_id=session_id, error=error):
                 self.sessions.refuse(session_id, error)
             case replica_effects.PartitionOffline():
@@ -213,6 +229,21 @@ class ReplicationShell:
                 self._find_ends(effect, search)
 
         self._submit(effect.key, search.step, stepped)
+
+    def _find_batch(self, effect: replica_effects.FindBatch) -> None:
+        key, offset = effect.key, effect.offset
+        log = self._directory.logs[key]
+
+        def found(base: int) -> None:
+            self.manager.batch_found(key, effect.leader_epoch, offset, base, now_ms())
+
+        def failed(error: OSError | MinilogError) -> None:
+            if isinstance(error, OffsetOutOfRange):
+                found(GONE)
+            else:
+                self.manager.log_damaged(key, error, now_ms())
+
+        self.readers.submit(DiskRead(lambda: log.batch_base(offset), self._of(key, found), self._of(key, failed)))
 
     def _append(self, effect: replica_effects.AppendToLog) -> None:
         key, batches = effect.key, effect.batches
@@ -326,9 +357,48 @@ class ReplicationShell:
     # -- reads
 
     def next_message(self, session_id: int) -> StreamMessage[Any] | None:
+        self._reads.make_up(session_id)
         message = self.manager.next_message(session_id, now_ms())
         self.run()
         return message
+
+    async def list_offsets(
+        self, entries: Sequence[metadata_pb2.ListOffsetsEntry], piece: Piece
+    ) -> list[metadata_pb2.ListOffsetsResult]:
+        """The ends as of one moment for each; what the files tell of it is looked up behind, by a reader's thread."""
+        results, wanted = [], list[LookUp]()
+        for entry in entries:
+            piece = await piece.next() if piece.is_over() else piece
+            result = self.manager.list_offsets(entry, now_ms())
+            results.append(result)
+            key = PartitionKey.of(entry.partition_id)
+            if is_looked_up(entry) and not result.HasField("error"):
+                wanted.append((self._directory.logs[key], entry, result))
+        for part in parts_of(wanted, LOOKED_UP_AT_ONCE):
+            await self._look_up(part)
+        return results
+
+    async def _look_up(self, wanted: Sequence[LookUp]) -> None:
+        """Some of one request, while no other request is looked up: a thread that searches in memory has the
+        interpreter, and several of them would leave the event loop a small share."""
+        async with self._looking_up:
+            errors = await result_of(self.readers, lambda: look_up_all(wanted))
+        for (log, _, result), error in zip(wanted, errors, strict=True):
+            if error is not None:
+                self._not_looked_up(log, result, error)
+
+    def _not_looked_up(self, log: Log, result: metadata_pb2.ListOffsetsResult, error: OSError | MinilogError) -> None:
+        """The answer is what is wrong. A disk that fails takes the replica offline, where it has that log still; a file
+        that is not there may have been cut away under the look."""
+        fails = isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
+        if fails and self._directory.logs.get(log.key) is log and log.failed is None:
+            self._event(lambda: self.manager.log_damaged(log.key, error, now_ms()))
+        failure = error if isinstance(error, MinilogError) else StorageError(str(error))
+        partition_id, leader_epoch = result.partition_id, result.leader_epoch
+        refusal = metadata_pb2.ListOffsetsResult(
+            partition_id=partition_id, error=wire_error(failure), leader_epoch=leader_epoch
+        )
+        result.CopyFrom(refusal)
 
     def fetch(self, session_id: int, request: data_pb2.FetchRequest) -> None:
         self._event(lambda: self.manager.fetch_request(session_id, request, now_ms()))

@@ -1,0 +1,98 @@
+"""`minilog topic schema`: show and evolve the schema of a typed topic; the options that say a schema.
+
+What they do is in topic_schema.py. It loads Arrow and the parsers, and is imported where columns are asked for alone.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Annotated, Any
+
+import typer
+
+from minilog_broker.cli.common import AsJson, BootstrapServers, CommandConfig, client_settings
+
+app = typer.Typer(no_args_is_help=True)
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
+SchemaFile = Annotated[
+    pathlib.Path | None,
+    typer.Option("--schema", metavar="FILE.json", help="A typed topic with these columns: what df.schema.json() says."),
+]
+LikeFile = Annotated[
+    pathlib.Path | None,
+    typer.Option("--like", metavar="FILE.parquet", help="A typed topic with the columns of this file."),
+]
+Ddl = Annotated[
+    str | None, typer.Option("--ddl", metavar="COLUMNS", help="A typed topic with these columns, as Spark writes them.")
+]
+KeyColumns = Annotated[
+    str | None, typer.Option("--key-columns", metavar="COLUMN,...", help="The columns that the key is made of.")
+]
+TimestampColumn = Annotated[
+    str | None, typer.Option("--timestamp-column", metavar="COLUMN", help="The column that is the record's time stamp.")
+]
+
+
+@app.callback()
+def schema() -> None:
+    """Show and evolve the schema of a typed topic."""
+
+
+@app.command(epilog="Example: minilog topic schema show flights --version 1")
+def show(
+    name: Name,
+    version: Annotated[int | None, typer.Option("--version", min=1, help="The latest by default.")] = None,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the columns of a typed topic, and what each version changed."""
+    from minilog_broker.cli import topic_schema
+
+    topic_schema.show(client_settings(bootstrap_servers, command_config), name, version, as_json=as_json)
+
+
+def _repeatable(*names: str, metavar: str, help: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=f"{help} Repeatable.")
+
+
+@app.command(epilog="Example: minilog topic schema evolve flights --add 'gate string' --rename delay=late")
+def evolve(
+    name: Name,
+    add: Annotated[
+        list[str] | None, _repeatable("--add", metavar="'COLUMN TYPE'", help="A new column; STRUCT.FIELD for a field.")
+    ] = None,
+    drop: Annotated[list[str] | None, _repeatable("--drop", metavar="COLUMN", help="Without this column.")] = None,
+    rename: Annotated[list[str] | None, _repeatable("--rename", metavar="OLD=NEW", help="Another name.")] = None,
+    widen: Annotated[
+        list[str] | None,
+        _repeatable("--widen", metavar="'COLUMN TYPE'", help="A type that holds what it held, and more."),
+    ] = None,
+    nullable: Annotated[list[str] | None, _repeatable("--nullable", metavar="COLUMN", help="It may be null.")] = None,
+    move: Annotated[
+        list[str] | None,
+        _repeatable("--move", metavar="'COLUMN after OTHER'", help="Or 'COLUMN first', 'COLUMN last'."),
+    ] = None,
+    file: Annotated[
+        pathlib.Path | None,
+        typer.Option("--schema", metavar="FILE.json", help="New columns and wider types, by name; nothing is dropped."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the next version, and make none.")] = False,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make the next version of a topic's schema. First rename, then drop, nullable, widen, add, schema, move."""
+    from minilog_broker.cli import topic_schema
+
+    change = topic_schema.given_evolution(
+        add=add or (),
+        drop=drop or (),
+        rename=rename or (),
+        widen=widen or (),
+        nullable=nullable or (),
+        move=move or (),
+        file=file,
+    )
+    settings = client_settings(bootstrap_servers, command_config)
+    topic_schema.evolve(settings, name, change, dry_run=dry_run, as_json=as_json)

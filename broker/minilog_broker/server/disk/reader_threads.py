@@ -1,0 +1,181 @@
+"""Threads that wait for the disk on behalf of readers: what is in memory needs none of them (shells/session_reads.py).
+
+    submitted ──► waits for its turn ──► work, on a thread ──► on_done or on_failed, on the event loop
+                        └── nobody wants it any more ──► on_done(None)
+
+A few, so that one that is slow or hangs keeps no other from being read; bounded, since each holds what it reads. They
+take what is asked in order: a session asks for one read at a time, so sessions take turns. A thread begins when there
+is work for it and none is free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+
+from minilog.errors import MinilogError
+
+logger = structlog.get_logger()
+
+DATA_READERS = 4  # of a broker: as many as a disk serves at once without making each of them wait for the others
+METADATA_READERS = 1  # the metadata log has a disk to itself, and few who read it
+STOP_S = 2.0  # for reads that are under way when the broker stops: a disk that hangs is not waited for
+
+
+@dataclass(frozen=True, slots=True)
+class DiskRead:
+    """`work` waits for the disk, and changes nothing. `is_wanted` is asked on the loop before it begins."""
+
+    work: Callable[[], Any]
+    on_done: Callable[[Any], None]
+    on_failed: Callable[[OSError | MinilogError], None]
+    is_wanted: Callable[[], bool] = lambda: True
+
+
+class Readers(Protocol):
+    """What carries reads out."""
+
+    def submit(self, read: DiskRead) -> None:
+        """Carry it out in its turn; one of its callbacks is called, once, on the event loop."""
+
+    @property
+    def waiting(self) -> int:
+        """Reads that are under way, or wait for a thread."""
+
+    async def stop(self) -> None:
+        """Take no more, and let those that are under way end."""
+
+
+async def result_of(readers: Readers, work: Callable[[], Any]) -> Any:
+    """Its result, once it is read; raises what it raised."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def failed(error: BaseException) -> None:
+        if not future.done():
+            future.set_exception(error)
+
+    def done(result: Any) -> None:
+        if not future.done():
+            future.set_result(result)
+
+    readers.submit(DiskRead(work, done, failed, is_wanted=lambda: not future.done()))
+    return await future
+
+
+class ReadTurns:
+    """Who is read for next: what threads have in common with what the simulator has in their place. On the loop."""
+
+    def __init__(self, most: int, begin: Callable[[DiskRead], None]) -> None:
+        self._most = most
+        self._begin = begin
+        self._under_way = 0
+        self._waiting: deque[DiskRead] = deque()
+        self._ended = False
+
+    @property
+    def waiting(self) -> int:
+        return self._under_way + len(self._waiting)
+
+    @property
+    def under_way(self) -> int:
+        return self._under_way
+
+    def submit(self, read: DiskRead) -> None:
+        if not self._ended:
+            self._waiting.append(read)
+            self._go_on()
+
+    def ended(self, tell: Callable[[], None]) -> None:
+        """One that was begun has come to its end."""
+        self._under_way -= 1
+        self._go_on()
+        if not self._ended:
+            tell()
+
+    def end(self) -> None:
+        """Nobody is told anything any more."""
+        self._ended = True
+        self._waiting.clear()
+
+    def _go_on(self) -> None:
+        while self._waiting and self._under_way < self._most:
+            read = self._waiting.popleft()
+            if read.is_wanted():
+                self._under_way += 1
+                self._begin(read)
+            else:
+                read.on_done(None)
+
+
+def carry_out(read: DiskRead) -> Callable[[], None]:
+    """On a thread: what is to be told of it."""
+    try:
+        result = read.work()
+    except (OSError, MinilogError) as error:
+        failure = error
+        return lambda: read.on_failed(failure)
+    return lambda: read.on_done(result)
+
+
+class ReaderThreads:
+    """See the module's text. `on_crash` is told of an error that is not the disk's."""
+
+    def __init__(
+        self, name: str, most: int, loop: asyncio.AbstractEventLoop, on_crash: Callable[[BaseException], None]
+    ) -> None:
+        self._name = name
+        self._most = most
+        self._loop = loop
+        self._on_crash = on_crash
+        self._turns = ReadTurns(most, self._begin)
+        self._queue: queue.SimpleQueue[DiskRead | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def submit(self, read: DiskRead) -> None:
+        self._turns.submit(read)
+
+    @property
+    def waiting(self) -> int:
+        return self._turns.waiting
+
+    def _begin(self, read: DiskRead) -> None:
+        if len(self._threads) < self._turns.under_way:
+            thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._queue.put(read)
+
+    async def stop(self) -> None:
+        self._turns.end()
+        for _ in self._threads:
+            self._queue.put(None)
+        await asyncio.to_thread(self._join)
+
+    def _join(self) -> None:
+        for thread in self._threads:
+            thread.join(STOP_S)
+            if thread.is_alive():
+                logger.warning("a read does not return: the broker stops without it", thread=thread.name)
+
+    def _run(self) -> None:
+        try:
+            while (read := self._queue.get()) is not None:
+                told = carry_out(read)
+                self._tell(lambda told=told: self._turns.ended(told))  # type: ignore[misc]
+                del read, told  # it may hold much, and the next may be long in coming
+        except BaseException as error:
+            failure = error  # a fault in our own code: the process must not go on half alive
+            self._tell(lambda: self._on_crash(failure))
+
+    def _tell(self, callback: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:  # the loop is closed: the process is ending and nobody waits for this
+            logger.debug("a reader outlived its event loop", thread=threading.current_thread().name)

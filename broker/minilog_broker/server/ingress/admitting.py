@@ -1,0 +1,47 @@
+"""What each call and each message of it passes at the gate, whatever carries it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minilog.errors import InvalidArgument
+from minilog.record_batch.header import Buffer
+from minilog.security.quota_keys import REQUEST_RATE
+from minilog.stream_messages import StreamMessage
+from minilog_broker.security.principal import ANONYMOUS
+from minilog_broker.server.access.caller import Caller
+from minilog_broker.server.ingress.arrival import Arrival
+from minilog_broker.server.ingress.client_stream import Parse
+from minilog_broker.server.ingress.gate import Gate
+from minilog_broker.server.ingress.throttle import MAX_DELAY_S, has_quotas
+from minilog_broker.server.ingress.traffic import Flow
+
+MAX_STRANGERS_BYTES = 64 << 10  # of one message before it is known whose it is
+
+
+async def admitted(gate: Gate, flow: Flow, path: str, arrival: Arrival, held_bytes: int = 0) -> Caller:
+    """The caller. The call is charged, whatever becomes of it. Raises what the gate raises, and ResourceExhausted."""
+    caller = gate.admit(path, arrival)
+    await flow.throttle.pay(caller, REQUEST_RATE, 1, held_bytes, MAX_DELAY_S)
+    if has_quotas(caller):
+        flow.belongs_to(arrival.peer, caller)
+    return caller
+
+
+def checked_parse(gate: Gate, path: str, caller: Caller, parse: Parse) -> Parse:
+    """`parse`, and then the gate looks at what is asked for. Raises what both raise."""
+    if caller.is_everybody:
+        return parse
+    is_first = True
+
+    async def checked(content: Buffer) -> Any:
+        nonlocal is_first
+        if caller.principal == ANONYMOUS and len(content) > MAX_STRANGERS_BYTES:
+            raise InvalidArgument(f"a message of {len(content)} bytes came from a stranger")
+        request = await parse(content)
+        asked = request.message if isinstance(request, StreamMessage) else request
+        gate.check(path, caller, asked, is_first=is_first)
+        is_first = False
+        return request
+
+    return checked

@@ -1,0 +1,153 @@
+"""A stream that is served: what every message of it passes between its carrier and the service.
+
+Messages are parsed and serialized here, not by their carrier: their sizes cost nothing then (protobuf finds a size out
+by serializing), and what is not needed any more is let go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from minilog.record_batch.header import Buffer
+from minilog.security.quota_keys import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_RATE
+from minilog.stream_messages import FETCH, PRODUCE
+from minilog.tracing import StreamSpans
+from minilog_broker.server.access.caller import Caller
+from minilog_broker.server.ingress.throttle import has_quotas
+from minilog_broker.server.ingress.traffic import Flow, Traffic
+from minilog_broker.server.runtime.observer import UNOBSERVED_CALL, CallObserver
+from minilog_broker.server.runtime.turns import Turns
+
+PEER_SERVICES = frozenset({"minilog.v1.PeerService", "minilog.v1.MarkerService"})
+"""Those that brokers ask each other."""
+_COPIES = 2  # of a message while it is written: serialized, and its carrier's own
+LARGE_BYTES = 2 << 20  # to compose or parse so much holds the loop for some milliseconds: a message is up to 4 MiB
+Parse: TypeAlias = Callable[[Buffer], Awaitable[Any]]
+"""What makes a request of its bytes (ingress/admission.py). Raises InvalidArgument, CorruptMessage."""
+
+
+class Carrier(Protocol):
+    """What carries the messages of one stream: a call of gRPC, or a connection of its own."""
+
+    async def read(self) -> Buffer | None:
+        """The next message; None where the other side sends no more."""
+
+    async def write(self, content: Sequence[Buffer]) -> None:
+        """One message. Returns when the other side reads."""
+
+
+class ClientStream:
+    """A bidirectional call of a client: its messages are read and composed as the budgets allow. Where the call is one
+    of the long-lived streams, a minilog.net.payload_stream.PayloadStream; else it takes and gives messages alone."""
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        traffic: Traffic,
+        flow: Flow,
+        parse: Parse,
+        compose: Callable[[Any], Sequence[Buffer]],
+        caller: Caller,
+        observer: CallObserver = UNOBSERVED_CALL,
+        spans: StreamSpans | None = None,
+    ) -> None:
+        self.caller = caller
+        self._spans = spans
+        self._carrier = carrier
+        self._observer = observer
+        self._traffic = traffic
+        self._flow = flow
+        self._parse = parse
+        self._compose = compose
+        self._composed_bytes: int | None = None  # of the message before: the next one is most likely as large
+
+    async def received(self) -> AsyncIterator[Any]:
+        """The messages; each counts until it was dealt with, and none is asked for while the budget is spent."""
+        budget = self._flow.requests
+        await self._room_to_read()
+        while (content := await self._carrier.read()) is not None:
+            size_bytes = len(content)
+            self._traffic.took(size_bytes)
+            self._observer.received(size_bytes)
+            with budget.holding(size_bytes):
+                await self._charge(size_bytes)
+                message = [await self._parse(content)]
+                del content
+                yield message.pop()  # handed on: while it is dealt with, nothing here holds it
+            await self._room_to_read()
+
+    async def _room_to_read(self) -> None:
+        """Nothing is read while something is owed: flow control makes the client wait, and nothing is held."""
+        for key in self._quotas():
+            await self._flow.throttle.pay(self.caller, key, 0)
+        await self._flow.requests.room()
+
+    async def _charge(self, size_bytes: int) -> None:
+        """A message is here: others of the same principal may have come before it. Raises ResourceExhausted."""
+        for key in self._quotas():
+            amount = size_bytes if key == PRODUCER_BYTE_RATE else 1
+            await self._flow.throttle.pay(self.caller, key, amount, size_bytes)
+
+    def _quotas(self) -> tuple[str, ...]:
+        """Those that a message which comes is counted against."""
+        return (REQUEST_RATE, PRODUCER_BYTE_RATE) if self.caller.path == PRODUCE.path else (REQUEST_RATE,)
+
+    @property
+    def turns(self) -> Turns:
+        """Those of the port, for what is costly."""
+        return self._flow.turns
+
+    async def room(self, *, is_costly: bool = False) -> None:
+        """Return when another message may be composed: nothing is owed of what was read, and there is room for it. What
+        is composed then is charged before anybody else is asked (`write`)."""
+        while True:
+            await self._room_to_compose(is_costly=is_costly)
+            if self.caller.path != FETCH.path or not has_quotas(self.caller):
+                return
+            if self.caller.owed_s(CONSUMER_BYTE_RATE) <= 0:
+                return
+            await self._flow.throttle.pay(self.caller, CONSUMER_BYTE_RATE, 0)
+
+    async def _room_to_compose(self, *, is_costly: bool) -> None:
+        """A large one, and one that is costly for another reason, takes its turn, however many streams are ready, and
+        those that had their turns before it may have left no room."""
+        responses = self._flow.responses
+        await responses.room()
+        if is_costly or self._composed_bytes is None or self._composed_bytes > LARGE_BYTES:
+            await self._flow.turns.take()
+            while responses.is_spent:
+                await responses.room()
+                await self._flow.turns.take()
+
+    async def write(self, message: Any) -> None:
+        """Returns when the network has taken it over: the other side reads."""
+        if self._spans is not None:
+            self._spans.sending(message)
+        content = self._compose(message)
+        del message
+        size_bytes = self._composed_bytes = sum(map(len, content))
+        self._traffic.given_bytes += size_bytes
+        self._observer.sent(size_bytes)
+        if self.caller.path == FETCH.path and has_quotas(self.caller):
+            self.caller.charge(CONSUMER_BYTE_RATE, size_bytes)
+        with self._flow.responses.holding(_COPIES * size_bytes):
+            await self._carrier.write(content)
+        if self._spans is not None:
+            self._spans.sent()
+
+
+class BrokerStream(ClientStream):
+    """The same for another broker: it waits for nobody."""
+
+    async def received(self) -> AsyncIterator[Any]:
+        self._traffic.broker_calls += 1
+        try:
+            while (content := await self._carrier.read()) is not None:
+                self._traffic.took(len(content))
+                self._observer.received(len(content))
+                message = [await self._parse(content)]
+                del content
+                yield message.pop()
+        finally:
+            self._traffic.broker_calls -= 1

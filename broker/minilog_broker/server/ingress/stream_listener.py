@@ -1,0 +1,92 @@
+"""A listening socket of a port of streams, by the running event loop.
+
+It accepts by itself rather than by asyncio's server: so each connection has the certificates of now, and the accepting
+stops while there is no descriptor left, without a line for each try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Callable
+
+from minilog.addresses import Address
+from minilog.net.runtime import give_up_when_dead
+from minilog.net.stream_connection import StreamConnection
+from minilog_broker.server.ingress.server_credentials import ServerFiles
+from minilog_broker.storage.open_files import OUT_OF_FILES
+
+_BACKLOG = 128  # that the kernel holds until they are accepted
+_HANDSHAKE_S = 5.0  # of TLS: whoever takes longer is a stranger
+_PAUSE_S = 0.1  # where there is no descriptor
+_HANDSHAKES = 64  # at a time: each costs some milliseconds of CPU
+
+
+class StreamListener:
+    """`protocol` makes what serves a connection; `files` None: in the clear. Raises OSError where the port is taken."""
+
+    def __init__(self, address: Address, protocol: Callable[[], StreamConnection], files: ServerFiles | None) -> None:
+        host, port = address
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        self._socket.setblocking(False)
+        self._protocol = protocol
+        self._files = files
+        self._accepting: asyncio.Task[None] | None = None
+        self._handshakes: dict[asyncio.Task[None], None] = {}
+        self._room = asyncio.Semaphore(_HANDSHAKES)
+
+    def start(self) -> None:
+        """Accept connections."""
+        self._accepting = asyncio.get_running_loop().create_task(self._accept())
+
+    async def close(self) -> None:
+        """Accept no more."""
+        tasks = [*self._handshakes, *filter(None, (self._accepting,))]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._socket.close()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._room.acquire()
+            try:
+                accepted, _ = await loop.sock_accept(self._socket)
+            except OSError as error:
+                self._room.release()
+                if error.errno not in (*OUT_OF_FILES, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED):
+                    raise
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            task = loop.create_task(self._hand_over(accepted))
+            self._handshakes[task] = None
+            task.add_done_callback(self._handed_over)
+
+    async def _hand_over(self, accepted: socket.socket) -> None:
+        """A connection that cannot be secured is closed without a word: event loops send no alert of TLS then."""
+        loop = asyncio.get_running_loop()
+        try:
+            give_up_when_dead(accepted)  # before a transport has it, which may be closed at any moment
+            if self._files is None:
+                await loop.connect_accepted_socket(self._protocol, accepted)
+            else:
+                await loop.connect_accepted_socket(
+                    self._protocol,
+                    accepted,
+                    ssl=self._files.context(),
+                    ssl_handshake_timeout=_HANDSHAKE_S,
+                    ssl_shutdown_timeout=_HANDSHAKE_S,
+                )
+        except (OSError, EOFError):  # TLS's errors among them
+            with contextlib.suppress(OSError):
+                accepted.close()
+
+    def _handed_over(self, task: asyncio.Task[None]) -> None:
+        self._handshakes.pop(task)
+        self._room.release()
+        if not task.cancelled():
+            task.result()

@@ -1,0 +1,88 @@
+"""Reads what sessions send: at once what is in memory, the rest by threads that may wait (disk/reader_threads.py).
+
+    core.next_read ──► read_run_now ──► run_read                 in the same turn of the loop
+                            └── has to be waited for ──► run_not_in_memory
+    effect ReadRun ──► a reader's thread ──► run_read, or read_failed
+
+What a thread holds of a log is the log as it was when it began: what came of it meanwhile, the core knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from minilog.errors import MinilogError
+from minilog.record_batch.header import Buffer
+from minilog_broker.replication.replica_effects import ReadRun
+from minilog_broker.server.disk.reader_threads import DiskRead, Readers
+from minilog_broker.server.runtime.observer import Observer
+from minilog_broker.server.runtime.timer import now_ms
+from minilog_broker.storage.log import Log
+from minilog_broker.storage.run_reads import read_run, read_run_now
+
+
+class ReadingCore(Protocol):
+    """ReplicaManager, and QuorumNode."""
+
+    def next_read(self, session_id: int, now_ms: float) -> ReadRun | None: ...
+
+    def run_read(self, asked: ReadRun, batches: Buffer, now_ms: float) -> None: ...
+
+    def run_not_in_memory(self, asked: ReadRun) -> None: ...
+
+    def read_failed(self, asked: ReadRun, error: Exception, now_ms: float) -> None: ...
+
+    def waits_for(self, asked: ReadRun) -> bool: ...
+
+
+class SessionReads:
+    """Of one core. `log_of`: the log of a partition, None where it is let go; `event` carries out what a core asks for
+    behind an event."""
+
+    def __init__(
+        self,
+        core: ReadingCore,
+        log_of: Callable[[ReadRun], Log | None],
+        readers: Readers,
+        event: Callable[[Callable[[], None]], None],
+        observer: Observer,
+    ) -> None:
+        self._core = core
+        self._log_of = log_of
+        self._readers = readers
+        self._event = event
+        self._observer = observer
+
+    def make_up(self, session_id: int) -> None:
+        """What is in memory for the next message of a session."""
+        core = self._core
+        while (asked := core.next_read(session_id, now_ms())) is not None:
+            log = self._log_of(asked)
+            batches = b"" if log is None else read_run_now(log, asked)
+            if batches is None:
+                core.run_not_in_memory(asked)
+            else:
+                self._observer.read_from_memory(len(batches))
+                core.run_read(asked, batches, now_ms())
+
+    def read(self, asked: ReadRun) -> None:
+        """The effect: it may wait."""
+        log = self._log_of(asked)
+        self._readers.submit(
+            DiskRead(
+                work=lambda: b"" if log is None else read_run(log, asked),
+                on_done=partial(self._done, asked),
+                on_failed=partial(self._failed, asked),
+                is_wanted=lambda: self._core.waits_for(asked),
+            )
+        )
+
+    def _done(self, asked: ReadRun, batches: bytes | None) -> None:
+        if batches:
+            self._observer.read_from_disk(len(batches))
+        self._event(lambda: self._core.run_read(asked, batches or b"", now_ms()))
+
+    def _failed(self, asked: ReadRun, error: OSError | MinilogError) -> None:
+        self._event(lambda: self._core.read_failed(asked, error, now_ms()))

@@ -1,0 +1,187 @@
+"""Frames, as they lie on a connection of a port of streams (docs/spec/formats.md § Streams). Pure.
+
+    preamble   "minilog" and the version of this layout, 8 bytes, once, from each side
+    frame      bytes of the body, u32  |  kind, u8  |  3 zero bytes  |  the body
+
+    the side that opened it     the broker
+    HELLO                  ──►
+                           ◄──  WELCOME, or END
+    MESSAGE, ...           ──►  any order
+                           ◄──  MESSAGE, ...
+    DONE: no more messages ──►
+                           ◄──  END: an Error; without a code all is well
+
+A reader gives the memory that the next bytes go to. What is small comes into memory that all connections of an owner
+share, and is copied out. A large body has memory of its own from the moment that its length is known, so its bytes are
+moved once, and its payloads are views of it.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from minilog.errors import CorruptMessage
+from minilog.record_batch.header import Buffer
+
+LAYOUT_VERSION = 1
+PREAMBLE = b"minilog" + bytes([LAYOUT_VERSION])
+HEAD = struct.Struct("<IB3x")
+SMALL_BYTES = 16 << 10  # a body up to here is copied: a buffer of its own would cost more
+SHARED_BYTES = 256 << 10  # of what comes at once, as a rule less than a socket's buffer has
+STRANGERS_BYTES = 64 << 10  # of a frame before the hello is answered
+
+_FOREIGN = (
+    (b"PRI * HT", "HTTP/2, as gRPC speaks it: this is the port of streams, and calls have another one"),
+    (b"GET ", "HTTP: this is the port of streams of a minilog broker, which is no web server"),
+    (b"POST ", "HTTP: this is the port of streams of a minilog broker, which is no web server"),
+    (b"\x16\x03", "TLS: this listener is in the clear (security.protocol)"),
+    (b"\x00\x00", "HTTP/2, as a port of calls does: the port of streams is another one (stream.port.offset)"),
+    (b"\x15\x03", "TLS: see security.protocol"),
+)
+
+
+class FrameKind(enum.IntEnum):
+    """What the body of a frame is."""
+
+    HELLO = 1  # a StreamHello
+    WELCOME = 2  # a StreamWelcome
+    MESSAGE = 3  # a message and its payloads (stream_messages.py)
+    DONE = 4  # nothing
+    END = 5  # an Error
+
+
+class Frame(NamedTuple):
+    """One frame that came whole. A large `body` is a view of memory that nothing else uses."""
+
+    kind: FrameKind
+    body: Buffer
+
+
+def frame_buffers(kind: FrameKind, body: Sequence[Buffer] = ()) -> list[Buffer]:
+    """A frame as the buffers that it is written from. None of them is copied."""
+    return [HEAD.pack(sum(map(len, body)), kind), *body]
+
+
+class SharedMemory:
+    """Where small frames of many connections come in, one after the other: each is taken out before the next one."""
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(SHARED_BYTES))
+
+
+class FrameReader:
+    """Cuts the bytes of one connection into frames. `most_bytes` is the longest body that is taken."""
+
+    def __init__(self, shared: SharedMemory, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self.failure: CorruptMessage | None = None
+        self._shared = shared.view
+        self._rest = b""  # of a head or a small frame that came in part
+        self._kind = FrameKind.MESSAGE  # of the large body that is coming in
+        self._body: memoryview | None = None
+        self._body_bytes = 0  # of it that have come
+        self._has_begun = False
+
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes that came of a frame that is not whole yet."""
+        return len(self._rest) if self._body is None else self._body_bytes
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes go. `filled` is to be called before it is asked for by another connection."""
+        if self._body is not None:
+            return self._body[self._body_bytes :]
+        rest = len(self._rest)
+        if rest:
+            self._shared[:rest] = self._rest
+        return self._shared[rest:]
+
+    def filled(self, count: int) -> list[Frame]:
+        """So many bytes came into `buffer`: the frames that are whole by now. Where what is behind them is no frame,
+        `failure` says why, and nothing more is to be read."""
+        if self._body is not None:
+            self._body_bytes += count
+            if self._body_bytes < len(self._body):
+                return []
+            body, self._body = self._body, None
+            return [Frame(self._kind, body)]
+        end, frames = len(self._rest) + count, list[Frame]()
+        self._rest = b""
+        try:
+            self._cut(self._shared[:end], frames)
+        except CorruptMessage as error:
+            self.failure = error
+        return frames
+
+    def _cut(self, came: memoryview, frames: list[Frame]) -> None:
+        """The frames in it, added to `frames`. What is left is kept. Raises CorruptMessage."""
+        position, end = 0, len(came)
+        if not self._has_begun:
+            if end < len(PREAMBLE):
+                _check_preamble(bytes(came), is_whole=False)
+                self._rest = bytes(came)
+                return
+            _check_preamble(bytes(came[: len(PREAMBLE)]), is_whole=True)
+            self._has_begun, position = True, len(PREAMBLE)
+        while end - position >= HEAD.size:
+            length, number = HEAD.unpack_from(came, position)
+            kind = self._kind_of(number, length)
+            start, stop = position + HEAD.size, position + HEAD.size + length
+            if stop <= end:
+                frames.append(Frame(kind, _own(came[start:stop])))
+                position = stop
+            elif length > SMALL_BYTES:
+                self._begin_body(kind, length, came[start:end])
+                return
+            else:
+                break
+        self._rest = bytes(came[position:end])
+
+    def _kind_of(self, number: int, length: int) -> FrameKind:
+        if length > self.most_bytes:
+            raise CorruptMessage(f"a frame of {length} bytes came, at most {self.most_bytes} are taken here")
+        try:
+            return FrameKind(number)
+        except ValueError:
+            raise CorruptMessage(f"a frame of kind {number} came, which this version does not know") from None
+
+    def _begin_body(self, kind: FrameKind, length: int, came: memoryview) -> None:
+        self._kind = kind
+        self._body = _memory(length)
+        self._body_bytes = len(came)
+        self._body[: len(came)] = came
+
+
+def _own(body: memoryview) -> Buffer:
+    """The same bytes, in memory that is not shared."""
+    if len(body) <= SMALL_BYTES:
+        return bytes(body)
+    copy = _memory(len(body))
+    copy[:] = body
+    return copy
+
+
+def _memory(length: int) -> memoryview:
+    """Memory that nobody has written to: pages cost nothing before bytes come into them, whatever a head claims."""
+    return memoryview(pa.allocate_buffer(length, memory_pool=pa.system_memory_pool())).cast("B")
+
+
+def _check_preamble(came: bytes, *, is_whole: bool) -> None:
+    """Raises CorruptMessage where the other side speaks something else, and names it where it is known."""
+    if came == PREAMBLE[: len(came)]:
+        return
+    for beginning, sentence in _FOREIGN:
+        if came.startswith(beginning):
+            raise CorruptMessage(f"the other side speaks {sentence}")
+    if not is_whole and any(beginning.startswith(came) for beginning, _ in _FOREIGN):
+        return  # several begin alike: the next bytes say which one it is
+    if came[:7] == PREAMBLE[: len(came[:7])]:
+        raise CorruptMessage(
+            f"the other side lays its frames out by version {came[7]}, this one by {LAYOUT_VERSION}: upgrade the older"
+        )
+    raise CorruptMessage(f"the other side speaks neither minilog's streams nor HTTP nor TLS: it began with {came!r}")

@@ -1,0 +1,33 @@
+"""What a task of the sink is told of a topic with a schema. typed_sink.py makes it on the driver. A task loads no more
+than this of it, and with it what writes such topics: before its process settles in (worker.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import minilog.producer.typed_rows  # noqa: F401
+from pyspark_minilog.sink import Payload
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from minilog.typed.topic_schema import TopicSchema
+
+
+@dataclass(frozen=True)
+class TypedPlan:
+    """Rows for one topic, by this version of its schema. `columns`: of the DataFrame, as the topic spells them."""
+
+    topic: str
+    schema: TopicSchema
+    columns: tuple[str, ...]
+
+    def topics(self, batch: pa.RecordBatch) -> frozenset[str]:
+        """Where the rows of `batch` go."""
+        return frozenset([self.topic] if batch.num_rows else [])
+
+    def payloads(self, batch: pa.RecordBatch) -> Iterator[Payload]:
+        """The rows as they are: the producer matches them by name, or refuses them."""
+        yield Payload(self.topic, None, batch.rename_columns(list(self.columns)), self.schema)

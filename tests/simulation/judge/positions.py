@@ -1,0 +1,57 @@
+"""Each run that is sent to a reader, follower or consumer, is of the position that it names.
+
+The first has the record that the position begins at, and each other begins where the one before it ended; or at the
+position again, where that was judged again. So what was read for one position is never sent to another, however long
+it took to read. Looks at wires alone.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from minilog.partition_key import PartitionKey
+from minilog.record_batch.header import Buffer, iterate_headers
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.machines.wire import Said
+
+_READS = ("/minilog.v1.DataService/Fetch", "/minilog.v1.PeerService/Replicate")
+_Place = tuple[PartitionKey, int]  # a partition, and the number of the position
+
+
+class Positions:
+    """Of all streams: where each position begins, and up to where it was sent."""
+
+    def __init__(self) -> None:
+        self._asked: weakref.WeakKeyDictionary[Said, dict[_Place, int]] = weakref.WeakKeyDictionary()
+        self._sent: weakref.WeakKeyDictionary[Said, dict[_Place, int]] = weakref.WeakKeyDictionary()
+
+    def saw(self, call: Said, message: Any, payloads: Sequence[Buffer], answers: bool) -> None:
+        """A message is sent, with its payloads."""
+        if call.method not in _READS:
+            return
+        if not answers:
+            asked = self._asked.setdefault(call, {})
+            for position in message.positions:
+                asked[PartitionKey.of(position.partition_id), position.position_number] = position.fetch_offset
+            return
+        for run, payload in zip(message.runs, payloads, strict=True) if payloads else ():
+            if payload:
+                self._look_at(call, run, payload)
+
+    def _look_at(self, call: Said, run: Any, payload: Buffer) -> None:
+        key = PartitionKey.of(run.partition_id)
+        place = key, run.position_number
+        begins = self._asked.get(call, {}).get(place)
+        if begins is None:
+            raise Violation("sessions", f"{call.host} sends {call.client} a run of position {place[1]}", key=key)
+        headers = [header for _, header in iterate_headers(payload)]
+        first, end = headers[0].base_offset, headers[-1].next_offset
+        sent = self._sent.setdefault(call, {})
+        if first != sent.get(place) and not first <= begins < end:
+            text = f"{call.host} sends {call.client} offsets {first} to {end} for a position at {begins}, sent up to "
+            raise Violation("sessions", f"{text}{sent.get(place)}", key=key)
+        sent[place] = end

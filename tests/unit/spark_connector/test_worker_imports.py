@@ -1,0 +1,34 @@
+"""What a Python worker of Spark's loads for a task: each worker pays for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+_HEAVY = {
+    "cryptography", "jwt", "minilog.aio.admin", "minilog.aio.consumer", "minilog.aio.producer",
+    "minilog.typed.evolution", "minilog.typed.reader", "minilog.typed.rows", "minilog_broker", "msgspec",
+    "opentelemetry", "prometheus_client", "pyarrow.compute", "pyarrow.csv", "pyarrow.parquet",
+    "pyspark_minilog.cluster", "pyspark_minilog.typed_rows", "pyspark_minilog.typed_sink", "rich", "sqlglot",
+    "starlette", "structlog", "typer", "uvicorn",
+}  # fmt: skip
+_TYPED = {"minilog.typed.reader", "minilog.typed.rows", "minilog.typed.evolution"}
+# What is pickled to the task, and the client that it is lent.
+_CASES = {
+    "import pyspark_minilog.batch_reader, pyspark_minilog.clients, minilog; minilog.Consumer": {"minilog.aio.consumer"},
+    "import pyspark_minilog.stream_reader, pyspark_minilog.clients, minilog; minilog.Consumer": {
+        "minilog.aio.consumer"
+    },
+    "import pyspark_minilog.task_rows, pyspark_minilog.batch_reader": _TYPED,
+    "import pyspark_minilog.write_task, pyspark_minilog.clients, minilog; minilog.Producer": {"minilog.aio.producer"},
+    "import pyspark_minilog.typed_plan, pyspark_minilog.write_task": _TYPED,
+}
+
+
+@pytest.mark.parametrize("code", _CASES)
+def test_a_task_loads_only_what_it_uses(code: str) -> None:
+    look = f"import sys; {code}; print('loaded', *sorted(set(sys.modules) & {_HEAVY!r}))"
+    ended = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert set(ended.stdout.split()[1:]) <= _CASES[code]
