@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from minilog_broker.server.disk.reader_threads import DiskRead, ReadTurns, carry_out
+from tests.simulation.machines.disk import Death
 from tests.simulation.machines.loop import Process
 
 if TYPE_CHECKING:
@@ -82,7 +83,10 @@ class SimulatedReaders:
         def run() -> None:
             if self.hangs:
                 self._held.append(run)
-            else:
+                return
+            try:
                 work()
+            except Death:
+                """The host knows: its disk has told it."""
 
         self._host.network.loop.after(delay_s, run, process=self._process)
