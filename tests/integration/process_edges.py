@@ -111,13 +111,14 @@ def _every_client_works(producer: Producer, consumer: Consumer, admin: Admin) ->
 
 
 def fork_and_let_go(servers: dict[str, Any]) -> None:
-    """How children end that let their parent's clients go."""
+    """How children end that let their parent's clients go, and how the parent's connections are then: what it writes
+    behind each child."""
     producer, consumer, admin = Producer(servers), Consumer(servers), Admin(servers)
     producer.send(TOPIC, b"of the parent").result(30)
     consumer.assign([P0])
     consumer.poll(0.1)
     admin.describe_cluster()
-    ends = []
+    ends, answers = [], []
     for _ in range(6):
         child_id = os.fork()
         if child_id == 0:
@@ -125,7 +126,8 @@ def fork_and_let_go(servers: dict[str, Any]) -> None:
             gc.collect()
             sys.exit(7)
         ends.append(os.waitstatus_to_exitcode(os.waitpid(child_id, 0)[1]))
-    print(json.dumps(ends))
+        answers.append(_answer(lambda: producer.send(TOPIC, b"behind a child").result(30)))
+    print(json.dumps([ends, answers]))
     for client in (producer, consumer, admin):
         client.close()
 

@@ -36,6 +36,7 @@ from tests.streams_by_hand import HandStream, Place, StreamEnded, hello_frame
 from tests.unit.wires import connection
 
 LARGE_BYTES = 9 << 20
+MOST_CONNECTIONS = 100
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
 
@@ -52,10 +53,12 @@ class Handler:
 async def listening(files: ServerFiles | None) -> AsyncIterator[int]:
     """A port of streams, by the loop that runs."""
     flow = Flow(Budget(64 << 20), Budget(64 << 20), Turns())
-    server = StreamServer(flow, Admission(Turns()).parser, OpenGate(), UNOBSERVED, lambda event: None)
+    server = StreamServer(
+        flow, Admission(Turns()).parser, OpenGate(), UNOBSERVED, lambda event: None, most_connections=MOST_CONNECTIONS
+    )
     server.add("minilog.v1.DataService", {"Produce": Handler()})
     (port,) = free_ports(1)
-    listener = StreamListener((HOST, port), server.connection, files)
+    listener = StreamListener((HOST, port), server.connection, files, MOST_CONNECTIONS)
     listener.start()
     try:
         yield port
@@ -135,6 +138,26 @@ def test_one_side_by_tls_and_the_other_in_the_clear_is_refused(
             another = open_security(tmp_path, [1], "127.0.0.1:1").client_settings()["ssl.truststore.location"]
             with pytest.raises(ssl.SSLCertVerificationError):
                 await opened(port, ChannelSecurity(PemFiles("", str(another))))
+
+    run(work(), new_loop)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_handshakes_that_do_not_end_keep_nobody_out(
+    files: tuple[ServerFiles, ChannelSecurity], new_loop: NewLoop
+) -> None:
+    """The oldest make room: else whoever opens connections and says nothing would keep all others out for 5 s."""
+
+    async def work() -> None:
+        async with listening(files[0]) as port:
+            silent = [await asyncio.open_connection(HOST, port) for _ in range(2 * MOST_CONNECTIONS)]
+            async with asyncio.timeout(2.0):
+                stream = await opened(port, files[1])
+                assert await sums_of(stream, [7]) == [7]
+                assert await silent[0][0].read() == b"", "the broker has closed it"
+            stream.cancel()
+            for _, writer in silent:
+                writer.close()
 
     run(work(), new_loop)
 

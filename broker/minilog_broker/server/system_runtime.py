@@ -67,9 +67,13 @@ class SystemBrokerRuntime(SystemRuntime):
         return create_server(most_connections=most_connections, connection_idle_ms=connection_idle_ms)
 
     def listen(
-        self, address: Address, protocol: Callable[[], StreamConnection], files: ServerFiles | None
+        self,
+        address: Address,
+        protocol: Callable[[], StreamConnection],
+        files: ServerFiles | None,
+        most_connections: int,
     ) -> StreamPort:
-        return StreamListener(address, protocol, files)
+        return StreamListener(address, protocol, files, most_connections)
 
     def guard(self, connections: Looked, flow: Flow, limits: ConnectionLimits) -> Guard:
         return ConnectionGuard(connections, flow, limits, resident)

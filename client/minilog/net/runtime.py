@@ -24,6 +24,9 @@ from minilog.net.http2 import HTTP2_OPTIONS, KEEPALIVE_OPTIONS
 from minilog.security.channel_security import ChannelSecurity
 from minilog.tracing import process_tracing
 
+if TYPE_CHECKING:  # it loads Arrow
+    from minilog.net.stream_connection import StreamConnection
+
 _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.max_send_message_length", -1),  # bounded by batch.size, buffer.memory and the session's credit
     ("grpc.max_receive_message_length", -1),
@@ -93,9 +96,6 @@ def _set_options(plain: socket.socket, *options: tuple[str, int]) -> None:
         if (option := getattr(socket, name, None)) is not None:
             plain.setsockopt(socket.IPPROTO_TCP, option, value)
 
-
-if TYPE_CHECKING:  # it loads Arrow
-    from minilog.net.stream_connection import StreamConnection
 
 STREAM_KEEPALIVE_S, STREAM_KEEPALIVES = 10, 3
 """TCP asks after 10 s of silence whether the other machine is there, and gives the connection up after 30 s."""

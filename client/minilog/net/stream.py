@@ -172,10 +172,11 @@ class DuplexStream:
         _log.debug("%s ended the stream", self._name)
 
     async def _watch(self, stream: OpenedStream, silence: Silence) -> None:
-        welcomed_ms = stream.heard_ms
+        heard_ms = stream.heard_ms  # the welcome
         while True:
-            if stream.heard_ms > welcomed_ms:
-                silence.heard(stream.heard_ms)
+            if stream.heard_ms > heard_ms:  # only what is new: the excuse of a late look counts until then
+                heard_ms = stream.heard_ms
+                silence.heard(heard_ms)
             if silence.is_too_long(now_ms()):
                 break
             if silence.is_doubtful(now_ms()):

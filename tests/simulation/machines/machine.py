@@ -110,7 +110,11 @@ class SimulatedMachine(ClientMachine):
         return server  # type: ignore[no-any-return]
 
     def listen(
-        self, address: Address, protocol: Callable[[], StreamConnection], files: ServerFiles | None
+        self,
+        address: Address,
+        protocol: Callable[[], StreamConnection],
+        files: ServerFiles | None,
+        most_connections: int,
     ) -> StreamPort:
         name = server_name_of(self._host.number)
         return SimulatedStreamPort(self.network, address, protocol, name, is_secured=files is not None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from minilog.net.stream_connection import StreamConnection
 from minilog.net.stream_frames import FrameKind
 from minilog.stream_messages import PRODUCE, StreamMessage
 from minilog.v1 import data_pb2
+from tests.simulation.machines.loop import VirtualLoop
 from tests.unit.wires import Wire, connection, joined
 
 ONE, TWO = (StreamMessage(data_pb2.ProduceRequest(acks=acks)) for acks in (1, -1))
@@ -124,6 +126,31 @@ def test_finishing_waits_until_all_is_taken() -> None:
 def test_finishing_says_when_time_was_too_short() -> None:
     all_taken, taken, _ = finished(1, timeout_s=0.05)
     assert (all_taken, taken) == (False, [ONE.message])
+
+
+def test_what_was_heard_before_a_late_look_counts_once() -> None:
+    """A side that said something once, and nothing for five seconds in which this process stood still: the excuse of
+    the late look holds at the looks behind it too."""
+
+    async def watch() -> list[bool]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        broker, lost = Broker(), list[bool]()
+        broker.connects.set()
+        stream = stream_to(broker, lost=lost, written=[], keepalive_ms=100.0)
+        here = await broker.welcomed
+        await asyncio.sleep(0.15)
+        here.send(FrameKind.MESSAGE, PRODUCE.response.parts(StreamMessage(data_pb2.ProduceResponse())))
+        await asyncio.sleep(0.15)
+        loop.now_s += 5.0
+        await asyncio.sleep(0.4)
+        lost_behind_the_look = list(lost)
+        await asyncio.sleep(0.4)
+        await stream.close()
+        return [*lost_behind_the_look, bool(lost)]
+
+    with contextlib.closing(VirtualLoop()) as loop:
+        assert loop.run_until_complete(watch()) == [True], "not at once, and then it is"
 
 
 def test_a_side_that_sends_is_not_silent() -> None:

@@ -56,12 +56,14 @@ async def a_fault(incoming: AsyncIterator[Any], stream: ClientStream) -> None:
 class Port:
     """A port of streams that serves Produce by one handler."""
 
-    def __init__(self, handler: Handle = echoes, gate: Gate | None = None) -> None:
+    def __init__(self, handler: Handle = echoes, gate: Gate | None = None, most_connections: int = 100) -> None:
         self.world = World(allows(Operation.WRITE))
         self.flow = Flow(Budget(1 << 20), Budget(1 << 20), Turns())
         parser = Admission(Turns()).parser
         audit = self.world.told.append
-        self.server = StreamServer(self.flow, parser, gate or OpenGate(), UNOBSERVED, audit)
+        self.server = StreamServer(
+            self.flow, parser, gate or OpenGate(), UNOBSERVED, audit, most_connections=most_connections
+        )
         self.server.add(DATA, {"Produce": Handler(handler), "DeleteRecords": Handler(handler)})
         self.connections = StreamConnections(self.server, self.flow)
 
@@ -249,6 +251,21 @@ def test_a_connection_that_was_reset_before_it_was_looked_at_leaves_nothing() ->
         assert wire.is_closed
         assert not own.is_open
         assert (port.connections.look(0.0), port.flow.by_peer) == ([], {})
+
+    run(scenario())
+
+
+def test_above_the_limit_of_connections_a_new_one_is_closed_and_the_old_ones_live() -> None:
+    async def scenario() -> None:
+        port = Port(most_connections=2)
+        first, second, above = (port.connect() for _ in range(3))
+        await asyncio.sleep(0.1)
+        assert [wire.is_closed for _, wire in (first, second, above)] == [False, False, True]
+        first[0].abort()
+        await asyncio.sleep(0.1)
+        later, _ = port.connect()
+        later.send(FrameKind.HELLO, hello())
+        assert (await later.frame()).kind is FrameKind.WELCOME
 
     run(scenario())
 

@@ -32,7 +32,9 @@ from minilog_broker.server.runtime.descriptors import Descriptors
 from minilog_broker.server.runtime.observer import Observer
 from minilog_broker.server.runtime.turns import Turns
 
-_BURST_CONNECTIONS = 50  # may come between two looks before gRPC itself refuses: the guard chooses better whom to close
+_BURST_CONNECTIONS = (
+    50  # may come between two looks before the ports themselves refuse: the guard chooses better whom to close
+)
 
 Service = tuple[Callable[[Any, Any], None], object]
 """A generated `add_..._to_server`, and what it adds."""
@@ -96,20 +98,22 @@ class Ports:
             request_bytes=config.queued_max_request_bytes // shares.listeners,
             response_bytes=config.queued_max_response_bytes // shares.listeners,
         )
+        most_connections = connections + min(_BURST_CONNECTIONS, connections)
         self._server = runtime.open_server(
-            most_connections=connections + min(_BURST_CONNECTIONS, connections),
-            connection_idle_ms=config.connections_max_idle_ms,
+            most_connections=most_connections, connection_idle_ms=config.connections_max_idle_ms
         )
         self.flow, stream_flow = shares.flow(), shares.flow()
         parser = Admission(parts.turns).parser
         calls = CountedServer(self._server, self.flow, parser, listener.gate, parts.observer)
-        self._streams = StreamServer(stream_flow, parser, listener.gate, parts.observer, parts.audit)
+        self._streams = StreamServer(
+            stream_flow, parser, listener.gate, parts.observer, parts.audit, most_connections=most_connections
+        )
         for add, service in services:
             add(service, calls)
             add(service, _StreamsOf(self._streams))
         calls.refuse_the_rest()
         port = self._bind(parts.options.broker_id, listener)
-        self._listener = self._listen(parts, listener)
+        self._listener = self._listen(parts, listener, most_connections)
         sockets = Connections(port, self.flow, is_encrypted=listener.files is not None)
         streams = StreamConnections(self._streams, stream_flow)
         self.guards = (runtime.guard(sockets, self.flow, limits), runtime.guard(streams, stream_flow, limits))
@@ -127,11 +131,11 @@ class Ports:
             raise CommandFailed(f"broker {broker_id} cannot listen on {address}: the port is taken, or not this host's")
         return bound
 
-    def _listen(self, parts: PortParts, listener: Listener) -> StreamPort:
+    def _listen(self, parts: PortParts, listener: Listener, most_connections: int) -> StreamPort:
         options = parts.options
         address = options.config.stream_address(listener.address)
         try:
-            return parts.runtime.listen(address, self._streams.connection, listener.files)
+            return parts.runtime.listen(address, self._streams.connection, listener.files, most_connections)
         except OSError as error:
             raise CommandFailed(
                 f"broker {options.broker_id} cannot listen on {address_text(address)}, its port of streams "

@@ -1,7 +1,8 @@
 """A listening socket of a port of streams, by the running event loop.
 
 It accepts by itself rather than by asyncio's server: so each connection has the certificates of now, and the accepting
-stops while there is no descriptor left, without a line for each try.
+stops while there is no descriptor left, without a line for each try. Handshakes of TLS that do not end make room for
+new ones, the oldest first: nobody waits for a stranger's.
 """
 
 from __future__ import annotations
@@ -21,13 +22,21 @@ from minilog_broker.storage.open_files import OUT_OF_FILES
 _BACKLOG = 128  # that the kernel holds until they are accepted
 _HANDSHAKE_S = 5.0  # of TLS: whoever takes longer is a stranger
 _PAUSE_S = 0.1  # where there is no descriptor
-_HANDSHAKES = 64  # at a time: each costs some milliseconds of CPU
+_HANDSHAKES = 256  # at a time: an honest one takes some milliseconds
+_PASSING = (*OUT_OF_FILES, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED, errno.EPROTO, errno.EPERM)  # man 2 accept
 
 
 class StreamListener:
-    """`protocol` makes what serves a connection; `files` None: in the clear. Raises OSError where the port is taken."""
+    """`protocol` makes what serves a connection. `files` None: in the clear. `most_connections` is the limit of the
+    port: so many handshakes at most are under way. Raises OSError where the port is taken."""
 
-    def __init__(self, address: Address, protocol: Callable[[], StreamConnection], files: ServerFiles | None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        protocol: Callable[[], StreamConnection],
+        files: ServerFiles | None,
+        most_connections: int,
+    ) -> None:
         host, port = address
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -36,11 +45,12 @@ class StreamListener:
         self._files = files
         self._accepting: asyncio.Task[None] | None = None
         self._handshakes: dict[asyncio.Task[None], None] = {}
-        self._room = asyncio.Semaphore(_HANDSHAKES)
+        self._most_handshakes = min(_HANDSHAKES, most_connections)
 
     def start(self) -> None:
         """Accept connections."""
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
+        self._accepting.add_done_callback(_ended)
 
     async def close(self) -> None:
         """Accept no more."""
@@ -53,15 +63,15 @@ class StreamListener:
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await self._room.acquire()
             try:
                 accepted, _ = await loop.sock_accept(self._socket)
             except OSError as error:
-                self._room.release()
-                if error.errno not in (*OUT_OF_FILES, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED):
+                if error.errno not in _PASSING:
                     raise
                 await asyncio.sleep(_PAUSE_S)
                 continue
+            if len(self._handshakes) >= self._most_handshakes:
+                next(iter(self._handshakes)).cancel()
             task = loop.create_task(self._hand_over(accepted))
             self._handshakes[task] = None
             task.add_done_callback(self._handed_over)
@@ -87,6 +97,10 @@ class StreamListener:
 
     def _handed_over(self, task: asyncio.Task[None]) -> None:
         self._handshakes.pop(task)
-        self._room.release()
-        if not task.cancelled():
-            task.result()
+        _ended(task)
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    """An error in it is a fault: the event loop hears of it, and the broker ends."""
+    if not task.cancelled():
+        task.result()

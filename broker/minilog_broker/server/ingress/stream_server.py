@@ -59,11 +59,20 @@ Handler = Callable[[AsyncIterator[Any], ClientStream], Awaitable[None]]
 
 
 class StreamServer:
-    """The streams of one port. `connection` makes what a listening socket hands its connections to."""
+    """The streams of one port. `connection` makes what a listening socket hands its connections to. Above
+    `most_connections` it closes a new one at once: the guard, which chooses better, looks at times only."""
 
     def __init__(
-        self, flow: Flow, parser: Callable[[str], Parse], gate: Gate, observer: Observer, audit: Audit
+        self,
+        flow: Flow,
+        parser: Callable[[str], Parse],
+        gate: Gate,
+        observer: Observer,
+        audit: Audit,
+        *,
+        most_connections: int,
     ) -> None:
+        self._most_connections = most_connections
         self._flow = flow
         self._parser = parser
         self._gate = gate
@@ -115,6 +124,9 @@ class StreamServer:
             connection.abort()
 
     def _made(self, connection: StreamConnection) -> None:
+        if len(self._peers) >= self._most_connections:
+            connection.abort()
+            return
         try:
             arrival = arrival_on(connection)
         except ConnectionEnded:
@@ -151,9 +163,8 @@ class StreamServer:
         with contextlib.suppress(ConnectionEnded):
             _end(connection, error)
             connection.read_no_more()
-            await asyncio.sleep(
-                LINGER_S
-            )  # a close with unread bytes would take back what was sent; cancelled when closed
+            # A close with unread bytes would take back what was sent. Cancelled when the other side closes.
+            await asyncio.sleep(LINGER_S)
         connection.close()
 
     async def _hello(self, connection: StreamConnection, arrival: Arrival) -> stream_pb2.StreamHello:

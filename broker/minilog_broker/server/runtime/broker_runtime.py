@@ -74,10 +74,13 @@ class BrokerRuntime(Runtime, Protocol):
         """See channels.create_server."""
 
     def listen(
-        self, address: Address, protocol: Callable[[], StreamConnection], files: ServerFiles | None
+        self,
+        address: Address,
+        protocol: Callable[[], StreamConnection],
+        files: ServerFiles | None,
+        most_connections: int,
     ) -> StreamPort:
-        """A port of streams. `protocol` makes what serves a connection; without `files` in the clear. Raises OSError
-        where the port is taken."""
+        """A port of streams: see StreamListener. Raises OSError where the port is taken."""
 
     def guard(self, connections: Looked, flow: Flow, limits: ConnectionLimits) -> Guard:
         """What keeps the connections of one port within limits."""
