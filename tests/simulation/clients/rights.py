@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from minilog.admin.security import DelegationToken, UserDeletion, UserUpsertion
@@ -38,6 +38,7 @@ READER = "alice"
 HOSTS = {READER: "10.0.0.1", "bob": "10.0.0.2"}  # each at a host of its own: rules name addresses
 PAUSE_S, STREAM_PAUSE_S, CHANGE_S, SETTLE_S, AGAIN_S = 0.2, 0.4, 0.5, 2.5, 0.5
 WITHIN_MS = 2_000
+MADE_S = 60.0  # nothing befalls the cluster then
 TOKEN_SHARE, PASSWORD_SHARE, GONE_SHARE, EXPIRE_SHARE = 0.06, 0.05, 0.05, 0.06  # of an administrator's changes
 TOKEN_CALLS = [path for path in PROBES if "DelegationToken" in path]
 _O, _K, _L, _P = Operation, ResourceKind, Pattern.LITERAL, Pattern.PREFIXED
@@ -97,7 +98,7 @@ class Subjects:
     async def _administer(self, machine: ClientMachine) -> None:
         chance = machine.chance()
         async with Admin(self._workload.settings_of(ADMIN, request_timeout_ms=WITHIN_MS), machine) as admin:
-            await self._make(admin)
+            await self._until_made(admin, self._make, self._hide)
             for user, host in HOSTS.items():
                 process, own = self._cluster.client(host)
                 self._cluster.run_client(process, self._live(user, own))
@@ -108,23 +109,31 @@ class Subjects:
                     await self._change(admin, chance, chance.choice(list(HOSTS)))
             await feeding
 
-    async def _make(self, admin: Admin) -> None:
-        """Until it is there."""
+    async def _until_made(self, admin: Admin, *makes: Callable[[Admin], Awaitable[None]]) -> None:
+        """Each of it is there, and nothing is made by half."""
         while True:
             try:
-                for name in TOPICS:
-                    with contextlib.suppress(TopicAlreadyExists):
-                        await admin.create_topics([NewTopic(name, 1, 2, {"min.insync.replicas": "1"})])
-                await admin.alter_users([self._upsertion(user) for user in HOSTS])
-                await admin.create_access_rules([rule for given in self._given.values() for rule in _ordered(given)])
-                await admin.describe_topics(TOPICS)
-                await admin.seek_group(TOPICS[0], {TopicPartition(HIDDEN, 0): "earliest"})
+                for make in makes:
+                    await make(admin)
             except MinilogError:
                 await asyncio.sleep(AGAIN_S)
             else:
                 break
         known = admin._cluster.cache.topics
         self._resources += [Resource(name, known[name].topic_id) for name in TOPICS]
+
+    async def _make(self, admin: Admin) -> None:
+        for name in TOPICS:
+            with contextlib.suppress(TopicAlreadyExists):
+                await admin.create_topics([NewTopic(name, 1, 2, {"min.insync.replicas": "1"})])
+        await admin.alter_users([self._upsertion(user) for user in HOSTS])
+        await admin.create_access_rules([rule for given in self._given.values() for rule in _ordered(given)])
+        await admin.describe_topics(TOPICS)
+
+    async def _hide(self, admin: Admin) -> None:
+        """Their group has an offset of a topic that they may not see. Never again where all copies of the group's
+        partition were lost with the disk of the only broker in sync."""
+        await admin.seek_group(TOPICS[0], {TopicPartition(HIDDEN, 0): "earliest"})
 
     def _upsertion(self, user: str) -> UserUpsertion:
         return UserUpsertion(user, self._password(user), MECHANISM, ITERATIONS)
@@ -263,7 +272,9 @@ class Subjects:
         """Nothing befalls the cluster any more. Raises Violation."""
         process, machine = self._cluster.client("rights-at-last")
         making = self._cluster.loop.spawn(process, self._make_again(machine))
-        await asyncio.wait([making])
+        done, _ = await asyncio.wait([making], timeout=MADE_S)
+        if not done:
+            raise Violation("V22", f"for {MADE_S:.0f} s an administrator could not make the users again")
         making.result()
         checking = []
         for user, host in HOSTS.items():
@@ -276,7 +287,7 @@ class Subjects:
     async def _make_again(self, machine: ClientMachine) -> None:
         """Who was deleted is there again."""
         async with Admin(self._workload.settings_of(ADMIN, request_timeout_ms=WITHIN_MS), machine) as admin:
-            await self._make(admin)
+            await self._until_made(admin, self._make)
 
     async def _check(self, user: str, host: str, machine: ClientMachine, rights: Rights) -> None:
         await asyncio.sleep(SETTLE_S)
