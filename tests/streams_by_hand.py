@@ -51,8 +51,9 @@ def hello_frame(method: StreamMethod, session: bytes = b"") -> bytes:
 
 
 class HandStream:
-    """One stream. Iterating gives what comes, until the broker ends the stream without an error. `begins`: what is
-    sent in the place of a hello."""
+    """One stream. The broker has answered its hello when it is made: what the answer was, the first `next` tells.
+    Iterating gives what comes, until the broker ends the stream without an error. `begins`: what is sent in the place
+    of a hello, and nothing is waited for."""
 
     def __init__(
         self,
@@ -68,6 +69,9 @@ class HandStream:
         self._socket.sendall(hello_frame(method, session) if begins is None else begins)
         self._lock = threading.Lock()
         self._has_begun = False
+        self._answer: tuple[FrameKind, bytes] | Exception | None = None
+        if begins is None:
+            self._answer = self._answered()
 
     def write(self, message: StreamMessage[Any]) -> None:
         self.send(FrameKind.MESSAGE, b"".join(self._method.request.parts(message)))
@@ -85,15 +89,17 @@ class HandStream:
         return self
 
     def __next__(self) -> StreamMessage[Any]:
-        """Raises StreamEnded."""
+        """Raises StreamEnded. A stream that has ended is closed."""
         try:
             kind, body = self._frame()
             while kind is FrameKind.WELCOME:
                 kind, body = self._frame()
         except (OSError, EOFError) as error:
+            self.close()
             raise StreamEnded(None, str(error)) from error
         if kind is FrameKind.MESSAGE:
             return self._method.response.decode(body)
+        self.close()
         said = error_from_wire(common_pb2.Error.FromString(body))
         if said is None:
             raise StopIteration
@@ -109,7 +115,19 @@ class HandStream:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
+    def _answered(self) -> tuple[FrameKind, bytes] | Exception:
+        """No client sends anything before the answer: until then the broker takes no long frames."""
+        try:
+            return self._frame()
+        except (OSError, EOFError) as error:
+            return error
+
     def _frame(self) -> tuple[FrameKind, bytes]:
+        answer, self._answer = self._answer, None
+        if isinstance(answer, Exception):
+            raise answer
+        if answer is not None:
+            return answer
         if not self._has_begun:
             assert self._read(len(PREAMBLE)) == PREAMBLE
             self._has_begun = True

@@ -116,7 +116,8 @@ _CONTENT = (
 
 
 class MetadataImage:
-    """See the module's text. Only records change it (record_kinds.py). `end_offset`: behind the last of them."""
+    """The image of the module's text. Only records change it (record_kinds.py). `end_offset` is the offset behind the
+    last record that it has."""
 
     def __init__(self) -> None:
         self.cluster_id: str | None = None

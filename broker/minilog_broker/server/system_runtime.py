@@ -31,7 +31,7 @@ _BOOT_ID_FILE = pathlib.Path("/proc/sys/kernel/random/boot_id")
 
 
 class SystemBrokerRuntime(SystemRuntime):
-    """See the module's text. Its disks report each sync to `observer`."""
+    """The real world of a broker. Its disks report each sync to `observer`."""
 
     def __init__(self, observer: Observer = UNOBSERVED) -> None:
         self._observer = observer

@@ -26,8 +26,9 @@ class ConnectionEnded(ConnectionError):
 
 
 class StreamConnection(asyncio.BufferedProtocol):
-    """See the module's text. `ended` is called once, when the connection is gone; `partly` each time that bytes came
-    which make no frame whole: the other side is sending."""
+    """One end of a connection. It calls `made` when the transport is there, and `ended` once, when the connection is
+    gone. It calls `partly` for each arrival of bytes that completes no frame: the other side is in the middle of a
+    message."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from minilog.errors import CorruptMessage
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader
 from minilog.v1 import records_pb2
-from minilog_broker.controller.topic_config import effective_topic_config
+from minilog_broker.controller.topic_config import BUILT_IN, effective_topic_config
 from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch, decode_leader_change, decode_run
 from minilog_broker.replication.partition_state import TopicConfig
 from tests.simulation.judge.copies import Copies, Copy, View, read_json
@@ -348,6 +348,15 @@ class Metadata:
     def later_unsynced(self, topic_id: bytes) -> bool:
         """Whether a majority of the voters has on disk that a topic is under flush.policy=os: the same."""
         found = ["os" in said for said in self._later_values(topic_id, "flush.policy")]
+        return sum(found) > len(self.voters) // 2
+
+    def later_deletes(self, topic_id: bytes) -> bool:
+        """Whether a majority of the voters has on disk that retention deletes from a topic: the same."""
+        found = [any(int(each) >= 0 for each in said) for said in self._later_values(topic_id, "retention.bytes")]
+        if sum(found) > len(self.voters) // 2:
+            return True
+        built_in = range(BUILT_IN.retention_ms)
+        found = [any(int(each) in built_in for each in said) for said in self._later_values(topic_id, "retention.ms")]
         return sum(found) > len(self.voters) // 2
 
     def _later_values(self, topic_id: bytes, name: str) -> Iterator[list[str]]:

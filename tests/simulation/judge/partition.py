@@ -14,6 +14,7 @@ Under flush.policy=os what processes see counts as "on the disk". What invariant
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -101,9 +102,8 @@ class JudgedPartition:
             return []
         copy = self.copies.of(number, self.name)
         view = self.view(copy)
-        if view.end < high_watermark and self.unsynced_since_s is None:
-            self._look_at_later_policy(copy)
-            view = self.view(copy)
+        self._look_at_later_policy(copy, high_watermark)
+        view = self.view(copy)
         if not self.damage.excuses(number, self.key):
             self._check_own(number, copy, view, high_watermark)
         if high_watermark <= self.end:
@@ -126,10 +126,14 @@ class JudgedPartition:
         self.check_members()
         return self.batches[known:]
 
-    def _look_at_later_policy(self, copy: Copy) -> None:
-        """A leader that is the controller, too, goes by flush.policy=os before anybody else is told of it."""
-        if self.metadata.later_unsynced(self.key.topic_id):
+    def _look_at_later_policy(self, copy: Copy, high_watermark: int) -> None:
+        """A leader that is the controller, too, goes by a setting before anybody else is told of it: flush.policy=os,
+        and what retention deletes."""
+        view, topic_id = self.view(copy), self.key.topic_id
+        if view.end < high_watermark and self.unsynced_since_s is None and self.metadata.later_unsynced(topic_id):
             self.unsynced_since_s = copy.host.loop.now_s - HEARD_S
+        if self._start(copy, view) > self.deletable and self.metadata.later_deletes(topic_id):
+            self.deletable = math.inf
 
     def _learn_from(self, members: Iterable[int], high_watermark: int) -> None:
         """Whose copy is damaged still says what is committed: the other members have it, until it is deleted."""

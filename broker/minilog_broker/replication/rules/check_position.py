@@ -28,8 +28,9 @@ GONE = -1  # in the place of a base offset: the log does not hold the batch any 
 def inside_a_batch(
     log: ReplicaLog, position: data_pb2.FetchPosition, base_of: Callable[[int], int | None]
 ) -> PositionAnswer | None:
-    """What is said to a follower that has nothing yet, and asks from where our first batch begins, or from inside of it
-    or of a later one. `base_of`: where the batch around an offset begins, None where that is asked for."""
+    """The answer to a follower that has no record yet, where its position is the beginning of our first batch, or lies
+    inside of a batch. None for all other positions. `base_of` gives the base offset of the batch around an offset, and
+    None while a thread looks it up."""
     offset = position.fetch_offset
     if position.HasField("last_fetched_epoch") or offset >= log.appended_end:
         return None

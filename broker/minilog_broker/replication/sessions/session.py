@@ -185,7 +185,7 @@ class ServedSession:
         self.subscriptions.pop(key, None)
 
     def _withdraw(self, key: PartitionKey) -> None:
-        """What was to be said of it is said no more, and what is being read for it is of no use."""
+        """The session drops the news and the turns of a partition, and ignores the read that is under way for it."""
         if (subscription := self.subscriptions.get(key)) is not None:
             subscription.reading = None
         self._cold.pop(key, None)
@@ -335,8 +335,8 @@ class ServedSession:
         self.hold(self.session_id, due_ms)
 
     def next_runs(self, now_ms: float) -> list[RunWithBatches] | None:
-        """The runs of the next message, behind next_read; empty: a sign of life; None: nothing to say (the next thing
-        wakes again)."""
+        """The runs of the next message. Call next_read first, until it gives None. An empty list is a sign of life.
+        None: there is no message now, and the session wakes when there is one."""
         runs = self._begin_message()
         if self._news and now_ms >= self._last_news_ms + self.settings.news_interval_ms:
             self._take_news(self._news, runs)
@@ -354,7 +354,7 @@ class ServedSession:
         return runs
 
     def _begin_message(self) -> list[RunWithBatches]:
-        """What is read for the last one: it goes. Meanwhile the next of what is cold may be read."""
+        """The runs that were read for this message. While it is sent, a reader may read the next cold partition."""
         runs, self._runs = self._runs, []
         self.is_costly = self.settings.scanning_work - self._work_left > self.settings.short_scanning_work
         self._left, self._work_left = self.settings.message_bytes, self.settings.scanning_work

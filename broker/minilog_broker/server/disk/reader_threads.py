@@ -70,7 +70,7 @@ async def result_of(readers: Readers, work: Callable[[], Any]) -> Any:
 
 
 class ReadTurns:
-    """Who is read for next: what threads have in common with what the simulator has in their place. On the loop."""
+    """The order of reads, on the event loop. Threads use it, and so do the simulator's readers."""
 
     def __init__(self, most: int, begin: Callable[[DiskRead], None]) -> None:
         self._most = most
@@ -100,7 +100,7 @@ class ReadTurns:
             tell()
 
     def end(self) -> None:
-        """Nobody is told anything any more."""
+        """Begin no read any more, and call no callback."""
         self._ended = True
         self._waiting.clear()
 
@@ -115,7 +115,7 @@ class ReadTurns:
 
 
 def carry_out(read: DiskRead) -> Callable[[], None]:
-    """On a thread: what is to be told of it."""
+    """Do the work of a read, on a thread. Returns the callback for the event loop."""
     try:
         result = read.work()
     except (OSError, MinilogError) as error:
@@ -125,7 +125,7 @@ def carry_out(read: DiskRead) -> Callable[[], None]:
 
 
 class ReaderThreads:
-    """See the module's text. `on_crash` is told of an error that is not the disk's."""
+    """The threads of the module's text. They call `on_crash` with an error of our own code."""
 
     def __init__(
         self, name: str, most: int, loop: asyncio.AbstractEventLoop, on_crash: Callable[[BaseException], None]

@@ -46,7 +46,7 @@ class Looked(Protocol):
 
 
 class ConnectionGuard:
-    """See the module's text. `resident`: bytes of this process in memory.
+    """The guard of the module's text. `resident` gives the bytes of this process in memory.
 
     `watch` runs until cancelled; CommandFailed where the process has become deaf."""
 
