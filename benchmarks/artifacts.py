@@ -14,7 +14,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
-KAFKA_VERSION = "4.3.1"  # the newest whose tools are published (kafka-tools)
+KAFKA_VERSION = "4.4.0"
 SPARK_KAFKA_VERSION = "4.2.0"  # the newest that is published: 4.3.0 is not
 NATS_SERVER_VERSION = "v2.15.2"
 NATS_CLI_VERSION = "v0.5.1"
