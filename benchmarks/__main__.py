@@ -9,6 +9,7 @@ T13 T14 T15 rows in columns, queried and written
 --json FILE   {"T1": {"ratio": ..., "minilog": ..., "kafka": ..., "unit": ..., ...}, ...}
 --report DIR  a report (Markdown), results.json and plots (PNG)
 --alone       without peers, as where Java, Maven or Go are missing
+--secured     TLS, and SCRAM for clients, on both sides: T1, T1r, T2 and T6
 Nothing fails on a time: exit 1 where records are missing or too many.
 """
 
@@ -42,6 +43,7 @@ from benchmarks.workloads.typed import typed
 
 PEERS = pathlib.Path.home() / ".cache" / "minilog-benchmarks"
 TOUCHED_GIB = 6.0
+_SECURED = ("T1", "T1r", "T2", "T6")
 
 
 def workloads(*, is_quick: bool) -> list[Workload]:
@@ -151,6 +153,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--report", type=pathlib.Path)
     parser.add_argument("--peers", type=pathlib.Path, default=PEERS, help="where fetched artifacts are kept")
     parser.add_argument("--alone", action="store_true")
+    parser.add_argument("--secured", action="store_true")
     return parser.parse_args()
 
 
@@ -162,11 +165,13 @@ def main() -> int:
         print(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}", file=sys.stderr)
         return 2
     wanted = [each for each in wanted if not chosen.targets or each.target.name in chosen.targets]
+    if chosen.secured:
+        wanted = [each for each in wanted if each.target.name.partition("-")[0] in _SECURED]
     console, results = Console(width=150), list[Result]()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     touch_memory(TOUCHED_GIB)
     with tempfile.TemporaryDirectory(prefix="minilog-bench-") as folder:
-        arena = Arena(pathlib.Path(folder), chosen.peers, is_alone=chosen.alone)
+        arena = Arena(pathlib.Path(folder), chosen.peers, is_alone=chosen.alone, is_secured=chosen.secured)
         try:
             with Progress(*columns, console=console) as progress:
                 for each in wanted:

@@ -19,6 +19,7 @@ from benchmarks.systems import Running
 from benchmarks.systems.empty import EmptyDataSource
 from benchmarks.systems.jetstream import JetStreamCluster
 from benchmarks.systems.kafka import KafkaCluster
+from benchmarks.systems.keys import make_keys
 from benchmarks.systems.minilog import MinilogCluster
 
 SPARK_CORES = 2
@@ -27,16 +28,17 @@ _Running = TypeVar("_Running", bound=Running)
 
 class Arena:
     """`directory`: of data, away from what is measured else; `peers`: where artifacts are kept; `is_alone`: without
-    peers."""
+    peers; `is_secured`: TLS and passwords on both sides."""
 
-    def __init__(self, directory: pathlib.Path, peers: pathlib.Path, *, is_alone: bool) -> None:
+    def __init__(self, directory: pathlib.Path, peers: pathlib.Path, *, is_alone: bool, is_secured: bool) -> None:
         self.directory, self._peers, self._is_alone = directory, peers, is_alone
+        self._keys = make_keys(directory / "keys") if is_secured else None
         self._systems: dict[str, Running] = {}
         self._number = 0
 
     @functools.cached_property
     def minilog(self) -> MinilogCluster:
-        return self._started(MinilogCluster(self.directory / "minilog"))
+        return self._started(MinilogCluster(self.directory / "minilog", keys=self._keys))
 
     @functools.cached_property
     def kafka(self) -> KafkaCluster:
@@ -46,12 +48,15 @@ class Arena:
             import confluent_kafka  # noqa: F401
         except ImportError:
             raise artifacts.Unavailable("confluent-kafka is not installed: pip install '.[bench]'") from None
-        return self._started(KafkaCluster(self.directory / "kafka", artifacts.kafka_jars(self._peers)))
+        jars = artifacts.kafka_jars(self._peers)
+        return self._started(KafkaCluster(self.directory / "kafka", jars, self._keys))
 
     @functools.cached_property
     def jetstream(self) -> JetStreamCluster:
         """Raises artifacts.Unavailable."""
         self._require_peers()
+        if self._keys is not None:
+            raise artifacts.Unavailable("--secured was given, and NATS is not secured here")
         return self._started(JetStreamCluster(self.directory / "nats", artifacts.nats_programs(self._peers)))
 
     @functools.cached_property

@@ -16,6 +16,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks.clients.minilog_client import at_a_rate
+from benchmarks.clients.secured import client_settings
 from benchmarks.clients.values import quantiles_ms, values
 
 _AT_ONCE = 10_000
@@ -29,7 +30,12 @@ class Client:
         self, servers: str, topic: str, partitions: int, records: int, record_bytes: int, rate: float,
         settings: dict[str, str],
     ) -> None:  # fmt: skip
-        self._settings: dict[str, Any] = {"bootstrap.servers": servers, "log_level": 3, **settings}
+        self._settings: dict[str, Any] = {
+            "bootstrap.servers": servers,
+            "log_level": 3,
+            **client_settings("kafka"),
+            **settings,
+        }
         self._topic, self._partitions = topic, partitions
         self._records, self._record_bytes, self._rate = records, record_bytes, rate
         self._failed: list[object] = []

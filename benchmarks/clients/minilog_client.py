@@ -16,6 +16,7 @@ from concurrent.futures import Future
 
 import pyarrow as pa
 
+from benchmarks.clients.secured import client_settings
 from benchmarks.clients.values import quantiles_ms, values
 from minilog import Admin, Consumer, Producer, RecordMetadata, TopicPartition
 
@@ -29,7 +30,7 @@ class Client:
     """One program's work."""
 
     def __init__(self, servers: str, topic: str, partitions: int, records: int, record_bytes: int, rate: float) -> None:
-        self._settings = {"bootstrap.servers": servers}
+        self._settings = {"bootstrap.servers": servers, **client_settings("minilog")}
         self._topic, self._partitions = topic, partitions
         self._records, self._record_bytes, self._rate = records, record_bytes, rate
 

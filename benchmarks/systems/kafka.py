@@ -1,6 +1,7 @@
 """Apache Kafka: three nodes, each broker and controller (KRaft), with the heap that its start script gives (1 GB).
 
 A topic is synced as minilog's are by flush.messages=1. "Tuned" is what a client does: batches of 1 MB.
+Secured: TLS everywhere, and SCRAM-SHA-512 for clients, with the same certificate as minilog's brokers show.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import subprocess
 from typing import Any
 
 from benchmarks.processes import HOST, Servers, free_ports, wait_until
+from benchmarks.systems.keys import Keys
 
 # As kafka-server-start.sh and kafka-run-class.sh start it.
 _SERVER = [
@@ -32,11 +34,12 @@ class KafkaCluster:
 
     name = "kafka"
 
-    def __init__(self, directory: pathlib.Path, jars: pathlib.Path) -> None:
+    def __init__(self, directory: pathlib.Path, jars: pathlib.Path, keys: Keys | None = None) -> None:
         self.class_path = f"{jars}/*"
         self._servers = Servers(directory)
-        ports = free_ports(6)
-        self._ports = dict(zip((1, 2, 3), zip(ports[:3], ports[3:], strict=True), strict=True))
+        self._keys = keys
+        ports = free_ports(9)
+        self._ports = dict(zip((1, 2, 3), zip(ports[:3], ports[3:6], ports[6:], strict=True), strict=True))
         for node_id in self._ports:
             self._format(node_id)
             self.start(node_id)
@@ -44,14 +47,34 @@ class KafkaCluster:
 
     @property
     def servers(self) -> str:
-        return ",".join(f"{HOST}:{port}" for port, _ in self._ports.values())
+        return ",".join(f"{HOST}:{port}" for port, _, _ in self._ports.values())
+
+    @property
+    def java_settings(self) -> dict[str, str]:
+        """What a Java client needs besides the addresses."""
+        if self._keys is None:
+            return {}
+        login = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+        return {
+            "security.protocol": "SASL_SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self._keys.authority),
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.jaas.config": f'{login} username="{self._keys.user}" password="{self._keys.password}";',
+        }
+
+    def command_config(self) -> list[str]:
+        """The same as a file, for its tools."""
+        path = self._servers.directory / "client.properties"
+        path.write_text("".join(f"{name}={value}\n" for name, value in self.java_settings.items()))
+        return ["--command-config", str(path)]
 
     @property
     def pids(self) -> dict[str, int]:
         return self._servers.pids
 
     def _format(self, node_id: int) -> None:
-        port, controller_port = self._ports[node_id]
+        port, controller_port, peer_port = self._ports[node_id]
         voters = ",".join(f"{each}@{HOST}:{ports[1]}" for each, ports in self._ports.items())
         settings: dict[str, Any] = {
             "process.roles": "broker,controller",
@@ -65,11 +88,16 @@ class KafkaCluster:
             "log.dirs": self._servers.directory / f"node-{node_id}",
             **_REPLICATED,
         }
+        if self._keys is not None:
+            settings |= _secured(self._keys, port, controller_port, peer_port)
         path = self._properties(node_id)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         tool = ["java", "-Xmx256m", "-cp", self.class_path, "kafka.tools.StorageTool", "format"]
-        subprocess.run([*tool, "-t", _CLUSTER_ID, "-c", str(path)], check=True, capture_output=True)
+        tool += ["-t", _CLUSTER_ID, "-c", str(path)]
+        if self._keys is not None:
+            tool += ["--add-scram", f"SCRAM-SHA-512=[name={self._keys.user},password={self._keys.password}]"]
+        subprocess.run(tool, check=True, capture_output=True)
 
     def _properties(self, node_id: int) -> pathlib.Path:
         return self._servers.directory / f"node-{node_id}.properties"
@@ -84,7 +112,10 @@ class KafkaCluster:
     def _admin(self) -> Any:
         from confluent_kafka.admin import AdminClient
 
-        return AdminClient({"bootstrap.servers": self.servers, "log_level": 0, "reconnect.backoff.max.ms": 100})
+        settings = {} if self._keys is None else self._keys.librdkafka_settings()
+        return AdminClient(
+            {"bootstrap.servers": self.servers, "log_level": 0, "reconnect.backoff.max.ms": 100, **settings}
+        )
 
     def _running(self) -> int:
         from confluent_kafka import KafkaException
@@ -126,7 +157,8 @@ class KafkaCluster:
     def count(self, topic: str, partitions: int) -> int:
         from confluent_kafka import Consumer, TopicPartition
 
-        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "count"})
+        settings = {} if self._keys is None else self._keys.librdkafka_settings()
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "count", **settings})
         try:
             marks = [
                 consumer.get_watermark_offsets(TopicPartition(topic, each), timeout=30) for each in range(partitions)
@@ -137,3 +169,21 @@ class KafkaCluster:
 
     def end(self) -> None:
         self._servers.end()
+
+
+def _secured(keys: Keys, port: int, controller_port: int, peer_port: int) -> dict[str, Any]:
+    """Of one node: clients log in by SCRAM over TLS, nodes speak TLS among themselves."""
+    return {
+        "listeners": f"CLIENTS://{HOST}:{port},PEERS://{HOST}:{peer_port},CONTROLLER://{HOST}:{controller_port}",
+        "advertised.listeners": f"CLIENTS://{HOST}:{port},PEERS://{HOST}:{peer_port}",
+        "inter.broker.listener.name": "PEERS",
+        "listener.security.protocol.map": "CONTROLLER:SSL,PEERS:SSL,CLIENTS:SASL_SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": keys.server,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": keys.authority,
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "listener.name.clients.scram-sha-512.sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        ),
+    }

@@ -50,6 +50,7 @@ def _kafka(record_bytes: int, records: int, *, is_confluent: bool, is_tuned: boo
         def perf() -> dict[str, Any]:
             command = [*CLIENT, "-cp", cluster.class_path, "org.apache.kafka.tools.ConsumerPerformance"]
             command += ["--bootstrap-server", cluster.servers, "--topic", topic, "--num-records", str(wanted)]
+            command += cluster.command_config()
             head, row = [line for line in run(command).splitlines() if line.count(",") >= 8][-2:]
             fields = dict(zip(map(str.strip, head.split(",")), map(str.strip, row.split(",")), strict=True))
             return {"records": int(fields["data.consumed.in.nMsg"]), "seconds": float(fields["fetch.time.ms"]) / 1e3}

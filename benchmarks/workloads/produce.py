@@ -48,7 +48,12 @@ def perf_tool(arena: Arena, kafka: KafkaCluster, topic: str, records: int, recor
     payloads = arena.directory / f"payloads-{record_bytes}.txt"
     if not payloads.exists():
         payloads.write_text("\n".join(each.hex()[:record_bytes] for each in values(_PAYLOADS, record_bytes)) + "\n")
-    properties = {"bootstrap.servers": kafka.servers, "acks": "all", **(TUNED if is_tuned else {})}
+    properties = {
+        "bootstrap.servers": kafka.servers,
+        "acks": "all",
+        **(TUNED if is_tuned else {}),
+        **kafka.java_settings,
+    }
     command = [*CLIENT, "-cp", kafka.class_path, "org.apache.kafka.tools.ProducerPerformance", "--topic", topic]
     command += ["--num-records", str(records), "--payload-file", str(payloads), "--throughput", "-1"]
     output = run([*command, "--producer-props", *(f"{name}={value}" for name, value in properties.items())])
