@@ -26,6 +26,9 @@ from minilog_broker.coordinators.transactions.enlisting import TransactionSettin
 from minilog_broker.failure import CommandFailed
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.replica_effects import ProposeInSyncReplicas
+from minilog_broker.server.background.jobs import Jobs
+from minilog_broker.server.background.retention import Retention, WallClock
+from minilog_broker.server.background.upkeep import Checkpoints, DeletedLogs, Space
 from minilog_broker.server.broker_steps import (
     Condition,
     Opened,
@@ -45,7 +48,6 @@ from minilog_broker.server.clients.registration import registration_request, uns
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.disk.disk_stall import DiskAnswer, DiskStall
 from minilog_broker.server.disk.log_directory import LogDirectory
-from minilog_broker.server.disk.maintenance import WallClock, maintain
 from minilog_broker.server.disk.reader_threads import DATA_READERS
 from minilog_broker.server.health import BrokerCondition
 from minilog_broker.server.ingress.broker_access import BrokerAccess
@@ -252,8 +254,8 @@ class Broker:
             runtime,
             self._channels,
         )
-        stall = DiskStall(disk, config.replica_lag_time_max_ms, now_ms)
-        self._stored = Stored(reserve, logs, found, disk, readers, stall, quorum)
+        stalls = [DiskStall(each, config.replica_lag_time_max_ms, now_ms) for each in (disk, readers)]
+        self._stored = Stored(reserve, logs, found, disk, readers, stalls, quorum)
 
     async def _close_logs(self) -> None:
         await self._stored.readers.stop()
@@ -353,7 +355,8 @@ class Broker:
 
     def _look_at_disks(self) -> DiskAnswer:
         """That of the metadata log counts, too: who does not replay leads by what it knows no more."""
-        answer = self._disk_answer = max(self._stored.disk_stall.look(), self._stored.quorum.look_at_disk())
+        data = max(stall.look() for stall in self._stored.disk_stalls)
+        answer = self._disk_answer = max(data, self._stored.quorum.look_at_disk())
         has_space = self._stored.reserve.held
         self._parts.replicas.disk_looked_at(answers=answer is not DiskAnswer.STALLED, has_space=has_space)
         return answer
@@ -441,10 +444,7 @@ class Broker:
         self._parts.replicas.run()
         self._parts.replicas.timer.start()
         self._spawn(self._parts.link.keep_beating())
-        expire, interval_s = self._parts.coordinators.expire, self._config.log_retention_check_interval_ms / 1000.0
-        told = self._log_start_moved
-        stored = self._stored
-        self._spawn(maintain(stored.disk, stored.logs, stored.reserve, told, expire, interval_s, self._wall_clock))
+        self._spawn(self._jobs().run())
         logger.info("registered", broker=self._options.broker_id, broker_epoch=answer.broker_epoch)
 
     def _whole_image(self) -> ImageChanges:
@@ -489,6 +489,14 @@ class Broker:
 
         if self._session_pending is None or self._session_pending.done():  # else the next answer will do
             self._session_pending = self._spawn(count())
+
+    def _jobs(self) -> Jobs:
+        """What this broker does by itself from time to time."""
+        logs, expire = self._stored.logs, self._parts.coordinators.expire
+        interval_s = self._config.log_retention_check_interval_ms / 1000.0
+        retention = Retention(logs, interval_s, self._wall_clock, self._log_start_moved, expire)
+        jobs = Checkpoints(logs), DeletedLogs(logs), Space(self._stored.reserve), retention
+        return Jobs(jobs, self._stored.disk.call, self._runtime.monotonic_s)
 
     def _log_start_moved(self, key: PartitionKey) -> None:
         self._parts.replicas.manager.log_start_moved(key, now_ms())

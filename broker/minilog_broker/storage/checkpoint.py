@@ -30,6 +30,7 @@ class Checkpoint:
     durable_end_offset: int
     flush_on_append: bool  # see the module's text
     boot_id: str = ""  # of the kernel that ran when it was written; empty: not known
+    has_manifest: bool = False  # whether the manifest counts (manifest.py)
 
     def covers_all(self, boot_id: str) -> bool:
         """Whether a crash has left all that was counted: it was synced, or is in the page cache of the same boot."""
@@ -37,10 +38,13 @@ class Checkpoint:
 
 
 class CheckpointFile:
-    """The checkpoint of one log as it was recorded last, None where there is none."""
+    """The checkpoint of one log as it was recorded last, None where there is none.
+
+    `has_manifest`: what is recorded from the next time on."""
 
     def __init__(self, files: FileSystem, directory: str, recorded: Checkpoint | None, boot_id: str) -> None:
         self.recorded = recorded
+        self.has_manifest = recorded is not None and recorded.has_manifest
         self._files = files
         self._directory = directory
         self._boot_id = boot_id
@@ -48,7 +52,7 @@ class CheckpointFile:
     def record(self, log_start: int, high_watermark: int, durable_end: int, *, flush_on_append: bool) -> None:
         """Durable on return; nothing is written where it says so already."""
         ends = log_start, max(log_start, high_watermark), max(log_start, durable_end)
-        checkpoint = Checkpoint(*ends, flush_on_append, self._boot_id)
+        checkpoint = Checkpoint(*ends, flush_on_append, self._boot_id, self.has_manifest)
         if checkpoint != self.recorded:
             write_checkpoint(self._files, self._directory, checkpoint)
             self.recorded = checkpoint

@@ -207,13 +207,19 @@ class DataDirectory:
         """The paths of what was set aside and not removed yet."""
         return [f"{self.path}/{name}" for name in self._files.list(self.path) if _SET_ASIDE.fullmatch(name)]
 
-    def remove_set_aside(self, path: str) -> None:
-        """Remove a directory that was set aside, with all its files."""
+    def remove_set_aside(self, path: str, most_bytes: int) -> int | None:
+        """Remove files of a directory that was set aside, until they had so many bytes; returns how many. None: nothing
+        is left, the directory itself is gone, too."""
         if not _SET_ASIDE.fullmatch(path.rpartition("/")[2]):
             raise ValueError(f"{path} was not set aside")
+        removed_bytes = 0
         for name in self._files.list(path):
+            if removed_bytes >= most_bytes:
+                return removed_bytes
+            removed_bytes += self._files.size(f"{path}/{name}")
             self._files.remove(f"{path}/{name}")
         self._files.remove_dir(path)
+        return None
 
     def close(self) -> None:
         """Give up the lock, and before it the pid file, where it is this process's own."""

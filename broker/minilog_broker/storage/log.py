@@ -1,4 +1,5 @@
-"""The log of one partition: segments, indexes, epochs, producer snapshots and a checkpoint in one directory.
+"""The log of one partition: segments and their manifest, indexes, epochs, producer snapshots and a checkpoint in one
+directory.
 
 Written (append, flush, truncate, ...) on one disk thread, read by others at the same time: what is in memory by the
 event loop (`read_now`), what has to be waited for by the threads of readers. So what readers use is replaced, never
@@ -30,9 +31,11 @@ from minilog_broker.storage.epoch_cache import EpochCache
 from minilog_broker.storage.errors import NO_SPACE, DamagedCopy, passing_no_space
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.lookups import offset_for_timestamp, offsets_at_sizes, replay_between, segment_with
+from minilog_broker.storage.manifest import ManifestFile
 from minilog_broker.storage.recovery import EPOCH_FILE, Finding, Recovered, Recovery, RecoveryReport
 from minilog_broker.storage.retention import (
     HeldSegment,
+    first_within,
     held_by_the_future,
     is_all_below,
     is_expired,
@@ -58,6 +61,7 @@ class Log:
         settings: LogSettings,
         recovered: Recovered,
         checkpoint: CheckpointFile,
+        manifest: ManifestFile,
     ) -> None:
         self._files = files
         self.directory = directory
@@ -70,6 +74,7 @@ class Log:
         self._segments: tuple[Segment, ...] = recovered.segments
         self.has_torn_tail = recovered.report.torn  # nobody has shown yet that nothing is missing behind the cut
         self._checkpoint = checkpoint
+        self._manifest = manifest
         self._marked = recovered.report.finding in (Finding.DAMAGED, Finding.DOUBTFUL)
         self._dirty = False
         self._epochs_stored = True  # or a cut met a full disk: the file says more than there is
@@ -97,7 +102,10 @@ class Log:
         prepare_directory(files, directory, key, topic_name, create=create)
         recovered = Recovery(files, directory, key, settings, unclean=unclean, boot_id=boot_id).run()
         checkpoint = CheckpointFile(files, directory, recovered.checkpoint, boot_id)
-        log = cls(files, directory, key, topic_name, settings, recovered, checkpoint)
+        manifest = ManifestFile(files, directory, recovered.manifest)
+        log = cls(files, directory, key, topic_name, settings, recovered, checkpoint, manifest)
+        with passing_no_space():  # without it the files tell, as they just did
+            log._swap(recovered.segments)
         log.configure(settings)
         return log
 
@@ -226,7 +234,8 @@ class Log:
             self.sync()
         self.settings = settings
         recorded = self._checkpoint.recorded
-        if recorded is None or recorded.flush_on_append != settings.flush_on_append:
+        wanted = settings.flush_on_append, self._checkpoint.has_manifest
+        if recorded is None or (recorded.flush_on_append, recorded.has_manifest) != wanted:
             with self._failing(passing=frozenset()):
                 self.write_checkpoint()
         if not settings.flush_on_append:
@@ -257,6 +266,7 @@ class Log:
             end = max(end, self.log_start_offset)
             if self._checkpoint.promises_above(end):
                 self.write_checkpoint(end_offset=end)
+            self._swap(kept)
         self._clear_marks()
         with self._failing(passing=frozenset()):
             self._lower_ends(end)
@@ -271,11 +281,12 @@ class Log:
         self._check_usable()
         with self._failing():
             self._checkpoint.record(offset, offset, offset, flush_on_append=self.settings.flush_on_append)
+            segment = self._new_segment(offset)
+            self._swap((segment,))
         self._clear_marks()
         with self._failing(passing=frozenset()):
             producer_snapshots.remove_snapshots(self._files, self.directory, above_offset=-1)
             self._remove_segments(self._segments)
-            segment = self._new_segment(offset)
             segment.create()
             self._files.fsync_dir(self.directory)
             self._store_epochs(EpochCache())
@@ -297,20 +308,25 @@ class Log:
             if epochs.truncate_from_start(offset):
                 self._store_epochs(epochs)
             count = sum(segment.end.end_offset <= offset for segment in self._segments[:-1])
-            gone, self._segments = self._segments[:count], self._segments[count:]
-            for segment in gone:  # what a crash leaves of them is below the log's start
+            gone, kept = self._segments[:count], self._segments[count:]
+            self._swap(kept)
+            self._segments = kept
+            for segment in gone:  # what a crash leaves of them no manifest names
                 segment.remove()
             self._files.fsync_dir(self.directory)
         return count
 
-    def apply_retention(self, now_us: int | None) -> int:
-        """Remove what retention takes (retention.py). `now_us`: the wall clock; None where it is not to be trusted."""
+    def apply_retention(self, now_us: int | None, most_bytes: int | None = None) -> int:
+        """Remove what retention takes (retention.py); how many segments went. `now_us`: the wall clock; None where
+        it is not to be trusted. `most_bytes`: enough for now; one segment goes in any case."""
         self._check_usable()
         active = self._segments[-1]
         gone = is_all_below(active, self.log_start_offset) or is_expired(active, self.settings, now_us)
         if gone or (now_us and roll_is_due(active, self.settings, 0, now_us)):
             self._roll()
         count = removable(self._segments, self.settings, self.last_stable_offset, now_us)
+        if most_bytes is not None:
+            count = first_within(self._segments[:count], most_bytes)
         return self.advance_log_start(self._segments[count].base_offset)
 
     def retention_held(self, now_us: int) -> HeldSegment | None:
@@ -414,14 +430,19 @@ class Log:
         self.sync()
         active = self._segments[-1]
         segment = self._new_segment(self.log_end_offset)
+        segments = (*self._segments, segment)
         with self._failing():
             segment.create()
-        with self._failing(passing=frozenset()):
-            self._files.fsync_dir(self.directory)
-        self._segments = (*self._segments, segment)
+            self._swap(segments)  # it syncs the directory, too
+        self._segments = segments
         with contextlib.suppress(OSError):  # the index is a cache
             active.write_index_files()
         self.write_checkpoint()
+
+    def _swap(self, segments: tuple[Segment, ...]) -> None:
+        """These are the log's segments from now on: durable before any of their records, and before a file goes."""
+        self._manifest.swap(segments)
+        self._checkpoint.has_manifest = self._manifest.recorded is not None
 
     def _new_segment(self, base_offset: int) -> Segment:
         return Segment(self._files, self.directory, base_offset, interval_bytes=self.settings.index_interval_bytes)

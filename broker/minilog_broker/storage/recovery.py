@@ -6,14 +6,17 @@
     written under flush.policy=os before another boot of the   doubt: what was counted and not synced may be missing,
     kernel; or no checkpoint says how it was written           and nothing shows it
     a segment but the last that is not whole; one missing      damage: it was synced before the next was made
+    a segment below the last named that is not named           removed: a change of segments was cut short (manifest.py)
     an end below the recorded high watermark or durable end    damage: it was promised
     a tail to cut and no checkpoint to compare it with         damage: nobody can tell
     index, time index or epoch file missing, stale or wrong    nothing: rebuilt from the batches
+    a manifest missing or wrong                                nothing: the files tell
     `*.tmp`, snapshots above the end                           removed
-    a whole batch of a later version                           UnsupportedVersion: nothing is changed, nothing is served
+    a whole batch of a later version, a later manifest         UnsupportedVersion: nothing is changed, nothing is served
 
 After an unclean stop the last segment is read with every checksum: all others were synced when it was made, and are
-read only where their index does not vouch for their size and end. What was found is synced before it counts as durable.
+read only where neither the manifest nor their index vouches for their size and end. What was found is synced before it
+counts as durable.
 
 A torn tail stands above all that is recorded, but that lags behind what was synced by up to a checkpoint: where a disk
 has rotted there, its copy looks torn, and lacks what was acknowledged. This log alone cannot tell; the controller
@@ -40,6 +43,7 @@ from minilog_broker.storage.epoch_cache import EpochCache
 from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.index import SegmentEnd, SparseIndex, read_stamp, remove_index_files
+from minilog_broker.storage.manifest import Manifest, read_manifest
 from minilog_broker.storage.segment import Segment, segment_path
 from minilog_broker.storage.settings import LogSettings
 
@@ -86,6 +90,7 @@ class Recovered:
     log_start_offset: int
     high_watermark: int
     checkpoint: Checkpoint | None
+    manifest: Manifest | None
     report: RecoveryReport
 
 
@@ -127,10 +132,13 @@ class Recovery:
         self._obsolete: list[int] = []  # base offsets of segments below the log's start
         self._checkpoint: Checkpoint | None = None
         self._checkpoint_is_corrupt = False
+        self._manifest: Manifest | None = None
+        self._sealed_ends: dict[int, SegmentEnd] = {}  # by base offset, as the manifest says
 
     def run(self) -> Recovered:
         self._read_marks()
         self._checkpoint = self._read_checkpoint()
+        self._manifest = self._read_manifest()
         self._look_at_segments()
         log_start, end_offset = self._bounds()
         self._look_at_promises(log_start, end_offset)
@@ -150,7 +158,7 @@ class Recovery:
         )
         recorded = self._checkpoint.high_watermark if self._checkpoint else log_start
         high_watermark = max(log_start, min(recorded, segments[-1].end.end_offset))
-        return Recovered(segments, epochs, log_start, high_watermark, self._checkpoint, report)
+        return Recovered(segments, epochs, log_start, high_watermark, self._checkpoint, self._manifest, report)
 
     # looking
 
@@ -167,12 +175,24 @@ class Recovery:
             self._checkpoint_is_corrupt = True
             return None
 
+    def _read_manifest(self) -> Manifest | None:
+        """None where it does not count."""
+        if self._checkpoint is None or not self._checkpoint.has_manifest:
+            return None
+        try:
+            return read_manifest(self._files, self._directory)
+        except CorruptFile as error:
+            self._notes.append(str(error))
+            return None
+
     def _look_at_segments(self) -> None:
         names = self._files.list(self._directory)
         bases = sorted(int(match[1]) for name in names if (match := _SEGMENT_NAME.fullmatch(name)))
+        self._obsolete = self._left_behind(bases)
+        bases = [each for each in bases if each not in self._obsolete]
         log_start = self._checkpoint.log_start_offset if self._checkpoint else 0
         below = max(0, bisect_right(bases, log_start) - 1)  # retention was removing these: gaps are no damage
-        self._obsolete, bases = bases[:below], bases[below:]
+        self._obsolete, bases = self._obsolete + bases[:below], bases[below:]
         for number, base_offset in enumerate(bases):
             if self._found and base_offset != self._found[-1].end.end_offset:
                 end_offset = self._found[-1].end.end_offset
@@ -191,11 +211,19 @@ class Recovery:
                 self._unreachable = bases[number + 1 :]
                 return
 
+    def _left_behind(self, bases: list[int]) -> list[int]:
+        """Those of these segments that an unfinished change left: the manifest names others before and behind them."""
+        if self._manifest is None:
+            return []
+        self._sealed_ends = {each.base_offset: each.end for each in self._manifest if each.end is not None}
+        active = self._manifest[-1].base_offset
+        return [each for each in bases if each < active and each not in self._sealed_ends]
+
     def _look_at_segment(self, base_offset: int, next_base: int | None) -> _Found:
         path = segment_path(self._directory, base_offset)
         # Where damage was met while reading, no index vouches for anything: all is read.
         if marks.DAMAGED not in self._marks and (next_base is not None or not self._unclean):
-            stamp = read_stamp(self._files, self._directory, base_offset)
+            stamp = self._sealed_ends.get(base_offset) or read_stamp(self._files, self._directory, base_offset)
             fits = stamp is not None and next_base in (None, stamp.end_offset)
             if stamp is not None and fits and stamp.size_bytes == self._files.size(path):
                 return _Found(base_offset, stamp)

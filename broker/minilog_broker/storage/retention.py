@@ -65,3 +65,13 @@ def removable(segments: Sequence[Segment], settings: LogSettings, stable_offset:
         if segment.end.end_offset > stable_offset or not (too_much or is_expired(segment, settings, now_us)):
             return count
     return max(0, len(segments) - 1)
+
+
+def first_within(segments: Sequence[Segment], most_bytes: int) -> int:
+    """How many of the first of `segments` have no more bytes than that together; one of them in any case."""
+    total_bytes = 0
+    for count, segment in enumerate(segments):
+        total_bytes += segment.end.size_bytes
+        if count and total_bytes > most_bytes:
+            return count
+    return len(segments)

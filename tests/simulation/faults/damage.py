@@ -22,6 +22,7 @@ _METADATA = f"{DATA_PATH}/__cluster_metadata-0"
 _SMALL = (
     "checkpoint",
     "leader-epoch",
+    "manifest",
     "topic-id",
     ".snapshot",
     "broker.json",

@@ -184,6 +184,7 @@ def test_an_index_is_right_or_not_there(word: int, position: int, suffix: str, r
 _FILES = [
     "leader-epoch",
     "checkpoint",
+    "manifest",
     "topic-id",
     "damaged",
     "00000000000000000000.log",

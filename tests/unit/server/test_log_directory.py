@@ -23,6 +23,7 @@ from minilog_broker.server.disk.log_directory import FoundLog, LogDirectory, log
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import recover_producer_state
+from minilog_broker.storage.settings import LogSettings
 from tests.unit.controller.cluster import DEFAULTS
 from tests.unit.replication.broker import batch
 from tests.unit.storage.crashable_files import CrashableFiles
@@ -121,7 +122,7 @@ def test_a_log_that_could_not_be_read_is_set_aside_with_its_topic(files: Crashab
     logs.delete(BROKEN)
     assert not files.exists(PATH)
     (aside,) = directory.partitions_set_aside()
-    logs.purge()
+    logs.purge(1 << 20)
     assert not files.exists(aside)
 
 
@@ -197,11 +198,11 @@ def test_what_was_set_aside_and_cannot_be_removed_holds_up_no_other(files: Crash
     logs.delete(KEYS[0])
     logs.delete(KEYS[1])
     files.fail("remove", errno.EACCES, "/data/t1-0")
-    while logs.purge():
+    while logs.purge(1 << 20) is not None:
         pass
     assert [name for name in files.list("/data") if name.endswith("-delete")] != []
     assert not any(name.startswith("t2-0.") for name in files.list("/data"))
-    logs.purge()
+    logs.purge(1 << 20)
 
 
 def stopped(files: CrashableFiles, directory: DataDirectory) -> None:
@@ -254,3 +255,17 @@ def test_a_torn_tail_is_told_with_every_heartbeat_until_the_replica_is_in_an_isr
     assert unsettled_replicas(logs)[0].end_offset == 4
     logs.logs[BROKEN].forget_torn_tail()
     assert unsettled_replicas(logs) == []
+
+
+def test_retention_lets_go_of_no_more_than_a_slice_may_and_goes_on_with_the_next(files: CrashableFiles) -> None:
+    _, logs = opened(files)
+    logs.recover()
+    log = logs.logs[KEYS[0]]
+    log.settings = LogSettings(segment_bytes=100, retention_bytes=0)
+    append(log, KEYS[0], 6)
+    log.sync()
+    log.set_high_watermark(log.log_end_offset)
+    before = log.size_bytes
+    assert log.apply_retention(None, 1) == 1, "one segment goes in any case"
+    assert log.apply_retention(None, before) > 1
+    assert log.apply_retention(None, before) == 0

@@ -172,7 +172,7 @@ class LogMachine(RuleBasedStateMachine):
             self.cut_model(end_offset)
             self.promised = min(self.promised, self.end())
 
-    @rule(share=st.floats(0, 1), path=st.sampled_from(("checkpoint", "leader-epoch")))
+    @rule(share=st.floats(0, 1), path=st.sampled_from(("checkpoint", "leader-epoch", "manifest")))
     def truncate_on_a_full_disk(self, share: float, path: str) -> None:
         """Cut, or as it was; never failed."""
         end_offset = self.start + int((self.end() - self.start) * share)

@@ -119,8 +119,9 @@ def test_a_bad_batch_in_a_segment_that_is_read_is_damage_although_a_sealed_one_i
 ) -> None:
     checkpointed(open_log(files), 40)
     files.damage(segments(files)[1], 75, b"\xff")
-    assert not kill_and_reopen(files).recovery.damaged, "sealed segments with a fitting index are not read"
+    assert not kill_and_reopen(files).recovery.damaged, "sealed segments that a manifest or an index vouches for"
     files.lose(segments(files)[1].replace(".log", ".index"))
+    files.lose(f"{DIRECTORY}/manifest")
     log = kill_and_reopen(files)
     assert log.recovery.damaged
     assert "not whole" in log.recovery.reason

@@ -13,6 +13,7 @@ from minilog_broker.storage.checkpoint import Checkpoint, read_checkpoint, write
 from minilog_broker.storage.files import File
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.reserve import RETRY_S, Reserve
+from minilog_broker.storage.settings import LogSettings
 from tests.unit.storage.crashable_files import CrashableFile, CrashableFiles
 from tests.unit.storage.logs import append, contents, open_log
 
@@ -71,7 +72,7 @@ def files() -> BoundedFiles:
 
 @pytest.fixture
 def log(files: BoundedFiles) -> Log:
-    return open_log(files)
+    return open_log(files, settings=LogSettings(segment_bytes=20_000))  # few: what lists them is far below the reserve
 
 
 @pytest.fixture

@@ -1,27 +1,24 @@
-"""What a broker does to its logs from time to time: checkpoints, retention, removing what was set aside."""
+"""Retention as a job: what is older or larger than its topic says goes. And the clock that says what is older."""
 
 from __future__ import annotations
 
-import asyncio
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import structlog
 
 from minilog.errors import CorruptMessage
 from minilog.partition_key import PartitionKey
 from minilog.typed.iso_8601 import timestamp_text
-from minilog_broker.server.disk.disk_thread import Disk
+from minilog_broker.server.background.jobs import Round
+from minilog_broker.server.background.upkeep import OpenLogs
 from minilog_broker.server.disk.log_directory import LogDirectory
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
 from minilog_broker.storage.clock_guard import ClockGuard, ClockNews
-from minilog_broker.storage.reserve import Reserve
+from minilog_broker.storage.log import Log
 from minilog_broker.storage.retention import HeldSegment
 
 logger = structlog.get_logger()
-
-CHECKPOINT_INTERVAL_S = 5.0  # Kafka's: what a restart may have to learn again
-LOGS_AT_ONCE = 16
 
 
 class WallClock:
@@ -29,7 +26,6 @@ class WallClock:
 
     def __init__(self, runtime: BrokerRuntime) -> None:
         self._runtime = runtime
-        self.monotonic_s = runtime.monotonic_s
         self._guard = ClockGuard(wall_s=runtime.wall_us() / 1e6, monotonic_s=runtime.uptime_s())
 
     def trusted_now_us(self) -> int | None:
@@ -47,97 +43,76 @@ class WallClock:
         return now_us if self._guard.trusted else None
 
 
-class Space:
-    """The reserve of a disk that may be full, looked at from time to time; a change is logged once."""
-
-    def __init__(self, reserve: Reserve) -> None:
-        self._reserve = reserve
-        self._was_held = True
-
-    def look(self) -> None:
-        """On the disk thread."""
-        held = self._reserve.hold()
-        if held != self._was_held:
-            self._was_held = held
-            if held:
-                logger.warning("the disk has space again: this broker takes data")
-            else:
-                logger.error(
-                    "the disk is full: data is refused here and others lead where they can; what was kept is for the "
-                    "metadata log and checkpoints alone. Free some space, or lower retention"
-                )
-
-
-async def maintain(
-    disk: Disk,
-    directory: LogDirectory,
-    reserve: Reserve,
-    log_start_moved: Callable[[PartitionKey], None],
-    expire: Callable[[int], None],
-    retention_interval_s: float,
-    clock: WallClock,
-) -> None:
-    """Until cancelled. `log_start_moved` is told of each log that retention has cut, `expire` the wall clock in
-    microseconds while it is trusted: both in the first round behind `retention_interval_s`."""
-    space, retention = Space(reserve), Retention(directory)
-    due_s = clock.monotonic_s() + retention_interval_s
-    while True:
-        await asyncio.sleep(CHECKPOINT_INTERVAL_S)
-        try:
-            slices = slices_of(await disk.call(lambda: list(directory.logs)))
-            for keys in slices:
-                await disk.call(functools.partial(directory.write_checkpoints, keys))
-            while await disk.call(directory.purge):
-                pass
-            await disk.call(space.look)
-            if clock.monotonic_s() >= due_s:
-                due_s = clock.monotonic_s() + retention_interval_s
-                now_us = clock.trusted_now_us()
-                for keys in slices:
-                    for key in await disk.call(functools.partial(retention.apply, keys, now_us)):
-                        log_start_moved(key)
-                if now_us is not None:
-                    expire(now_us)
-        except OSError as error:
-            logger.error("maintenance met a disk error; it goes on with the next round", error=str(error))
-
-
-def slices_of(keys: list[PartitionKey]) -> list[list[PartitionKey]]:
-    """So few that the disk goes on with appends between them, and that nobody takes it for one that does not answer."""
-    return [keys[first : first + LOGS_AT_ONCE] for first in range(0, len(keys), LOGS_AT_ONCE)]
-
-
 class Retention:
-    """Removes what is older or larger than its topic says. On the disk thread."""
+    """Removes what is older or larger than its topic says.
 
-    def __init__(self, directory: LogDirectory) -> None:
+    `log_start_moved` is called with the key of each log that was cut. `expire` is called once a round with the wall
+    clock in microseconds, while that is trusted: for all else that ends by age."""
+
+    name = "retention"
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        interval_s: float,
+        clock: WallClock,
+        log_start_moved: Callable[[PartitionKey], None],
+        expire: Callable[[int], None],
+    ) -> None:
+        self.interval_s = interval_s
         self._directory = directory
+        self._open_logs = OpenLogs(directory)
+        self._clock = clock
+        self._log_start_moved = log_start_moved
+        self._expire = expire
+        self._moved: list[PartitionKey] = []  # in the slice before, and nobody was told
         self._held: dict[PartitionKey, int] = {}  # the segments that were warned of, by their base offset
 
-    def apply(self, keys: Iterable[PartitionKey], now_us: int | None) -> list[PartitionKey]:
-        """In these logs; the keys of those that were cut."""
-        moved = []
-        for key in keys:
-            log = self._directory.logs.get(key)
+    def round(self) -> Round:
+        now_us = self._clock.trusted_now_us()
+        yield self._open_logs.look
+        for keys in self._open_logs.parts():
+            while keys:
+                yield functools.partial(self._apply, keys, now_us)
+                for key in self._moved:
+                    self._log_start_moved(key)
+                self._moved.clear()
+        if now_us is not None:
+            self._expire(now_us)
+
+    def _apply(self, keys: list[PartitionKey], now_us: int | None, budget_bytes: int) -> int:
+        """To these logs, until the budget is used; `keys` are those that are left. Returns the bytes that went."""
+        gone_bytes = 0
+        while keys and gone_bytes < budget_bytes:
+            log = self._directory.logs.get(keys[0])
+            went_bytes = 0 if log is None else self._apply_to(keys[0], log, now_us, budget_bytes - gone_bytes)
+            gone_bytes += went_bytes
             if log is None:
-                self._held.pop(key, None)
-                continue
-            try:
-                removed = log.apply_retention(now_us)
-            except (OSError, CorruptMessage) as error:
-                logger.error("retention failed", topic=key.topic_id.hex(), partition=key.partition, error=str(error))
-                continue
-            if removed:
-                moved.append(key)
-                logger.info(
-                    "segments removed by retention",
-                    log=log.directory,
-                    segments=removed,
-                    log_start_offset=log.log_start_offset,
-                )
-            if now_us is not None:
-                self._warn_where_held(key, log.retention_held(now_us))
-        return moved
+                self._held.pop(keys[0], None)
+            if not went_bytes:
+                keys.pop(0)
+        return gone_bytes
+
+    def _apply_to(self, key: PartitionKey, log: Log, now_us: int | None, budget_bytes: int) -> int:
+        """The bytes that went. 0: it has nothing more to lose."""
+        size_bytes = log.size_bytes
+        try:
+            removed = log.apply_retention(now_us, budget_bytes)
+        except (OSError, CorruptMessage) as error:
+            logger.error("retention failed", topic=key.topic_id.hex(), partition=key.partition, error=str(error))
+            return 0
+        if removed:
+            if key not in self._moved:
+                self._moved.append(key)
+            logger.info(
+                "segments removed by retention",
+                log=log.directory,
+                segments=removed,
+                log_start_offset=log.log_start_offset,
+            )
+        elif now_us is not None:
+            self._warn_where_held(key, log.retention_held(now_us))
+        return size_bytes - log.size_bytes
 
     def _warn_where_held(self, key: PartitionKey, held: HeldSegment | None) -> None:
         """Once for each segment."""

@@ -5,6 +5,9 @@ threads that hear the controller and clients go on. Without this the broker woul
 So it says so with its heartbeats, and the controller treats it as one whose disk is full: another leads where one can,
 and no ISR waits for it (controller/brokers.py). When the call returns, the broker follows and comes back in sync.
 
+Reads count as the calls of the disk's own thread do, when as many hang as can be under way: one bad file is no bad
+disk.
+
 Disks that hang together (one storage system) are reported one after the other: nothing is handed over to a broker whose
 disk is slow, for it may be stalled a moment later.
 """
@@ -13,8 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-
-from minilog_broker.server.disk.disk_thread import Disk
+from typing import Protocol
 
 SLOW_SHARE = 1 / 2  # of it; disks that hang together are seen to be slow before the first of them is stalled
 LOOK_SHARE = 1 / 3  # of the lag time: between two looks it counts for no more; who was late itself blames no disk
@@ -29,10 +31,18 @@ class DiskAnswer(IntEnum):
     STALLED = 2
 
 
+class Answering(Protocol):
+    """What waits for a disk: its own thread, or the threads of readers."""
+
+    @property
+    def step(self) -> int | None:
+        """Which call is under way, another number for each; None where the disk keeps nobody waiting."""
+
+
 class DiskStall:
     """Looks at a disk now and then, at each heartbeat: a call is under way, and it is the same as the last time."""
 
-    def __init__(self, disk: Disk, lag_time_max_ms: float, now_ms: Callable[[], float]) -> None:
+    def __init__(self, disk: Answering, lag_time_max_ms: float, now_ms: Callable[[], float]) -> None:
         self._disk = disk
         self._most_ms = max(lag_time_max_ms, LEAST_STALL_MS)
         self._now_ms = now_ms

@@ -208,19 +208,22 @@ class LogDirectory:
         elif unreadable is not None:
             self._set_aside[self._directory.set_aside(unreadable.path)] = self._monotonic_s()
 
-    def purge(self) -> bool:
-        """Remove one log that was set aside long enough ago; whether there was one."""
+    def purge(self, most_bytes: int) -> int | None:
+        """Remove a log that was set aside long enough ago, or files of it of so many bytes. Returns how many bytes
+        went, None where there is no such log."""
         now_s = self._monotonic_s()
         due = (path for path, since_s in self._set_aside.items() if now_s - since_s >= self._delete_delay_s)
         path = next(due, None)
         if path is None:
-            return False
-        del self._set_aside[path]
+            return None
+        removed_bytes = None
         try:
-            self._directory.remove_set_aside(path)
+            removed_bytes = self._directory.remove_set_aside(path, most_bytes)
         except OSError as error:  # once in a life: what is in the way stays there until somebody looks
             logger.error("what was set aside could not be removed: remove it by hand", log=path, error=str(error))
-        return True
+        if removed_bytes is None:
+            del self._set_aside[path]
+        return removed_bytes or 0
 
     def write_checkpoints(self, keys: Iterable[PartitionKey]) -> None:
         """Record the high watermarks of these logs. A log that fails here has failed: its next append says so to its

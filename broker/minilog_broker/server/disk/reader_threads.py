@@ -49,6 +49,10 @@ class Readers(Protocol):
     def waiting(self) -> int:
         """Reads that are under way, or wait for a thread."""
 
+    @property
+    def step(self) -> int | None:
+        """How many reads have ended, where all threads are reading now; else None (disk_stall.py)."""
+
     async def stop(self) -> None:
         """Take no more, and let those that are under way end."""
 
@@ -76,6 +80,7 @@ class ReadTurns:
         self._most = most
         self._begin = begin
         self._under_way = 0
+        self._ended_count = 0
         self._waiting: deque[DiskRead] = deque()
         self._ended = False
 
@@ -87,6 +92,10 @@ class ReadTurns:
     def under_way(self) -> int:
         return self._under_way
 
+    @property
+    def step(self) -> int | None:
+        return self._ended_count if self._under_way == self._most else None
+
     def submit(self, read: DiskRead) -> None:
         if not self._ended:
             self._waiting.append(read)
@@ -95,6 +104,7 @@ class ReadTurns:
     def ended(self, tell: Callable[[], None]) -> None:
         """One that was begun has come to its end."""
         self._under_way -= 1
+        self._ended_count += 1
         self._go_on()
         if not self._ended:
             tell()
@@ -144,6 +154,10 @@ class ReaderThreads:
     @property
     def waiting(self) -> int:
         return self._turns.waiting
+
+    @property
+    def step(self) -> int | None:
+        return self._turns.step
 
     def _begin(self, read: DiskRead) -> None:
         if len(self._threads) < self._turns.under_way:

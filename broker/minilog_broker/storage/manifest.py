@@ -1,0 +1,106 @@
+"""The manifest of a log: its segments in their order, each with its state, in the durable file `manifest`.
+
+    active    the last one. It is appended to, and only its batches tell where it ends.
+    sealed    all before it. They are synced, and neither their end nor their size changes any more.
+
+One write swaps the whole list. From then on the list counts: a file that it does not name is what an unfinished change
+left, and recovery removes it. Only behind the last named segment recovery takes what it finds: there a segment was made
+and not named yet, or a truncation was cut short.
+
+A log has no manifest until it has its second segment. An earlier version does not know the file, and changes segments
+without it. So the manifest counts only where the checkpoint says that it is kept (`has_manifest`): an earlier version
+drops that word with the first checkpoint that it writes.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from minilog.errors import UnsupportedVersion
+from minilog_broker.storage.durable_file import read_durable_file, write_durable_file
+from minilog_broker.storage.errors import CorruptFile
+from minilog_broker.storage.files import FileSystem
+from minilog_broker.storage.index import SegmentEnd
+from minilog_broker.storage.segment import Segment
+
+FILE_NAME = "manifest"
+
+
+class SegmentState(enum.Enum):
+    """See the table above."""
+
+    ACTIVE = "active"
+    SEALED = "sealed"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedSegment:
+    """One segment of a manifest. `end`: where a sealed one ends, None of the active one."""
+
+    base_offset: int
+    state: SegmentState
+    end: SegmentEnd | None = None
+
+
+Manifest = tuple[ListedSegment, ...]
+"""All segments of a log, the active one last."""
+
+
+class _Written(msgspec.Struct, omit_defaults=True):
+    """A segment as the file has it. A state that this version does not know is of a later one."""
+
+    base_offset: int
+    state: str
+    end: SegmentEnd | None = None
+
+
+class _File(msgspec.Struct):
+    segments: list[_Written]
+
+
+class ManifestFile:
+    """The manifest of one log as it was recorded last, None where there is none."""
+
+    def __init__(self, files: FileSystem, directory: str, recorded: Manifest | None) -> None:
+        self.recorded = recorded
+        self._files = files
+        self._directory = directory
+
+    def swap(self, segments: Sequence[Segment]) -> None:
+        """These are the segments from now on, durably on return. Nothing is written where the file says so already, or
+        where one segment is all that the log ever had. Raises OSError."""
+        manifest = manifest_of(segments)
+        if manifest != self.recorded and (len(manifest) > 1 or self.recorded is not None):
+            written = _File([_Written(each.base_offset, each.state.value, each.end) for each in manifest])
+            write_durable_file(self._files, f"{self._directory}/{FILE_NAME}", msgspec.json.encode(written))
+            self.recorded = manifest
+
+
+def manifest_of(segments: Sequence[Segment]) -> Manifest:
+    """What a manifest says of these segments."""
+    sealed = [ListedSegment(each.base_offset, SegmentState.SEALED, each.end) for each in segments[:-1]]
+    return (*sealed, ListedSegment(segments[-1].base_offset, SegmentState.ACTIVE))
+
+
+def read_manifest(files: FileSystem, directory: str) -> Manifest | None:
+    """The manifest of the log in `directory`, None where there is none.
+
+    Raises CorruptFile, UnsupportedVersion where a later version wrote it."""
+    path = f"{directory}/{FILE_NAME}"
+    content = read_durable_file(files, path)
+    if content is None:
+        return None
+    try:
+        written = msgspec.json.decode(content, type=_File).segments
+    except msgspec.DecodeError as error:
+        raise CorruptFile(f"{path} is no manifest: {error}") from error
+    known = {state.value: state for state in SegmentState}
+    if later := sorted({each.state for each in written} - known.keys()):
+        raise UnsupportedVersion(
+            f"{path} lists segments that are {', '.join(later)}: a later version wrote it. Start that version"
+        )
+    return tuple(ListedSegment(each.base_offset, known[each.state], each.end) for each in written)
