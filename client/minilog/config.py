@@ -11,90 +11,25 @@ may be text, as they come from command lines and Spark options.
 from __future__ import annotations
 
 import difflib
-import functools
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, TypeAlias
 
-from minilog.addresses import Address as Address
-from minilog.addresses import address_text, parse_address
+from minilog.addresses import Address, address_text, parse_address
+from minilog.client_config import ClientConfig
 from minilog.effective import DEFAULT, EffectiveSetting, Origin, Source, told_value
 from minilog.errors import InvalidConfig
 from minilog.limits import MAX_KEEPALIVE_MS
 from minilog.security.jaas import JAAS_CONFIG, parse_jaas
 from minilog.security.protocols import MECHANISMS, OAUTHBEARER, SCRAM_SHA_512, SecurityProtocol
 from minilog.security.secret import Secret
-from minilog.v1 import common_pb2
-from minilog.versions import PROTOCOL
 
 _Parser: TypeAlias = Callable[[str, object], Any]
 
 ACKS_ALL = -1
 ENVIRONMENT_PREFIX = "MINILOG_"
-_DISTRIBUTION = "pyspark-minilog"
 _LARGEST = 2**31 - 1  # a count of milliseconds or bytes above this is a slip
-
-
-@dataclass(frozen=True, slots=True)
-class ClientConfig:
-    """What was configured, parsed. Times in milliseconds, sizes in bytes; acks is 0, 1 or -1 (all)."""
-
-    bootstrap_servers: tuple[Address, ...]
-    client_id: str
-    acks: int
-    linger_ms: int
-    lingers_alone: bool  # linger.ms was set: also while nothing of the producer is on its way
-    batch_size: int
-    buffer_memory: int
-    compression_type: str
-    enable_idempotence: bool
-    max_in_flight: int
-    max_block_ms: int
-    delivery_timeout_ms: int
-    request_timeout_ms: int
-    retry_backoff_ms: int
-    retry_backoff_max_ms: int
-    metadata_max_age_ms: int
-    session_keepalive_ms: int
-    group_id: str
-    auto_offset_reset: str
-    isolation_level: str
-    fetch_min_bytes: int
-    fetch_max_wait_ms: int
-    fetch_max_bytes: int
-    max_poll_bytes: int
-    client_rack: str
-    transactional_id: str
-    transaction_timeout_ms: int
-    security_protocol: str
-    ssl_truststore_location: str
-    ssl_keystore_location: str
-    ssl_truststore_type: str
-    ssl_keystore_type: str
-    ssl_endpoint_identification_algorithm: str
-    sasl_mechanism: str
-    sasl_username: str
-    sasl_password: Secret
-    sasl_tokenauth: bool
-    sasl_oauthbearer_token_file: str
-
-    def identity(self) -> common_pb2.ClientIdentity:
-        """Who we are, for every request."""
-        return common_pb2.ClientIdentity(
-            client_id=self.client_id, client_version=client_version(), protocol=PROTOCOL.to_wire()
-        )
-
-
-@functools.cache
-def client_version() -> str:
-    """The version of the installed distribution, "unknown" where it runs from a bare checkout."""
-    import importlib.metadata  # no client needs it before it connects
-
-    try:
-        return importlib.metadata.version(_DISTRIBUTION)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _refuse(name: str, value: object, right: str) -> InvalidConfig:

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from minilog.addresses import parse_address
-from minilog.config import Address
+from minilog.addresses import Address, parse_address
 from minilog_broker.cli.common import (
     Assignments,
     current_environment,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from minilog.config import Address
+from minilog.addresses import Address
 from minilog.partition_key import PartitionKey
 from minilog.security.access_rules import AccessRule
 from minilog.security.scram import ScramCredential, ScramMechanism

@@ -2,11 +2,12 @@
 
     the node says                     what is done
     next_committed() is to be read    what is read is given to take_committed(): its decisions are applied, in order
-    LoadSnapshot(id)                  the image becomes the snapshot's; the node is told the voters in it
+    LoadSnapshot(id)                  what is read of its file is given to `load`: the image becomes the snapshot's, and
+                                      the node is told the voters in it
 
 Every so many bytes of log a snapshot of the image is due: all that is committed below its end, which is where the log
 may start from then on. One is due at once when a voter was replaced: a start knows by it that this is committed, and
-that the voters before it are needed no more. No I/O but reading snapshot files.
+that the voters before it are needed no more.
 """
 
 from __future__ import annotations
@@ -15,33 +16,18 @@ from minilog.errors import CorruptMessage, StorageError
 from minilog.record_batch.header import Buffer
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.record_kinds import apply_decision
-from minilog_broker.controller.snapshot import check_snapshot, decode_snapshot, encode_snapshot
+from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.quorum_effects import CommittedRead
-from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId
-
-
-def newest_snapshot(snapshots: SnapshotFiles) -> SnapshotId | None:
-    """The newest whole one on disk: what a QuorumNode is started with. Damaged ones are passed over. Raises
-    UnsupportedVersion where a later version wrote it."""
-    for snapshot_id in snapshots.list():
-        try:
-            check_snapshot(snapshots.read(snapshot_id), snapshot_id)
-        except CorruptMessage:
-            continue
-        return snapshot_id
-    return None
+from minilog_broker.storage.snapshot_id import SnapshotId
 
 
 class MetadataReplay:
     """See the module's text. `image` is changed here only; ask it for what changed after `replay` or `load`."""
 
-    def __init__(
-        self, node: QuorumNode, image: MetadataImage, snapshots: SnapshotFiles, *, snapshot_bytes: int
-    ) -> None:
+    def __init__(self, node: QuorumNode, image: MetadataImage, *, snapshot_bytes: int) -> None:
         self.image = image
         self._node = node
-        self._snapshots = snapshots
         self._snapshot_bytes = snapshot_bytes
         self._bytes_behind = 0  # of log applied since the last snapshot, taken or loaded
         self._epoch = 0  # of the last record applied
@@ -61,10 +47,17 @@ class MetadataReplay:
                 self._bytes_behind = max(self._bytes_behind, self._snapshot_bytes)
         return bool(decisions)
 
-    def load(self, snapshot_id: SnapshotId) -> None:
-        """Carry out LoadSnapshot. Raises StorageError where the file, checked when it came, is damaged now; OSError."""
+    def is_awaited(self, snapshot_id: SnapshotId) -> bool:
+        """Whether it is still the one to be loaded: a newer one may have taken its place."""
+        return self._node.loading == snapshot_id
+
+    def load(self, snapshot_id: SnapshotId, content: bytes) -> None:
+        """Carry out LoadSnapshot with the content of its file; nothing where it is not awaited any more. Raises
+        StorageError where the file, checked when it came, is damaged now."""
+        if not self.is_awaited(snapshot_id):
+            return
         try:
-            loaded = decode_snapshot(self._snapshots.read(snapshot_id), snapshot_id)
+            loaded = decode_snapshot(content, snapshot_id)
         except CorruptMessage as error:
             raise StorageError(
                 f"{error}: set the data directory aside and start with an empty one; a voter is then to be replaced"

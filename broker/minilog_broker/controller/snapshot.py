@@ -23,7 +23,7 @@ from minilog.versions import parse_known
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.record_kinds import apply_record, records_of
 from minilog_broker.quorum.records import METADATA_KEY, decode_run, encode_records, place
-from minilog_broker.storage.snapshot_files import SnapshotId
+from minilog_broker.storage.snapshot_id import SnapshotId
 
 RECORDS_PER_BATCH = 1_000  # far below the largest batch: a partition's record is about a hundred bytes
 _NO_TIME = 0  # a snapshot says what is, not when it was said

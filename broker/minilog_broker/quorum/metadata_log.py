@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from minilog.errors import InconsistentClusterId
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.rules.divergence import NO_COMMON_EPOCH
-from minilog_broker.storage.snapshot_files import SnapshotId
+from minilog_broker.storage.snapshot_id import SnapshotId
 
 if TYPE_CHECKING:
     from minilog_broker.storage.log import Log

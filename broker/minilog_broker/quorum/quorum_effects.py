@@ -38,7 +38,7 @@ from minilog_broker.replication.replica_effects import (
     StartLogAt,
     TruncateLog,
 )
-from minilog_broker.storage.snapshot_files import SnapshotId
+from minilog_broker.storage.snapshot_id import SnapshotId
 
 __all__ = [
     "NO_VOTE",

@@ -20,7 +20,7 @@ from minilog_broker.quorum.member import Member
 from minilog_broker.quorum.quorum_effects import CommittedRead, DeleteBeforeSnapshot, LoadSnapshot, StartLogAt
 from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch, decode_run
 from minilog_broker.quorum.voters import voters_of
-from minilog_broker.storage.snapshot_files import SnapshotId
+from minilog_broker.storage.snapshot_id import SnapshotId
 
 REPLAY_BYTES = 1 << 20  # one step of a replay: the event loop has its turn between two
 

@@ -68,7 +68,7 @@ class Stored:
     found: list[FoundLog]
     disk: Disk
     readers: Readers
-    disk_stall: DiskStall
+    disk_stalls: list[DiskStall]
     quorum: QuorumShell
 
 

@@ -17,8 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from minilog.addresses import address_text, parse_address
-from minilog.config import Address
+from minilog.addresses import Address, address_text, parse_address
 from minilog.errors import InvalidConfig
 from minilog.security.protocols import SecurityProtocol
 from minilog_broker.server.addresses import check_advertised, check_plaintext

@@ -16,8 +16,8 @@ import tomllib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
-from minilog.addresses import address_text, parse_address
-from minilog.config import Address, config_names
+from minilog.addresses import Address, address_text, parse_address
+from minilog.config import config_names
 from minilog.effective import DEFAULT, EffectiveSetting, Origin, Source, told_value
 from minilog.errors import InvalidConfig
 from minilog.record_batch.bounds import MAX_MESSAGE_BYTES

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import grpc
 
-from minilog.config import Address
+from minilog.addresses import Address
 from minilog.net.runtime import SystemRuntime
 from minilog.net.stream_connection import StreamConnection
 from minilog.security.channel_security import ChannelSecurity

@@ -7,21 +7,12 @@ later. What is in it, and whether it is whole, is controller.snapshot's matter; 
 from __future__ import annotations
 
 import contextlib
-import re
-from typing import NamedTuple
 
 from minilog_broker.storage.durable_file import TEMPORARY_SUFFIX
 from minilog_broker.storage.files import File, FileSystem
+from minilog_broker.storage.snapshot_id import SnapshotId, parse_snapshot_name, snapshot_name
 
 MAX_SNAPSHOT_BYTES = 1 << 30  # far above any image: bounds what a damaged size makes us read or a peer makes us write
-_NAME = re.compile(r"(\d{20})-(\d{10})\.snapshot")
-
-
-class SnapshotId(NamedTuple):
-    """A snapshot has all that is committed below `end_offset`; `epoch` is that of the record before it."""
-
-    end_offset: int
-    epoch: int
 
 
 class SnapshotReceiver:
@@ -77,8 +68,8 @@ class SnapshotFiles:
         """Those there are, the newest first."""
         if not self._files.exists(self._directory):
             return []
-        found = (_NAME.fullmatch(name) for name in self._files.list(self._directory))
-        return sorted((SnapshotId(int(match[1]), int(match[2])) for match in found if match), reverse=True)
+        found = map(parse_snapshot_name, self._files.list(self._directory))
+        return sorted((each for each in found if each is not None), reverse=True)
 
     def read(self, snapshot_id: SnapshotId) -> bytes:
         """The whole file. Raises OSError, FileNotFoundError among them."""
@@ -114,8 +105,3 @@ class SnapshotFiles:
 
     def _path(self, snapshot_id: SnapshotId) -> str:
         return f"{self._directory}/{snapshot_name(snapshot_id)}"
-
-
-def snapshot_name(snapshot_id: SnapshotId) -> str:
-    """The name of its file; names sort as the snapshots do."""
-    return f"{snapshot_id.end_offset:020d}-{snapshot_id.epoch:010d}.snapshot"

@@ -8,6 +8,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
+from minilog.addresses import Address
 from minilog.admin.hearing import hearing
 from minilog.admin.security import (
     DelegationToken,
@@ -27,7 +28,6 @@ from minilog.admin.security import (
     told_token,
     upsertion_message,
 )
-from minilog.config import Address
 from minilog.errors import InvalidArgument, MinilogError, TimedOut
 from minilog.limits import MAX_ACCESS_FILTERS, MAX_SECURITY_CHANGES, parts_of
 from minilog.net.metadata_cache import metadata_request

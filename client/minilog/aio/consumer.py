@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from minilog.config import ClientConfig, parse_config
+from minilog.client_config import ClientConfig
+from minilog.config import parse_config
 from minilog.consumer.consumer_effects import (
     CloseSession,
     Effect,

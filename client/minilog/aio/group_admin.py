@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from minilog.config import ClientConfig
+from minilog.client_config import ClientConfig
 from minilog.errors import GroupIdNotFound, MinilogError
 from minilog.groups.client import Groups
 from minilog.groups.descriptions import (

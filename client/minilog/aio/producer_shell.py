@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from minilog.config import ClientConfig
+from minilog.client_config import ClientConfig
 from minilog.errors import InvalidTxnState, MinilogError, ProducerFenced, TimedOut, error_from_wire
 from minilog.net.broker_streams import BrokerStreams
 from minilog.net.network_client import NetworkClient

@@ -10,7 +10,7 @@ from typing import Self
 
 from minilog.aio.participation import Participation
 from minilog.aio.producer_shell import ProducerShell
-from minilog.config import ClientConfig
+from minilog.client_config import ClientConfig
 from minilog.errors import InvalidTxnState, MinilogError
 from minilog.groups.client import Groups
 from minilog.groups.messages import Committed

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from minilog.config import ClientConfig
+from minilog.client_config import ClientConfig
 from minilog.consumer import requests, starting
 from minilog.consumer.consumer_effects import Effect, RefreshTopics
 from minilog.consumer.decode import Broken

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from minilog.config import ClientConfig
+from minilog.client_config import ClientConfig
 from minilog.consumer.partition import Assigned, ConsumerSession
 from minilog.errors import InvalidArgument, MinilogError, UnknownTopicId
 from minilog.partition_key import PartitionKey

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 
-from minilog.config import ClientConfig
+from minilog.client_config import ClientConfig
 from minilog.consumer import requests
 from minilog.consumer.consumer_effects import CloseSession, Effect, OpenSession, SendFetch
 from minilog.consumer.partition import ConsumerSession

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from minilog.config import ClientConfig
+from minilog.client_config import ClientConfig
 from minilog.consumer import requests
 from minilog.consumer.consumer_effects import Effect, FetchCommitted, ResolveOffset
 from minilog.consumer.partition import Assigned

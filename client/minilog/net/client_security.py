@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 
-from minilog.addresses import address_text
-from minilog.config import Address, ClientConfig
+from minilog.addresses import Address, address_text
+from minilog.client_config import ClientConfig
 from minilog.errors import (
     AuthenticationFailed,
     AuthorizationFailed,

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import grpc
 
-from minilog.addresses import address_text
-from minilog.config import Address
+from minilog.addresses import Address, address_text
 from minilog.net.home import keep_in_children
 from minilog.net.http2 import HTTP2_OPTIONS, KEEPALIVE_OPTIONS
 from minilog.security.channel_security import ChannelSecurity

@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 
-from minilog.config import Address
+from minilog.addresses import Address
 from minilog.errors import MinilogError
 from minilog.net.sessions import SESSION_METADATA, Sessions
 

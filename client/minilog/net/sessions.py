@@ -16,7 +16,7 @@ import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from minilog.config import Address
+from minilog.addresses import Address
 from minilog.errors import MinilogError
 from minilog.net.runtime import now_s
 

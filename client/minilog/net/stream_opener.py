@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ssl
 
-from minilog.addresses import address_text
-from minilog.config import Address, client_version
+from minilog.addresses import Address, address_text
+from minilog.client_config import client_version
 from minilog.errors import MinilogError
 from minilog.net.network_client import NetworkClient
 from minilog.net.payload_stream import OpenedStream, open_stream
@@ -19,8 +19,8 @@ _WINDOW_BYTES = 4 << 20  # that came and was not taken: a consumer takes what it
 
 
 class BrokerOpener:
-    """See the module's text (a minilog.net.stream.Opener). `address` is the broker's port of calls. `shared`: where
-    small frames of this client come in."""
+    """Opens streams of one method to one broker (it is a minilog.net.stream.Opener). `address` is the broker's port of
+    calls. `shared` is the memory into which small frames of this client come."""
 
     def __init__(
         self,

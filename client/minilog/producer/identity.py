@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from minilog.config import ClientConfig
+from minilog.client_config import ClientConfig
 from minilog.errors import InvalidTxnState, MinilogError
 from minilog.producer.accumulator import Accumulator
 from minilog.transactions.messages import Enlistment

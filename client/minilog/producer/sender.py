@@ -17,7 +17,7 @@ from __future__ import annotations
 import random
 from collections import deque
 
-from minilog.config import ClientConfig
+from minilog.client_config import ClientConfig
 from minilog.errors import (
     AuthorizationFailed,
     DuplicateSequenceNumber,

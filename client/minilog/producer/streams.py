@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from minilog.config import ClientConfig
+from minilog.client_config import ClientConfig
 from minilog.partition_key import PartitionKey
 from minilog.producer.producer_effects import Connect, Send, messages
 from minilog.stream_messages import StreamMessage

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from minilog.config import Address
+from minilog.addresses import Address
 from minilog.net.stream_connection import StreamConnection
 from minilog.security.channel_security import ChannelSecurity
 from minilog_broker.server.disk.disk_thread import Disk

@@ -47,6 +47,10 @@ class SimulatedReaders:
         self._turns.submit(read)
 
     @property
+    def step(self) -> int | None:
+        return self._turns.step
+
+    @property
     def waiting(self) -> int:
         return self._turns.waiting
 

@@ -6,7 +6,8 @@ import random
 from concurrent.futures import Future
 from typing import Any, TypeAlias
 
-from minilog.config import ClientConfig, parse_config
+from minilog.client_config import ClientConfig
+from minilog.config import parse_config
 from minilog.errors import MinilogError
 from minilog.net.metadata_cache import MetadataCache
 from minilog.producer.accumulator import Accumulator, Taken

@@ -14,7 +14,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import minilog
-from minilog.config import ClientConfig, config_names, parse_config
+from minilog.client_config import ClientConfig
+from minilog.config import config_names, parse_config
 from minilog.errors import InvalidConfig
 from minilog.properties import is_secret, parse_properties
 from minilog.security.secret import Secret

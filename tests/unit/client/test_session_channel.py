@@ -9,7 +9,7 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from minilog.config import Address
+from minilog.addresses import Address
 from minilog.errors import AuthenticationFailed
 from minilog.net.session_channel import SessionChannel
 from minilog.net.sessions import SESSION_METADATA, Exchange, Sessions

@@ -24,7 +24,7 @@ from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.record_kinds import apply_record, records_of
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.levels import SECURITY_LEVEL
-from minilog_broker.storage.snapshot_files import SnapshotId
+from minilog_broker.storage.snapshot_id import SnapshotId
 from tests.unit.controller.cluster import ControllerCluster, error_of
 
 ALICE, BOB, EVE = (Requester(f"User:{name}") for name in ("alice", "bob", "eve"))

@@ -11,7 +11,7 @@ from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.record_kinds import records_of
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.levels import SECURITY_LEVEL, ClusterLevel
-from minilog_broker.storage.snapshot_files import SnapshotId
+from minilog_broker.storage.snapshot_id import SnapshotId
 from tests.unit.controller.cluster import ControllerCluster, error_of
 
 BOTH, OLD, NEW = VersionRange(1, 2), VersionRange(1, 1), VersionRange(2, 2)

@@ -13,10 +13,11 @@ from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.controller import snapshot as snapshot_module
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.record_kinds import apply_decision, apply_record
-from minilog_broker.controller.replay import newest_snapshot
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.levels import PROVEN_PRODUCERS_LEVEL, SECURITY_LEVEL
-from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId
+from minilog_broker.server.clients.snapshot_transfer import newest_snapshot
+from minilog_broker.storage.snapshot_files import SnapshotFiles
+from minilog_broker.storage.snapshot_id import SnapshotId
 from tests.unit.controller.cluster import ControllerCluster
 from tests.unit.storage.crashable_files import CrashableFiles
 

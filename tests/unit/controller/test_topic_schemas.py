@@ -28,7 +28,7 @@ from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.record_kinds import apply_record
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.levels import TYPED_TOPICS_LEVEL
-from minilog_broker.storage.snapshot_files import SnapshotId
+from minilog_broker.storage.snapshot_id import SnapshotId
 from tests.unit.controller.cluster import ControllerCluster, error_of
 
 FLIGHTS = schema_from_ddl(

@@ -19,7 +19,7 @@ from minilog_broker.controller.controller import Controller
 from minilog_broker.controller.delegation_tokens import NewToken, Requester
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
-from minilog_broker.storage.snapshot_files import SnapshotId
+from minilog_broker.storage.snapshot_id import SnapshotId
 from tests.unit.controller.cluster import CLUSTER_ID, ControllerCluster, directory_id
 from tests.unit.fuzz.messages import Plausible, fuzzing, messages
 

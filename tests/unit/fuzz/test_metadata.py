@@ -19,7 +19,7 @@ from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.record_kinds import apply_record
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
 from minilog_broker.quorum.records import METADATA_KEY, decode_leader_change, decode_run, encode_records, place
-from minilog_broker.storage.snapshot_files import SnapshotId
+from minilog_broker.storage.snapshot_id import SnapshotId
 from tests.unit.fuzz.messages import fuzzing, messages
 
 TOPIC_IDS = (b"a" * 16, b"b" * 16)

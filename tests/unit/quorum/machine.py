@@ -16,7 +16,7 @@ from minilog.record_batch.header import iterate_headers
 from minilog.stream_messages import REPLICATE, StreamMessage
 from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.controller.image import MetadataImage
-from minilog_broker.controller.replay import MetadataReplay, newest_snapshot
+from minilog_broker.controller.replay import MetadataReplay
 from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.quorum import quorum_effects
 from minilog_broker.quorum.node import QuorumNode
@@ -24,12 +24,14 @@ from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_
 from minilog_broker.quorum.settings import QuorumSettings
 from minilog_broker.replication import replica_effects
 from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.server.clients.snapshot_transfer import newest_snapshot
 from minilog_broker.storage.copy_check import check_copy
 from minilog_broker.storage.durable_file import read_durable_file, write_durable_file
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.run_reads import read_run
 from minilog_broker.storage.settings import LogSettings
-from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId
+from minilog_broker.storage.snapshot_files import SnapshotFiles
+from minilog_broker.storage.snapshot_id import SnapshotId
 from tests.unit.storage.crashable_files import CrashableFiles
 
 FETCH_TIMEOUT_MS = 1_000.0  # what is left to machines that are busy is not needed here
@@ -117,7 +119,7 @@ class QuorumMachine:
             rng=random.Random(self.cluster.random.random()),
             levels=self.levels,
         )
-        self.replay = MetadataReplay(self.node, self.image, self.snapshots, snapshot_bytes=self.cluster.snapshot_bytes)
+        self.replay = MetadataReplay(self.node, self.image, snapshot_bytes=self.cluster.snapshot_bytes)
         self.event(lambda node: node.start(self.cluster.now_ms))
 
     def stop(self, *, power_loss: bool = False) -> None:
@@ -258,7 +260,7 @@ class QuorumMachine:
             case quorum_effects.DeleteBeforeSnapshot(offset=offset):
                 self.submit(lambda: self._advance(offset))
             case quorum_effects.LoadSnapshot(snapshot_id=snapshot_id):
-                self.replay.load(snapshot_id)
+                self.replay.load(snapshot_id, self.snapshots.read(snapshot_id))
             case replica_effects.CheckCopy(offset=offset, max_bytes=max_bytes):
                 error = check_copy(self.log, *METADATA_KEY, offset, max_bytes)
                 self.later(0.0, lambda: self.event(lambda node: node.copy_checked(offset, error)), self.life)

@@ -9,11 +9,11 @@ from minilog.record_batch.builder import build_batch, build_control_batch, recor
 from minilog.record_batch.header import decode_header
 from minilog.v1 import records_pb2
 from minilog.versions import VersionRange
-from minilog_broker.controller.replay import newest_snapshot
 from minilog_broker.controller.snapshot import encode_snapshot
 from minilog_broker.quorum.cluster import level_record
 from minilog_broker.quorum.records import METADATA_KEY, decode_leader_change, decode_run, place
-from minilog_broker.storage.snapshot_files import SnapshotId
+from minilog_broker.server.clients.snapshot_transfer import newest_snapshot
+from minilog_broker.storage.snapshot_id import SnapshotId
 from tests.unit.quorum.cluster import TIMESTAMP_US, QuorumCluster, topic_record
 from tests.unit.quorum.machine import DIRECTORY, QuorumMachine
 

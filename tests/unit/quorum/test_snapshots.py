@@ -11,7 +11,8 @@ from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.quorum_effects import FetchSnapshot, LoadSnapshot, QuorumEffect
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
 from minilog_broker.storage.log import Log
-from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId, snapshot_name
+from minilog_broker.storage.snapshot_files import SnapshotFiles
+from minilog_broker.storage.snapshot_id import SnapshotId, snapshot_name
 from tests.unit.quorum.cluster import QuorumCluster, topic_record
 from tests.unit.quorum.judges import Judges
 from tests.unit.quorum.machine import DIRECTORY, SETTINGS, QuorumMachine
@@ -220,7 +221,7 @@ def test_nothing_is_replayed_before_the_snapshot_is_loaded(monkeypatch: pytest.M
     assert isinstance(held[0], LoadSnapshot)
     assert node.next_committed() is None
     assert node.replayed_end_offset == held[0].snapshot_id.end_offset <= end
-    leader.replay.load(held[0].snapshot_id)
+    leader.replay.load(held[0].snapshot_id, leader.snapshots.read(held[0].snapshot_id))
     assert leader.image.end_offset == node.replayed_end_offset
     assert node.role.name != "LEADER"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minilog.config import Address
+from minilog.addresses import Address
 from minilog.errors import InvalidConfig, LevelNotReached
 from minilog.security.protocols import SecurityProtocol
 from minilog.v1 import common_pb2, metadata_pb2
@@ -26,7 +26,7 @@ from minilog_broker.server.client_listeners import (
 )
 from minilog_broker.server.config import load_config
 from minilog_broker.server.services.metadata_service import tell_brokers
-from minilog_broker.storage.snapshot_files import SnapshotId
+from minilog_broker.storage.snapshot_id import SnapshotId
 from tests.unit.controller.cluster import ControllerCluster, error_of
 
 LOOPBACK = ("127.0.0.1", 9092)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from minilog_broker.server.disk.disk_stall import LEAST_STALL_MS, DiskAnswer, DiskStall
 from minilog_broker.server.disk.reader_threads import DiskRead, ReaderThreads, ReadTurns, carry_out, result_of
 
 
@@ -48,6 +49,23 @@ def test_what_nobody_wants_any_more_is_not_begun_and_is_told_as_nothing() -> Non
     reading.end()
     reading.end()
     assert reading.told == [None, "first", "third"]
+
+
+def test_reads_that_all_hang_are_a_disk_that_does_not_answer() -> None:
+    reading = Turns(2)
+    reading.ask("hangs")
+    assert reading.turns.step is None, "one bad file is no bad disk"
+    reading.ask("hangs, too")
+    now_ms = 0.0
+    stall = DiskStall(reading.turns, LEAST_STALL_MS, lambda: now_ms)
+    answers = []
+    for _ in range(10):
+        now_ms += 500.0
+        answers.append(stall.look())
+    assert answers[-1] is DiskAnswer.STALLED
+    reading.end()
+    reading.ask("another")
+    assert stall.look() is DiskAnswer.IN_TIME
 
 
 def test_behind_the_end_nothing_is_told_and_nothing_begins() -> None:

@@ -10,7 +10,7 @@ import asyncio
 
 import grpc
 
-from minilog.config import Address
+from minilog.addresses import Address
 from minilog.errors import CorruptMessage
 from minilog.net import runtime
 from minilog.net.http2 import HTTP2_OPTIONS, KEEPALIVE_OPTIONS

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import grpc
 
-from minilog.config import Address
+from minilog.addresses import Address
 from minilog.net.payload_stream import OpenedStream, open_stream, opened_within
 from minilog.net.runtime import Runtime
 from minilog.net.stream_connection import StreamConnection

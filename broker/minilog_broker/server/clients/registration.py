@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from minilog.addresses import parse_address
-from minilog.config import Address
+from minilog.addresses import Address, parse_address
 from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2, peer_pb2
 from minilog.v1.peer_pb2 import RecoveryFinding

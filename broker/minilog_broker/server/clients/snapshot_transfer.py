@@ -1,16 +1,30 @@
-"""Snapshots of the metadata image on their way between brokers: a file in pieces, checked before it has its name."""
+"""Snapshots of the metadata image: the newest that is whole, and on their way between brokers a file in pieces, checked
+before it has its name."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 
-from minilog.errors import BrokerNotAvailable
+from minilog.errors import BrokerNotAvailable, CorruptMessage
 from minilog.v1 import peer_pb2
 from minilog_broker.controller.snapshot import check_snapshot
-from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId, SnapshotReceiver
+from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotReceiver
+from minilog_broker.storage.snapshot_id import SnapshotId
 
 PIECE_BYTES = 1 << 20
+
+
+def newest_snapshot(snapshots: SnapshotFiles) -> SnapshotId | None:
+    """The newest whole one on disk: what a QuorumNode is started with. Damaged ones are passed over. Raises
+    UnsupportedVersion where a later version wrote it."""
+    for snapshot_id in snapshots.list():
+        try:
+            check_snapshot(snapshots.read(snapshot_id), snapshot_id)
+        except CorruptMessage:
+            continue
+        return snapshot_id
+    return None
 
 
 async def pieces(snapshots: SnapshotFiles, snapshot_id: SnapshotId) -> AsyncIterator[peer_pb2.FetchSnapshotResponse]:

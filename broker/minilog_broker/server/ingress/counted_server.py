@@ -124,8 +124,8 @@ class CountedServer:
 
 
 class _ServedElsewhere(grpc.GenericRpcHandler):
-    """Calls that brokers answer on another listener. Of a name that no call has gRPC says so, and nobody is told: who
-    makes names up fills no log."""
+    """Refuses calls that brokers answer on another listener. A name that no call has is not among them: gRPC refuses
+    it, and no log tells of it. So invented names fill no log."""
 
     def __init__(self, gate: Gate, flow: Flow) -> None:
         self._gate = gate

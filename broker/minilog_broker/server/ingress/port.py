@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from minilog.addresses import address_text
-from minilog.config import Address
+from minilog.addresses import Address, address_text
 from minilog_broker.failure import CommandFailed
 from minilog_broker.security.audit import Audit
 from minilog_broker.server.config import BrokerConfig, BrokerOptions

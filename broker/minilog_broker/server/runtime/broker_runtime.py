@@ -17,7 +17,7 @@ from minilog.net.runtime import Runtime
 if TYPE_CHECKING:
     import grpc
 
-    from minilog.config import Address
+    from minilog.addresses import Address
     from minilog.net.stream_connection import StreamConnection
     from minilog_broker.server.disk.disk_thread import Disk
     from minilog_broker.server.disk.reader_threads import Readers

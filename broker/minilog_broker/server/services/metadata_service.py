@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from minilog.config import Address
+from minilog.addresses import Address
 from minilog.errors import (
     BrokerNotAvailable,
     MinilogError,

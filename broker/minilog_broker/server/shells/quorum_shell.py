@@ -22,7 +22,7 @@ from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, peer_pb2, records_pb2
 from minilog_broker.controller.image import ImageChanges, MetadataImage
-from minilog_broker.controller.replay import MetadataReplay, newest_snapshot
+from minilog_broker.controller.replay import MetadataReplay
 from minilog_broker.levels import ClusterLevel
 from minilog_broker.quorum import quorum_effects as quorum
 from minilog_broker.quorum.node import QuorumNode
@@ -34,7 +34,7 @@ from minilog_broker.replication.rules.own_delay import own_delay_ms
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.clients.peer_channels import Peer, PeerChannels
 from minilog_broker.server.clients.quorum_peers import QuorumPeers
-from minilog_broker.server.clients.snapshot_transfer import pieces, receive_snapshot
+from minilog_broker.server.clients.snapshot_transfer import newest_snapshot, pieces, receive_snapshot
 from minilog_broker.server.config import BrokerOptions
 from minilog_broker.server.disk.disk_stall import DiskAnswer, DiskStall
 from minilog_broker.server.disk.metadata_log import MetadataLogDisk
@@ -50,7 +50,8 @@ from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.reserve import Reserve
 from minilog_broker.storage.run_reads import read_run, read_run_now
-from minilog_broker.storage.snapshot_files import SnapshotFiles, SnapshotId
+from minilog_broker.storage.snapshot_files import SnapshotFiles
+from minilog_broker.storage.snapshot_id import SnapshotId
 
 logger = structlog.get_logger()
 
@@ -94,9 +95,9 @@ class QuorumShell:
         self._failed = failed
         config = options.config
         disk = runtime.disk("metadata-disk", failed)
-        self._stall = DiskStall(disk, settings.replica_lag_time_max_ms, now_ms)
         self._log = MetadataLogDisk(files, directory, reserve, disk, failed)
         self._readers = runtime.readers("metadata-reader", METADATA_READERS, failed)
+        self._stalls = [DiskStall(each, settings.replica_lag_time_max_ms, now_ms) for each in (disk, self._readers)]
         self._snapshots = SnapshotFiles(files, self._log.path)
         self._node = QuorumNode(
             options.broker_id,
@@ -114,7 +115,6 @@ class QuorumShell:
         self._replay = MetadataReplay(
             self._node,
             self.image,
-            self._snapshots,
             snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
         )
         self._peers = QuorumPeers(
@@ -133,7 +133,7 @@ class QuorumShell:
         self._timer = CoreTimer(self._node.next_tick_ms, self._tick)
         self._progress = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._running = False
+        self._started = self._running = False
         self._is_reading = False  # what is committed, to be replayed
         self._active_epoch: int | None = None
         self._known_leader_id = self._former_leader_id = NO_LEADER
@@ -175,6 +175,7 @@ class QuorumShell:
             self._node.start(now_ms())
             self._timer.start()
             self._run()
+            self._started = True
         except CorruptMessage as error:  # rot in a part that a clean stop vouched for
             raise self._log.damaged(str(error)) from error
 
@@ -229,7 +230,7 @@ class QuorumShell:
 
     def look_at_disk(self) -> DiskAnswer:
         """Of the metadata log."""
-        return self._stall.look()
+        return max(stall.look() for stall in self._stalls)
 
     def _look_whether_late(self) -> None:
         """This process stood still: it blames nobody for its own length of that, and others may have blamed it."""
@@ -284,8 +285,7 @@ class QuorumShell:
             case replica_effects.LaterVersionMet(error=error):
                 self._failed(error)
             case quorum.LoadSnapshot(snapshot_id=snapshot_id):
-                self._replay.load(snapshot_id)
-                self._image_changed()
+                self._load(snapshot_id)
             case _:
                 self._carry_out_on_disk(effect)
 
@@ -384,6 +384,28 @@ class QuorumShell:
         self._listeners.image_changed(self.image.take_changes())
 
     # -- snapshots
+
+    def _load(self, snapshot_id: SnapshotId) -> None:
+        """Read its file: the image is what is in it. At a start nobody is served yet, and nothing else can go on."""
+
+        def loaded(content: bytes) -> None:
+            self._replay.load(snapshot_id, content)
+            self._image_changed()
+
+        def unreadable(error: OSError | MinilogError) -> None:
+            if self._replay.is_awaited(snapshot_id):  # else a newer one has taken its place, on the disk, too
+                self._unreadable(error)
+
+        if not self._started:
+            loaded(self._snapshots.read(snapshot_id))
+            return
+        self._readers.submit(
+            DiskRead(
+                lambda: self._snapshots.read(snapshot_id),
+                lambda content: self._event(lambda: loaded(content)),
+                unreadable,
+            )
+        )
 
     def _write_snapshot(self, snapshot_id: SnapshotId, content: bytes) -> None:
         self._log.submit(
