@@ -6,7 +6,7 @@ import asyncio
 import pathlib
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import grpc
 
@@ -17,7 +17,7 @@ from minilog.security.channel_security import ChannelSecurity
 from minilog_broker.server.clients.channels import create_server, open_channel
 from minilog_broker.server.disk.disk_thread import Disk, DiskThread
 from minilog_broker.server.disk.reader_threads import Readers, ReaderThreads
-from minilog_broker.server.ingress.connection_guard import ConnectionGuard, Looked, resident
+from minilog_broker.server.ingress.connection_guard import ConnectionGuard, Looked, ResidentMemory
 from minilog_broker.server.ingress.connections import ConnectionLimits
 from minilog_broker.server.ingress.server_credentials import ServerFiles
 from minilog_broker.server.ingress.stream_listener import StreamListener
@@ -75,8 +75,8 @@ class SystemBrokerRuntime(SystemRuntime):
     ) -> StreamPort:
         return StreamListener(address, protocol, files, most_connections)
 
-    def guard(self, connections: Looked, flow: Flow, limits: ConnectionLimits) -> Guard:
-        return ConnectionGuard(connections, flow, limits, resident)
+    def guard(self, ports: Sequence[tuple[Looked, Flow]], limits: ConnectionLimits) -> Guard:
+        return ConnectionGuard(ports, limits, ResidentMemory())
 
     def on_stop_signal(self, stop: Callable[[], None]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -3,9 +3,8 @@ minilog_broker/server/runtime/broker_runtime.py."""
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -119,10 +118,9 @@ class SimulatedMachine(ClientMachine):
         name = server_name_of(self._host.number)
         return SimulatedStreamPort(self.network, address, protocol, name, is_secured=files is not None)
 
-    def guard(self, connections: Looked, flow: Flow, limits: ConnectionLimits) -> Guard:
-        if isinstance(connections, Connections):
-            return _Nobody()
-        return ConnectionGuard(connections, flow, limits, _no_memory)
+    def guard(self, ports: Sequence[tuple[Looked, Flow]], limits: ConnectionLimits) -> Guard:
+        """The kernel's connections are not simulated."""
+        return ConnectionGuard([each for each in ports if not isinstance(each[0], Connections)], limits, _no_memory)
 
     def on_stop_signal(self, stop: Callable[[], None]) -> None:
         self.stop = stop
@@ -147,10 +145,3 @@ class _HostServer(Server):
 def _no_memory() -> int:
     """That of all simulated processes together says nothing of one."""
     return 0
-
-
-class _Nobody:
-    """The kernel's sockets are not simulated: nobody has to look at them."""
-
-    async def watch(self) -> None:
-        await asyncio.Event().wait()

@@ -53,4 +53,4 @@ class Listening:
 
     def watches(self) -> list[Coroutine[Any, Any, None]]:
         """Each runs until cancelled: keeps what connections ask for within limits."""
-        return [guard.watch() for ports in self._ports for guard in ports.guards]
+        return [ports.guard.watch() for ports in self._ports]

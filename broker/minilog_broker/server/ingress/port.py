@@ -115,7 +115,7 @@ class Ports:
         self._listener = self._listen(parts, listener, most_connections)
         sockets = Connections(port, self.flow, is_encrypted=listener.files is not None)
         streams = StreamConnections(self._streams, stream_flow)
-        self.guards = (runtime.guard(sockets, self.flow, limits), runtime.guard(streams, stream_flow, limits))
+        self.guard = runtime.guard([(sockets, self.flow), (streams, stream_flow)], limits)
 
     def _bind(self, broker_id: int, listener: Listener) -> int:
         address = address_text(listener.address)

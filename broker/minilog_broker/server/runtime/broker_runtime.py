@@ -9,7 +9,7 @@ world of its own: the brokers that it runs are the ones that ship.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from minilog.net.runtime import Runtime
@@ -82,8 +82,8 @@ class BrokerRuntime(Runtime, Protocol):
     ) -> StreamPort:
         """A port of streams: see StreamListener. Raises OSError where the port is taken."""
 
-    def guard(self, connections: Looked, flow: Flow, limits: ConnectionLimits) -> Guard:
-        """What keeps the connections of one port within limits."""
+    def guard(self, ports: Sequence[tuple[Looked, Flow]], limits: ConnectionLimits) -> Guard:
+        """What keeps the connections of the ports of one listener within limits."""
 
     def on_stop_signal(self, stop: Callable[[], None]) -> None:
         """Call `stop` on the loop when the process is asked to end."""
