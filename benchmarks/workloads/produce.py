@@ -56,6 +56,7 @@ def perf_tool(arena: Arena, kafka: KafkaCluster, topic: str, records: int, recor
     }
     command = [*CLIENT, "-cp", kafka.class_path, "org.apache.kafka.tools.ProducerPerformance", "--topic", topic]
     command += ["--num-records", str(records), "--payload-file", str(payloads), "--throughput", "-1"]
+    command += kafka.command_config()
     output = run([*command, "--producer-props", *(f"{name}={value}" for name, value in properties.items())])
     found = _RATE.findall(output)
     return {"records": records, "sent": records, "seconds": records / float(found[-1])}
