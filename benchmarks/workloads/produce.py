@@ -52,7 +52,6 @@ def perf_tool(arena: Arena, kafka: KafkaCluster, topic: str, records: int, recor
         "bootstrap.servers": kafka.servers,
         "acks": "all",
         **(TUNED if is_tuned else {}),
-        **kafka.java_settings,
     }
     command = [*CLIENT, "-cp", kafka.class_path, "org.apache.kafka.tools.ProducerPerformance", "--topic", topic]
     command += ["--num-records", str(records), "--payload-file", str(payloads), "--throughput", "-1"]
