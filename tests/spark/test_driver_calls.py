@@ -28,7 +28,7 @@ def topic(admin: Admin, request: pytest.FixtureRequest) -> Iterator[str]:
     name = request.node.name.replace("_", "-")
     admin.create_topics([NewTopic(name, num_partitions=3)])
     yield name
-    for client in clients._idle.values():
+    for client in list(clients._idle.values()):
         client.close()
     clients._idle.clear()
 

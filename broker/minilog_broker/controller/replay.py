@@ -47,15 +47,9 @@ class MetadataReplay:
                 self._bytes_behind = max(self._bytes_behind, self._snapshot_bytes)
         return bool(decisions)
 
-    def is_awaited(self, snapshot_id: SnapshotId) -> bool:
-        """Whether it is still the one to be loaded: a newer one may have taken its place."""
-        return self._node.loading == snapshot_id
-
     def load(self, snapshot_id: SnapshotId, content: bytes) -> None:
-        """Carry out LoadSnapshot with the content of its file; nothing where it is not awaited any more. Raises
-        StorageError where the file, checked when it came, is damaged now."""
-        if not self.is_awaited(snapshot_id):
-            return
+        """Carry out LoadSnapshot with the content of its file. Raises StorageError where the file, checked when it
+        came, is damaged now."""
         try:
             loaded = decode_snapshot(content, snapshot_id)
         except CorruptMessage as error:

@@ -340,11 +340,6 @@ class QuorumNode:
         self._at(now_ms)
         self._member.fetching_snapshot = False
 
-    @property
-    def loading(self) -> SnapshotId | None:
-        """The snapshot that LoadSnapshot asked for last and that is not loaded yet."""
-        return self._snapshots.loading
-
     def snapshot_loaded(
         self, snapshot_id: SnapshotId, cluster_id: str | None, voters: Sequence[Voter], level: int
     ) -> None:

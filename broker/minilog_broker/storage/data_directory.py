@@ -32,6 +32,7 @@ from minilog_broker.storage.durable_file import (
 )
 from minilog_broker.storage.errors import CorruptFile, DataDirectoryError, DataDirectoryInUse
 from minilog_broker.storage.files import File, FileSystem
+from minilog_broker.storage.retention import LEAST_FILE_BYTES
 from minilog_broker.storage.topic_id_file import FILE_NAME as TOPIC_ID_FILE
 from minilog_broker.storage.topic_id_file import read_topic_id
 
@@ -208,15 +209,15 @@ class DataDirectory:
         return [f"{self.path}/{name}" for name in self._files.list(self.path) if _SET_ASIDE.fullmatch(name)]
 
     def remove_set_aside(self, path: str, most_bytes: int) -> int | None:
-        """Remove files of a directory that was set aside, until they had so many bytes; returns how many. None: nothing
-        is left, the directory itself is gone, too."""
+        """Remove files of a directory that was set aside, until they had so many bytes, each LEAST_FILE_BYTES at least.
+        Returns how many; None: nothing is left, the directory itself is gone, too."""
         if not _SET_ASIDE.fullmatch(path.rpartition("/")[2]):
             raise ValueError(f"{path} was not set aside")
         removed_bytes = 0
         for name in self._files.list(path):
             if removed_bytes >= most_bytes:
                 return removed_bytes
-            removed_bytes += self._files.size(f"{path}/{name}")
+            removed_bytes += max(self._files.size(f"{path}/{name}"), LEAST_FILE_BYTES)
             self._files.remove(f"{path}/{name}")
         self._files.remove_dir(path)
         return None

@@ -104,8 +104,7 @@ class Log:
         checkpoint = CheckpointFile(files, directory, recovered.checkpoint, boot_id)
         manifest = ManifestFile(files, directory, recovered.manifest)
         log = cls(files, directory, key, topic_name, settings, recovered, checkpoint, manifest)
-        with passing_no_space():  # without it the files tell, as they just did
-            log._swap(recovered.segments)
+        log._list_recovered()
         log.configure(settings)
         return log
 
@@ -281,12 +280,12 @@ class Log:
         self._check_usable()
         with self._failing():
             self._checkpoint.record(offset, offset, offset, flush_on_append=self.settings.flush_on_append)
-            segment = self._new_segment(offset)
-            self._swap((segment,))
+            self._forget_manifest()  # while all goes the files tell
         self._clear_marks()
         with self._failing(passing=frozenset()):
             producer_snapshots.remove_snapshots(self._files, self.directory, above_offset=-1)
             self._remove_segments(self._segments)
+            segment = self._new_segment(offset)
             segment.create()
             self._files.fsync_dir(self.directory)
             self._store_epochs(EpochCache())
@@ -433,7 +432,12 @@ class Log:
         segments = (*self._segments, segment)
         with self._failing():
             segment.create()
-            self._swap(segments)  # it syncs the directory, too
+            try:
+                self._swap(segments)  # it syncs the directory, too
+            except OSError:
+                segment.remove()  # the next append may go where this file begins
+                self._files.fsync_dir(self.directory)
+                raise
         self._segments = segments
         with contextlib.suppress(OSError):  # the index is a cache
             active.write_index_files()
@@ -443,6 +447,19 @@ class Log:
         """These are the log's segments from now on: durable before any of their records, and before a file goes."""
         self._manifest.swap(segments)
         self._checkpoint.has_manifest = self._manifest.recorded is not None
+
+    def _list_recovered(self) -> None:
+        """What recovery has left may be another list than the recorded one, which must not count then."""
+        try:
+            self._swap(self._segments)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            self._forget_manifest()
+
+    def _forget_manifest(self) -> None:
+        self._manifest.forget()
+        self._checkpoint.has_manifest = False
 
     def _new_segment(self, base_offset: int) -> Segment:
         return Segment(self._files, self.directory, base_offset, interval_bytes=self.settings.index_interval_bytes)

@@ -4,12 +4,13 @@
     sealed    all before it. They are synced, and neither their end nor their size changes any more.
 
 One write swaps the whole list. From then on the list counts: a file that it does not name is what an unfinished change
-left, and recovery removes it. Only behind the last named segment recovery takes what it finds: there a segment was made
-and not named yet, or a truncation was cut short.
+left, and recovery removes it. Behind the last named segment recovery takes what it finds, but an empty file: there a
+truncation was cut short, or a segment was made and not named yet.
 
-A log has no manifest until it has its second segment. An earlier version does not know the file, and changes segments
-without it. So the manifest counts only where the checkpoint says that it is kept (`has_manifest`): an earlier version
-drops that word with the first checkpoint that it writes.
+A log has no manifest until it has its second segment, and none from where it begins anew until the next second one.
+An earlier version does not know the file, and changes segments without it. So the manifest counts only where the
+checkpoint says that it is kept (`has_manifest`): an earlier version drops that word with the first checkpoint that it
+writes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 import msgspec
 
 from minilog.errors import UnsupportedVersion
-from minilog_broker.storage.durable_file import read_durable_file, write_durable_file
+from minilog_broker.storage.durable_file import read_durable_file, remove_durable_file, write_durable_file
 from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.index import SegmentEnd
@@ -78,6 +79,12 @@ class ManifestFile:
             written = _File([_Written(each.base_offset, each.state.value, each.end) for each in manifest])
             write_durable_file(self._files, f"{self._directory}/{FILE_NAME}", msgspec.json.encode(written))
             self.recorded = manifest
+
+    def forget(self) -> None:
+        """There is none from now on, durably: it takes no space. Raises OSError."""
+        if self.recorded is not None:
+            remove_durable_file(self._files, f"{self._directory}/{FILE_NAME}")
+            self.recorded = None
 
 
 def manifest_of(segments: Sequence[Segment]) -> Manifest:

@@ -6,7 +6,7 @@
     written under flush.policy=os before another boot of the   doubt: what was counted and not synced may be missing,
     kernel; or no checkpoint says how it was written           and nothing shows it
     a segment but the last that is not whole; one missing      damage: it was synced before the next was made
-    a segment below the last named that is not named           removed: a change of segments was cut short (manifest.py)
+    a segment that the manifest passes over                    removed: a change of segments was cut short (manifest.py)
     an end below the recorded high watermark or durable end    damage: it was promised
     a tail to cut and no checkpoint to compare it with         damage: nobody can tell
     index, time index or epoch file missing, stale or wrong    nothing: rebuilt from the batches
@@ -15,8 +15,7 @@
     a whole batch of a later version, a later manifest         UnsupportedVersion: nothing is changed, nothing is served
 
 After an unclean stop the last segment is read with every checksum: all others were synced when it was made, and are
-read only where neither the manifest nor their index vouches for their size and end. What was found is synced before it
-counts as durable.
+read only where their index does not vouch for their size and end. What was found is synced before it counts as durable.
 
 A torn tail stands above all that is recorded, but that lags behind what was synced by up to a checkpoint: where a disk
 has rotted there, its copy looks torn, and lacks what was acknowledged. This log alone cannot tell; the controller
@@ -133,7 +132,6 @@ class Recovery:
         self._checkpoint: Checkpoint | None = None
         self._checkpoint_is_corrupt = False
         self._manifest: Manifest | None = None
-        self._sealed_ends: dict[int, SegmentEnd] = {}  # by base offset, as the manifest says
 
     def run(self) -> Recovered:
         self._read_marks()
@@ -212,18 +210,22 @@ class Recovery:
                 return
 
     def _left_behind(self, bases: list[int]) -> list[int]:
-        """Those of these segments that an unfinished change left: the manifest names others before and behind them."""
+        """Those of these segments that an unfinished change left: below the last that the manifest names, and an empty
+        one behind it, which nobody has written to."""
         if self._manifest is None:
             return []
-        self._sealed_ends = {each.base_offset: each.end for each in self._manifest if each.end is not None}
-        active = self._manifest[-1].base_offset
-        return [each for each in bases if each < active and each not in self._sealed_ends]
+        named, last = {each.base_offset for each in self._manifest}, self._manifest[-1].base_offset
+        left = [each for each in bases if each < last and each not in named]
+        newest = bases[-1] if bases else last
+        if newest > last and not self._files.size(segment_path(self._directory, newest)):
+            left.append(newest)
+        return left
 
     def _look_at_segment(self, base_offset: int, next_base: int | None) -> _Found:
         path = segment_path(self._directory, base_offset)
         # Where damage was met while reading, no index vouches for anything: all is read.
         if marks.DAMAGED not in self._marks and (next_base is not None or not self._unclean):
-            stamp = self._sealed_ends.get(base_offset) or read_stamp(self._files, self._directory, base_offset)
+            stamp = read_stamp(self._files, self._directory, base_offset)
             fits = stamp is not None and next_base in (None, stamp.end_offset)
             if stamp is not None and fits and stamp.size_bytes == self._files.size(path):
                 return _Found(base_offset, stamp)

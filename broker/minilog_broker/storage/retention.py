@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
 
+LEAST_FILE_BYTES = 1 << 20
 FUTURE_US = 3_600_000_000  # clocks that differ by less are those of honest machines; Kafka's bound of time stamps
 
 
@@ -68,10 +69,11 @@ def removable(segments: Sequence[Segment], settings: LogSettings, stable_offset:
 
 
 def first_within(segments: Sequence[Segment], most_bytes: int) -> int:
-    """How many of the first of `segments` have no more bytes than that together; one of them in any case."""
+    """How many of the first of `segments` have no more bytes than that together; one of them in any case. A file counts
+    as LEAST_FILE_BYTES at least: it takes time to go, too."""
     total_bytes = 0
     for count, segment in enumerate(segments):
-        total_bytes += segment.end.size_bytes
+        total_bytes += max(segment.end.size_bytes, LEAST_FILE_BYTES)
         if count and total_bytes > most_bytes:
             return count
     return len(segments)

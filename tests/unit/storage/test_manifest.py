@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -15,7 +16,7 @@ from minilog_broker.storage.index import SegmentEnd
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.manifest import SegmentState, read_manifest
 from minilog_broker.storage.settings import LogSettings
-from tests.unit.storage.crashable_files import CrashableFiles
+from tests.unit.storage.crashable_files import CrashableFiles, PowerLoss
 from tests.unit.storage.logs import DIRECTORY, batch, contents, fill, open_log
 
 SETTINGS = LogSettings(segment_bytes=200, index_interval_bytes=100)  # two batches of 72 bytes
@@ -35,9 +36,9 @@ def filled(files: CrashableFiles, runs: int) -> tuple[Log, list[bytes]]:
     return log, batches
 
 
-def reopened(files: CrashableFiles) -> Log:
+def reopened(files: CrashableFiles, *, unclean: bool = True) -> Log:
     files.stop_process()
-    return open_log(files, settings=SETTINGS)
+    return open_log(files, settings=SETTINGS, unclean=unclean)
 
 
 def listed(files: CrashableFiles) -> list[tuple[int, SegmentState]]:
@@ -48,12 +49,6 @@ def listed(files: CrashableFiles) -> list[tuple[int, SegmentState]]:
 
 def segment(base_offset: int) -> str:
     return f"{DIRECTORY}/{base_offset:020d}.log"
-
-
-def without_indexes(files: CrashableFiles) -> None:
-    for name in files.list(DIRECTORY):
-        if name.endswith("index"):
-            files.remove(f"{DIRECTORY}/{name}")
 
 
 def test_a_log_of_one_segment_has_no_manifest(files: CrashableFiles) -> None:
@@ -82,25 +77,7 @@ def test_retention_truncation_and_a_new_beginning_swap_it(files: CrashableFiles)
     log.truncate_to(7)
     assert listed(files) == [(4, SegmentState.SEALED), (6, SegmentState.ACTIVE)]
     log.truncate_fully_and_start_at(20)
-    assert listed(files) == [(20, SegmentState.ACTIVE)]
-
-
-def test_sealed_segments_need_neither_an_index_nor_a_scan(files: CrashableFiles) -> None:
-    _, batches = filled(files, 5)
-    without_indexes(files)
-    log = reopened(files)
-    assert log.recovery.scanned_bytes == 72, "the active segment alone"
-    assert contents(log) == batches
-
-
-def test_a_sealed_segment_of_another_size_is_read(files: CrashableFiles) -> None:
-    """What the manifest says of it does not hold: so its batches tell."""
-    filled(files, 5)
-    without_indexes(files)
-    files.cut(segment(2), 72)
-    log = reopened(files)
-    assert log.recovery.damaged
-    assert log.log_end_offset == 3
+    assert read_manifest(files, DIRECTORY) is None, "until there is a second segment"
 
 
 def test_a_segment_that_the_manifest_passes_over_is_removed(files: CrashableFiles) -> None:
@@ -178,11 +155,70 @@ def test_states_of_a_later_version_are_refused_and_nothing_is_changed(files: Cra
     assert files.exists(segment(2))
 
 
-def test_a_full_disk_takes_no_new_segment_and_the_log_goes_on(files: CrashableFiles) -> None:
-    log, batches = filled(files, 2)
+@pytest.mark.parametrize("kind", ["append", "retention"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_roll_that_meets_a_full_disk_leaves_nothing_behind(files: CrashableFiles, kind: str, clean: bool) -> None:
+    """What is appended later lies where the new segment would have begun."""
+    log, batches = filled(files, 1)
     files.fail("write", errno.ENOSPC, "manifest")
+    log.settings = replace(SETTINGS, retention_ms=0)
     with pytest.raises(OSError, match="space"):
-        fill(log, 1)
+        _ = fill(log, 1, payload=bytes(120)) if kind == "append" else log.apply_retention(1 << 50)
     assert log.failed is None
     files._failures.clear()
+    log.settings = SETTINGS
+    batches += fill(log, 1)
+    if clean:
+        log.close(clean=True)
+    log = reopened(files, unclean=not clean)
+    assert not log.recovery.damaged, log.recovery.reason
     assert contents(log) == batches
+
+
+def test_an_empty_segment_that_nobody_named_is_removed(files: CrashableFiles) -> None:
+    """Power was lost after a roll met a full disk, and the removal of its file was not durable."""
+    _, batches = filled(files, 5)
+    files.open(segment(4 + 1), create=True)
+    batches += fill(reopened(files), 1)
+    files.open(segment(4 + 1), create=True)
+    log = reopened(files)
+    assert not log.recovery.damaged, log.recovery.reason
+    assert contents(log) == batches
+
+
+@pytest.mark.parametrize("offset", range(9))
+def test_a_log_that_begins_anew_is_never_damaged_by_a_crash(offset: int) -> None:
+    step = 0
+    while True:
+        files = CrashableFiles(Random(step))
+        log, _ = filled(files, 9)
+        files.crash_after(step)
+        try:
+            log.truncate_fully_and_start_at(offset)
+        except PowerLoss:
+            files.crash()
+            log = open_log(files, settings=SETTINGS)
+            assert not log.recovery.damaged, f"step {step}: {log.recovery.reason}"
+            step += 1
+            continue
+        return
+
+
+def test_a_list_that_could_not_be_written_after_damage_does_not_count(files: CrashableFiles) -> None:
+    log, _ = filled(files, 9)
+    log.advance_log_start(5)
+    files.damage(segment(4), 0, bytes(144))
+    without_index_of(files, 4)
+    files.stop_process()
+    files.fail("write", errno.ENOSPC, "manifest")
+    log = open_log(files, settings=SETTINGS)
+    assert log.recovery.damaged
+    files._failures.clear()
+    batches = fill(log, 1)
+    log = reopened(files)
+    assert contents(log) == batches, "its segment lies below the last that the old list names"
+
+
+def without_index_of(files: CrashableFiles, base_offset: int) -> None:
+    for suffix in ("index", "timeindex"):
+        files.remove(f"{DIRECTORY}/{base_offset:020d}.{suffix}")

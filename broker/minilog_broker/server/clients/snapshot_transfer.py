@@ -45,8 +45,8 @@ async def pieces(snapshots: SnapshotFiles, snapshot_id: SnapshotId) -> AsyncIter
 
 async def receive_snapshot(
     snapshots: SnapshotFiles, snapshot_id: SnapshotId, incoming: AsyncIterator[peer_pb2.FetchSnapshotResponse]
-) -> None:
-    """Write what comes to disk; whole, checked and durable on return.
+) -> bytes:
+    """Write what comes to disk; whole, checked and durable on return. Returns the content of the file.
 
     Raises CorruptMessage or ValueError where it is not that snapshot; what `incoming` raises; OSError.
     """
@@ -54,11 +54,13 @@ async def receive_snapshot(
     try:
         async for piece in incoming:
             await asyncio.to_thread(receiver.write, piece.position, piece.content)
-        await asyncio.to_thread(_check_and_finish, receiver, snapshot_id)
+        return await asyncio.to_thread(_check_and_finish, receiver, snapshot_id)
     finally:
         receiver.abandon()
 
 
-def _check_and_finish(receiver: SnapshotReceiver, snapshot_id: SnapshotId) -> None:
-    check_snapshot(receiver.content(), snapshot_id)
+def _check_and_finish(receiver: SnapshotReceiver, snapshot_id: SnapshotId) -> bytes:
+    content = receiver.content()
+    check_snapshot(content, snapshot_id)
     receiver.finish()
+    return content

@@ -97,7 +97,7 @@ class QuorumShell:
         disk = runtime.disk("metadata-disk", failed)
         self._log = MetadataLogDisk(files, directory, reserve, disk, failed)
         self._readers = runtime.readers("metadata-reader", METADATA_READERS, failed)
-        self._stalls = [DiskStall(each, settings.replica_lag_time_max_ms, now_ms) for each in (disk, self._readers)]
+        self._stall = DiskStall(disk, settings.replica_lag_time_max_ms, now_ms)
         self._snapshots = SnapshotFiles(files, self._log.path)
         self._node = QuorumNode(
             options.broker_id,
@@ -133,7 +133,8 @@ class QuorumShell:
         self._timer = CoreTimer(self._node.next_tick_ms, self._tick)
         self._progress = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._started = self._running = False
+        self._fetched: tuple[SnapshotId, bytes] | None = None  # a snapshot on its way from our disk to the image
+        self._running = False
         self._is_reading = False  # what is committed, to be replayed
         self._active_epoch: int | None = None
         self._known_leader_id = self._former_leader_id = NO_LEADER
@@ -175,7 +176,6 @@ class QuorumShell:
             self._node.start(now_ms())
             self._timer.start()
             self._run()
-            self._started = True
         except CorruptMessage as error:  # rot in a part that a clean stop vouched for
             raise self._log.damaged(str(error)) from error
 
@@ -230,7 +230,7 @@ class QuorumShell:
 
     def look_at_disk(self) -> DiskAnswer:
         """Of the metadata log."""
-        return max(stall.look() for stall in self._stalls)
+        return self._stall.look()
 
     def _look_whether_late(self) -> None:
         """This process stood still: it blames nobody for its own length of that, and others may have blamed it."""
@@ -386,26 +386,15 @@ class QuorumShell:
     # -- snapshots
 
     def _load(self, snapshot_id: SnapshotId) -> None:
-        """Read its file: the image is what is in it. At a start nobody is served yet, and nothing else can go on."""
-
-        def loaded(content: bytes) -> None:
-            self._replay.load(snapshot_id, content)
-            self._image_changed()
-
-        def unreadable(error: OSError | MinilogError) -> None:
-            if self._replay.is_awaited(snapshot_id):  # else a newer one has taken its place, on the disk, too
-                self._unreadable(error)
-
-        if not self._started:
-            loaded(self._snapshots.read(snapshot_id))
-            return
-        self._readers.submit(
-            DiskRead(
-                lambda: self._snapshots.read(snapshot_id),
-                lambda content: self._event(lambda: loaded(content)),
-                unreadable,
-            )
-        )
+        """The image is the snapshot's from now on. What was fetched is in memory; at a start its file is read, before
+        anybody is served."""
+        fetched, self._fetched = self._fetched, None
+        if fetched is not None and fetched[0] == snapshot_id:
+            content = fetched[1]
+        else:
+            content = self._snapshots.read(snapshot_id)
+        self._replay.load(snapshot_id, content)
+        self._image_changed()
 
     def _write_snapshot(self, snapshot_id: SnapshotId, content: bytes) -> None:
         self._log.submit(
@@ -421,7 +410,7 @@ class QuorumShell:
             snapshot_id=peer_pb2.SnapshotId(end_offset=effect.snapshot_id.end_offset, epoch=effect.snapshot_id.epoch),
         )
         try:
-            await receive_snapshot(
+            content = await receive_snapshot(
                 self._snapshots, effect.snapshot_id, self._peers.fetch_snapshot(effect.leader_id, request)
             )
         except UnsupportedVersion as error:  # another try would tell the same
@@ -430,7 +419,9 @@ class QuorumShell:
             logger.warning("a snapshot could not be fetched", leader=effect.leader_id, error=str(error))
             self._event(lambda: self._node.snapshot_unfetched(now_ms()))
         else:
+            self._fetched = effect.snapshot_id, content
             self._event(lambda: self._node.snapshot_fetched(effect.snapshot_id, now_ms()))
+            self._fetched = None
 
     async def send_snapshot(
         self, request: peer_pb2.FetchSnapshotRequest
