@@ -54,7 +54,7 @@ def topic(admin: Admin, request: pytest.FixtureRequest) -> Iterator[str]:
     name = re.sub("[^a-zA-Z0-9]+", "-", request.node.name)
     admin.create_topics([NewTopic(name, num_partitions=1)])
     yield name
-    for client in clients._idle.values():
+    for client in list(clients._idle.values()):
         client.close()
     clients._idle.clear()
 

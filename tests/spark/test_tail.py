@@ -20,7 +20,7 @@ def topic(cluster: Cluster, admin: Admin, request: pytest.FixtureRequest) -> Ite
     name = request.node.name.replace("_", "-")
     admin.create_topics([NewTopic(name, num_partitions=2)])
     yield name
-    for client in clients._idle.values():
+    for client in list(clients._idle.values()):
         client.close()
     clients._idle.clear()
 

@@ -41,7 +41,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
 
 def forget_clients() -> None:
-    for client in clients._idle.values():
+    for client in list(clients._idle.values()):
         client.close()
     clients._idle.clear()
 

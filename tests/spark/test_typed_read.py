@@ -386,7 +386,7 @@ def test_a_consumer_that_is_kept_reads_topics_with_and_without_a_schema(kit: Kit
             found = [batch.to_pydict() for task in reader.partitions() for batch in reader.read(task)]
             values = [value for each in found for value in each[columns or "value"]]
             assert values == {"delay": [1, 2], "carrier": ["c1", "c2"], "": [b"a"]}[columns]
-    for client in clients._idle.values():
+    for client in list(clients._idle.values()):
         client.close()
     clients._idle.clear()
 
@@ -407,7 +407,7 @@ def received(kit: Kit, **options: str) -> tuple[int, int]:
     rows = sum(batch.num_rows for task in reader.partitions() for batch in reader.read(task))
     consumers = [each for each in clients._idle.values() if isinstance(each, Consumer)]
     size = sum(sum(each._shell.core.received_bytes.values()) for each in consumers)
-    for client in clients._idle.values():
+    for client in list(clients._idle.values()):
         client.close()
     clients._idle.clear()
     return rows, size

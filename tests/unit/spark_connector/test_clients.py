@@ -19,7 +19,7 @@ def _settings(number: int) -> dict[str, str]:
 @pytest.fixture(autouse=True)
 def _no_client_is_left() -> Iterator[None]:
     yield
-    for client in clients._idle.values():
+    for client in list(clients._idle.values()):
         client.close()
     clients._idle.clear()
 

@@ -106,6 +106,6 @@ def test_clients_are_made_by_what_the_file_says_then(file: pathlib.Path) -> None
     file.unlink()
     with pytest.raises(InvalidConfig, match=r"minilog\.config\.file"), clients.lend(Admin, client):
         pass
-    for each in clients._idle.values():
+    for each in list(clients._idle.values()):
         each.close()
     clients._idle.clear()
