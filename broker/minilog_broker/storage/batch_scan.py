@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from minilog.errors import CorruptMessage
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import HEADER_BYTES, MAGIC, BatchHeader, Buffer, check_crc, decode_header
-from minilog_broker.storage.files import File, Readable
+from minilog_broker.storage.files import File, Readable, Sized
 from minilog_broker.storage.index import SegmentEnd, SparseIndex
 
 HEADER_CHUNK_BYTES = 64 << 10  # many small batches in one read, little wasted where batches are large
@@ -134,7 +134,7 @@ class Scan:
         return self.file_bytes - self.end.size_bytes
 
 
-def scan_segment(file: File, base_offset: int, key: PartitionKey, interval_bytes: int) -> Scan:
+def scan_segment(file: Sized, base_offset: int, key: PartitionKey, interval_bytes: int) -> Scan:
     """Read the whole file, check every batch, and build its index."""
     window = _Window(file, file.size(), SCAN_CHUNK_BYTES)
     tracker = EndTracker(SegmentEnd(base_offset, 0), SparseIndex(), interval_bytes)

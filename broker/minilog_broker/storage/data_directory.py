@@ -37,8 +37,8 @@ from minilog_broker.storage.topic_id_file import FILE_NAME as TOPIC_ID_FILE
 from minilog_broker.storage.topic_id_file import read_topic_id
 
 _LOCK_FILE = "lock"
-_BROKER_FILE = "broker.json"
-_CLEAN_STOP_FILE = "clean-stop"
+BROKER_FILE = "broker.json"
+CLEAN_STOP_FILE = "clean-stop"
 _PID_FILE = "broker.pid"
 _SET_ASIDE = re.compile(r".+\.[0-9a-f]{16}-delete")
 _PARTITION_NAME = re.compile(r".+-\d+")
@@ -167,12 +167,12 @@ class DataDirectory:
 
     def _write_broker(self, broker: BrokerFile) -> None:
         if broker != self._broker:
-            _write_json(self._files, f"{self.path}/{_BROKER_FILE}", broker)
+            _write_json(self._files, f"{self.path}/{BROKER_FILE}", broker)
             self._broker = broker
 
     def write_clean_stop(self, broker_epoch: int) -> None:
         """The last write of a life, after every log was closed cleanly."""
-        _write_json(self._files, f"{self.path}/{_CLEAN_STOP_FILE}", _CleanStop(broker_epoch))
+        _write_json(self._files, f"{self.path}/{CLEAN_STOP_FILE}", _CleanStop(broker_epoch))
 
     def partition_path(self, topic_name: str, partition: int) -> str:
         """Where the log of a partition is."""
@@ -180,12 +180,7 @@ class DataDirectory:
 
     def partition_paths(self) -> list[str]:
         """What by its name is the directory of a log."""
-        names = self._files.list(self.path)
-        return [
-            f"{self.path}/{name}"
-            for name in names
-            if _PARTITION_NAME.fullmatch(name) and not _SET_ASIDE.fullmatch(name)
-        ]
+        return _log_paths(self._files, self.path)
 
     def partition_at(self, path: str) -> PartitionDirectory | None:
         """The log at `path`; None where creating it was cut short: it is no log yet.
@@ -231,7 +226,7 @@ class DataDirectory:
         self._lock.close()
 
     def _begin_life(self) -> None:
-        clean_path = f"{self.path}/{_CLEAN_STOP_FILE}"
+        clean_path = f"{self.path}/{CLEAN_STOP_FILE}"
         try:
             clean = _read_json(self._files, clean_path, _CleanStop)
         except CorruptFile:
@@ -244,25 +239,78 @@ def recorded_voters(files: FileSystem, path: str) -> tuple[int, ...]:
     """The voters of the cluster that the directory at `path` belongs to, as it was told last; none where it is new.
 
     Raises CorruptFile."""
-    known = _read_json(files, f"{path}/{_BROKER_FILE}", BrokerFile)
+    known = _read_json(files, f"{path}/{BROKER_FILE}", BrokerFile)
     return () if known is None else known.voters
 
 
-def _take_lock(files: FileSystem, path: str, process_id: int) -> File:
+@dataclass(frozen=True, slots=True)
+class StoppedDirectory:
+    """A data directory that is looked at and not used: its paths, and what keeps brokers out meanwhile."""
+
+    path: str
+    lock: File | None  # None where no broker has ever had it open under this name
+    logs: tuple[str, ...]
+
+    def close(self) -> None:
+        """Give up the lock."""
+        if self.lock is not None:
+            self.lock.close()
+
+
+def look_into(files: FileSystem, path: str, levels: VersionRange = SUPPORTED_LEVELS) -> StoppedDirectory:
+    """The directory of a stopped broker, as long as it is not closed. Nothing is written.
+
+    Raises DataDirectoryInUse, DataDirectoryError where it is none, UnsupportedVersion where its level is not among
+    `levels`, OSError."""
+    if not files.exists(f"{path}/{BROKER_FILE}"):
+        files.list(path)  # where it cannot be read, that is the matter
+        raise DataDirectoryError(
+            f"{path} has no {BROKER_FILE}: it is no data directory of a broker. Name the one that `minilog broker` has "
+            "as --data-dir"
+        )
+    lock = _lock(files, path, "stop that broker first") if files.exists(f"{path}/{_LOCK_FILE}") else None
+    try:
+        with contextlib.suppress(CorruptFile):  # who looks on finds it
+            _check_level(files, path, levels)
+        return StoppedDirectory(path, lock, tuple(_log_paths(files, path)))
+    except BaseException:
+        if lock is not None:
+            lock.close()
+        raise
+
+
+def read_broker_file(files: FileSystem, path: str) -> BrokerFile | None:
+    """What broker.json of the directory at `path` says. Raises CorruptFile."""
+    return _read_json(files, f"{path}/{BROKER_FILE}", BrokerFile)
+
+
+def is_stopped_cleanly(files: FileSystem, path: str) -> bool:
+    """Whether the former life of the directory at `path` says that it stopped cleanly. Raises CorruptFile."""
+    return _read_json(files, f"{path}/{CLEAN_STOP_FILE}", _CleanStop) is not None
+
+
+def _log_paths(files: FileSystem, path: str) -> list[str]:
+    names = files.list(path)
+    return [f"{path}/{name}" for name in names if _PARTITION_NAME.fullmatch(name) and not _SET_ASIDE.fullmatch(name)]
+
+
+def _lock(files: FileSystem, path: str, remedy: str) -> File:
     lock = files.lock(f"{path}/{_LOCK_FILE}")
     if lock is None:
         holder = files.open(f"{path}/{_LOCK_FILE}").pread(_MAX_PID_BYTES, 0).decode(errors="replace").strip()
-        raise DataDirectoryInUse(
-            f"the data directory {path} is in use by process {holder or 'unknown'}: "
-            "stop that broker, or give this one a directory of its own"
-        )
+        raise DataDirectoryInUse(f"the data directory {path} is in use by process {holder or 'unknown'}: {remedy}")
+    return lock
+
+
+def _take_lock(files: FileSystem, path: str, process_id: int) -> File:
+    lock = _lock(files, path, "stop that broker, or give this one a directory of its own")
     lock.truncate(0)
     lock.write([f"{process_id}\n".encode()], 0)
     return lock
 
 
 def _check_level(files: FileSystem, path: str, levels: VersionRange) -> None:
-    known = _read_json(files, f"{path}/{_BROKER_FILE}", _Level)
+    known = _read_json(files, f"{path}/{BROKER_FILE}", _Level)
     if known is not None:
         check_level(known.level, levels, f"the data directory {path}")
 
@@ -271,7 +319,7 @@ def _recognize(
     files: FileSystem, path: str, broker_id: int, cluster_id: str, random_bytes: Callable[[int], bytes]
 ) -> BrokerFile:
     """What broker.json says, made where all is new. Raises DataDirectoryError where it says something else."""
-    broker_path = f"{path}/{_BROKER_FILE}"
+    broker_path = f"{path}/{BROKER_FILE}"
     known = _read_json(files, broker_path, BrokerFile)
     if known is None:
         _check_new(files, path)
@@ -292,7 +340,7 @@ def _check_new(files: FileSystem, path: str) -> None:
     logs = [name for name in names if files.exists(f"{path}/{name}/{TOPIC_ID_FILE}")]
     if logs:
         raise DataDirectoryError(
-            f"the data directory {path} holds {len(logs)} logs, {logs[0]} among them, but no {_BROKER_FILE}: whose "
+            f"the data directory {path} holds {len(logs)} logs, {logs[0]} among them, but no {BROKER_FILE}: whose "
             f"they are cannot be told. Bring that file back; or set the directory aside and start with an empty one: "
             f"what it held is fetched again (a voter is then to be replaced by `minilog cluster replace-voter`)"
         )

@@ -42,6 +42,13 @@ class Readable(Protocol):
         """Up to `size_bytes` at `position`; fewer only at the end of the file."""
 
 
+class Sized(Readable, Protocol):
+    """What is read to its end."""
+
+    def size(self) -> int:
+        """The size in bytes."""
+
+
 class File(Protocol):
     """An open file. Reads may come from another thread than the one that writes."""
 
@@ -245,3 +252,22 @@ class OsFileSystem:
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size
+
+
+class ReadingFileSystem(OsFileSystem):
+    """The real disk, for who only looks: what is opened cannot be written, nor is anything made. So it serves a disk
+    that takes no writes, too. Others that only look may do so at the same time."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if create:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return OsFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+
+    def lock(self, path: str) -> File | None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return OsFile(descriptor, path)

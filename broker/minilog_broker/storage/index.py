@@ -13,9 +13,11 @@ The stamp says for which size and end of the segment the file was made; another 
 from __future__ import annotations
 
 import contextlib
+import enum
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import google_crc32c
@@ -39,6 +41,15 @@ class SegmentEnd:
     end_offset: int
     size_bytes: int
     max_timestamp_us: int = NO_TIMESTAMP
+
+
+class IndexState(enum.Enum):
+    """What an index file is worth for its segment; only a RIGHT one is used."""
+
+    RIGHT = "is right"
+    MISSING = "is missing"
+    STALE = "is of another size or end of its segment"
+    WRONG = "is damaged: its checksum is wrong, or it does not say what the batches do"
 
 
 class SparseIndex:
@@ -94,12 +105,21 @@ def index_path(directory: str, base_offset: int, suffix: str) -> str:
     return f"{directory}/{base_offset:020d}{suffix}"
 
 
-def write_index_files(files: FileSystem, directory: str, base_offset: int, end: SegmentEnd, index: SparseIndex) -> None:
-    """Write both files for a segment that ends at `end`."""
+def write_index_files(
+    files: FileSystem,
+    directory: str,
+    base_offset: int,
+    end: SegmentEnd,
+    index: SparseIndex,
+    only: Collection[str] = (INDEX_SUFFIX, TIME_INDEX_SUFFIX),
+) -> None:
+    """Write both files for a segment that ends at `end`, or of them those whose suffix is in `only`."""
     for suffix, columns in (
         (INDEX_SUFFIX, (index.offsets, index.positions)),
         (TIME_INDEX_SUFFIX, (index.max_timestamps_before, index.offsets)),
     ):
+        if suffix not in only:
+            continue
         body = b"".join(column.tobytes() for column in columns)
         crc = google_crc32c.value(body)
         stamp = _STAMP.pack(_MAGIC, len(index), base_offset, end.size_bytes, end.end_offset, end.max_timestamp_us, crc)
@@ -128,6 +148,22 @@ def read_index_files(files: FileSystem, directory: str, base_offset: int, end: S
     index.offsets, index.positions = offset_columns
     index.max_timestamps_before = time_columns[0]
     return index
+
+
+def index_state(
+    files: FileSystem, directory: str, base_offset: int, end: SegmentEnd, index: SparseIndex, suffix: str
+) -> IndexState:
+    """What one of the files is worth for a segment that ends at `end`, and whose batches give `index`."""
+    path = index_path(directory, base_offset, suffix)
+    if not files.exists(path):
+        return IndexState.MISSING
+    found = _parse_head(_read(files, path, _HEAD_BYTES), base_offset)
+    if found is not None and found[0] != end:
+        return IndexState.STALE
+    wanted = (
+        (index.offsets, index.positions) if suffix == INDEX_SUFFIX else (index.max_timestamps_before, index.offsets)
+    )
+    return IndexState.RIGHT if _read_columns(files, path, base_offset, end) == wanted else IndexState.WRONG
 
 
 def remove_index_files(files: FileSystem, directory: str, base_offset: int) -> None:

@@ -30,6 +30,7 @@ from __future__ import annotations
 import enum
 import re
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from minilog.partition_key import PartitionKey
@@ -94,7 +95,7 @@ class Recovered:
 
 
 @dataclass(slots=True)
-class _Found:
+class FoundSegment:
     """A segment file. `scan` is None where its index vouches for it."""
 
     base_offset: int
@@ -103,8 +104,24 @@ class _Found:
     scan: Scan | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What a recovery has found before it changes anything. `unreachable`: base offsets of segments behind damage."""
+
+    found: tuple[FoundSegment, ...]
+    unreachable: tuple[int, ...]
+    damage: tuple[str, ...]
+    doubt: tuple[str, ...]
+    log_start: int
+    end_offset: int
+    checkpoint: Checkpoint | None
+    manifest: Manifest | None  # None, too, where it does not count
+
+
 class Recovery:
-    """One recovery of one log: `run` looks first, decides, and only then changes files."""
+    """One recovery of one log: `run` looks first, decides, and only then changes files. `look` does only the first.
+
+    `scan`: how a segment, by its base offset, is read where all of them are to be read, whatever vouches for them."""
 
     def __init__(
         self,
@@ -115,7 +132,9 @@ class Recovery:
         *,
         unclean: bool,
         boot_id: str,
+        scan: Callable[[int], Scan] | None = None,
     ) -> None:
+        self._scan = scan
         self._files = files
         self._directory = directory
         self._key = key
@@ -126,20 +145,35 @@ class Recovery:
         self._damage: list[str] = []
         self._doubt: list[str] = []
         self._notes: list[str] = []
-        self._found: list[_Found] = []
+        self._found: list[FoundSegment] = []
         self._unreachable: list[int] = []  # base offsets of segments behind damage
         self._obsolete: list[int] = []  # base offsets of segments below the log's start
         self._checkpoint: Checkpoint | None = None
         self._checkpoint_is_corrupt = False
         self._manifest: Manifest | None = None
 
-    def run(self) -> Recovered:
+    def look(self) -> Looked:
+        """What there is, and what it lacks. Nothing is changed. Raises UnsupportedVersion, OSError."""
         self._read_marks()
         self._checkpoint = self._read_checkpoint()
         self._manifest = self._read_manifest()
         self._look_at_segments()
         log_start, end_offset = self._bounds()
         self._look_at_promises(log_start, end_offset)
+        return Looked(
+            tuple(self._found),
+            tuple(self._unreachable),
+            tuple(self._damage),
+            tuple(self._doubt),
+            log_start,
+            end_offset,
+            self._checkpoint,
+            self._manifest,
+        )
+
+    def run(self) -> Recovered:
+        looked = self.look()
+        log_start, end_offset = looked.log_start, looked.end_offset
         self._remove_temporaries()
         self._mark()
         scanned = sum(found.scan.file_bytes for found in self._found if found.scan)
@@ -221,16 +255,19 @@ class Recovery:
             left.append(newest)
         return left
 
-    def _look_at_segment(self, base_offset: int, next_base: int | None) -> _Found:
+    def _look_at_segment(self, base_offset: int, next_base: int | None) -> FoundSegment:
         path = segment_path(self._directory, base_offset)
+        if self._scan is not None:
+            scan = self._scan(base_offset)
+            return FoundSegment(base_offset, scan.end, scan.index, scan)
         # Where damage was met while reading, no index vouches for anything: all is read.
         if marks.DAMAGED not in self._marks and (next_base is not None or not self._unclean):
             stamp = read_stamp(self._files, self._directory, base_offset)
             fits = stamp is not None and next_base in (None, stamp.end_offset)
             if stamp is not None and fits and stamp.size_bytes == self._files.size(path):
-                return _Found(base_offset, stamp)
+                return FoundSegment(base_offset, stamp)
         scan = scan_segment(self._files.open(path), base_offset, self._key, self._interval_bytes)
-        return _Found(base_offset, scan.end, scan.index, scan)
+        return FoundSegment(base_offset, scan.end, scan.index, scan)
 
     def _bounds(self) -> tuple[int, int]:
         """(log start, end of what was found), compared with what had been promised."""
@@ -368,9 +405,9 @@ class Recovery:
         return tuple(segments)
 
     def _recover_epochs(self, segments: tuple[Segment, ...], log_start: int, end_offset: int) -> EpochCache:
-        stored = self._stored_epochs()
+        stored = read_epochs(self._files, self._directory)
         epochs = stored.copy() if stored is not None else None
-        if epochs is None or not all(_agrees(epochs, found.scan, log_start) for found in self._found if found.scan):
+        if epochs is None or not all(agrees(epochs, found.scan, log_start) for found in self._found if found.scan):
             epochs = EpochCache()
             for segment in segments:
                 for _, header in segment.headers(log_start):
@@ -381,18 +418,20 @@ class Recovery:
             write_durable_file(self._files, self._path(EPOCH_FILE), epochs.encode())
         return epochs
 
-    def _stored_epochs(self) -> EpochCache | None:
-        try:
-            content = read_durable_file(self._files, self._path(EPOCH_FILE))
-            return None if content is None else EpochCache.decode(content)
-        except (CorruptFile, ValueError):
-            return None
-
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"
 
 
-def _agrees(epochs: EpochCache, scan: Scan, log_start: int) -> bool:
+def read_epochs(files: FileSystem, directory: str) -> EpochCache | None:
+    """What the epoch file of the log in `directory` says; None where it is missing or wrong."""
+    try:
+        content = read_durable_file(files, f"{directory}/{EPOCH_FILE}")
+        return None if content is None else EpochCache.decode(content)
+    except (CorruptFile, ValueError):
+        return None
+
+
+def agrees(epochs: EpochCache, scan: Scan, log_start: int) -> bool:
     """Whether the cache says of the scanned offsets what their batches say."""
     if not scan.epoch_starts:
         return True
