@@ -27,6 +27,10 @@ _COMMANDS = {
         "Run one broker until SIGINT or SIGTERM.",
         "minilog broker --id 1 --listen 127.0.0.1:9092 --data-dir d --voters 1@127.0.0.1:9092",
     ),
+    "check": (
+        "Read every file in the data directory of a stopped broker, and tell what is not as it was written.",
+        "minilog check /var/lib/minilog",
+    ),
     "demo": (
         "Replicate the flights of 2013, let Spark join them with the weather, kill a broker, and count.",
         "minilog demo --report report.json",

@@ -1,0 +1,128 @@
+"""`minilog check`: whether the data directory of a stopped broker is what was written. No broker is asked.
+
+Exit codes: 0 sound, or nothing but what the next start sees to; 1 damaged; 2 it could not be checked, or not all of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from minilog.errors import MinilogError
+from minilog_broker.cli.common import AsJson, print_json, say
+from minilog_broker.controller.snapshot import check_snapshot
+from minilog_broker.quorum.quorum_effects import VoteState
+from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME
+from minilog_broker.server.disk.vote_file import FILE_NAME as VOTE_FILE
+from minilog_broker.server.system_runtime import SystemBrokerRuntime
+from minilog_broker.storage.check_findings import Report, Verdict
+from minilog_broker.storage.data_directory import look_into
+from minilog_broker.storage.directory_check import DirectoryCheck, Known, segment_bytes
+from minilog_broker.storage.files import FileSystem, OsFileSystem, ReadingFileSystem
+
+SOUND, DAMAGED, NOT_CHECKED = 0, 1, 2
+_CODES = {Verdict.DAMAGED: DAMAGED, Verdict.NOT_CHECKED: NOT_CHECKED}
+
+
+def known() -> Known:
+    """What a check needs to know of the layers above storage."""
+    return Known(
+        metadata_log=f"{CLUSTER_METADATA_TOPIC_NAME}-0",
+        vote_file=VOTE_FILE,
+        check_vote=lambda content: msgspec.json.decode(content, type=VoteState),
+        check_image=check_snapshot,
+    )
+
+
+def check(
+    directory: Annotated[pathlib.Path, typer.Argument(metavar="DIR", help="The --data-dir of a broker.")],
+    repair_indexes: Annotated[
+        bool, typer.Option("--repair-indexes", help="Write index files anew that are missing or wrong; nothing else.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read every file in the data directory of a stopped broker, and tell what is not as it was written."""
+    files: FileSystem = OsFileSystem() if repair_indexes else ReadingFileSystem()
+    try:
+        report = _check(files, str(directory.absolute()), repair_indexes=repair_indexes)
+    except KeyboardInterrupt:
+        say("minilog: interrupted: not all was checked", error=True)
+        raise typer.Exit(NOT_CHECKED) from None
+    except (MinilogError, OSError) as error:
+        name = getattr(error, "filename", None)
+        say(
+            f"minilog: {name}: {error.strerror}" if name and isinstance(error, OSError) else f"minilog: {error}",
+            error=True,
+        )
+        raise typer.Exit(NOT_CHECKED) from None
+    if as_json:
+        print_json(document(report))
+    else:
+        _tell(report)
+    raise typer.Exit(SOUND if report.worst is None else _CODES.get(report.worst, SOUND))
+
+
+def _check(files: FileSystem, path: str, *, repair_indexes: bool) -> Report:
+    stopped = look_into(files, path)
+    try:
+        with _progress(segment_bytes(files, stopped)) as read:
+            repair = files if repair_indexes else None
+            boot_id = SystemBrokerRuntime().boot_id()
+            return DirectoryCheck(files, stopped, known(), boot_id=boot_id, repair=repair, read=read).run()
+    finally:
+        stopped.close()
+
+
+@contextlib.contextmanager
+def _progress(total_bytes: int) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr for whoever looks at it on a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda size_bytes: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("checking"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("checking", total=total_bytes)
+        yield lambda size_bytes: progress.advance(task, size_bytes)
+
+
+def _tell(report: Report) -> None:
+    for each in report.findings:
+        say(f"{each.path}: {each.verdict.value}: {each.what}")
+        say(f"    {'done' if each.repaired else 'what to do'}: {each.remedy}")
+    whose = "a broker" if report.broker_id is None else f"broker {report.broker_id}"
+    counts = report.counts
+    read = f"{counts.logs} logs, {counts.segments} segments, {counts.batch_bytes:,} bytes of batches of {whose}"
+    found = [each.verdict for each in report.findings]
+    counted = ", ".join(f"{found.count(each)} {each.value}" for each in reversed(Verdict) if each in found)
+    say(f"checked {read}: {counted or 'all is sound'}")
+
+
+def document(report: Report) -> dict[str, Any]:
+    """What machines get to read."""
+    return {
+        "broker_id": report.broker_id,
+        "cluster_id": report.cluster_id,
+        "logs": report.counts.logs,
+        "segments": report.counts.segments,
+        "batch_bytes": report.counts.batch_bytes,
+        "worst": None if report.worst is None else report.worst.value,
+        "findings": [
+            {
+                "path": each.path,
+                "verdict": each.verdict.value,
+                "what": each.what,
+                "remedy": each.remedy,
+                "repaired": each.repaired,
+            }
+            for each in report.findings
+        ],
+    }

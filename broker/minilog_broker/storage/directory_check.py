@@ -1,0 +1,158 @@
+"""The check of a stopped broker's data directory (`minilog check`): every file of it that has a checksum.
+
+Not looked at: what only a running broker needs or nobody reads (`lock`, `broker.pid`, `reserve`, `*.tmp`,
+`*.log.damaged`), and logs that were set aside to be removed. What is found is in check_findings.py; of one log it is
+log_check.py's matter. What vote and metadata image must look like is known above storage, and comes as `Known`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from minilog_broker.storage.check_findings import Counts, Finding, Report, Verdict, unreadable
+from minilog_broker.storage.data_directory import (
+    BROKER_FILE,
+    CLEAN_STOP_FILE,
+    BrokerFile,
+    StoppedDirectory,
+    is_stopped_cleanly,
+    read_broker_file,
+)
+from minilog_broker.storage.durable_file import read_durable_file
+from minilog_broker.storage.errors import CorruptFile
+from minilog_broker.storage.files import FileSystem
+from minilog_broker.storage.log_check import LogCheck, Setting
+from minilog_broker.storage.segment import LOG_SUFFIX
+from minilog_broker.storage.settings import LogSettings
+from minilog_broker.storage.snapshot_id import SnapshotId
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What storage does not know by itself: the names of the metadata log and of the vote file, and who checks what is
+    in the vote and in a snapshot of the image (raise ValueError; CorruptMessage, UnsupportedVersion)."""
+
+    metadata_log: str
+    vote_file: str
+    check_vote: Callable[[bytes], object]
+    check_image: Callable[[bytes, SnapshotId], None]
+
+
+def segment_bytes(files: FileSystem, directory: StoppedDirectory) -> int:
+    """How many bytes a check is to read, about. Raises OSError."""
+    return sum(
+        files.size(f"{path}/{name}")
+        for path in directory.logs
+        for name in files.list(path)
+        if name.endswith(LOG_SUFFIX)
+    )
+
+
+class DirectoryCheck:
+    """One check; `repair` is what index files are written by, None: nothing is written."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: StoppedDirectory,
+        known: Known,
+        *,
+        boot_id: str = "",
+        settings: LogSettings | None = None,
+        repair: FileSystem | None = None,
+        read: Callable[[int], None] = lambda size_bytes: None,
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._known = known
+        self._boot_id = boot_id
+        self._settings = settings or LogSettings()
+        self._repair = repair
+        self._read = read
+        self._findings: list[Finding] = []
+        self._remedy = _remedy(None)
+
+    def run(self) -> Report:
+        """Look at everything. Raises nothing for what is found."""
+        broker = self._look_at_broker()
+        self._remedy = _remedy(broker)
+        unclean = not self._look_at_stop()
+        if broker is None or broker.cluster_id:
+            self._look_at_quorum()
+        setting = Setting(
+            unclean=unclean,
+            boot_id=self._boot_id,
+            settings=self._settings,
+            read=self._read,
+            check_image=self._known.check_image,
+            remedy=self._remedy,
+            repair=self._repair,
+        )
+        segments = batch_bytes = 0
+        for path in self._directory.logs:
+            is_metadata = path == self._path(self._known.metadata_log)
+            log = LogCheck(self._files, path, setting, is_metadata=is_metadata)
+            self._findings += log.run()
+            segments, batch_bytes = segments + log.segments, batch_bytes + log.batch_bytes
+        counts = Counts(len(self._directory.logs), segments, batch_bytes)
+        if broker is None:
+            return Report(None, None, counts, tuple(self._findings))
+        return Report(broker.broker_id, broker.cluster_id or None, counts, tuple(self._findings))
+
+    def _look_at_broker(self) -> BrokerFile | None:
+        try:
+            return read_broker_file(self._files, self._directory.path)
+        except CorruptFile:
+            what = "its checksum is wrong, or it does not say whose directory this is"
+            remedy = "bring that file back as it was; else " + _remedy(None)
+            self._find(BROKER_FILE, Verdict.DAMAGED, what, remedy)
+        except OSError as error:
+            self._findings.append(unreadable(error, self._path(BROKER_FILE)))
+        return None
+
+    def _look_at_stop(self) -> bool:
+        """Whether the broker stopped cleanly."""
+        try:
+            return is_stopped_cleanly(self._files, self._directory.path)
+        except CorruptFile:
+            what = "its checksum is wrong, or it names no broker epoch"
+            remedy = "nothing: the next start does without it, and reads the last segment of each log"
+            self._find(CLEAN_STOP_FILE, Verdict.CACHE, what, remedy)
+        except OSError as error:
+            self._findings.append(unreadable(error, self._path(CLEAN_STOP_FILE)))
+        return False
+
+    def _look_at_quorum(self) -> None:
+        """Vote and metadata log of a broker that belongs to a cluster."""
+        name = self._known.vote_file
+        try:
+            vote = read_durable_file(self._files, self._path(name))
+            if vote is None:
+                what = "it is missing: this broker may have voted, and would vote twice"
+                self._find(name, Verdict.DAMAGED, what, f"bring that file back as it was last; else {self._remedy}")
+            else:
+                self._known.check_vote(vote)
+        except (CorruptFile, msgspec.DecodeError):
+            self._find(name, Verdict.DAMAGED, "its checksum is wrong, or it is no vote", self._remedy)
+        except OSError as error:
+            self._findings.append(unreadable(error, self._path(name)))
+        if self._path(self._known.metadata_log) not in self._directory.logs:
+            self._find(self._known.metadata_log, Verdict.DAMAGED, "the metadata log is missing", self._remedy)
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory.path}/{name}"
+
+    def _find(self, name: str, verdict: Verdict, what: str, remedy: str) -> None:
+        self._findings.append(Finding(self._path(name), verdict, what, remedy))
+
+
+def _remedy(broker: BrokerFile | None) -> str:
+    """What helps where a broker cannot be any more what it was."""
+    broker_id = "ID" if broker is None else broker.broker_id
+    return (
+        "set the data directory aside and start with an empty one: what it held is fetched again; a voter is then to "
+        f"be replaced by `minilog cluster replace-voter {broker_id}`"
+    )

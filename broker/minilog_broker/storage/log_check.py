@@ -1,0 +1,345 @@
+"""Is one log of a stopped broker what was written? Every checksum of every file, and what the files say of each other.
+
+Recovery looks (`Recovery.look`): so a torn tail, doubt and damage are here what they are at the next start. But a start
+takes the word of manifest and index for most segments; here each segment is read, a chunk at a time. A segment's index
+is compared while its batches are known and then let go, so memory holds that of one segment.
+
+Nothing is written but the index files that are missing or wrong, and these only where `Setting.repair` is given.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from minilog.errors import CorruptMessage, UnsupportedVersion
+from minilog.partition_key import PartitionKey
+from minilog_broker.storage import checkpoint, manifest, marks, topic_id_file
+from minilog_broker.storage.batch_scan import Scan, scan_segment
+from minilog_broker.storage.check_findings import Finding, Verdict, unreadable
+from minilog_broker.storage.durable_file import read_durable_file
+from minilog_broker.storage.errors import CorruptFile
+from minilog_broker.storage.files import File, FileSystem
+from minilog_broker.storage.index import (
+    INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    IndexState,
+    SegmentEnd,
+    SparseIndex,
+    index_path,
+    index_state,
+    write_index_files,
+)
+from minilog_broker.storage.producer_snapshots import snapshot_offsets
+from minilog_broker.storage.producer_state import restored
+from minilog_broker.storage.recovery import EPOCH_FILE, Looked, Recovery, agrees, read_epochs
+from minilog_broker.storage.segment import LOG_SUFFIX, segment_path
+from minilog_broker.storage.settings import LogSettings
+from minilog_broker.storage.snapshot_files import SnapshotFiles
+from minilog_broker.storage.snapshot_id import SnapshotId, snapshot_name
+
+_NOTHING = "nothing: the next start makes it anew"
+_INDEX_REMEDY = "nothing: it is made anew when it is needed; or now, by `minilog check --repair-indexes`"
+_START = "start the broker"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a check of logs goes by. `unclean`: no mark says that the broker stopped cleanly; `read` hears how many
+    bytes of segments were read; `check_image` raises CorruptMessage for a snapshot of the metadata image that is wrong,
+    UnsupportedVersion for a later one; `remedy` is what helps where a copy of the metadata log is damaged."""
+
+    unclean: bool
+    boot_id: str
+    settings: LogSettings
+    read: Callable[[int], None]
+    check_image: Callable[[bytes, SnapshotId], None]
+    remedy: str
+    repair: FileSystem | None = None
+
+
+class LogCheck:
+    """One check of the log in `directory`: `run`, and then `segments` and `batch_bytes` say how much was read."""
+
+    def __init__(self, files: FileSystem, directory: str, setting: Setting, *, is_metadata: bool) -> None:
+        self._files = files
+        self._directory = directory
+        self._setting = setting
+        self._is_metadata = is_metadata
+        self._findings: list[Finding] = []
+        self._key: PartitionKey | None = None
+        self._last_base: int | None = None
+        self._reading = ""  # the file that a later version may have written
+        self.segments = 0
+        self.batch_bytes = 0
+
+    def run(self) -> list[Finding]:
+        """All that is not as it should be. Raises nothing: what cannot be read is a finding."""
+        try:
+            self._key = self._read_key()
+            if self._key is not None:
+                self._look_at_marks()
+                self._look_at_log(self._key)
+        except UnsupportedVersion as error:
+            remedy = "check it with the version that wrote it"
+            self._find(self._reading, Verdict.NOT_CHECKED, f"{error}; what stands behind it was not read", remedy)
+        except OSError as error:
+            self._findings.append(unreadable(error, self._directory))
+        return self._findings
+
+    # one file at a time
+
+    def _read_key(self) -> PartitionKey | None:
+        """None where nobody can tell whose log it is, or it is none yet."""
+        name = topic_id_file.FILE_NAME
+        try:
+            found = topic_id_file.read_topic_id(self._files, self._directory)
+        except CorruptFile:
+            what = "its checksum is wrong, or it names no topic: whose log this is cannot be told, and it was not read"
+            self._find(name, Verdict.DAMAGED, what, self._remedy)
+            return None
+        if found is not None:
+            return PartitionKey(bytes.fromhex(found.topic_id), found.partition)
+        if any(each.endswith(LOG_SUFFIX) for each in self._files.list(self._directory)):
+            what = "it is missing: whose log this is cannot be told, and it was not read"
+            self._find(name, Verdict.DAMAGED, what, self._remedy)
+        return None
+
+    def _look_at_marks(self) -> None:
+        for mark, verdict in (
+            (marks.DAMAGED, Verdict.DAMAGED),
+            (marks.DOUBTFUL, Verdict.DOUBTFUL),
+            (marks.TORN_TAIL, Verdict.TORN_TAIL),
+        ):
+            reason = marks.read_mark(self._files, self._directory, mark)
+            if reason is not None:
+                wrong = " (the checksum of the mark itself is wrong)" if self._problem(mark) else ""
+                remedy = f"{_START}: it acts on it, and removes the mark when the copy is whole again"
+                self._find(mark, verdict, f"a broker has marked this copy: {reason}{wrong}", remedy)
+
+    def _look_at_checkpoint(self, looked: Looked) -> None:
+        name = checkpoint.FILE_NAME
+        if looked.checkpoint is None and self._files.exists(self._path(name)):
+            what = "its checksum is wrong, or it is no checkpoint: what this copy has promised cannot be compared"
+            self._find(name, Verdict.DAMAGED, what, self._remedy)
+        elif looked.checkpoint is None and looked.end_offset > looked.log_start and not self._setting.unclean:
+            what = "it is missing, and a clean stop writes it: what this copy has promised cannot be compared"
+            self._find(name, Verdict.DAMAGED, what, self._remedy)
+        for doubt in looked.doubt:
+            remedy = f"{_START}: the controller asks other replicas first"
+            self._find(name, Verdict.DOUBTFUL, f"{doubt}: what was not synced may be missing", remedy)
+
+    def _look_at_manifest(self, looked: Looked) -> None:
+        name = manifest.FILE_NAME
+        try:
+            manifest.read_manifest(self._files, self._directory)
+        except CorruptFile:
+            self._find(name, Verdict.CACHE, "its checksum is wrong, or it is no manifest", _NOTHING)
+            return
+        except UnsupportedVersion:
+            if looked.checkpoint is not None and looked.checkpoint.has_manifest:
+                raise
+        if looked.manifest is None:
+            if looked.checkpoint is not None and looked.checkpoint.has_manifest and len(looked.found) > 1:
+                self._find(name, Verdict.CACHE, "it is missing", _NOTHING)
+            return
+        said = {each.base_offset: each.end for each in looked.manifest}
+        for found in looked.found:
+            end = said.get(found.base_offset)
+            if end is not None and end != found.end and not (found.scan and found.scan.problem):
+                what = f"it says of segment {found.base_offset} what its batches do not"
+                self._find(name, Verdict.CACHE, what, _NOTHING)
+
+    def _look_at_epochs(self, looked: Looked) -> None:
+        if not looked.found:
+            return
+        epochs = read_epochs(self._files, self._directory)
+        if epochs is None:
+            there = self._files.exists(self._path(EPOCH_FILE))
+            what = "its checksum is wrong, or it is no list of epochs" if there else "it is missing"
+            self._find(EPOCH_FILE, Verdict.CACHE, what, _NOTHING)
+        elif not all(agrees(epochs, each.scan, looked.log_start) for each in looked.found if each.scan):
+            self._find(EPOCH_FILE, Verdict.CACHE, "it does not say of the batches what they say", _NOTHING)
+
+    def _look_at_producers(self, looked: Looked) -> None:
+        """A snapshot is a cache as long as what is left gives the same state: another one, or all records."""
+        offsets = snapshot_offsets(self._files, self._directory)
+        wrong = {each: what for each in offsets if (what := self._problem(_producers(each), _restore))}
+        replaced = looked.log_start == 0 or any(each >= looked.log_start for each in offsets if each not in wrong)
+        for offset, what in wrong.items():
+            if replaced:
+                remedy = "nothing: the next start takes the state of producers from the rest"
+                self._find(_producers(offset), Verdict.CACHE, what, remedy)
+            else:
+                more = "what it knew of producers whose records were deleted is in no other file"
+                self._find(_producers(offset), Verdict.DAMAGED, f"{what}; {more}", self._remedy)
+
+    def _look_at_images(self, looked: Looked) -> None:
+        images = SnapshotFiles(self._files, self._directory).list()
+        if self._is_metadata and looked.log_start > 0 and not images:
+            what = f"the log starts at {looked.log_start}, and the snapshot of what was before is missing"
+            self._find("", Verdict.DAMAGED, what, self._remedy)
+        for each in images:
+            name = snapshot_name(each)
+            self._reading = name
+            try:
+                self._setting.check_image(SnapshotFiles(self._files, self._directory).read(each), each)
+            except CorruptMessage as error:
+                self._find(name, Verdict.DAMAGED, str(error), self._remedy)
+
+    # segments
+
+    def _look_at_log(self, key: PartitionKey) -> None:
+        self._last_base = max(self._bases(), default=None)
+        scanned = Recovery(
+            self._files,
+            self._directory,
+            key,
+            self._setting.settings,
+            unclean=self._setting.unclean,
+            boot_id=self._setting.boot_id,
+            scan=self._scan,
+        )
+        self._reading = manifest.FILE_NAME
+        looked = scanned.look()
+        self._judge(looked)
+        for look in (
+            self._look_at_checkpoint,
+            self._look_at_manifest,
+            self._look_at_epochs,
+            self._look_at_producers,
+            self._look_at_images,
+        ):
+            look(looked)
+        for base_offset in looked.unreachable:
+            if problem := self._scan(base_offset).problem:
+                self._find(_segment(base_offset), Verdict.DAMAGED, problem, self._remedy)
+
+    def _judge(self, looked: Looked) -> None:
+        """Say of the batches what recovery would."""
+        path, reasons = "", list(looked.damage)
+        for found in looked.found:
+            if found.scan is not None and found.scan.problem is not None:
+                problem, path = found.scan.problem, _segment(found.base_offset)
+                reasons = [problem, *(each for each in reasons if problem not in each)]
+                if not looked.damage:
+                    remedy = f"{_START}: it cuts the {found.scan.surplus_bytes} bytes, of which nothing was counted"
+                    self._find(path, Verdict.TORN_TAIL, problem, remedy)
+        if looked.damage:
+            self._find(path, Verdict.DAMAGED, "; ".join(reasons), self._remedy)
+
+    def _scan(self, base_offset: int) -> Scan:
+        assert self._key is not None
+        self._reading = _segment(base_offset)
+        path = segment_path(self._directory, base_offset)
+        file = _Watched(self._files.open(path), self._setting.read)
+        interval_bytes = self._setting.settings.index_interval_bytes
+        try:
+            scan = scan_segment(file, base_offset, self._key, interval_bytes)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            scan = Scan(SegmentEnd(base_offset, 0), SparseIndex(), file.size(), "the disk does not give it")
+        finally:
+            file.end()
+        self.segments += 1
+        self.batch_bytes += scan.file_bytes
+        if scan.problem is None:
+            self._look_at_index(base_offset, scan)
+        scan.index = SparseIndex()
+        return scan
+
+    def _look_at_index(self, base_offset: int, scan: Scan) -> None:
+        # What is appended to has its index in memory, and none on the disk, or one of a former life's stop.
+        unfinished = self._setting.unclean and base_offset == self._last_base
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            state = index_state(self._files, self._directory, base_offset, scan.end, scan.index, suffix)
+            if state is IndexState.RIGHT or (unfinished and state is not IndexState.WRONG):
+                continue
+            name = index_path(self._directory, base_offset, suffix).rpartition("/")[2]
+            remedy = self._repair(base_offset, scan, suffix)
+            self._find(name, Verdict.CACHE, f"it {state.value}", remedy or "it was written anew", repaired=not remedy)
+
+    def _repair(self, base_offset: int, scan: Scan, suffix: str) -> str:
+        """What is left to do; empty where it was done."""
+        if self._setting.repair is None:
+            return _INDEX_REMEDY
+        try:
+            write_index_files(self._setting.repair, self._directory, base_offset, scan.end, scan.index, only=(suffix,))
+        except OSError as error:
+            return f"it could not be written anew ({error.strerror or error}); {_NOTHING}"
+        return ""
+
+    # inside
+
+    def _bases(self) -> Iterator[int]:
+        for name in self._files.list(self._directory):
+            stem, suffix = name[: -len(LOG_SUFFIX)], name[-len(LOG_SUFFIX) :]
+            if suffix == LOG_SUFFIX and len(stem) == 20 and stem.isdigit():
+                yield int(stem)
+
+    def _problem(self, name: str, check: Callable[[bytes], object] = bytes) -> str | None:
+        """What is wrong with a durable file that is there: its checksum, or what `check` finds in it."""
+        try:
+            content = read_durable_file(self._files, self._path(name))
+            if content is not None:
+                check(content)
+        except CorruptFile as error:
+            return str(error).removeprefix(f"{self._path(name)} is damaged: ")
+        return None
+
+    @property
+    def _remedy(self) -> str:
+        if self._is_metadata:
+            return self._setting.remedy
+        return (
+            f"set {self._directory} aside while the broker is stopped, and start it: what it held is fetched again "
+            "from the other replicas. Where there is no other one in sync, bring a backup back"
+        )
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}" if name else self._directory
+
+    def _find(self, name: str, verdict: Verdict, what: str, remedy: str, *, repaired: bool = False) -> None:
+        self._findings.append(Finding(self._path(name), verdict, what, remedy, repaired))
+
+
+class _Watched:
+    """A file of which somebody wants to know how far it was read."""
+
+    def __init__(self, file: File, read: Callable[[int], None]) -> None:
+        self._file = file
+        self._read = read
+        self._seen = 0
+        self._size = file.size()
+
+    def size(self) -> int:
+        return self._size
+
+    def pread(self, size_bytes: int, position: int) -> bytes:
+        content = self._file.pread(size_bytes, position)
+        self._advance(position + len(content))
+        return content
+
+    def end(self) -> None:
+        """It is done with, even where not all of it was read."""
+        self._advance(self._size)
+        self._file.close()
+
+    def _advance(self, position: int) -> None:
+        if position > self._seen:
+            self._read(position - self._seen)
+            self._seen = position
+
+
+def _segment(base_offset: int) -> str:
+    return segment_path("", base_offset)[1:]
+
+
+def _producers(offset: int) -> str:
+    return f"{offset:020d}.snapshot"
+
+
+def _restore(content: bytes) -> object:
+    return restored(content)

@@ -1,0 +1,271 @@
+"""The check of a stopped broker's directory: one bit changed in each kind of file is found, and nothing changes."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import msgspec
+import pytest
+
+from minilog.errors import UnsupportedVersion
+from minilog_broker.cli.check import known
+from minilog_broker.controller.image import MetadataImage
+from minilog_broker.controller.snapshot import encode_snapshot
+from minilog_broker.quorum.quorum_effects import VoteState
+from minilog_broker.quorum.records import METADATA_KEY
+from minilog_broker.storage.check_findings import Report, Verdict
+from minilog_broker.storage.checkpoint import Checkpoint, write_checkpoint
+from minilog_broker.storage.data_directory import DataDirectory, look_into
+from minilog_broker.storage.directory_check import DirectoryCheck, segment_bytes
+from minilog_broker.storage.durable_file import write_durable_file
+from minilog_broker.storage.errors import DataDirectoryError, DataDirectoryInUse
+from minilog_broker.storage.log import Log
+from minilog_broker.storage.marks import write_mark
+from minilog_broker.storage.producer_state import ProducerState
+from minilog_broker.storage.snapshot_id import SnapshotId, snapshot_name
+from tests.unit.record_batch.batches import of_a_later_version
+from tests.unit.storage.crashable_files import CrashableFiles
+from tests.unit.storage.logs import DIRECTORY, KEY, SETTINGS, batch, fill, open_log
+
+DATA = "/data"
+METADATA = f"{DATA}/__cluster_metadata-0"
+IMAGE = f"{METADATA}/{snapshot_name(SnapshotId(0, 0))}"
+FIRST, LAST = (f"{DIRECTORY}/{base:020d}" for base in (0, 26))
+PRODUCERS = f"{DIRECTORY}/{39:020d}.snapshot"
+BATCH = 72
+
+
+@pytest.fixture
+def files() -> CrashableFiles:
+    """A broker's directory after a clean stop, with three segments of 13 batches each and a metadata log."""
+    files = CrashableFiles(Random(1))
+    stop(files, clean=True)
+    return files
+
+
+def stop(files: CrashableFiles, *, clean: bool) -> None:
+    directory = DataDirectory.open(files, DATA, 1, None, random_bytes=bytes)
+    directory.set_cluster("c-1", [1])
+    write_durable_file(files, f"{DATA}/quorum-vote", msgspec.json.encode(VoteState()))
+    log = open_log(files)
+    fill(log, 39)
+    log.set_high_watermark(39)
+    log.write_producer_snapshot(39, ProducerState().snapshot())
+    log.write_checkpoint()
+    log.close(clean=clean)
+    files.make_dir(METADATA)
+    metadata = Log.open(files, METADATA, METADATA_KEY, "__cluster_metadata", SETTINGS, unclean=True, create=True)
+    metadata.close(clean=True)
+    image = files.open(IMAGE, create=True)
+    image.write([encode_snapshot(MetadataImage(), 0)], 0)
+    if clean:
+        directory.write_clean_stop(5)
+    directory.close()
+
+
+def check(files: CrashableFiles, *, repair: bool = False) -> Report:
+    """Nothing changes, but by a repair."""
+    before = contents(files)
+    stopped = look_into(files, DATA)
+    heard: list[int] = []
+    total = segment_bytes(files, stopped)
+    report = DirectoryCheck(
+        files, stopped, known(), settings=SETTINGS, repair=files if repair else None, read=heard.append
+    ).run()
+    stopped.close()
+    assert sum(heard) <= total
+    assert repair or contents(files) == before
+    return report
+
+
+def contents(files: CrashableFiles) -> dict[str, bytes]:
+    return {path: files.content(path) for path, inode in files.names.items() if inode is not None}
+
+
+def flip(files: CrashableFiles, path: str, position: int) -> None:
+    content = files.content(path)
+    position %= len(content)
+    files.damage(path, position, bytes([content[position] ^ 4]))
+
+
+def found(report: Report) -> dict[str, Verdict]:
+    return {each.path: each.verdict for each in report.findings}
+
+
+def test_what_stopped_cleanly_is_sound(files: CrashableFiles) -> None:
+    report = check(files)
+    assert report.findings == ()
+    assert (report.worst, report.broker_id, report.cluster_id) == (None, 1, "c-1")
+    assert (report.counts.logs, report.counts.segments, report.counts.batch_bytes) == (2, 4, 39 * BATCH)
+
+
+def test_what_was_killed_is_sound() -> None:
+    files = CrashableFiles(Random(1))
+    stop(files, clean=False)
+    assert check(files).findings == ()
+
+
+EACH_KIND = {
+    f"{DATA}/broker.json": Verdict.DAMAGED,
+    f"{DATA}/quorum-vote": Verdict.DAMAGED,
+    f"{DATA}/clean-stop": Verdict.CACHE,
+    f"{FIRST}.log": Verdict.DAMAGED,
+    f"{LAST}.log": Verdict.DAMAGED,
+    f"{FIRST}.index": Verdict.CACHE,
+    f"{FIRST}.timeindex": Verdict.CACHE,
+    f"{LAST}.index": Verdict.CACHE,
+    f"{DIRECTORY}/leader-epoch": Verdict.CACHE,
+    f"{DIRECTORY}/checkpoint": Verdict.DAMAGED,
+    f"{DIRECTORY}/manifest": Verdict.CACHE,
+    f"{DIRECTORY}/topic-id": Verdict.DAMAGED,
+    PRODUCERS: Verdict.CACHE,
+    f"{METADATA}/topic-id": Verdict.DAMAGED,
+    IMAGE: Verdict.DAMAGED,
+}
+
+
+@pytest.mark.parametrize("position", [0, 30, 65, -1], ids=["begin", "in it", "further", "end"])
+@pytest.mark.parametrize("path", EACH_KIND)
+def test_one_bit_changed_is_found_and_named(files: CrashableFiles, path: str, position: int) -> None:
+    flip(files, path, position)
+    report = check(files)
+    assert found(report) == {path: EACH_KIND[path]}
+    assert all(each.what and each.remedy for each in report.findings)
+
+
+@pytest.mark.parametrize(
+    ("mark", "verdict"),
+    [("damaged", Verdict.DAMAGED), ("doubtful", Verdict.DOUBTFUL), ("torn-tail", Verdict.TORN_TAIL)],
+)
+@pytest.mark.parametrize("rotten", [False, True])
+def test_a_mark_counts_even_where_it_is_damaged_itself(
+    files: CrashableFiles, mark: str, verdict: Verdict, rotten: bool
+) -> None:
+    write_mark(files, DIRECTORY, mark, "so it was")
+    if rotten:
+        flip(files, f"{DIRECTORY}/{mark}", 1)
+    report = check(files)
+    assert found(report) == {f"{DIRECTORY}/{mark}": verdict}
+    assert ("checksum" in report.findings[0].what) == rotten
+
+
+@pytest.mark.parametrize(
+    "path", [each for each in EACH_KIND if not each.endswith((".snapshot", "clean-stop", ".json"))]
+)
+def test_a_file_that_is_missing_is_found(files: CrashableFiles, path: str) -> None:
+    files.lose(path)
+    if path == f"{METADATA}/topic-id":
+        assert found(check(files)) == {path: Verdict.DAMAGED}
+    elif path.endswith(".log"):
+        verdicts = found(check(files))
+        assert verdicts == {DIRECTORY: Verdict.DAMAGED}
+    else:
+        assert found(check(files)) == {path: EACH_KIND[path]}
+
+
+def test_segments_behind_a_damaged_one_are_read_too(files: CrashableFiles) -> None:
+    for path in (f"{FIRST}.log", f"{LAST}.log"):
+        flip(files, path, 100)
+    assert found(check(files)) == {f"{FIRST}.log": Verdict.DAMAGED, f"{LAST}.log": Verdict.DAMAGED}
+
+
+def test_a_torn_tail_is_no_damage() -> None:
+    files = CrashableFiles(Random(1))
+    stop(files, clean=False)
+    files.damage(f"{LAST}.log", 13 * BATCH, batch(39)[:50])
+    report = check(files)
+    assert (found(report), report.worst) == ({f"{LAST}.log": Verdict.TORN_TAIL}, Verdict.TORN_TAIL)
+    assert "cuts the 50 bytes" in report.findings[0].remedy
+
+
+def test_what_was_not_synced_when_the_machine_went_down_is_doubtful(files: CrashableFiles) -> None:
+    files.lose(f"{DATA}/clean-stop")
+    write_checkpoint(files, DIRECTORY, Checkpoint(0, 39, 39, flush_on_append=False, boot_id="b-1", has_manifest=True))
+    assert found(check(files)) == {f"{DIRECTORY}/checkpoint": Verdict.DOUBTFUL}
+
+
+def test_a_producer_snapshot_without_another_or_all_records_is_damage(files: CrashableFiles) -> None:
+    write_checkpoint(files, DIRECTORY, Checkpoint(5, 39, 39, flush_on_append=True, has_manifest=True))
+    flip(files, PRODUCERS, 20)
+    verdicts = found(check(files))
+    assert verdicts[PRODUCERS] is Verdict.DAMAGED
+
+
+@pytest.mark.parametrize("name", ["clean-stop", "quorum-vote", "flights-3/checkpoint", "flights-3/manifest"])
+def test_a_file_with_its_checksum_that_says_something_else_is_found(files: CrashableFiles, name: str) -> None:
+    path = f"{DATA}/{name}"
+    write_durable_file(files, path, b'{"epoch": []')
+    assert found(check(files)) == {path: EACH_KIND[path]}
+
+
+def test_a_disk_that_does_not_give_a_segment_is_damage(files: CrashableFiles) -> None:
+    files.fail("pread", errno.EIO, f"{26:020d}.log")
+    assert found(check(files)) == {f"{LAST}.log": Verdict.DAMAGED}
+
+
+@pytest.mark.parametrize("name", ["broker.json", "clean-stop", "quorum-vote", "flights-3/checkpoint"])
+def test_a_file_that_may_not_be_read_was_not_checked(files: CrashableFiles, name: str) -> None:
+    stopped = look_into(files, DATA)
+    files.fail("pread", errno.EACCES, name)
+    report = DirectoryCheck(files, stopped, known(), settings=SETTINGS).run()
+    assert Verdict.NOT_CHECKED in found(report).values()
+
+
+class TestRepairs:
+    @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+    @pytest.mark.parametrize("lost", [False, True])
+    def test_an_index_is_written_as_it_was_and_nothing_else(
+        self, files: CrashableFiles, suffix: str, lost: bool
+    ) -> None:
+        sound = contents(files)
+        if lost:
+            files.lose(FIRST + suffix)
+        else:
+            flip(files, FIRST + suffix, 50)
+        report = check(files, repair=True)
+        assert [(each.path, each.repaired) for each in report.findings] == [(FIRST + suffix, True)]
+        assert contents(files) == sound
+
+    def test_what_is_no_index_is_left_as_it_is(self, files: CrashableFiles) -> None:
+        for path in EACH_KIND:
+            if not path.endswith("index"):
+                flip(files, path, 20)
+        before = contents(files)
+        assert not any(each.repaired for each in check(files, repair=True).findings)
+        assert contents(files) == before
+
+    def test_a_full_disk_is_told(self, files: CrashableFiles) -> None:
+        files.lose(f"{FIRST}.index")
+        files.fail("write", errno.ENOSPC)
+        finding = check(files, repair=True).findings[0]
+        assert not finding.repaired
+        assert "could not be written" in finding.remedy
+
+
+class TestRefusals:
+    def test_a_directory_in_use_names_the_process(self, files: CrashableFiles) -> None:
+        DataDirectory.open(files, DATA, 1, "c-1", process_id=77)
+        with pytest.raises(DataDirectoryInUse, match="in use by process 77"):
+            look_into(files, DATA)
+
+    def test_a_directory_of_nobody_is_none(self, files: CrashableFiles) -> None:
+        with pytest.raises(DataDirectoryError, match=r"has no broker\.json"):
+            look_into(files, DIRECTORY)
+
+    def test_a_later_level_is_named_and_the_lock_given_up(self, files: CrashableFiles) -> None:
+        write_durable_file(files, f"{DATA}/broker.json", b'{"level": 99}')
+        for _ in range(2):
+            with pytest.raises(UnsupportedVersion, match="is at level 99"):
+                look_into(files, DATA)
+
+    def test_a_batch_of_a_later_version_was_not_checked(self, files: CrashableFiles) -> None:
+        files.damage(f"{LAST}.log", 13 * BATCH, of_a_later_version(batch(39), *KEY))
+        report = check(files)
+        assert (found(report), report.worst) == ({f"{LAST}.log": Verdict.NOT_CHECKED}, Verdict.NOT_CHECKED)
+        assert "later version" in report.findings[0].what
+
+    def test_a_manifest_of_a_later_version_was_not_checked(self, files: CrashableFiles) -> None:
+        content = b'{"segments": [{"base_offset": 0, "state": "elsewhere"}]}'
+        write_durable_file(files, f"{DIRECTORY}/manifest", content)
+        assert found(check(files)) == {f"{DIRECTORY}/manifest": Verdict.NOT_CHECKED}
