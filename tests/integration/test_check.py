@@ -1,0 +1,41 @@
+"""`minilog check` on what real brokers leave."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from minilog import Admin, NewTopic, Producer
+from minilog_broker.cli.app import run
+from tests.cluster import running_cluster
+
+
+def test_what_a_broker_leaves_is_sound_and_in_use_before(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with running_cluster(tmp_path, brokers=1) as cluster:
+        directory = str(cluster.data_directory(1))
+        with Admin(cluster.client) as admin:
+            admin.create_topics([NewTopic("flights", 2, 1, {"segment.bytes": "16384"})])
+        for life in ("killed", "stopped"):
+            with Producer(cluster.client) as producer:
+                for number in range(300):
+                    producer.send("flights", value=bytes(500), key=str(number).encode())
+                    if number % 20 == 0:
+                        producer.flush()
+            process = cluster.processes[1].pid
+            assert run(["check", directory]) == 2
+            assert f"is in use by process {process}" in capsys.readouterr().err
+            if life == "killed":
+                cluster.kill(1)
+            else:
+                assert cluster.stop(1) == {1: 0}
+            assert run(["check", directory]) == 0
+            told = capsys.readouterr().out
+            assert "segments" in told
+            assert "damaged" not in told
+            if life == "killed":
+                cluster.start(1)
+                cluster.wait_running()
+        assert told.endswith(": all is sound\n")
