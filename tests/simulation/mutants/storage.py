@@ -60,7 +60,7 @@ def vote_not_synced() -> Patches:
 
 def epoch_file_not_synced() -> Patches:
     """And what recovery finds is believed, where the true one compares it with the batches."""
-    return [(log_module, "write_durable_file", _write_unsynced), (recovery_module, "_agrees", lambda *_: True)]
+    return [(log_module, "write_durable_file", _write_unsynced), (recovery_module, "agrees", lambda *_: True)]
 
 
 def directory_entries_not_synced() -> Patches:
