@@ -321,7 +321,7 @@ def setting_names() -> list[str]:
 def unknown_name(name: str, known: Iterable[str], where: str) -> InvalidConfig:
     """The error for a name that is none, with the nearest one offered."""
     nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    offer = f"did you mean {nearest[0]}?" if nearest else "see the table of settings in the README"
+    offer = f"did you mean {nearest[0]}?" if nearest else "docs/spec/settings.md has the table of settings"
     return InvalidConfig(f"unknown setting {name} ({where}): {offer}")
 
 
