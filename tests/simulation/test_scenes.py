@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 
+from minilog.types import NewTopic
 from tests.simulation.clients.history import Outcome
 from tests.simulation.mutants import copies, settings, shell
 from tests.simulation.plan import Plan
@@ -305,3 +306,25 @@ def test_a_session_is_counted_from_the_question() -> None:
 def test_one_that_is_counted_from_the_answer_is_found() -> None:
     with pytest.raises(AssertionError, match="V14"):
         play(answers_late, unclean(), shell.session_lasts_from_its_answer)
+
+
+# -- a controller whose followers read old entries from a slow disk
+
+
+async def slow_reads_for_others(scene: Scene) -> None:
+    """Nothing that followers of the metadata log read returns. The controller's own replay goes on, and so heartbeats
+    are answered and decisions are made."""
+    controller = await scene.controller()
+    assert controller is not None
+    assert controller.machine is not None
+    for readers in controller.machine.readings:
+        readers.hang(hangs=readers.name == "metadata-reader")
+    await asyncio.sleep(2.0)
+    async with asyncio.timeout(2.0):
+        await scene.ask(lambda admin: admin.create_topics([NewTopic("meanwhile", 1, 1)]))
+    for readers in controller.machine.readings:
+        readers.hang(hangs=False)
+
+
+def test_a_controller_replays_beside_what_its_followers_read() -> None:
+    play(slow_reads_for_others, replace(plan(), voters=1, cold_share=1.0))

@@ -32,7 +32,11 @@ from tests.simulation.violation import Violation
 PORT, PEER_PORT = 9092, 9093  # one for all; the other is of brokers alone, where users are known
 DATA_PATH = "/data"
 METADATA_QUEUE, METADATA_HANGS = "metadata-disk", "hanging metadata disk"
-READS_OF = {"data-reader": "data-disk", "metadata-reader": METADATA_QUEUE}  # whose reads hang where it hangs
+READS_OF = {  # whose reads hang where it hangs
+    "data-reader": "data-disk",
+    "metadata-reader": METADATA_QUEUE,
+    "metadata-replay-reader": METADATA_QUEUE,
+}
 SLOWEST_READ = 10.0  # times as slow as else: one read is asked after the other, and a disk that is back reads much
 METADATA_PATH, METADATA_ERROR = f"{DATA_PATH}/__cluster_metadata", "metadata disk error"
 _IN_A_LOG = re.compile(rf"{DATA_PATH}/(?!__cluster_metadata)[^/]+-\d+/")  # the other replicas go on

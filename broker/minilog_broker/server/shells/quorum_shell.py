@@ -97,6 +97,8 @@ class QuorumShell:
         disk = runtime.disk("metadata-disk", failed)
         self._log = MetadataLogDisk(files, directory, reserve, disk, failed)
         self._readers = runtime.readers("metadata-reader", METADATA_READERS, failed)
+        # Answers to heartbeats wait for our own replay, which does not queue behind what followers read.
+        self._replay_readers = runtime.readers("metadata-replay-reader", METADATA_READERS, failed)
         self._stall = DiskStall(disk, settings.replica_lag_time_max_ms, now_ms)
         self._snapshots = SnapshotFiles(files, self._log.path)
         self._node = QuorumNode(
@@ -186,7 +188,7 @@ class QuorumShell:
         for task in list(self._tasks):
             task.cancel()
         await self._peers.close()
-        await self._readers.stop()
+        await asyncio.gather(self._readers.stop(), self._replay_readers.stop())
         return await self._log.stop()
 
     # -- events and effects
@@ -350,7 +352,7 @@ class QuorumShell:
             return
         self._is_reading = True
         log = self._log.log
-        self._readers.submit(
+        self._replay_readers.submit(
             DiskRead(lambda: read_run(log, asked), lambda run: self._committed_read(asked, run), self._unreadable)
         )
 
