@@ -38,7 +38,7 @@ _PORTS = [port for port in range(14_000, 31_000) if port // STREAM_PORT_OFFSET %
 
 
 OF_NOW = common_pb2.ClientIdentity(client_id="by hand", protocol=PROTOCOL.to_wire())
-"""Of whoever asks for metadata by hand: without it a broker takes the first version of the protocol for spoken."""
+"""The identity of a test that asks for metadata by hand. Without one a broker assumes version 1 of the protocol."""
 
 
 def free_ports(count: int) -> list[int]:

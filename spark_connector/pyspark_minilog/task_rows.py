@@ -1,5 +1,5 @@
-"""What a task of the source is told of topics with a schema. typed_rows.py makes it on the driver. A task loads no more
-than this of it, and with it what reads such topics: before its process settles in (worker.py)."""
+"""What the driver gives to a task of the source about topics with a schema. typed_rows.py makes it on the driver. Before its process
+settles in (worker.py), a task loads this module and the one that reads such topics, and no more of them."""
 
 from __future__ import annotations
 

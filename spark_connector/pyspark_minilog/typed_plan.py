@@ -1,5 +1,5 @@
-"""What a task of the sink is told of a topic with a schema. typed_sink.py makes it on the driver. A task loads no more
-than this of it, and with it what writes such topics: before its process settles in (worker.py)."""
+"""What the driver gives to a task of the sink about a topic with a schema. typed_sink.py makes it on the driver. Before its process
+settles in (worker.py), a task loads this module and the one that writes such topics, and no more of them."""
 
 from __future__ import annotations
 

@@ -151,8 +151,8 @@ def test_a_call_on_a_dead_connection_is_given_up_and_the_next_one_has_another() 
 
 
 def test_a_stream_whose_broker_does_not_read_for_long_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker reads nothing of whoever owes it a quota: TCP's own time-out (30 s, 1 s here) ended the stream then,
-    though both sides were alive."""
+    """A broker reads nothing from a client that owes it a quota. TCP's own time-out (30 s, 1 s here) ended the stream
+    then, though both sides were alive."""
     monkeypatch.setattr(runtime, "STREAM_KEEPALIVE_S", 1)
     monkeypatch.setattr(runtime, "STREAM_KEEPALIVES", 1)
 

@@ -146,7 +146,7 @@ def test_one_side_by_tls_and_the_other_in_the_clear_is_refused(
 def test_handshakes_that_do_not_end_keep_nobody_out(
     files: tuple[ServerFiles, ChannelSecurity], new_loop: NewLoop
 ) -> None:
-    """The oldest make room: else whoever opens connections and says nothing would keep all others out for 5 s."""
+    """The oldest make room. Else a stranger that opens connections and is silent would keep all others out for 5 s."""
 
     async def work() -> None:
         async with listening(files[0]) as port:

@@ -81,7 +81,7 @@ def _check(files: FileSystem, path: str, *, repair_indexes: bool) -> Report:
 
 @contextlib.contextmanager
 def _progress(total_bytes: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr for whoever looks at it on a terminal."""
+    """Show a bar on stderr where that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda size_bytes: None
         return

@@ -258,7 +258,7 @@ class StoppedDirectory:
 
 
 def look_into(files: FileSystem, path: str, levels: VersionRange = SUPPORTED_LEVELS) -> StoppedDirectory:
-    """The directory of a stopped broker, as long as it is not closed. Nothing is written.
+    """Open the directory of a stopped broker for reading. It is locked until it is closed. Nothing is written.
 
     Raises DataDirectoryInUse, DataDirectoryError where it is none, UnsupportedVersion where its level is not among
     `levels`, OSError."""
@@ -270,7 +270,7 @@ def look_into(files: FileSystem, path: str, levels: VersionRange = SUPPORTED_LEV
         )
     lock = _lock(files, path, "stop that broker first") if files.exists(f"{path}/{_LOCK_FILE}") else None
     try:
-        with contextlib.suppress(CorruptFile):  # who looks on finds it
+        with contextlib.suppress(CorruptFile):  # the check reports it
             _check_level(files, path, levels)
         return StoppedDirectory(path, lock, tuple(_log_paths(files, path)))
     except BaseException:

@@ -255,8 +255,8 @@ class OsFileSystem:
 
 
 class ReadingFileSystem(OsFileSystem):
-    """The real disk, for who only looks: what is opened cannot be written, nor is anything made. So it serves a disk
-    that takes no writes, too. Others that only look may do so at the same time."""
+    """The real disk, for reading alone: its files cannot be written, and it makes none. So it serves a disk that takes
+    no writes, too. Several processes may read one directory at the same time."""
 
     def open(self, path: str, *, create: bool = False) -> File:
         if create:

@@ -316,8 +316,10 @@ class Log:
         return count
 
     def apply_retention(self, now_us: int | None, most_bytes: int | None = None) -> int:
-        """Remove what retention takes (retention.py); how many segments went. `now_us`: the wall clock; None where
-        it is not to be trusted. `most_bytes`: enough for now; one segment goes in any case."""
+        """Remove what retention takes (retention.py). Returns the number of segments that went.
+
+        `now_us`: the wall clock, None where it is not to be trusted. `most_bytes`: this call removes no more, but one
+        segment in any case."""
         self._check_usable()
         active = self._segments[-1]
         gone = is_all_below(active, self.log_start_offset) or is_expired(active, self.settings, now_us)

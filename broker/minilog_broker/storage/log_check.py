@@ -1,8 +1,8 @@
 """Is one log of a stopped broker what was written? Every checksum of every file, and what the files say of each other.
 
 Recovery looks (`Recovery.look`): so a torn tail, doubt and damage are here what they are at the next start. But a start
-takes the word of manifest and index for most segments; here each segment is read, a chunk at a time. A segment's index
-is compared while its batches are known and then let go, so memory holds that of one segment.
+trusts the index of most segments. The check reads each segment, a chunk at a time. It compares the index of a segment
+while it knows the batches, and lets go of it then: memory holds the index of one segment.
 
 Nothing is written but the index files that are missing or wrong, and these only where `Setting.repair` is given.
 """
@@ -306,7 +306,7 @@ class LogCheck:
 
 
 class _Watched:
-    """A file of which somebody wants to know how far it was read."""
+    """A file that reports how far it was read."""
 
     def __init__(self, file: File, read: Callable[[int], None]) -> None:
         self._file = file

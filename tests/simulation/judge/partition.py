@@ -127,8 +127,8 @@ class JudgedPartition:
         return self.batches[known:]
 
     def _look_at_later_policy(self, copy: Copy, high_watermark: int) -> None:
-        """A leader that is the controller, too, goes by a setting before anybody else is told of it: flush.policy=os,
-        and what retention deletes."""
+        """A leader that is the controller, too, applies a setting before any wire has it: flush.policy=os, and what
+        retention deletes."""
         view, topic_id = self.view(copy), self.key.topic_id
         if view.end < high_watermark and self.unsynced_since_s is None and self.metadata.later_unsynced(topic_id):
             self.unsynced_since_s = copy.host.loop.now_s - HEARD_S

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 
 class Said(Protocol):
-    """A call of gRPC, or a stream, that messages belong to: between whom, and what was sent beside the messages."""
+    """A call of gRPC, or a stream: its two sides, and what was sent beside its messages."""
 
     client: str
     host: str

@@ -43,7 +43,7 @@ class Job(Protocol):
 
 
 class Jobs:
-    """See the module's text. `call` runs a slice off the event loop."""
+    """Runs the jobs of a broker, one slice at a time. `call` runs a slice off the event loop."""
 
     def __init__(
         self,

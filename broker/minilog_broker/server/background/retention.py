@@ -65,7 +65,7 @@ class Retention:
         self._clock = clock
         self._log_start_moved = log_start_moved
         self._expire = expire
-        self._moved: list[PartitionKey] = []  # in the slice before, and nobody was told
+        self._moved: list[PartitionKey] = []  # cut by the last slice
         self._held: dict[PartitionKey, int] = {}  # the segments that were warned of, by their base offset
 
     def round(self) -> Round:
