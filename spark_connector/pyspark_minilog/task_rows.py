@@ -1,5 +1,7 @@
-"""What the driver gives to a task of the source about topics with a schema. typed_rows.py makes it on the driver. Before its process
-settles in (worker.py), a task loads this module and the one that reads such topics, and no more of them."""
+"""What the driver gives to a task of the source about topics with a schema. typed_rows.py makes it on the driver.
+
+Before its process settles in (worker.py), a task loads this module and the one that reads such topics, and no more of
+them."""
 
 from __future__ import annotations
 

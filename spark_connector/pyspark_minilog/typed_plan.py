@@ -1,5 +1,7 @@
-"""What the driver gives to a task of the sink about a topic with a schema. typed_sink.py makes it on the driver. Before its process
-settles in (worker.py), a task loads this module and the one that writes such topics, and no more of them."""
+"""What the driver gives to a task of the sink about a topic with a schema. typed_sink.py makes it on the driver.
+
+Before its process settles in (worker.py), a task loads this module and the one that writes such topics, and no more of
+them."""
 
 from __future__ import annotations
 
