@@ -86,7 +86,7 @@ async def connect(
 
 
 class SimulatedStream:
-    """One connection and the stream on it, as watchers of the wire see it. `method`: as its hello says, empty before."""
+    """One connection and its stream, as watchers of the wire see them. `method`: as its hello says, empty before."""
 
     def __init__(
         self,
