@@ -233,8 +233,7 @@ class Log:
             self.sync()
         self.settings = settings
         recorded = self._checkpoint.recorded
-        wanted = settings.flush_on_append, self._checkpoint.has_manifest
-        if recorded is None or (recorded.flush_on_append, recorded.has_manifest) != wanted:
+        if recorded is None or recorded.flush_on_append != settings.flush_on_append:
             with self._failing(passing=frozenset()):
                 self.write_checkpoint()
         if not settings.flush_on_append:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import msgspec
 
@@ -110,4 +111,14 @@ def read_manifest(files: FileSystem, directory: str) -> Manifest | None:
         raise UnsupportedVersion(
             f"{path} lists segments that are {', '.join(later)}: a later version wrote it. Start that version"
         )
-    return tuple(ListedSegment(each.base_offset, known[each.state], each.end) for each in written)
+    manifest = tuple(ListedSegment(each.base_offset, known[each.state], each.end) for each in written)
+    if not _is_whole(manifest):
+        raise CorruptFile(f"{path} is no manifest: it does not list segments in order, the last one active")
+    return manifest
+
+
+def _is_whole(manifest: Manifest) -> bool:
+    bases = [each.base_offset for each in manifest]
+    ends = [each.end for each in manifest if each.state is SegmentState.SEALED and each.end is not None]
+    has_active = bool(manifest) and manifest[-1].state is SegmentState.ACTIVE
+    return has_active and len(ends) == len(manifest) - 1 and all(low < high for low, high in pairwise(bases))

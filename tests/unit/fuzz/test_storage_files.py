@@ -7,6 +7,7 @@ version of ours would write. A file is read as far as it may be long, never as f
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import google_crc32c
 import pytest
@@ -193,13 +194,15 @@ _FILES = [
 
 
 @fuzzing(150)
-@given(st.sampled_from(_FILES), _anything, st.booleans(), st.booleans())
+@given(st.sampled_from(_FILES), _anything, st.booleans(), st.booleans(), st.sampled_from((300, 1000)))
 def test_a_log_opens_or_is_refused_whatever_one_of_its_files_says(
-    name: str, content: bytes, sealed: bool, unclean: bool
+    name: str, content: bytes, sealed: bool, unclean: bool, segment_bytes: int
 ) -> None:
-    """It opens: and then it is a prefix of what it was, or says that it is damaged, or knows no better."""
+    """It opens: and then it is a prefix of what it was, or says that it is damaged, or knows no better. Of one segment,
+    and of several, which a manifest names."""
     files = CrashableFiles()
-    log = open_log(files)
+    settings = replace(SETTINGS, segment_bytes=segment_bytes)
+    log = open_log(files, settings=settings)
     batches = fill(log, 6, payload=bytes(40))
     log.write_producer_snapshot(4, ProducerState().snapshot())
     log.close(clean=True)
@@ -211,7 +214,7 @@ def test_a_log_opens_or_is_refused_whatever_one_of_its_files_says(
     else:
         files.open(path, create=True).write([content], 0)
     try:
-        log = open_log(files, unclean=unclean, settings=SETTINGS)
+        log = open_log(files, unclean=unclean, settings=settings)
     except MinilogError:
         assert name == "topic-id"
         return

@@ -47,6 +47,14 @@ def listed(files: CrashableFiles) -> list[tuple[int, SegmentState]]:
     return [(each.base_offset, each.state) for each in manifest]
 
 
+def forget_the_manifest(files: CrashableFiles) -> None:
+    """As an earlier version leaves a log."""
+    files.remove(PATH)
+    checkpoint = read_checkpoint(files, DIRECTORY)
+    assert checkpoint is not None
+    write_checkpoint(files, DIRECTORY, replace(checkpoint, has_manifest=False))
+
+
 def segment(base_offset: int) -> str:
     return f"{DIRECTORY}/{base_offset:020d}.log"
 
@@ -131,19 +139,39 @@ def test_a_manifest_that_an_earlier_version_let_grow_old_does_not_count(files: C
 
 def test_a_log_of_an_earlier_version_gets_one(files: CrashableFiles) -> None:
     filled(files, 5)
-    files.remove(PATH)
-    checkpoint = read_checkpoint(files, DIRECTORY)
-    assert checkpoint is not None
-    write_checkpoint(
-        files,
-        DIRECTORY,
-        type(checkpoint)(checkpoint.log_start_offset, checkpoint.high_watermark, checkpoint.durable_end_offset, True),
-    )
-    reopened(files)
+    forget_the_manifest(files)
+    reopened(files).write_checkpoint()
     assert [base for base, _ in listed(files)] == [0, 2, 4]
     after = read_checkpoint(files, DIRECTORY)
     assert after is not None
     assert after.has_manifest
+
+
+def test_a_log_of_an_earlier_version_opens_on_a_full_disk(files: CrashableFiles) -> None:
+    """There is no space for the word that the manifest is kept: the files tell until there is."""
+    _, batches = filled(files, 5)
+    forget_the_manifest(files)
+    files.stop_process()
+    files.fail("write", errno.ENOSPC, "checkpoint")
+    assert contents(open_log(files, settings=SETTINGS)) == batches
+
+
+@pytest.mark.parametrize(
+    "segments",
+    [
+        "",
+        '{"base_offset":4,"state":"sealed","end":{"end_offset":5,"size_bytes":72}}',
+        '{"base_offset":4,"state":"active"},{"base_offset":6,"state":"active"}',
+        '{"base_offset":0,"state":"sealed"},{"base_offset":4,"state":"active"}',
+        '{"base_offset":4,"state":"sealed","end":{"end_offset":5,"size_bytes":72}},{"base_offset":0,"state":"active"}',
+    ],
+)
+def test_what_no_broker_writes_is_no_manifest(files: CrashableFiles, segments: str) -> None:
+    _, batches = filled(files, 5)
+    write_durable_file(files, PATH, b'{"segments":[%s]}' % segments.encode())
+    log = reopened(files)
+    assert "is no manifest" in log.recovery.reason
+    assert contents(log) == batches
 
 
 def test_states_of_a_later_version_are_refused_and_nothing_is_changed(files: CrashableFiles) -> None:
