@@ -58,16 +58,31 @@ class TestPositions:
         with pytest.raises(Violation, match="a run of position 3"):
             self.sends(call, 3, 20, 21)
 
+    def test_of_a_run_that_has_rotted_what_is_before_the_damage_is_judged(self) -> None:
+        self.positions = Positions()
+        call: Any = _Call("/minilog.v1.DataService/Fetch")
+        self.asks(call, 1, 4)
+        self.sends(call, 1, 3, 6, rotten=_batch(6, 8))
+        self.sends(call, 1, 8, 9)  # its reader finds the damage, and asks no more for this position
+        self.asks(call, 3, 6)
+        with pytest.raises(Violation, match=r"b1 sends p1 offsets 7 to 9 for a position at 6"):
+            self.sends(call, 3, 7, 9, rotten=_batch(9, 10))
+
     def asks(self, call: Any, number: int, offset: int) -> None:
         request = data_pb2.FetchRequest()
         request.positions.add(position_number=number, fetch_offset=offset)
         self.positions.saw(call, request, (), False)
 
-    def sends(self, call: Any, number: int, first: int, end: int) -> None:
+    def sends(self, call: Any, number: int, first: int, end: int, rotten: bytes = b"") -> None:
         response = data_pb2.FetchResponse()
         response.runs.add(position_number=number, first_offset=first)
-        batch = build_batch(bytes(16), 0, records_to_columns([b"x"] * (end - first)), timestamp_us=0)
-        self.positions.saw(call, response, (placement(batch, first, 0) + batch[PLACEMENT_BYTES:],), True)
+        damaged = rotten[:PLACEMENT_BYTES] + bytes(max(0, len(rotten) - PLACEMENT_BYTES))
+        self.positions.saw(call, response, (_batch(first, end) + damaged,), True)
+
+
+def _batch(first: int, end: int) -> bytes:
+    batch = build_batch(bytes(16), 0, records_to_columns([b"x"] * (end - first)), timestamp_us=0)
+    return placement(batch, first, 0) + batch[PLACEMENT_BYTES:]
 
 
 class TestBacklog:

@@ -2,7 +2,8 @@
 
 The first has the record that the position begins at, and each other begins where the one before it ended; or at the
 position again, where that was judged again. So what was read for one position is never sent to another, however long
-it took to read. Looks at wires alone.
+it took to read. Looks at wires alone. Of a run with a header that has rotted on the disk only what is before that
+header can be judged, and nothing that its position is sent later: the reader finds the damage and begins another.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from minilog.errors import CorruptMessage, UnsupportedVersion
 from minilog.partition_key import PartitionKey
-from minilog.record_batch.header import Buffer, iterate_headers
+from minilog.record_batch.header import BatchHeader, Buffer, iterate_headers
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ class Positions:
 
     def __init__(self) -> None:
         self._asked: weakref.WeakKeyDictionary[Said, dict[_Place, int]] = weakref.WeakKeyDictionary()
-        self._sent: weakref.WeakKeyDictionary[Said, dict[_Place, int]] = weakref.WeakKeyDictionary()
+        self._sent: weakref.WeakKeyDictionary[Said, dict[_Place, int | None]] = weakref.WeakKeyDictionary()
 
     def saw(self, call: Said, message: Any, payloads: Sequence[Buffer], answers: bool) -> None:
         """A message is sent, with its payloads."""
@@ -48,10 +50,28 @@ class Positions:
         begins = self._asked.get(call, {}).get(place)
         if begins is None:
             raise Violation("sessions", f"{call.host} sends {call.client} a run of position {place[1]}", key=key)
-        headers = [header for _, header in iterate_headers(payload)]
-        first, end = headers[0].base_offset, headers[-1].next_offset
         sent = self._sent.setdefault(call, {})
-        if first != sent.get(place) and not first <= begins < end:
-            text = f"{call.host} sends {call.client} offsets {first} to {end} for a position at {begins}, sent up to "
-            raise Violation("sessions", f"{text}{sent.get(place)}", key=key)
-        sent[place] = end
+        sent_up_to = sent.get(place, begins)
+        if sent_up_to is None:
+            return
+        headers, is_sound = _headers_before_damage(payload)
+        if headers:
+            first, end = headers[0].base_offset, headers[-1].next_offset
+            begins_within = first <= begins and (begins < end or not is_sound)
+            if first != sent_up_to and not begins_within:
+                text = f"{call.host} sends {call.client} offsets {first} to {end} for a position at {begins}, sent up "
+                raise Violation("sessions", f"{text}to {sent_up_to}", key=key)
+            sent[place] = end
+        if not is_sound:
+            sent[place] = None
+
+
+def _headers_before_damage(payload: Buffer) -> tuple[list[BatchHeader], bool]:
+    """The headers of a run before the first that cannot be read, and whether all can."""
+    headers: list[BatchHeader] = []
+    try:
+        for _, header in iterate_headers(payload):
+            headers.append(header)
+    except (CorruptMessage, UnsupportedVersion):
+        return headers, False
+    return headers, True
