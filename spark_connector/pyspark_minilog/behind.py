@@ -1,7 +1,7 @@
 """How far a query is behind, from what Spark tells of its progress. Pure: the progress' JSON and the time come in.
 
 Records are counted from where a batch ends to the latest offsets that the source had heard of when the batch was
-planned, markers and aborted records among them, as with groups (docs/groups.md). Bytes and the time of the first unread
+planned, markers and aborted records among them, as with groups (groups.md). Bytes and the time of the first unread
 record are what the source reports with them (unread.py). Where it has nothing to tell yet, nothing is made up.
 """
 

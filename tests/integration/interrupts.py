@@ -7,7 +7,7 @@
     close    every future is done; what it says is so in the log; a second close returns
 
 No call hangs, and the next one works. The handler raises while a frame of the client is running, nowhere else: what
-comes between a call's return and the assignment of its result is no business of the client (docs/processes.md).
+comes between a call's return and the assignment of its result is no business of the client (docs/guides/processes.md).
 """
 
 from __future__ import annotations

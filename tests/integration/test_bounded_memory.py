@@ -28,7 +28,7 @@ MOST_GROWTH: dict[Attack, int] = {
 
 
 # A frame of 60 MiB is legal, and is parsed in one piece in some tenths of a second: twelve at once are more than the
-# client beside should notice (docs/repairs.md). What comes as connections is held by test_few_files, too. All three are
+# client beside should notice (repairs.md). What comes as connections is held by test_few_files, too. All three are
 # run by `make soak`.
 LONG = {
     memory_attacks.frames_of_60_mib,

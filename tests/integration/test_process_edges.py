@@ -1,4 +1,4 @@
-"""Forks, ends of processes and callbacks, with real brokers (docs/processes.md). R27, R28, R33, R36, R37."""
+"""Forks, ends of processes and callbacks, with real brokers (docs/guides/processes.md). R27, R28, R33, R36, R37."""
 
 from __future__ import annotations
 

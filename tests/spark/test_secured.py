@@ -58,7 +58,7 @@ def rule(name: str, operation: Operation, kind: ResourceKind, resource: str, pat
     return AccessRule(f"User:{name}", "*", operation, kind, resource, pattern, Permission.ALLOW)
 
 
-# As docs/security.md says that a job needs them.
+# As docs/guides/security.md says that a job needs them.
 OF_THE_JOB = [
     rule("job", Operation.READ, ResourceKind.TOPIC, SOURCE, Pattern.LITERAL),
     rule("job", Operation.WRITE, ResourceKind.TOPIC, TARGET, Pattern.LITERAL),

@@ -103,7 +103,7 @@ def first_cells(document: pathlib.Path, pattern: str) -> set[str]:
 
 INVARIANTS = first_cells(SPEC / "invariants.md", r"^V\d+$")
 WRONG_RULES = first_cells(SPEC / "wrong-rules.md", r"^\d+$")
-REPAIRS = first_cells(ROOT / "docs" / "repairs.md", r"R\d+")
+REPAIRS = first_cells(ROOT / "docs/internals/repairs.md", r"R\d+")
 TARGETS = first_cells(ROOT / "docs/spec/performance.md", r"^T\d+r?$")
 ALL_MUTANTS = [*MUTANTS, *QUORUM_MUTANTS, *REPLICATION_MUTANTS, *SMALL_MUTANTS]
 
@@ -198,7 +198,7 @@ def known_names() -> tuple[frozenset[str], frozenset[str]]:
 def test_every_test_that_the_traceability_names_exists(document: str) -> None:
     """`a_test_like_this` and `a_module` are whole names, `a_test_like...` the beginning of one, `..._this` a part."""
     functions, words = known_names()
-    rows = re.findall(r"^\|.*\| (.*) \|$", (ROOT / "docs" / document).read_text(), re.MULTILINE)
+    rows = re.findall(r"^\|.*\| (.*) \|$", (ROOT / "docs/internals" / document).read_text(), re.MULTILINE)
     missing = []
     for before, name, behind in re.findall(r"(\.\.\.)?\b([a-z][a-z0-9]*(?:_[a-z0-9]+)+)_?(\.\.\.|\*)?", " ".join(rows)):
         plain = name.removeprefix("test_")

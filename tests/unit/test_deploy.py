@@ -12,7 +12,7 @@ from minilog_broker.server.metrics.names import MetricType
 ROOT = pathlib.Path(__file__).parents[2]
 ALERTS = re.sub(r"#.*", "", (ROOT / "deploy" / "minilog-alerts.yaml").read_text())
 DASHBOARD = (ROOT / "deploy" / "minilog-dashboard.json").read_text()
-OPERATING = (ROOT / "docs" / "operating.md").read_text()
+OPERATING = (ROOT / "docs/operating/README.md").read_text()
 _SUFFIXES = ("_bucket", "_sum", "_count")
 _LABELS = {"job", "instance", "le"}
 # What nobody needs to look at all day: who it is, and details that a person asks for.

@@ -15,8 +15,9 @@ from minilog.stream_messages import PRODUCE, StreamMessage
 from minilog.v1 import admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, peer_pb2, records_pb2, security_pb2
 from minilog_broker.cli.app import tree
 
-SPEC = pathlib.Path(__file__).parents[2] / "docs" / "spec"
-FORMATS, COMMANDS = (SPEC / "formats.md").read_text(), (SPEC / "commands.md").read_text()
+DOCUMENTS = pathlib.Path(__file__).parents[2] / "docs"
+FORMATS = (DOCUMENTS / "spec" / "formats.md").read_text()
+COMMANDS = (DOCUMENTS / "reference" / "commands.md").read_text()
 CODES = {"u32": "I", "i64": "q", "i32": "i", "i16": "h", "u16": "H"}
 OF_ALL_VERBS = {"bootstrap_servers", "command_config", "as_json", "help"}
 

@@ -1,4 +1,4 @@
-"""docs/spec/settings.md says what the code's tables of settings say: names, defaults, what is allowed, and no more."""
+"""settings.md says what the code's tables of settings say: names, defaults, what is allowed, and no more."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server import config as broker_config
 from minilog_broker.server.ingress import request_limits
 
-TEXT = (pathlib.Path(__file__).parents[2] / "docs" / "spec" / "settings.md").read_text()
+TEXT = (pathlib.Path(__file__).parents[2] / "docs/reference/settings.md").read_text()
 CONFIGURED = {field.name for field in dataclasses.fields(broker_config.BrokerConfig)}
 
 

@@ -195,7 +195,7 @@ def _print_records(
 
 
 def record_document(record: Any) -> dict[str, Any]:
-    """A record in the form of docs/spec/commands.md § JSON: text where it is UTF-8, else base64 under another name."""
+    """A record in the form of commands.md § JSON: text where it is UTF-8, else base64 under another name."""
     headers = [{"key": name, **_text("value", value)} for name, value in record.headers or ()]
     return {
         "topic": record.topic,

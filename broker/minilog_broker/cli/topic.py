@@ -331,7 +331,7 @@ def _print_results(results: Mapping[TopicPartition, MinilogError | None], as_jso
 
 
 def topic_document(found: TopicDescription) -> dict[str, Any]:
-    """A described topic in the form of docs/spec/commands.md § JSON."""
+    """A described topic in the form of docs/reference/commands.md § JSON."""
     partitions = [
         {
             "partition": each.partition,

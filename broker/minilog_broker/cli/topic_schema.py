@@ -111,7 +111,7 @@ def _versions(admin: Admin, name: str) -> list[TopicSchema]:
 
 
 def schema_document(schema: TopicSchema) -> dict[str, Any]:
-    """One version in the form of docs/spec/commands.md § JSON."""
+    """One version in the form of docs/reference/commands.md § JSON."""
     document: dict[str, Any] = json.loads(schema_to_json(schema))
     return document
 

@@ -11,7 +11,7 @@ LEAST_KEEPALIVE_MS = 100.0  # nobody says something more often because another a
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSettings:
-    """The first block is configurable; the second is not, and says why each has its value (docs/spec/settings.md)."""
+    """The first block is configurable; the second is not, and says why each has its value (settings.md)."""
 
     replica_lag_time_max_ms: float = 10_000.0
     replica_lag_max_records: int | None = None

@@ -32,5 +32,5 @@ def check_plaintext(option: str, host: str, port: int, *, insecure: bool) -> Non
     if not is_loopback and not insecure:
         raise InvalidConfig(
             f"{option} {address_text((host, port))} would be plaintext on an address that others reach: listen on "
-            "127.0.0.1, turn security on (docs/security.md), or say --insecure where the network is trusted"
+            "127.0.0.1, turn security on (docs/guides/security.md), or say --insecure where the network is trusted"
         )

@@ -1,7 +1,7 @@
 """What a broker can be told: every setting, its default, and what a right value looks like.
 
 Defaults < TOML file < environment (`MINILOG_` + upper case, dots as underscores) < `--set`. The names users type are
-the attribute names with dots for underscores (docs/spec/settings.md). An unknown name offers the nearest one; a bad
+the attribute names with dots for underscores (settings.md). An unknown name offers the nearest one; a bad
 value names the key, the value, where it came from and what would be right. Settings of topics are here what this
 broker, as the controller, makes topics with: an existing topic has its own (controller/topic_config.py).
 """
@@ -156,7 +156,7 @@ def _setting(kind: _Kind, default: object) -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """All settings of one broker. Units are in the names; -1 is "without limit" where docs/spec/settings.md says so."""
+    """All settings of one broker. Units are in the names; -1 is "without limit" where settings.md says so."""
 
     num_partitions: int = _setting(_integer(1, 10_000), 1)
     default_replication_factor: int | None = _setting(_integer(1, 100, none_word="auto"), None)
@@ -321,7 +321,7 @@ def setting_names() -> list[str]:
 def unknown_name(name: str, known: Iterable[str], where: str) -> InvalidConfig:
     """The error for a name that is none, with the nearest one offered."""
     nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    offer = f"did you mean {nearest[0]}?" if nearest else "docs/spec/settings.md has the table of settings"
+    offer = f"did you mean {nearest[0]}?" if nearest else "docs/reference/settings.md has the table of settings"
     return InvalidConfig(f"unknown setting {name} ({where}): {offer}")
 
 

@@ -1,7 +1,7 @@
 """The event loop of a process that is ours: uvloop where it can be had, else the standard one.
 
-A small message there and one back takes a third of the CPU on uvloop (docs/performance.md). A program that uses
-minilog.aio has an event loop of its own, and minilog runs on that.
+A small message there and one back takes a third of the CPU on uvloop
+(docs/internals/performance.md). A program that uses minilog.aio has an event loop of its own, and minilog runs on that.
 """
 
 from __future__ import annotations

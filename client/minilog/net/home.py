@@ -7,7 +7,7 @@ signal. To close all clients is not enough: gRPC's threads outlive them for a wh
     no client was made yet           new clients work
     one was made, and may be closed  no client works, neither an old nor a new one
 
-What does not work is refused at once, with words. docs/processes.md is the guide. And nothing of gRPC that the parent
+What does not work is refused at once, with words. processes.md is the guide. And nothing of gRPC that the parent
 had is let go in the child, neither by the collector nor at its end: to close a channel is to wait for the parent's
 threads, and a child that made no call hung so.
 """
@@ -23,7 +23,7 @@ import weakref
 from minilog.errors import Closed
 
 _ADVICE = (
-    "start processes by the method 'spawn' or 'forkserver', or fork before the first client is made (docs/processes.md)"
+    "start processes by the method 'spawn' or 'forkserver', or fork before the first client is made (processes.md)"
 )
 
 

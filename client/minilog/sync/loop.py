@@ -1,7 +1,7 @@
 """The background event loop that all blocking clients of a process share: grpc.aio objects must live on one loop.
 
 A daemon thread, begun with the first client. It ends with the process: then what producers have not written is
-reported, and every call from then on ends at once (docs/processes.md). A forked child has no part in its parent's loop.
+reported, and every call from then on ends at once (processes.md). A forked child has no part in its parent's loop.
 
 Callers wait in C (queue.SimpleQueue), not in threading.Condition: there, an exception that a signal raises may come
 between a lock's being taken and its block, and the loop would wait for that lock for ever.

@@ -1,4 +1,4 @@
-"""Transactions with many writers: the two levels, an attempt and its writers (docs/transactions.md)."""
+"""Transactions with many writers: the two levels, an attempt and its writers (docs/guides/transactions.md)."""
 
 from __future__ import annotations
 

@@ -639,7 +639,7 @@ Global___DescribeAccessRulesResponse: _TypeAlias = DescribeAccessRulesResponse  
 @_typing.final
 class Quota(_message.Message):
     """`entity` is User:alice, or default: of all who have no quota of that key of their own. The keys are in
-    docs/security.md.
+    docs/guides/security.md.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -1,4 +1,4 @@
-"""The faults of docs/repairs.md put back, one by one: the code as it was before each was mended."""
+"""The faults of docs/internals/repairs.md put back, one by one: the code as it was before each was mended."""
 
 from __future__ import annotations
 

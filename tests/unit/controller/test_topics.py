@@ -1,4 +1,4 @@
-"""Topics: created, altered, deleted whole or not at all; names and settings (docs/spec/settings.md § Topics)."""
+"""Topics: created, altered, deleted whole or not at all; names and settings (docs/reference/settings.md § Topics)."""
 
 from __future__ import annotations
 

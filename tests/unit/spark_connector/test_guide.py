@@ -1,4 +1,4 @@
-"""docs/spark.md, the guide of Spark's users, names all that the connector knows, and what it quotes is said."""
+"""docs/guides/spark.md, the guide of Spark's users, names all that the connector knows, and what it quotes is said."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark_minilog import options
 from pyspark_minilog.config_file import OWNED
 
 ROOT = pathlib.Path(__file__).parents[3]
-GUIDE = (ROOT / "docs" / "spark.md").read_text()
+GUIDE = (ROOT / "docs/guides/spark.md").read_text()
 
 
 @pytest.mark.parametrize("option", sorted({*options._SOURCE, *options._SINK}))
@@ -41,7 +41,7 @@ def test_every_link_leads_somewhere() -> None:
     wrong = []
     for link in re.findall(r"\]\(([^)]+)\)", GUIDE):
         name, _, heading = link.partition("#")
-        file = ROOT / "docs" / (name or "spark.md")
+        file = ROOT / "docs/guides" / (name or "spark.md")
         if not link.startswith("http") and not (
             file.exists() and (not heading or heading in headings(file.read_text()))
         ):
@@ -83,7 +83,7 @@ def _literals() -> str:
 
 SAID = _literals()
 
-RULES = (ROOT / "docs" / "spark-rules.md").read_text()
+RULES = (ROOT / "docs/internals/spark-rules.md").read_text()
 FOLDERS = {
     "": "spark",
     "u": "unit/spark_connector",
