@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 
@@ -13,6 +14,11 @@ class Running(Protocol):
 
     @property
     def servers(self) -> str: ...
+
+    @property
+    def client_ports(self) -> Sequence[int]:
+        """All ports that its clients connect to."""
+        ...
 
     @property
     def pids(self) -> dict[str, int]: ...

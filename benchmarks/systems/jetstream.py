@@ -47,6 +47,10 @@ class JetStreamCluster:
         return ",".join(f"nats://{HOST}:{port}" for port in self._ports)
 
     @property
+    def client_ports(self) -> list[int]:
+        return self._ports
+
+    @property
     def pids(self) -> dict[str, int]:
         return self._servers.pids
 

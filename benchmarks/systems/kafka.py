@@ -50,6 +50,10 @@ class KafkaCluster:
         return ",".join(f"{HOST}:{port}" for port, _, _ in self._ports.values())
 
     @property
+    def client_ports(self) -> list[int]:
+        return [port for port, _, _ in self._ports.values()]
+
+    @property
     def java_settings(self) -> dict[str, str]:
         """What a Java client needs besides the addresses."""
         if self._keys is None:

@@ -14,6 +14,7 @@ from minilog import Admin, NewTopic, TopicPartition
 from minilog.errors import MinilogError
 
 _ANSWER_WITHIN_MS = 2_000
+_STREAM_PORT_OFFSET = 1_000  # the default of stream.port.offset
 
 
 class MinilogCluster:
@@ -42,6 +43,11 @@ class MinilogCluster:
     @property
     def servers(self) -> str:
         return ",".join(f"{HOST}:{port}" for port in self._ports.values())
+
+    @property
+    def client_ports(self) -> list[int]:
+        """Of calls, and of streams."""
+        return [*self._ports.values(), *(port + _STREAM_PORT_OFFSET for port in self._ports.values())]
 
     @property
     def pids(self) -> dict[str, int]:

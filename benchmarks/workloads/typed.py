@@ -146,8 +146,8 @@ def _counted(arena: Arena, side: Side, rows: int, work: Callable[[], None], sent
 def _with_wire(side: Side, rows: int, work: Callable[[], None]) -> dict[str, float]:
     system = side.system
     assert system is not None
-    found = bytes_sent([int(each.rsplit(":", 1)[1]) for each in system.servers.split(",")], work)
-    return {} if found is None else {"wire_bytes_per_row": found / rows}
+    byte_count = bytes_sent(system.client_ports, work)
+    return {} if byte_count is None else {"wire_bytes_per_row": byte_count / rows}
 
 
 def _batch(rows: Rows, kind: Kind) -> Callable[[Arena], Turn]:
