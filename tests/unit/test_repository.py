@@ -12,6 +12,7 @@ import pytest
 
 from minilog import errors
 from minilog.v1 import common_pb2
+from minilog_broker import extras
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GENERATED = "client/minilog/v1/"
@@ -105,6 +106,16 @@ def test_every_package_says_that_it_is_typed() -> None:
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     assert len(packages) == 3
     assert {f"{each}/py.typed" for each in packages} <= {named(file) for file in committed_files()}
+
+
+def test_the_extra_of_brokers_is_named_alike_everywhere() -> None:
+    """Where it is installed from, where a missing package is explained, and where its imports are forbidden."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    installed = {re.split(r"[<>=]", each)[0] for each in project["project"]["optional-dependencies"]["broker"]}
+    contracts = project["tool"]["importlinter"]["contracts"]
+    forbidden = [set(each["forbidden_modules"]) for each in contracts if "the extra `broker`" in each["name"]]
+    assert installed == set(extras.BROKER_EXTRA.values())
+    assert forbidden == [set(extras.BROKER_EXTRA)]
 
 
 @pytest.mark.parametrize("code", [value for value in common_pb2.ErrorCode.values() if value != 0])

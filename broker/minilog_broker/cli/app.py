@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from minilog.errors import InvalidConfig, InvalidRequiredAcks, MinilogError
+from minilog_broker.extras import missing_extra
 from minilog_broker.failure import CommandFailed
 from minilog_broker.imports import uncollected
 from minilog_broker.printable import say
@@ -119,9 +120,15 @@ def run(arguments: list[str]) -> int:
     except OSError as error:
         name = f": {error.filename}" if error.filename else ""
         return _tell(f"{error.strerror or error}{name}", FAILED)
+    except ModuleNotFoundError as error:
+        return _tell(missing_extra(error) or _bug(error), FAILED)
     except Exception as error:
-        return _tell(f"unexpected {type(error).__name__}: {error}: this is a bug in minilog, please report it", FAILED)
+        return _tell(_bug(error), FAILED)
     return DONE
+
+
+def _bug(error: Exception) -> str:
+    return f"unexpected {type(error).__name__}: {error}: this is a bug in minilog, please report it"
 
 
 def _exit_code(code: object) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from minilog_broker.extras import missing_extra
 from minilog_broker.imports import Without, uncollected
 from minilog_broker.stop_signal import INTERRUPTED, ended_by_interrupt
 
@@ -27,6 +28,11 @@ def main() -> None:
             from minilog_broker.cli.app import run
 
         code = run(sys.argv[1:])
+    except ModuleNotFoundError as error:
+        if (remedy := missing_extra(error)) is None:
+            raise
+        print(f"minilog: {remedy}", file=sys.stderr)
+        code = 1
     except KeyboardInterrupt:
         print(INTERRUPTED, file=sys.stderr)
         code = 1

@@ -22,6 +22,7 @@ SOURCES = ("client", "broker", "spark_connector", "jobs", "proto", "tools")
 FILES = ("pyproject.toml", "README.md", "LICENSE")
 LATER_VERSION = "99.0.0"
 EARLIER_VERSION = "0.0.9"
+_THIS_VERSION = 'version = "0.2.0"'
 HIGHEST_LEVEL = SUPPORTED_LEVELS.highest  # of this version
 LATER_LEVEL = HIGHEST_LEVEL + 1
 _SUPPORTED = "SUPPORTED_LEVELS = VersionRange(1, {})"
@@ -51,7 +52,7 @@ def _later_of(image: MetadataImage) -> Iterator[records_pb2.MetadataRecord]:
 """
 
 EDITS: dict[str, tuple[tuple[str, str], ...]] = {
-    "pyproject.toml": (('version = "0.1.0"', f'version = "{LATER_VERSION}"'),),
+    "pyproject.toml": ((_THIS_VERSION, f'version = "{LATER_VERSION}"'),),
     "broker/minilog_broker/levels.py": ((_SUPPORTED.format(HIGHEST_LEVEL), _SUPPORTED.format(LATER_LEVEL)),),
     "proto/minilog/v1/records.proto": (
         (
@@ -98,7 +99,7 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
 def _earlier(highest_level: int) -> dict[str, tuple[tuple[str, str], ...]]:
     """The same, of an earlier one."""
     return {
-        "pyproject.toml": (('version = "0.1.0"', f'version = "{EARLIER_VERSION}"'),),
+        "pyproject.toml": ((_THIS_VERSION, f'version = "{EARLIER_VERSION}"'),),
         "broker/minilog_broker/levels.py": ((_SUPPORTED.format(HIGHEST_LEVEL), _SUPPORTED.format(highest_level)),),
     }
 
