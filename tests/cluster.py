@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import random
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,40 +19,22 @@ from minilog import Admin
 from minilog.errors import MinilogError
 from minilog.v1 import common_pb2
 from minilog.versions import PROTOCOL
+from minilog_broker.local_ports import HOST as HOST
+from minilog_broker.local_ports import free_ports as free_ports
 from minilog_broker.server.config import BrokerConfig
 from tests import programs
 from tests.programs import Process
 from tests.proxy import Proxy
 
-HOST = "127.0.0.1"
 START_TIMEOUT_S = 30.0
 VOTERS = 3
 """How many of a cluster's brokers vote, unless a test says otherwise or there are fewer (then one)."""
-# Below what systems give to outgoing connections (Linux: from 32768): a port there may be taken while its broker is
-# down, or a connection to it may be answered by itself.
 STREAM_PORT_OFFSET = BrokerConfig().stream_port_offset
 """How far a port of streams is from its port of calls."""
-_PORTS = [port for port in range(14_000, 31_000) if port // STREAM_PORT_OFFSET % 2 == 0]  # no two pairs share a port
 
 
 OF_NOW = common_pb2.ClientIdentity(client_id="by hand", protocol=PROTOCOL.to_wire())
 """The identity of a test that asks for metadata by hand. Without one a broker assumes version 1 of the protocol."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different, and not such as outgoing connections are given. So are those
-    of streams beside them."""
-    found: list[int] = []
-    with contextlib.ExitStack() as stack:
-        for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
-            pair = [stack.enter_context(socket.socket()) for _ in range(2)]
-            with contextlib.suppress(OSError):
-                pair[0].bind((HOST, port))
-                pair[1].bind((HOST, port + STREAM_PORT_OFFSET))
-                found.append(port)
-            if len(found) == count:
-                return found
-    raise AssertionError(f"no {count} free ports in {len(_PORTS)}")
 
 
 def pairs_of(public: int, own: int) -> tuple[tuple[int, int], ...]:

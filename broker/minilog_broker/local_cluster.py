@@ -8,23 +8,20 @@ them. They are signalled by their process id, never by name.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minilog import Admin
 from minilog.errors import MinilogError
 from minilog_broker.failure import CommandFailed
-from minilog_broker.server.config import BrokerConfig
+from minilog_broker.local_ports import HOST
 from minilog_broker.stop_signal import Stoppable
 from minilog_broker.storage.data_directory import recorded_voters
 from minilog_broker.storage.errors import CorruptFile
@@ -33,7 +30,6 @@ from minilog_broker.storage.files import OsFileSystem
 if TYPE_CHECKING:
     from minilog_broker.local_security import LocalSecurity  # loads cryptography
 
-HOST = "127.0.0.1"
 PEER_PORT_DISTANCE = 100  # of a secured broker's listener for the others from that for clients
 _QUORUM_SIZES = (5, 3, 1)
 # A start replays the metadata log and recovers the topics' logs; an unclean one of large logs takes longest.
@@ -43,39 +39,6 @@ STOP_WITHIN_S = 20.0
 _ASK_EVERY_S = 0.1
 _OWNER_ONLY = 0o700  # records are nobody else's to read
 _ANSWER_WITHIN_MS = 2_000
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different, and so were the ports of streams beside them."""
-    found: list[int] = []
-    with contextlib.ExitStack() as held:
-        while len(found) < count:
-            each = held.enter_context(socket.socket())
-            each.bind((HOST, 0))
-            port = int(each.getsockname()[1])
-            with contextlib.suppress(OSError, OverflowError):
-                held.enter_context(socket.socket()).bind((HOST, BrokerConfig().stream_address((HOST, port))[1]))
-                found.append(port)
-    return found
-
-
-def check_ports_are_free(ports: Iterable[int], remedy: str) -> None:
-    """CommandFailed naming the first port that somebody else holds."""
-    for port in ports:
-        if (trouble := port_trouble(port)) is not None:
-            raise CommandFailed(f"{trouble}: {remedy}")
-
-
-def port_trouble(port: int) -> str | None:
-    """What is wrong with a port of this host for who wants to listen there; None where it is free."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as error:
-            reason = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
-            return f"port {port} on {HOST} {reason}"
-    return None
 
 
 def choose_voters(directory: pathlib.Path, broker_ids: Sequence[int]) -> list[int]:

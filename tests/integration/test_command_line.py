@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -176,6 +177,28 @@ def up(directory: pathlib.Path, port: int) -> Iterator[subprocess.Popen[str]]:
         if process.poll() is None:
             process.terminate()
         process.communicate(timeout=END_WITHIN_S)
+
+
+_READY = re.compile(r"minilog is ready: bootstrap\.servers=(\S+)\n")
+
+
+def test_up_on_any_free_ports_resumes_with_other_ports(tmp_path: pathlib.Path) -> None:
+    """Where each broker listens is no part of what is stored, also of three voters."""
+    command = [*programs.MINILOG, "up", "--port", "0", "--data-dir", str(tmp_path)]
+    found = []
+    for said in ("topic create kept", "topic describe kept"):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        with process:
+            assert process.stdout is not None
+            match = _READY.fullmatch(process.stdout.readline())
+            assert match is not None
+            servers = match.group(1)
+            found.append(servers)
+            assert minilog(None, *said.split(), "-b", servers).returncode == 0
+            process.terminate()
+            assert process.wait(END_WITHIN_S) == 0
+    assert all(len(set(servers.split(","))) == 3 for servers in found)
+    assert found[0] != found[1]
 
 
 def two_ports_in_a_row() -> int:

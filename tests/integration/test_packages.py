@@ -38,6 +38,17 @@ from minilog.typed.where import parse_where
 import minilog.aio
 print(sys.version_info[:2], Producer.__module__)
 """
+_ONE_RECORD = """
+from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
+from minilog.testing import running_cluster
+with running_cluster() as cluster, Admin(cluster.settings) as admin:
+    admin.create_topics([NewTopic("flights")])
+    with Producer(cluster.settings) as producer, Consumer(cluster.settings) as consumer:
+        producer.send("flights", b"late").result(timeout=30)
+        consumer.assign([TopicPartition("flights", 0, 0, 1)])
+        while not consumer.finished():
+            print([each.value for each in consumer.poll(timeout=1.0)])
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +164,4 @@ def test_it_runs_in_a_clean_environment(built: Built, tmp_path: pathlib.Path, ve
     _run(python, "-m", "pip", "uninstall", "--quiet", "--yes", "pyspark-minilog")
     _run(*install, f"{built.sdist}[broker]")
     assert "Usage: minilog" in _run(minilog, "--help", within_s=_RUNS_WITHIN_S)
+    assert "late" in _run(python, "-I", "-c", _ONE_RECORD, within_s=_RUNS_WITHIN_S)

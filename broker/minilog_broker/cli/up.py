@@ -16,7 +16,8 @@ from minilog_broker.cli.common import (
     say,
 )
 from minilog_broker.failure import CommandFailed
-from minilog_broker.local_cluster import HOST, PEER_PORT_DISTANCE, LocalCluster, check_ports_are_free, port_trouble
+from minilog_broker.local_cluster import PEER_PORT_DISTANCE, LocalCluster
+from minilog_broker.local_ports import HOST, check_ports_are_free, free_ports, port_trouble
 from minilog_broker.server.config import load_config
 from minilog_broker.stop_signal import StopSignal
 
@@ -32,7 +33,9 @@ def up(
     data_dir: Annotated[
         pathlib.Path, typer.Option(help="Where their data lives; starting again on it resumes.")
     ] = pathlib.Path("minilog-data"),
-    port: Annotated[int, typer.Option(min=1, max=65_436, help="The first broker's port; the others follow.")] = 9092,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_436, help="The first broker's port; the others follow. 0: any that are free.")
+    ] = 9092,
     secure: Annotated[
         bool, typer.Option("--secure", help="TLS, users and access rules; DIR/client.properties is for clients.")
     ] = False,
@@ -42,7 +45,8 @@ def up(
             min=0,
             max=65_436,
             show_default=str(DEFAULT_HTTP_PORT),
-            help="Where the first broker tells health and metrics; the others follow. 0: nowhere.",
+            help="Where the first broker tells health and metrics; the others follow. 0: nowhere, as by default with "
+            "--port 0.",
         ),
     ] = None,
     assignments: Assignments = None,
@@ -50,14 +54,14 @@ def up(
     """Run a local cluster until SIGINT or SIGTERM."""
     settings = parse_assignments(assignments or [], "--set")
     load_config(None, current_environment(), settings)
-    ports = range(port, port + brokers)
+    ports = _ports(port, brokers, secure=secure)
     check_ports_are_free(ports, "choose another with --port, or stop what listens there")
     if not secure and (data_dir / "security").exists():
         raise CommandFailed(
             f"{data_dir} is a secured cluster's: say --secure; in the clear it would be open to anybody"
         )
     security = _open_security(data_dir, ports, settings) if secure else None
-    http_ports = _http_ports(http_port, ports)
+    http_ports = _http_ports(0 if http_port is None and port == 0 else http_port, ports)
     stop = StopSignal((signal.SIGINT, signal.SIGTERM))
     cluster = LocalCluster(data_dir, ports, settings, http_ports, security)
     try:
@@ -73,13 +77,19 @@ def up(
         raise CommandFailed(f"brokers {killed} did not stop in time and were killed: they recover at the next start")
 
 
-def _open_security(data_dir: pathlib.Path, ports: range, settings: Mapping[str, str]) -> LocalSecurity:
+def _ports(first: int, brokers: int, *, secure: bool) -> Sequence[int]:
+    if first:
+        return range(first, first + brokers)
+    return free_ports(brokers, (PEER_PORT_DISTANCE,) if secure else ())
+
+
+def _open_security(data_dir: pathlib.Path, ports: Sequence[int], settings: Mapping[str, str]) -> LocalSecurity:
     """Raises CommandFailed where a setting would open what is to be closed."""
     from minilog_broker.local_security import OWNED_SETTINGS, open_security  # loads cryptography: a quarter of a second
 
     if taken := sorted(OWNED_SETTINGS & settings.keys()):
         raise CommandFailed(f"{taken[0]} is set by --secure: leave it out, or start brokers by minilog broker")
-    peer_ports = range(ports.start + PEER_PORT_DISTANCE, ports.stop + PEER_PORT_DISTANCE)
+    peer_ports = [port + PEER_PORT_DISTANCE for port in ports]
     check_ports_are_free(peer_ports, "brokers listen there for each other: choose another with --port")
     servers = ",".join(f"{HOST}:{port}" for port in ports)
     return open_security(data_dir, range(1, len(ports) + 1), servers)

@@ -30,7 +30,8 @@ from minilog_broker.demo.publishing import Publisher
 from minilog_broker.demo.report import DemoReport, Times, show, write_report
 from minilog_broker.demo.spark_job import SparkJob, check_spark_can_run
 from minilog_broker.failure import CommandFailed
-from minilog_broker.local_cluster import LocalCluster, free_ports
+from minilog_broker.local_cluster import LocalCluster
+from minilog_broker.local_ports import free_ports
 
 _PARTS = 200
 # A year in a minute; a quick run in less.

@@ -1,0 +1,45 @@
+"""One broker on a free port that lives as long as the process that started it: what `minilog.testing` runs.
+
+    python -m minilog_broker.single_broker PARENT_PID DIRECTORY [KEY=VALUE ...]
+
+It prints one line, `bootstrap.servers=HOST:PORT`, and is `minilog broker` then. When the parent is gone, however it
+ended, the process removes DIRECTORY and ends: nobody is left to do either.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import sys
+import threading
+import time
+
+from minilog_broker.cli.main import main
+
+_LOOK_EVERY_S = 0.2  # a process learns of its parent's end by asking alone
+
+
+def _end_with(parent: int, directory: pathlib.Path) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK_EVERY_S)
+    shutil.rmtree(directory, ignore_errors=True)
+    os._exit(1)
+
+
+def run(parent: int, directory: pathlib.Path, assignments: list[str]) -> None:
+    """Until a signal, or the end of the parent."""
+    threading.Thread(target=_end_with, args=(parent, directory), daemon=True, name="parent-watch").start()
+    from minilog_broker.local_ports import HOST, free_ports
+
+    (port,) = free_ports(1)
+    print(f"bootstrap.servers={HOST}:{port}", flush=True)
+    sys.argv = ["minilog", "broker", "--id", "1", "--listen", f"{HOST}:{port}", "--voters", f"1@{HOST}:{port}"]
+    sys.argv += ["--data-dir", str(directory / "broker-1")]
+    for each in assignments:
+        sys.argv += ["--set", each]
+    main()
+
+
+if __name__ == "__main__":
+    run(int(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:])
