@@ -179,6 +179,27 @@ def up(directory: pathlib.Path, port: int) -> Iterator[subprocess.Popen[str]]:
         process.communicate(timeout=END_WITHIN_S)
 
 
+def test_headers_a_key_of_a_file_a_timestamp_and_a_value_of_a_file(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    assert minilog(cluster, "topic", "create", "images").returncode == 0
+    (tmp_path / "key").write_bytes(b"\x00\xff\n")
+    (tmp_path / "value").write_bytes(b"two\nlines\n")
+    given = ["--key-file", str(tmp_path / "key"), "-H", "source=radar", "-H", "empty=", "--timestamp", "1714566600000"]
+    written = minilog(cluster, "produce", "images", *given, "--file", str(tmp_path / "value"))
+    assert (written.returncode, written.stderr) == (0, "1 records acknowledged\n")
+    (found,) = documents(minilog(cluster, "consume", "images", "--exit-at-end", "--json").stdout)
+    assert (found["key_base64"], found["value"], found["timestamp"]) == ("AP8K", "two\nlines\n", 1714566600000)
+    assert found["headers"] == [{"key": "source", "value": "radar"}, {"key": "empty", "value": ""}]
+
+
+def test_several_topics_in_a_format(cluster: Cluster) -> None:
+    for topic in ("left", "right"):
+        assert minilog(cluster, "topic", "create", topic).returncode == 0
+        assert minilog(cluster, "produce", topic, "-k", "k", stdin=f"of {topic}\n").returncode == 0
+    form = r"%t-%p@%o %k=%s %K,%S%%\x21\n"
+    read = minilog(cluster, "consume", "left", "right", "--exit-at-end", "-f", form)
+    assert sorted(read.stdout.splitlines()) == ["left-0@0 k=of left 1,7%!", "right-0@0 k=of right 1,8%!"]
+
+
 _READY = re.compile(r"minilog is ready: bootstrap\.servers=(\S+)\n")
 
 

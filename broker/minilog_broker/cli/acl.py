@@ -30,6 +30,7 @@ from minilog_broker.cli.common import (
     say,
     say_who_has_not_heard,
 )
+from minilog_broker.cli.examples import examples
 from minilog_broker.failure import CommandFailed
 
 app = typer.Typer(no_args_is_help=True)
@@ -100,8 +101,10 @@ def acl() -> None:
 
 
 @app.command(
-    epilog="Example: minilog acl add --allow-principal User:alice --operation read --topic flights, "
-    "or: minilog acl add --allow-principal User:report --consumer --topic flights --group report"
+    epilog=examples(
+        "minilog acl add --allow-principal User:alice --operation read --topic flights",
+        "minilog acl add --allow-principal User:report --consumer --topic flights --group report",
+    )
 )
 def add(
     allowed: Allowed = None,
@@ -134,7 +137,12 @@ def add(
     say(f"{created} rules added" + (f", {len(rules) - created} were there already" if created < len(rules) else ""))
 
 
-@app.command(epilog="Example: minilog acl remove --allow-principal User:alice --topic flights")
+@app.command(
+    epilog=examples(
+        "minilog acl remove --allow-principal User:alice --topic flights",
+        "minilog acl remove --allow-principal User:report --group report",
+    )
+)
 def remove(
     allowed: Allowed = None,
     denied: Denied = None,
@@ -169,7 +177,9 @@ def remove(
     say(f"{len(deleted)} rules removed")
 
 
-@app.command("list", epilog="Example: minilog acl list --topic flights")
+@app.command(
+    "list", epilog=examples("minilog acl list --topic flights", "minilog acl list --principal User:alice --json")
+)
 def list_(
     principal: Annotated[str | None, typer.Option("--principal", metavar="User:NAME", help="Default: all.")] = None,
     topics: Topics = None,

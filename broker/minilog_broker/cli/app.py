@@ -12,6 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from minilog.errors import InvalidConfig, InvalidRequiredAcks, MinilogError
+from minilog_broker.cli.completion import ASKED_VARIABLE, words_to_complete
+from minilog_broker.cli.examples import examples
 from minilog_broker.extras import missing_extra
 from minilog_broker.failure import CommandFailed
 from minilog_broker.imports import uncollected
@@ -21,28 +23,49 @@ from minilog_broker.version import say_version
 DONE, FAILED, WRONG_USAGE = 0, 1, 2
 _INTERRUPTED_BY_TYPER = 130
 
-# Each is a function of the module of its name: what it does, as the list of commands shows it, and an example.
+# Each is a function of the module of its name: what it does, as the list of commands shows it, and examples.
 _COMMANDS = {
-    "up": ("Run a local cluster until SIGINT or SIGTERM.", "minilog up --brokers 3 --data-dir /tmp/minilog"),
+    "up": (
+        "Run a local cluster until SIGINT or SIGTERM.",
+        examples("minilog up --data-dir /tmp/minilog", "minilog up --brokers 5 --port 0 --secure"),
+    ),
     "broker": (
         "Run one broker until SIGINT or SIGTERM.",
-        "minilog broker --id 1 --listen 127.0.0.1:9092 --data-dir d --voters 1@127.0.0.1:9092",
+        examples(
+            "minilog broker --id 1 --listen 127.0.0.1:9092 --data-dir d --voters 1@127.0.0.1:9092",
+            "minilog broker --id 1 --data-dir d --voters 1@10.0.0.1:9192 --config broker.toml --http 127.0.0.1:8080",
+        ),
     ),
     "check": (
         "Read every file in the data directory of a stopped broker, and tell what is not as it was written.",
-        "minilog check /var/lib/minilog",
+        examples("minilog check /var/lib/minilog", "minilog check /var/lib/minilog --repair-indexes --json"),
     ),
     "demo": (
         "Replicate the flights of 2013, let Spark join them with the weather, kill a broker, and count.",
-        "minilog demo --report report.json",
+        examples("minilog demo", "minilog demo --records 50000 --report report.json"),
     ),
     "produce": (
         "Write one record per line of stdin; to a typed topic the rows of files, or of stdin, with --format.",
-        "printf 'UA:late\\n' | minilog produce flights --key-delimiter :",
+        examples(
+            "printf 'UA:late\\n' | minilog produce flights --key-delimiter :",
+            "minilog produce flights -k UA -H source=radar --file late.json",
+            "minilog produce typed --format csv flights.csv",
+        ),
     ),
     "consume": (
         "Print records until told to stop; Ctrl-C is a clean end.",
-        "minilog consume flights -o start --exit-at-end --json",
+        examples(
+            "minilog consume flights -o start --exit-at-end --json",
+            "minilog consume flights weather -f '%t-%p@%o %k: %s\\n'",
+        ),
+    ),
+    "completion": (
+        "Print the script by which a shell completes verbs and options.",
+        examples(
+            'eval "$(minilog completion bash)"',
+            "minilog completion zsh > ~/.zfunc/_minilog",
+            "minilog completion fish > ~/.config/fish/completions/minilog.fish",
+        ),
     ),
 }
 # Each is the `app` of the module of its name.
@@ -72,9 +95,9 @@ def tree(loaded: Container[str] = VERBS) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_minilog)
-    for name, (summary, example) in _COMMANDS.items():
+    for name, (summary, shown) in _COMMANDS.items():
         verb = getattr(_module(name), name) if name in loaded else _not_loaded
-        app.command(name, help=None if name in loaded else summary, epilog=f"Example: {example}")(verb)
+        app.command(name, help=None if name in loaded else summary, epilog=shown)(verb)
     for name, summary in _GROUPS.items():
         app.add_typer(_module(name).app if name in loaded else typer.Typer(), name=name, help=summary)
     return app
@@ -104,8 +127,9 @@ def _minilog(
 
 def run(arguments: list[str]) -> int:
     """Run one command line; its exit code."""
-    named = [each for each in arguments if not each.startswith("-")][:1]
     try:
+        typed = words_to_complete(os.environ) if ASKED_VARIABLE in os.environ else arguments
+        named = [each for each in typed if not each.startswith("-")][:1]
         with uncollected():
             commands = tree(loaded=named)
         commands(arguments, prog_name="minilog")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from minilog_broker.cli.common import AsJson, print_json, say
+from minilog_broker.cli.examples import examples
 from minilog_broker.failure import CommandFailed
 
 if TYPE_CHECKING:
@@ -47,7 +48,12 @@ def cert() -> None:
     """Make keys and certificates for tests and trials; for more, use the authority of your house."""
 
 
-@create.command(epilog="Example: minilog cert create authority --out certs/brokers")
+@create.command(
+    epilog=examples(
+        "minilog cert create authority --out certs/brokers",
+        "minilog cert create authority --out certs/clients --days 3650",
+    )
+)
 def authority(out: Out, days: Days = 365, as_json: AsJson = False) -> None:
     """Create an authority: one for brokers among themselves, and another one for the clients' listener."""
     from minilog_broker.security import certificates
@@ -61,8 +67,10 @@ def authority(out: Out, days: Days = 365, as_json: AsJson = False) -> None:
 
 
 @create.command(
-    epilog="Example: minilog cert create broker --authority certs/brokers --cluster prod --id 1 --host 127.0.0.1 "
-    "--out certs/broker-1"
+    epilog=examples(
+        "minilog cert create broker --authority certs/brokers --cluster prod --id 1 --host 127.0.0.1 --out broker-1",
+        "minilog cert create broker --authority certs/brokers --cluster prod --id 2 --host 10.0.0.2 --out broker-2",
+    )
 )
 def broker(
     authority: AuthorityDirectory,
@@ -80,7 +88,10 @@ def broker(
 
 
 @create.command(
-    epilog="Example: minilog cert create server --authority certs/clients --host 127.0.0.1 --out certs/server-1"
+    epilog=examples(
+        "minilog cert create server --authority certs/clients --host 127.0.0.1 --out certs/server-1",
+        "minilog cert create server --authority certs/clients --host b2 --host 10.0.0.2 --out server-2 --days 90",
+    )
 )
 def server(authority: AuthorityDirectory, hosts: Hosts, out: Out, days: Days = 365, as_json: AsJson = False) -> None:
     """Create what a broker shows clients."""
@@ -89,7 +100,12 @@ def server(authority: AuthorityDirectory, hosts: Hosts, out: Out, days: Days = 3
     _create(lambda: server_identity(hosts), authority, out, days, as_json)
 
 
-@create.command(epilog="Example: minilog cert create client --authority certs/clients --name alice --out certs/alice")
+@create.command(
+    epilog=examples(
+        "minilog cert create client --authority certs/clients --name alice --out certs/alice",
+        "minilog cert create client --authority certs/clients --name report --out certs/report --days 30",
+    )
+)
 def client(
     authority: AuthorityDirectory,
     name: Annotated[str, typer.Option("--name", metavar="USER", help="Who the client is: User:NAME in rules.")],

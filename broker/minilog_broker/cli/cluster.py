@@ -19,6 +19,7 @@ from minilog_broker.cli.common import (
     print_table,
     say,
 )
+from minilog_broker.cli.examples import examples
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -28,7 +29,7 @@ def cluster() -> None:
     """The brokers and who controls them."""
 
 
-@app.command(epilog="Example: minilog cluster describe --json")
+@app.command(epilog=examples("minilog cluster describe", "minilog cluster describe --json"))
 def describe(
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
@@ -84,7 +85,7 @@ def broker_document(broker: BrokerDescription) -> dict[str, Any]:
     }
 
 
-@app.command(epilog="Example: minilog cluster upgrade (after the last broker was started with the new version)")
+@app.command(epilog=examples("minilog cluster upgrade", "minilog cluster upgrade --level 3"))
 def upgrade(
     level: Annotated[
         int | None, typer.Option("--level", min=1, help="By default the highest that any broker supports.")
@@ -107,7 +108,7 @@ def upgrade(
         say(f"the cluster is at level {reached} from now on; it was at {former}")
 
 
-@app.command(epilog="Example: minilog cluster health || echo look at it")
+@app.command(epilog=examples("minilog cluster health", "minilog cluster health --json || echo look at it"))
 def health(
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
@@ -152,7 +153,9 @@ def health_document(found: ClusterHealth) -> dict[str, Any]:
 
 @app.command(
     "replace-voter",
-    epilog="Example: minilog cluster replace-voter 2 (after broker 2 was started with a new, empty data directory)",
+    epilog=examples(
+        "minilog cluster replace-voter 2", "minilog cluster replace-voter 2 -b 10.0.0.1:9092,10.0.0.3:9092"
+    ),
 )
 def replace_voter(
     broker_id: Annotated[int, typer.Argument(metavar="ID", help="The voter whose disk is lost for good.")],

@@ -23,6 +23,7 @@ from minilog_broker.cli.common import (
     print_json,
     print_table,
 )
+from minilog_broker.cli.examples import examples
 from minilog_broker.server.config import explain_config
 
 app = typer.Typer(no_args_is_help=True)
@@ -37,7 +38,12 @@ def config() -> None:
     """Tell which settings count where several places say something."""
 
 
-@print_.command(epilog="Example: minilog config print broker --config broker.toml --set log.level=debug")
+@print_.command(
+    epilog=examples(
+        "minilog config print broker --config broker.toml --set log.level=debug",
+        "minilog config print broker --config broker.toml --changed --json",
+    )
+)
 def broker(
     config_file: Annotated[pathlib.Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings.")] = None,
     assignments: Assignments = None,
@@ -49,7 +55,12 @@ def broker(
     _print(explain_config(config_file, current_environment(), said), changed=changed, as_json=as_json)
 
 
-@print_.command(epilog="Example: minilog config print client --command-config client.properties --changed")
+@print_.command(
+    epilog=examples(
+        "minilog config print client --command-config client.properties --changed",
+        "minilog config print client -c acks=1 --json",
+    )
+)
 def client(
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import base64
 import enum
+import json
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
 
 from minilog import Admin, Consumer, TopicPartition
 from minilog.config import parse_config
-from minilog.types import TopicDescription
+from minilog.types import Record, TopicDescription
 from minilog_broker.cli.common import (
     OFFSET_FORMS,
     AsJson,
@@ -25,11 +26,11 @@ from minilog_broker.cli.common import (
     check_offset,
     client_settings,
     parse_assignments,
-    print_json,
     read_ranges,
 )
 from minilog_broker.cli.consume_rows import RowsShown, ShownAs, column_names, print_rows
-from minilog_broker.cli.printed import PrintedProgress, line
+from minilog_broker.cli.printed import PrintedProgress, for_terminal, line
+from minilog_broker.cli.record_format import parse_format
 from minilog_broker.failure import CommandFailed
 
 _POLL_S = 0.5
@@ -43,7 +44,7 @@ class Isolation(enum.StrEnum):
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to read.")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics to read.")],
     partition: Annotated[int | None, typer.Option("-p", "--partition", min=0, help="Default: all of them.")] = None,
     offset: Annotated[
         str | None,
@@ -59,6 +60,15 @@ def consume(
     ] = "",
     count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Stop after so many records.")] = None,
     exit_at_end: Annotated[bool, typer.Option("--exit-at-end", help="Stop at what is the end now.")] = False,
+    record_format: Annotated[
+        str | None,
+        typer.Option(
+            "-f",
+            metavar="FORMAT",
+            help=r"What is printed of a record: %t topic, %p partition, %o offset, %T timestamp, %k key, %s value, "
+            r"%h headers, %K and %S lengths; \n ends a line.",
+        ),
+    ] = None,
     form: Annotated[
         ShownAs | None, typer.Option("--format", help="How the rows of a typed topic are shown. Default: json.")
     ] = None,
@@ -82,42 +92,79 @@ def consume(
     """Print records until told to stop; Ctrl-C is a clean end."""
     if offset is not None:
         check_offset(offset)
-    cluster = client_settings(bootstrap_servers, command_config)
-    group = group or cluster.get("group.id", "")
-    config = _config(cluster, group, isolation, settings)
-    if not group and offset is None:
-        offset = "start"
-    of_rows = [
-        name
-        for name, said in (("--format", form), ("--columns", columns), ("--where", where), ("--metadata", metadata))
-        if said
-    ]
-    if as_json and of_rows:
-        raise typer.BadParameter(f"--json prints whole records, {of_rows[0]} is of rows: leave one of them out")
+    group, config = _config(client_settings(bootstrap_servers, command_config), group, isolation, settings)
+    offset = "start" if not group and offset is None else offset
+    rows = {"--format": form, "--columns": columns, "--where": where, "--metadata": metadata}
+    of_rows = [name for name, given in rows.items() if given]
+    _check_shown(topics, partition, record_format, of_rows, as_json=as_json)
+    of_records = _printer(record_format, as_json=as_json)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with admin_client(config) as admin:
-            (described,) = admin.describe_topics([topic])
-            assignment = _assignment(admin, described, partition, offset, exit_at_end)
-        is_typed = described.schemas is not None
-        if of_rows and not is_typed:
-            raise CommandFailed(f"topic {topic} has no schema, and {of_rows[0]} is of rows: leave it out")
+            described = admin.describe_topics(topics)
+            assignment = _assignments(admin, described, partition, offset, exit_at_end)
+        of_topics = _check_schemas(described, of_rows)
         with Consumer(config) as consumer, PrintedProgress(consumer, commits=bool(group)) as progress:
             consumer.assign(assignment)
-            if is_typed and not as_json:
+            if of_topics and of_records is None:
                 shown = RowsShown(form or ShownAs.JSON, column_names(columns), where, metadata, count, exit_at_end)
                 print_rows(consumer, shown, progress)
             else:
-                _print_records(consumer, count, exit_at_end, as_json, progress)
+                _print_records(consumer, count, exit_at_end, of_records or _value_line, progress)
     except KeyboardInterrupt:
         return
 
 
+def _check_shown(
+    topics: list[str], partition: int | None, record_format: str | None, of_rows: list[str], *, as_json: bool
+) -> None:
+    """Raises BadParameter where options exclude each other."""
+    whole = [name for name, given in (("--json", as_json), ("-f", record_format is not None)) if given]
+    if len(whole) > 1:
+        raise typer.BadParameter("say either --json or -f", param_hint="-f")
+    if whole and of_rows:
+        raise typer.BadParameter(f"{whole[0]} prints whole records, {of_rows[0]} is of rows: leave one of them out")
+    if len(set(topics)) < len(topics):
+        raise typer.BadParameter("a topic is named twice", param_hint="TOPIC")
+    if len(topics) > 1 and partition is not None:
+        raise typer.BadParameter("it is of one topic: name that alone", param_hint="--partition")
+
+
+def _check_schemas(described: list[TopicDescription], of_rows: list[str]) -> bool:
+    """Whether rows are read. Raises CommandFailed where they cannot be shown together."""
+    plain = [each.name for each in described if each.schemas is None]
+    if plain and of_rows:
+        raise CommandFailed(f"topic {plain[0]} has no schema, and {of_rows[0]} is of rows: leave it out")
+    typed = [each.name for each in described if each.schemas is not None]
+    if typed and of_rows and len(described) > 1:
+        raise CommandFailed(f"{of_rows[0]} is of the rows of one topic: name that alone")
+    return bool(typed) and len(described) == 1
+
+
+Printed = Callable[[Record], bytes]
+
+
+def _printer(record_format: str | None, *, as_json: bool) -> Printed | None:
+    """The bytes that --json or -f prints of a record; None where neither is given. Raises BadParameter."""
+    if record_format is not None:
+        return parse_format(record_format, for_terminal if sys.stdout.isatty() else bytes)
+    return _json_line if as_json else None
+
+
+def _json_line(record: Record) -> bytes:
+    return json.dumps(record_document(record), ensure_ascii=False).encode() + b"\n"
+
+
+def _value_line(record: Record) -> bytes:
+    return line(record.value or b"")
+
+
 def _config(
     cluster: dict[str, str], group: str, isolation: Isolation | None, settings: list[str] | None
-) -> dict[str, Any]:
-    """What is said by -c wins over an option of its own, and that over the file. Raises InvalidConfig: a mistyped
-    setting is told before anybody is asked."""
+) -> tuple[str, dict[str, Any]]:
+    """The group, that of the option or of the file, and the settings. What -c says wins over an option, and that over
+    the file. Raises InvalidConfig: a mistyped setting is named before anybody is asked."""
+    group = group or cluster.get("group.id", "")
     config: dict[str, Any] = {**cluster}
     if isolation is not None:
         config["isolation.level"] = isolation.value
@@ -125,7 +172,14 @@ def _config(
         config |= {"group.id": group, "auto.offset.reset": "earliest"}
     config |= parse_assignments(settings or [], "-c")
     parse_config(config)
-    return config
+    return group, config
+
+
+def _assignments(
+    admin: Admin, described: list[TopicDescription], partition: int | None, offset: str | None, exit_at_end: bool
+) -> list[TopicPartition]:
+    parts = [_assignment(admin, each, partition, offset, exit_at_end) for each in described]
+    return [each for part in parts for each in part]
 
 
 def _assignment(
@@ -175,15 +229,12 @@ def begin_offsets(topic: str, offset: str, ranges: Mapping[int, HeldOffsets]) ->
 
 
 def _print_records(
-    consumer: Consumer, count: int | None, exit_at_end: bool, as_json: bool, progress: PrintedProgress
+    consumer: Consumer, count: int | None, exit_at_end: bool, printed: Printed, progress: PrintedProgress
 ) -> None:
     left = count
     while not (exit_at_end and consumer.finished()):
         for record in consumer.poll(timeout=_POLL_S):
-            if as_json:
-                print_json(record_document(record))
-            else:
-                sys.stdout.buffer.write(line(record.value or b""))
+            sys.stdout.buffer.write(printed(record))
             progress.printed(record)
             if left is not None:
                 left -= 1
@@ -194,7 +245,7 @@ def _print_records(
         progress.printed_all()
 
 
-def record_document(record: Any) -> dict[str, Any]:
+def record_document(record: Record) -> dict[str, Any]:
     """A record in the form of commands.md § JSON: text where it is UTF-8, else base64 under another name."""
     headers = [{"key": name, **_text("value", value)} for name, value in record.headers or ()]
     return {

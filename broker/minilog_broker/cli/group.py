@@ -24,6 +24,7 @@ from minilog_broker.cli.common import (
     say,
 )
 from minilog_broker.cli.consume import begin_offsets
+from minilog_broker.cli.examples import examples
 from minilog_broker.failure import CommandFailed
 
 app = typer.Typer(no_args_is_help=True)
@@ -35,7 +36,7 @@ def group() -> None:
     """List groups, show how far they have got, make them go on elsewhere, forget them."""
 
 
-@app.command("list", epilog="Example: minilog group list")
+@app.command("list", epilog=examples("minilog group list", "minilog group list --json"))
 def list_(
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
@@ -50,7 +51,7 @@ def list_(
         print_table(("group", "partitions"), ((each.group_id, each.partition_count) for each in found))
 
 
-@app.command(epilog="Example: minilog group describe report --json")
+@app.command(epilog=examples("minilog group describe report", "minilog group describe report --json"))
 def describe(
     name: Group,
     bootstrap_servers: BootstrapServers = None,
@@ -91,7 +92,7 @@ def describe(
 
 
 @app.command(
-    epilog="Example: minilog group seek report -o @1714566600000, or: minilog group seek report -t flights -o end"
+    epilog=examples("minilog group seek report -o @1714566600000", "minilog group seek report -t flights -o end")
 )
 def seek(
     name: Group,
@@ -120,7 +121,9 @@ def seek(
             say(f"partition {each.partition} of {each.topic}: group {name} goes on at {at}")
 
 
-@app.command(epilog="Example: minilog group delete report")
+@app.command(
+    epilog=examples("minilog group delete report", "minilog group delete report --command-config client.properties")
+)
 def delete(
     name: Group,
     bootstrap_servers: BootstrapServers = None,

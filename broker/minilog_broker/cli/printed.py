@@ -59,4 +59,9 @@ def line(value: bytes) -> bytes:
     """A value as it is, for whoever reads the pipe; what a terminal would obey is shown as an escape."""
     if not sys.stdout.isatty():
         return value + b"\n"
-    return printable(value.decode(errors="backslashreplace")).encode(errors="backslashreplace") + b"\n"
+    return for_terminal(value) + b"\n"
+
+
+def for_terminal(value: bytes) -> bytes:
+    """A value without what a terminal would obey: that is shown as an escape."""
+    return printable(value.decode(errors="backslashreplace")).encode(errors="backslashreplace")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pathlib
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +25,7 @@ from minilog_broker.cli.common import (
     client_settings,
     parse_assignments,
 )
+from minilog_broker.cli.given_records import GivenRecord, OfAll, key_of, of_files, parse_headers, split_lines
 from minilog_broker.cli.produce_rows import RowFormat, check_time_zone, produce_rows
 from minilog_broker.failure import CommandFailed
 
@@ -34,6 +35,19 @@ ACKS = ("0", "1", "all")
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to write to.")],
     key: Annotated[str | None, typer.Option("-k", "--key", help="The key of every record.")] = None,
+    key_file: Annotated[
+        pathlib.Path | None, typer.Option(metavar="FILE", help="The key of every record is what FILE holds.")
+    ] = None,
+    headers: Annotated[
+        list[str] | None, typer.Option("-H", "--header", metavar="KEY=VALUE", help="Of every record; repeatable.")
+    ] = None,
+    timestamp: Annotated[
+        int | None, typer.Option(min=0, metavar="MS", help="Of every record, since 1970. Default: now.")
+    ] = None,
+    value_files: Annotated[
+        list[pathlib.Path] | None,
+        typer.Option("--file", metavar="FILE", help="A record whose value is what FILE holds; repeatable. No stdin."),
+    ] = None,
     partition: Annotated[int | None, typer.Option("-p", "--partition", min=0, help="Default: by key.")] = None,
     key_delimiter: Annotated[
         str | None, typer.Option(metavar="C", help="What stands between key and value in each line.")
@@ -61,14 +75,12 @@ def produce(
     if form is None and files:
         raise typer.BadParameter("files hold rows of a typed topic: say --format json, csv or parquet")
     check_time_zone(time_zone, form)
-    if form is not None and (key is not None or key_delimiter is not None):
-        raise typer.BadParameter(
-            "the key of a row is its key columns: leave --key and --key-delimiter out with --format"
-        )
-    if key is not None and key_delimiter is not None:
-        raise typer.BadParameter("say either --key or --key-delimiter", param_hint="--key")
-    if key_delimiter == "":
-        raise typer.BadParameter("'' is not valid: expected one or more characters", param_hint="--key-delimiter")
+    of_all = OfAll(timestamp, parse_headers(headers or []), _given(key_delimiter, value_files, headers, timestamp))
+    if form is not None:
+        _check_of_rows(of_all, key, key_file)
+    if value_files and key_delimiter is not None:
+        raise typer.BadParameter("it splits lines of stdin: leave it out with --file", param_hint="--key-delimiter")
+    fixed_key = key_of(key, key_file, key_delimiter)
     config: dict[str, Any] = {"acks": "all", **client_settings(bootstrap_servers, command_config)}
     if acks is not None:
         config["acks"] = acks
@@ -77,12 +89,28 @@ def produce(
     if form is not None:
         produce_rows(config, topic, form, files or [], partition, as_json=as_json, time_zone=time_zone)
         return
-    records = split_lines(sys.stdin.buffer, key, key_delimiter)
+    records = (
+        of_files(value_files, fixed_key) if value_files else split_lines(sys.stdin.buffer, fixed_key, key_delimiter)
+    )
+    _produce_records(config, topic, records, partition, of_all, as_json=as_json)
+
+
+def _produce_records(
+    config: dict[str, Any],
+    topic: str,
+    records: Iterable[GivenRecord],
+    partition: int | None,
+    of_all: OfAll,
+    *,
+    as_json: bool,
+) -> None:
     with Producer(config) as producer:
         answers = Answers(_documents if as_json else None)
         try:
             for record_key, value in records:
-                answers.expect(producer.send(topic, value=value, key=record_key, partition=partition))
+                answers.expect(
+                    producer.send(topic, value=value, key=record_key, partition=partition, **of_all.arguments)
+                )
         except InvalidRecord as error:
             raise _of_rows(config, topic, error) from None
         finally:
@@ -90,6 +118,21 @@ def produce(
             answers.finish()
     if not as_json:
         print(f"{answers.acknowledged} records acknowledged", file=sys.stderr)
+
+
+def _check_of_rows(of_all: OfAll, key: str | None, key_file: pathlib.Path | None) -> None:
+    """Raises BadParameter where an option is of records, and rows are written."""
+    given = ("--key",) * (key is not None) + ("--key-file",) * (key_file is not None) + of_all.options
+    if given:
+        raise typer.BadParameter(f"rows have key and time in columns, and no headers: leave {given[0]} out")
+
+
+def _given(key_delimiter: str | None, *others: object) -> tuple[str, ...]:
+    """Which of the options that are of records and not of rows the user gave."""
+    names = ("--key-delimiter", "--file", "--header", "--timestamp")
+    return tuple(
+        name for name, value in zip(names, (key_delimiter, *others), strict=True) if value is not None and value != []
+    )
 
 
 def _documents(found: RecordMetadata) -> list[dict[str, Any]]:
@@ -103,22 +146,3 @@ def _of_rows(config: Mapping[str, Any], topic: str, error: InvalidRecord) -> Exc
     if described.schemas is None:
         return error
     return CommandFailed(f"topic {topic} has a schema: say what its rows are given as, --format json, csv or parquet")
-
-
-def split_lines(
-    lines: Iterable[bytes], key: str | None, key_delimiter: str | None
-) -> Iterator[tuple[bytes | None, bytes]]:
-    """Key and value of each line. CommandFailed names the line that has no delimiter."""
-    fixed_key = None if key is None else key.encode()
-    for number, line in enumerate(lines, start=1):
-        content = line.removesuffix(b"\n")
-        if key_delimiter is None:
-            yield fixed_key, content
-            continue
-        before, separator, after = content.partition(key_delimiter.encode())
-        if not separator:
-            raise CommandFailed(
-                f"line {number} has no key delimiter {key_delimiter!r}: the lines before it are written, "
-                f"write it and what follows again"
-            )
-        yield before, after

@@ -19,6 +19,7 @@ from minilog_broker.cli.common import (
     print_table,
     say,
 )
+from minilog_broker.cli.examples import examples
 from minilog_broker.failure import CommandFailed
 
 app = typer.Typer(no_args_is_help=True)
@@ -36,7 +37,13 @@ def quota() -> None:
     """Set, list and remove quotas of users. Each counts on every broker by itself."""
 
 
-@app.command("set", epilog="Example: minilog quota set User:alice producer_byte_rate=10000000 connections=20")
+@app.command(
+    "set",
+    epilog=examples(
+        "minilog quota set User:alice producer_byte_rate=10000000 connections=20",
+        "minilog quota set default consumer_byte_rate=50000000",
+    ),
+)
 def set_(
     entity: Entity,
     assignments: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help=f"The keys are {_KEYS}.")],
@@ -56,7 +63,7 @@ def set_(
         say(f"{each.key} of {entity} is {each.value}; it was {former.get(each.key, 'without limit')}")
 
 
-@app.command("list", epilog="Example: minilog quota list User:alice")
+@app.command("list", epilog=examples("minilog quota list", "minilog quota list User:alice --json"))
 def list_(
     entity: Annotated[str | None, typer.Argument(metavar="[ENTITY]", help="Default: all.")] = None,
     bootstrap_servers: BootstrapServers = None,
@@ -73,7 +80,7 @@ def list_(
     print_table(("entity", "key", "value", "unit"), rows)
 
 
-@app.command(epilog="Example: minilog quota remove User:alice connections")
+@app.command(epilog=examples("minilog quota remove User:alice", "minilog quota remove User:alice connections"))
 def remove(
     entity: Entity,
     keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY...]", help="Default: all that are set.")] = None,

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from minilog_broker.cli.common import AsJson, BootstrapServers, CommandConfig, client_settings
+from minilog_broker.cli.examples import examples
 
 app = typer.Typer(no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
@@ -38,7 +39,7 @@ def schema() -> None:
     """Show and evolve the schema of a typed topic."""
 
 
-@app.command(epilog="Example: minilog topic schema show flights --version 1")
+@app.command(epilog=examples("minilog topic schema show flights", "minilog topic schema show flights --version 1"))
 def show(
     name: Name,
     version: Annotated[int | None, typer.Option("--version", min=1, help="The latest by default.")] = None,
@@ -56,7 +57,12 @@ def _repeatable(*names: str, metavar: str, help: str) -> Any:
     return typer.Option(*names, metavar=metavar, help=f"{help} Repeatable.")
 
 
-@app.command(epilog="Example: minilog topic schema evolve flights --add 'gate string' --rename delay=late")
+@app.command(
+    epilog=examples(
+        "minilog topic schema evolve flights --add 'gate string' --rename delay=late",
+        "minilog topic schema evolve flights --drop tailnum --dry-run",
+    )
+)
 def evolve(
     name: Name,
     add: Annotated[

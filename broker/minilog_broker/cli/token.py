@@ -30,6 +30,7 @@ from minilog_broker.cli.common import (
     say,
     say_who_has_not_heard,
 )
+from minilog_broker.cli.examples import examples
 from minilog_broker.failure import CommandFailed
 
 app = typer.Typer(no_args_is_help=True)
@@ -41,7 +42,12 @@ def token() -> None:
     """Create, renew, expire and list delegation tokens, of the user that --command-config says."""
 
 
-@app.command(epilog="Example: minilog token create --out job.properties --command-config client.properties")
+@app.command(
+    epilog=examples(
+        "minilog token create --out job.properties --command-config client.properties",
+        "minilog token create --print --max-life-time-period 86400000 --command-config client.properties",
+    )
+)
 def create(
     out: Annotated[
         pathlib.Path | None,
@@ -82,7 +88,12 @@ def create(
         say(f"{out} has what a client needs to log in with it")
 
 
-@app.command(epilog="Example: minilog token renew 0f1e2d3c4b5a69788796a5b4c3d2e1f0 --command-config client.properties")
+@app.command(
+    epilog=examples(
+        "minilog token renew 0f1e2d3c4b5a69788796a5b4c3d2e1f0 --command-config client.properties",
+        "minilog token renew 0f1e2d3c4b5a69788796a5b4c3d2e1f0 --renew-time-period 3600000",
+    )
+)
 def renew(
     token_id: TokenId,
     renew_time_period: Annotated[
@@ -99,7 +110,12 @@ def renew(
     _done(token_id, "ends at", expiry_ms, as_json=as_json)
 
 
-@app.command(epilog="Example: minilog token expire 0f1e2d3c4b5a69788796a5b4c3d2e1f0 --command-config client.properties")
+@app.command(
+    epilog=examples(
+        "minilog token expire 0f1e2d3c4b5a69788796a5b4c3d2e1f0 --command-config client.properties",
+        "minilog token expire 0f1e2d3c4b5a69788796a5b4c3d2e1f0 --expiry-time-period 60000",
+    )
+)
 def expire(
     token_id: TokenId,
     expiry_time_period: Annotated[
@@ -117,7 +133,13 @@ def expire(
     _done(token_id, "ends at", expiry_ms, as_json=as_json)
 
 
-@app.command("list", epilog="Example: minilog token list --json --command-config client.properties")
+@app.command(
+    "list",
+    epilog=examples(
+        "minilog token list --command-config client.properties",
+        "minilog token list --owner-principal User:alice --json --command-config client.properties",
+    ),
+)
 def list_(
     owners: Annotated[
         list[str] | None, typer.Option("--owner-principal", metavar="User:NAME", help="Default: all; repeatable.")

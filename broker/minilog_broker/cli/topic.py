@@ -25,6 +25,7 @@ from minilog_broker.cli.common import (
     print_table,
     say,
 )
+from minilog_broker.cli.examples import examples
 from minilog_broker.cli.schema_verbs import Ddl, KeyColumns, LikeFile, SchemaFile, TimestampColumn
 
 if TYPE_CHECKING:
@@ -43,8 +44,10 @@ def topic() -> None:
 
 
 @app.command(
-    epilog="Example: minilog topic create flights -p 3 -r 3 -c min.insync.replicas=2, or with columns: "
-    "minilog topic create flights --ddl 'carrier string NOT NULL, delay int' --key-columns carrier"
+    epilog=examples(
+        "minilog topic create flights -p 3 -r 3 -c min.insync.replicas=2",
+        "minilog topic create flights --ddl 'carrier string NOT NULL, delay int' --key-columns carrier",
+    )
 )
 def create(
     name: Name,
@@ -84,7 +87,7 @@ def _given_schema(*given: Any) -> TopicSchema | None:
     return given_schema(*given)
 
 
-@app.command("list", epilog="Example: minilog topic list")
+@app.command("list", epilog=examples("minilog topic list", "minilog topic list --internal --json"))
 def list_(
     internal: Annotated[bool, typer.Option("--internal", help="The brokers' own topics too.")] = False,
     bootstrap_servers: BootstrapServers = None,
@@ -101,7 +104,7 @@ def list_(
         say(name)
 
 
-@app.command(epilog="Example: minilog topic describe flights --json")
+@app.command(epilog=examples("minilog topic describe flights", "minilog topic describe flights --replicas --json"))
 def describe(
     name: Name,
     replicas: Annotated[
@@ -153,7 +156,9 @@ def describe(
         print_schema(schema, f"version {schema.version} of the schema")
 
 
-@app.command(epilog="Example: minilog topic delete flights")
+@app.command(
+    epilog=examples("minilog topic delete flights", "minilog topic delete flights --command-config client.properties")
+)
 def delete(
     name: Name,
     bootstrap_servers: BootstrapServers = None,
@@ -167,8 +172,10 @@ def delete(
 
 
 @app.command(
-    epilog="Example: minilog topic alter flights -p 6 -c flush.policy=os, "
-    "or back to what topics are made with: minilog topic alter flights --delete-config flush.policy"
+    epilog=examples(
+        "minilog topic alter flights -p 6 -c flush.policy=os",
+        "minilog topic alter flights --delete-config flush.policy",
+    )
 )
 def alter(
     name: Name,
@@ -197,7 +204,7 @@ def alter(
     _done(as_json, name, "altered")
 
 
-@app.command(epilog="Example: minilog topic elect flights -p 0")
+@app.command(epilog=examples("minilog topic elect flights", "minilog topic elect flights -p 0"))
 def elect(
     name: Name,
     partitions: Annotated[
@@ -217,8 +224,10 @@ def elect(
 
 
 @app.command(
-    epilog="Example: minilog topic reassign flights --to 0:1,2,3 --to 1:2,3,1 --throttle 10000000, "
-    "or back again: minilog topic reassign flights --cancel"
+    epilog=examples(
+        "minilog topic reassign flights --to 0:1,2,3 --to 1:2,3,1 --throttle 10000000",
+        "minilog topic reassign flights --cancel",
+    )
 )
 def reassign(
     name: Name,
@@ -270,7 +279,9 @@ def _target(name: str, text: str) -> tuple[TopicPartition, list[int]]:
         raise typer.BadParameter(f"--to {text}: expected PARTITION:BROKER,..., such as 0:1,2,3") from None
 
 
-@app.command(epilog="Example: minilog topic trim flights --to 0:1000 --to 1:end")
+@app.command(
+    epilog=examples("minilog topic trim flights --to 0:1000 --to 1:end", "minilog topic trim flights --to 0:end --json")
+)
 def trim(
     name: Name,
     to: Annotated[

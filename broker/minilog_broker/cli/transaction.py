@@ -17,6 +17,7 @@ from minilog_broker.cli.common import (
     print_table,
     say,
 )
+from minilog_broker.cli.examples import examples
 
 app = typer.Typer(no_args_is_help=True)
 Id = Annotated[str, typer.Argument(metavar="ID", help="The transactional id.")]
@@ -27,7 +28,7 @@ def transaction() -> None:
     """List transactions, show who writes in one, abort one."""
 
 
-@app.command("list", epilog="Example: minilog transaction list")
+@app.command("list", epilog=examples("minilog transaction list", "minilog transaction list --json"))
 def list_(
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
@@ -54,7 +55,9 @@ def list_(
     )
 
 
-@app.command(epilog="Example: minilog transaction describe spark-6f1c --json")
+@app.command(
+    epilog=examples("minilog transaction describe spark-6f1c", "minilog transaction describe spark-6f1c --json")
+)
 def describe(
     name: Id,
     bootstrap_servers: BootstrapServers = None,
@@ -86,7 +89,12 @@ def describe(
     )
 
 
-@app.command(epilog="Example: minilog transaction abort spark-6f1c")
+@app.command(
+    epilog=examples(
+        "minilog transaction abort spark-6f1c",
+        "minilog transaction abort spark-6f1c --command-config client.properties",
+    )
+)
 def abort(
     name: Id,
     bootstrap_servers: BootstrapServers = None,

@@ -26,6 +26,7 @@ from minilog_broker.cli.common import (
     say,
     say_who_has_not_heard,
 )
+from minilog_broker.cli.examples import examples
 
 MAX_PASSWORD_BYTES = 4_096  # a file of more is another file than was meant
 app = typer.Typer(no_args_is_help=True)
@@ -52,7 +53,10 @@ def user() -> None:
 
 
 @app.command(
-    epilog="Example: minilog user create alice, or in a script: minilog user create alice --password-file FILE"
+    epilog=examples(
+        "minilog user create alice",
+        "minilog user create alice --password-file alice.password --mechanism SCRAM-SHA-256",
+    )
 )
 def create(
     name: Name,
@@ -71,7 +75,11 @@ def create(
     _done(name, "created", as_json=as_json)
 
 
-@app.command(epilog="Example: minilog user alter alice --mechanism SCRAM-SHA-256 --mechanism SCRAM-SHA-512")
+@app.command(
+    epilog=examples(
+        "minilog user alter alice", "minilog user alter alice --mechanism SCRAM-SHA-256 --mechanism SCRAM-SHA-512"
+    )
+)
 def alter(
     name: Name,
     mechanisms: Mechanisms = None,
@@ -89,7 +97,7 @@ def alter(
     _done(name, "altered", as_json=as_json)
 
 
-@app.command(epilog="Example: minilog user delete alice")
+@app.command(epilog=examples("minilog user delete alice", "minilog user delete alice --mechanism SCRAM-SHA-256"))
 def delete(
     name: Name,
     mechanisms: Annotated[
@@ -109,7 +117,7 @@ def delete(
         say(f"user {name} has no {' and no '.join(mechanisms)} any more")
 
 
-@app.command("list", epilog="Example: minilog user list --json")
+@app.command("list", epilog=examples("minilog user list", "minilog user list alice --json"))
 def list_(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Default: all.")] = None,
     bootstrap_servers: BootstrapServers = None,

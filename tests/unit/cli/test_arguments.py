@@ -16,8 +16,8 @@ from minilog_broker.cli import app
 from minilog_broker.cli.broker import parse_voters
 from minilog_broker.cli.common import HeldOffsets, client_settings
 from minilog_broker.cli.consume import begin_offsets, record_document
+from minilog_broker.cli.given_records import split_lines
 from minilog_broker.cli.group import group_document
-from minilog_broker.cli.produce import split_lines
 from minilog_broker.cli.topic import topic_document
 from minilog_broker.cli.transaction import transaction_document
 from minilog_broker.failure import CommandFailed
@@ -68,7 +68,7 @@ VERBS = (
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 def test_every_verb_has_help_with_an_example(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run([*verb, "--help"]) == 0
-    assert f"Example: minilog {' '.join(verb)}" in " ".join(capsys.readouterr().out.split()) or verb == ["produce"]
+    assert f"Examples: minilog {' '.join(verb)}" in " ".join(capsys.readouterr().out.split()) or verb == ["produce"]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_voters_are_ids_with_addresses() -> None:
 
 def test_lines_are_split_at_the_first_delimiter() -> None:
     assert list(split_lines([b"UA:a:b\n", b":c\n", b"DL:"], None, ":")) == [(b"UA", b"a:b"), (b"", b"c"), (b"DL", b"")]
-    assert list(split_lines([b"a\n", b"\n"], "k", None)) == [(b"k", b"a"), (b"k", b"")]
+    assert list(split_lines([b"a\n", b"\n"], b"k", None)) == [(b"k", b"a"), (b"k", b"")]
     with pytest.raises(CommandFailed, match="line 2 has no key delimiter ':'"):
         list(split_lines([b"a:b\n", b"ab\n"], None, ":"))
 

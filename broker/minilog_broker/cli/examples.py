@@ -1,0 +1,8 @@
+"""The examples below the help of each command: two at least, of the plain use and of what else there is."""
+
+from __future__ import annotations
+
+
+def examples(plain: str, other: str, *more: str) -> str:
+    """Command lines as the end of a help page, one a line. `tests/unit/cli/test_examples.py` parses each of them."""
+    return "\n\n".join(("Examples:", plain, other, *more))
