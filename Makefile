@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Java is looked for before .venv is set up, also where make is told to do things at once.
 .NOTPARALLEL:
 .PHONY: help setup java demo test test-unit test-simulation test-integration test-spark simulate soak bench bench-quick \
-	bench-setup check stubs format clean
+	bench-setup check docs stubs format clean
 
 help:
 	@echo "make demo     start three brokers, run the Spark job on real data, show the result"
@@ -22,7 +22,8 @@ help:
 	@echo "make simulate whole clusters in one thread on virtual time, for MINUTES=$(MINUTES), from seed FIRST=$(FIRST)"
 	@echo "make soak     real brokers killed, hung and cut off, and Spark killed as it copies, TIMES=$(TIMES) of each"
 	@echo "make bench    minilog beside Kafka, in turns (hours); make bench-quick for T1, T3, T5 and T11 (8 minutes)"
-	@echo "make check    format, lint, types, architecture, wire contract"
+	@echo "make check    format, lint, types, architecture, wire contract, documents"
+	@echo "make docs     the site of the documents, in artifacts/site/html"
 	@echo "make stubs    generate client/minilog/v1 from proto/"
 	@echo "make clean    remove .venv and what was built"
 
@@ -86,6 +87,10 @@ check: setup
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/buf lint
 	$(BIN)/python tools/generate_stubs.py --check
+	$(BIN)/python -m tools.build_site
+
+docs: setup
+	$(BIN)/python -m tools.build_site
 
 stubs: setup
 	$(BIN)/python tools/generate_stubs.py
@@ -95,5 +100,5 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse artifacts
+	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache spark-warehouse artifacts
 	find client broker spark_connector jobs tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

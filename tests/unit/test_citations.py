@@ -20,8 +20,8 @@ from tests.unit.replication.small_model_mutants import MUTANTS as SMALL_MUTANTS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SPEC = ROOT / "docs" / "spec"
-NOT_OURS = ("LICENSE", "constraints.txt", "tools/dashboard_page/package-lock.json")
-PICTURES = (".png",)
+NOT_OURS = ("LICENSE", "constraints.txt", "mkdocs.yml", "tools/dashboard_page/package-lock.json")  # mkdocs.yml: test_site
+PICTURES = (".png", ".svg")
 GENERATED = re.compile(r"client/minilog/v1/.*_pb2(_grpc)?\.py$")  # descriptors as bytes; the stubs beside them are read
 
 DOCUMENT = re.compile(r"[\w./-]*[\w-]\.md\b")

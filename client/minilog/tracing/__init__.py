@@ -6,7 +6,7 @@
     collector (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT)    process, which OTEL_* says more of
 
 OTEL_SDK_DISABLED=true ends all of it. It is looked at where a channel or a stream is opened and where a broker begins
-to listen, never for a message. docs/operating/README.md § Traces says what spans there are.
+to listen, never for a message. docs/reference/metrics.md § Traces says what spans there are.
 """
 
 from __future__ import annotations

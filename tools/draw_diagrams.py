@@ -1,0 +1,67 @@
+"""Pictures of the diagrams that documents have in Mermaid's language, for the site, which loads nothing from the net.
+
+    python -m tools.draw_diagrams     # needs npm and Chromium
+
+A picture is named by its text (`build_site.picture_of`): a diagram that changed has none, and `make docs` says so.
+"""
+
+from __future__ import annotations
+
+import html
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from tools.build_site import DIAGRAMS, MERMAID, MOVED, ROOT, picture_of
+
+_MERMAID = "mermaid@12.3.0"
+_PAGE = """<!doctype html><meta charset="utf-8"><pre class="mermaid">{diagram}</pre>
+<script src="{library}"></script>
+<script>mermaid.initialize({{startOnLoad: true, theme: "neutral", htmlLabels: false,
+flowchart: {{htmlLabels: false}}, fontFamily: "system-ui, sans-serif"}})</script>"""
+_DRAWN_WITHIN_MS = 15_000
+
+
+def main() -> int:
+    documents = [*(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in MOVED)]
+    diagrams = {picture_of(found[1]): found[1] for file in documents for found in MERMAID.finditer(file.read_text())}
+    folder = ROOT / DIAGRAMS
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.svg"):
+        if str(old.relative_to(ROOT)) not in diagrams:
+            old.unlink()
+    with tempfile.TemporaryDirectory() as place:
+        subprocess.run(["npm", "install", "--silent", "--no-save", _MERMAID], cwd=place, check=True)
+        library = pathlib.Path(place, "node_modules/mermaid/dist/mermaid.min.js")
+        for picture, diagram in diagrams.items():
+            if not (ROOT / picture).is_file():
+                (ROOT / picture).write_text(_drawn(diagram, library, pathlib.Path(place)))
+                print(f"drawn: {picture}")
+    return 0
+
+
+def _drawn(diagram: str, library: pathlib.Path, folder: pathlib.Path) -> str:
+    """The diagram as SVG."""
+    page = folder / "page.html"
+    page.write_text(_PAGE.format(diagram=html.escape(diagram), library=library.as_uri()))
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or "chromium"
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+    options += [
+        "--disable-background-networking",
+        "--disable-component-update",
+        f"--user-data-dir={folder / 'profile'}",
+    ]
+    options += [f"--virtual-time-budget={_DRAWN_WITHIN_MS}", "--dump-dom", page.as_uri()]
+    dumped = subprocess.run([browser, *options], capture_output=True, check=True, timeout=120).stdout.decode()
+    found = re.search(r"<svg.*?</svg>", dumped, re.DOTALL)
+    if found is None:
+        raise SystemExit(f"Mermaid drew nothing of:\n{diagram}")
+    # In HTML a break is `<br>`; as a file of its own it is XML.
+    return re.sub(r"mermaid-\d+", "diagram", found[0]).replace("<br>", "<br/>") + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
