@@ -21,8 +21,9 @@ _MERMAID = "mermaid@12.3.0"
 _PAGE = """<!doctype html><meta charset="utf-8"><pre class="mermaid">{diagram}</pre>
 <script src="{library}"></script>
 <script>mermaid.initialize({{startOnLoad: true, theme: "neutral", htmlLabels: false,
-flowchart: {{htmlLabels: false}}, fontFamily: "system-ui, sans-serif"}})</script>"""
+flowchart: {{htmlLabels: false, wrappingWidth: 320}}, fontFamily: "system-ui, sans-serif"}})</script>"""
 _DRAWN_WITHIN_MS = 15_000
+_SCALE = 0.85  # its letters are then as large as those of the text
 
 
 def main() -> int:
@@ -59,8 +60,9 @@ def _drawn(diagram: str, library: pathlib.Path, folder: pathlib.Path) -> str:
     found = re.search(r"<svg.*?</svg>", dumped, re.DOTALL)
     if found is None:
         raise SystemExit(f"Mermaid drew nothing of:\n{diagram}")
-    # In HTML a break is `<br>`; as a file of its own it is XML.
-    return re.sub(r"mermaid-\d+", "diagram", found[0]).replace("<br>", "<br/>") + "\n"
+    width, height = (float(size) * _SCALE for size in re.findall(r'viewBox="\S+ \S+ (\S+) (\S+)"', found[0])[0])
+    drawn = re.sub(r"mermaid-\d+", "diagram", found[0]).replace("<br>", "<br/>")  # in HTML a break has no end
+    return drawn.replace('width="100%"', f'width="{width:.0f}" height="{height:.0f}"', 1) + "\n"
 
 
 if __name__ == "__main__":

@@ -21,11 +21,7 @@ from tests.unit.replication.small_model_mutants import MUTANTS as SMALL_MUTANTS
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SPEC = ROOT / "docs" / "spec"
 NOT_OURS = ("LICENSE", "constraints.txt", "tools/dashboard_page/package-lock.json")
-SITE = (
-    "mkdocs.yml",
-    "tools/build_site.py",
-    "tests/unit/documents/test_site.py",
-)  # paths in the site, which the last tests
+SITE = ("mkdocs.yml", "tools/build_site.py", "tests/unit/documents/test_site.py")  # they name pages of the site
 PICTURES = (".png", ".svg")
 GENERATED = re.compile(r"client/minilog/v1/.*_pb2(_grpc)?\.py$")  # descriptors as bytes; the stubs beside them are read
 

@@ -1,4 +1,4 @@
-"""guides/troubleshooting.md has each sentence that the Spark connector can say, and no row that is stale."""
+"""docs/guides/troubleshooting.md has each sentence that the Spark connector can say, and no row that is stale."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_each_sentence_of_the_connector_has_a_row() -> None:
     missing = [
         (module, text) for module, text in texts if not any(shown_by(line, text.replace("`", "")) for line in lines)
     ]
-    assert not missing, "guides/troubleshooting.md needs a row for each of these: cause, and what to do"
+    assert not missing, "docs/guides/troubleshooting.md needs a row for each of these: cause, and what to do"
 
 
 def test_each_row_has_a_sentence_that_is_said() -> None:
