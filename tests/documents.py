@@ -1,0 +1,100 @@
+"""The code in documents, as tests run it: fenced blocks, and the commands in indented ones.
+
+A fenced block that no test can run says so in the line before it, with the reason:
+
+    <!-- not run: it is Kafka's client, and the tests start no Kafka -->
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+_FOLDERS = ("docs/guides", "docs/operating", "docs/reference")
+READ_BY_USERS = (
+    "README.md",
+    "docs/start.md",
+    *sorted(str(file.relative_to(ROOT)) for folder in _FOLDERS for file in (ROOT / folder).glob("*.md")),
+)
+"""Whose code is to run. Documents of the inside (spec, internals) show pieces of code, and tests name them."""
+
+PRINTED = "minilog is ready"
+"""No command: a line that `minilog up` prints."""
+
+_BLOCK = re.compile(
+    r"(?:^<!-- not run: (?P<reason>[^\n]+) -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$", re.M | re.S
+)
+_ENDS = {"|", "||", "&&", "&", ";", ">", ">>", "<"}
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One fenced block. `reason` is empty unless it says that it is not run."""
+
+    document: str
+    line: int
+    language: str
+    code: str
+    reason: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.document}:{self.line}"
+
+
+def blocks(document: str) -> list[Block]:
+    """The fenced blocks of a document, in its order."""
+    text = (ROOT / document).read_text()
+    return [
+        Block(
+            document,
+            text.count("\n", 0, found.start("code")) + 1,
+            found["language"],
+            found["code"],
+            found["reason"] or "",
+        )
+        for found in _BLOCK.finditer(text)
+    ]
+
+
+def all_blocks(language: str) -> list[Block]:
+    return [block for document in READ_BY_USERS for block in blocks(document) if block.language == language]
+
+
+def commands(document: str) -> Iterator[tuple[int, list[str]]]:
+    """(line, words) of each `minilog ...` of a line that is code: indented, or in a fenced block."""
+    lines = (ROOT / document).read_text().splitlines()
+    is_fenced = False
+    for number, line in enumerate(lines, start=1):
+        is_fenced ^= line.startswith("```")
+        if not (line.startswith("    ") or is_fenced) or PRINTED in line:
+            continue
+        whole = line
+        for further in lines[number:]:
+            if not whole.endswith("\\"):
+                break
+            whole = whole[:-1] + further
+        for words in _simple_commands(whole.strip().removeprefix("$ ").removeprefix("ExecStart=/opt/minilog/bin/")):
+            if words[:1] == ["minilog"]:
+                yield number, words[1:]
+
+
+def _simple_commands(line: str) -> Iterator[list[str]]:
+    """The words of each command of a line, without its redirections; none where it is no line for a shell."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        words = list(lexer)
+    except ValueError:  # a quote of an output
+        return
+    command: list[str] = []
+    for word in [*words, ";"]:
+        if word in _ENDS:
+            yield command
+            command = []
+        elif command or "=" not in word or word.startswith("-"):  # not a variable of its environment
+            command.append(word)

@@ -1,0 +1,226 @@
+"""The Python code of the documents, run: one cluster for each document, whose blocks are run in their order.
+
+What differs from what a reader types are addresses, folders and what ends a block that would go on for ever. Names
+that a document takes for granted (`servers`, `frame`) are given.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import prometheus_client
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition, schema_from_ddl
+from tests import documents
+from tests.cluster import Cluster, running_cluster
+from tests.spark.conftest import BROKER_SETTINGS
+
+WAIT_S = 40.0
+TYPED = "carrier string NOT NULL, flight int, delay int, distance double, scheduled timestamp"
+FOLDERS = ("/tmp/", "/data/", "/etc/minilog/")
+
+
+class Enough(Exception):
+    """Ends a loop that has no end."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Somebody who types what a document says, with a cluster and a folder of his own."""
+
+    spark: SparkSession
+    cluster: Cluster
+    admin: Admin
+    folder: pathlib.Path
+    names: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def servers(self) -> str:
+        return self.cluster.bootstrap_servers
+
+    def topic(self, *topics: str) -> None:
+        self.admin.create_topics([NewTopic(topic, num_partitions=3) for topic in topics])
+
+    def send(self, topic: str, **values: str) -> None:
+        """One record for each key."""
+        with Producer({"bootstrap.servers": self.servers}) as producer:
+            for key, value in values.items():
+                producer.send(topic, value.encode(), key=key.encode()).result(timeout=WAIT_S)
+
+    def read(self, topic: str) -> list[str]:
+        """The values of a topic."""
+        found = self.spark.read.format("minilog").option("bootstrap.servers", self.servers).option("subscribe", topic)
+        return sorted(row.text for row in found.load().selectExpr("string(value) AS text").collect())
+
+    def runs(self, document: str, changes: Mapping[str, str] | None = None) -> Iterator[documents.Block]:
+        """Run the blocks of a document, one at each step, and give each that was run."""
+        places = {"127.0.0.1:9092": self.servers, **dict.fromkeys(FOLDERS, f"{self.folder}/")}
+        for block in documents.blocks(document):
+            if block.language != "python" or block.reason:
+                continue
+            code = block.code
+            for shown, ours in {**(changes or {}), **places}.items():
+                code = code.replace(shown, ours)
+            exec(compile(code, block.place, "exec"), self.names)
+            yield block
+
+    def finish_queries(self) -> None:
+        """Let what a block has started read all there is, and end it."""
+        for query in self.spark.streams.active:
+            query.processAllAvailable()
+            query.stop()
+
+    def runs_all(self, document: str, changes: Mapping[str, str] | None = None) -> int:
+        return sum(1 for _ in self.runs(document, changes))
+
+
+@pytest.fixture
+def reader(spark: SparkSession, tmp_path: pathlib.Path) -> Iterator[Reader]:
+    with (
+        running_cluster(tmp_path / "brokers", brokers=3, settings=BROKER_SETTINGS) as cluster,
+        Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin,
+    ):
+        yield Reader(spark, cluster, admin, tmp_path)
+        for query in spark.streams.active:
+            query.stop()
+        spark.sql("DROP TABLE IF EXISTS flights")
+
+
+def test_the_readme(reader: Reader) -> None:
+    reader.topic("flights", "late")
+    reader.send("flights", UA="late", AA="on time", DL="late")
+    assert reader.runs_all("README.md") == 1
+    assert reader.read("late") == ["late", "late"]
+
+
+def test_five_minutes(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None:
+    reader.topic("flights", "late")
+    reader.send("flights", UA="late", AA="on time", DL="late")
+    steps = reader.runs("docs/start.md")
+    next(steps)
+    assert "RecordMetadata(topic='flights', partition=0, offset=1, timestamp=" in capfd.readouterr().out
+    next(steps)
+    read = capfd.readouterr().out.splitlines()
+    assert sorted(read) == sorted(
+        ["1 0 b'UA' b'late'", "0 0 b'AA' b'on time'", "0 1 b'B6' b'late'", "2 0 b'DL' b'late'"]
+    )
+    next(steps)
+    shown = capfd.readouterr().out
+    assert shown.startswith("+---+-----+\n|key|value|\n+---+-----+\n")
+    assert sorted(line for line in shown.splitlines()[3:] if line.startswith("| ")) == [
+        "| B6| late|",
+        "| DL| late|",
+        "| UA| late|",
+    ]
+    assert next(steps, None) is None
+
+
+def test_groups(reader: Reader) -> None:
+    seen: list[bytes] = []
+
+    def process(record: Any) -> None:
+        if record.value == b"end":
+            raise Enough
+        seen.append(record.value)
+
+    reader.topic("flights")
+    reader.names.update(Consumer=Consumer, TopicPartition=TopicPartition, servers=reader.servers, process=process)
+    reader.send("flights", UA="late")
+    sender = threading.Timer(3.0, lambda: reader.send("flights", UA="end"))
+    sender.start()
+    with pytest.raises(Enough):
+        reader.runs_all("docs/guides/groups.md")
+    sender.join()
+    committed = {place.partition: place.offset for place in reader.admin.describe_group("report").offsets}
+    assert seen == [b"late"]
+    assert sum(committed.values()) == 1
+
+
+def test_transactions(reader: Reader) -> None:
+    reader.topic("totals", "details", "flights")
+    batch = pa.RecordBatch.from_pydict({"value": pa.array([b"a", b"b"], pa.binary())})
+    reader.names.update(servers=reader.servers, arrow_record_batch=batch)
+    assert reader.runs_all("docs/guides/transactions.md") == 1
+    assert (reader.read("totals"), reader.read("details")) == (["..."], ["a", "b"])
+    (place,) = reader.admin.describe_group("report").offsets
+    assert (place.topic, place.partition, place.offset) == ("flights", 0, 42)
+
+
+def test_typed_topics(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None:
+    schema = schema_from_ddl(TYPED, key_columns=["carrier"], timestamp_column="scheduled")
+    reader.admin.create_topics([NewTopic("flights", num_partitions=3, schema=schema)])
+    assert reader.runs_all("docs/guides/typed.md") == 4
+    shown = capfd.readouterr().out
+    assert "{'carrier': 'EV', 'delay': 47}" in shown
+    assert "|     EV|   47|" in shown
+    assert "|     EV|        47|" in shown
+
+
+def test_spark(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None:
+    reader.topic("flights", "late", "copies")
+    reader.admin.create_topics([NewTopic("typed-flights", schema=schema_from_ddl("carrier string, delay int"))])
+    with Producer({"bootstrap.servers": reader.servers}) as producer:
+        producer.send("typed-flights", {"carrier": "AA", "delay": 33}).result(timeout=WAIT_S)
+    reader.send("flights", UA="late", AA="on time")
+    secret_file = reader.folder / "job.properties"
+    secret_file.write_text("client.id=job\n")
+    reader.names.update(prometheus_client=prometheus_client)
+    then: dict[str, Callable[[], object]] = {
+        "pyspark_minilog.read(": lambda: equal(reader.names["late"].collect(), [("AA", 33)]),
+        "pyspark_minilog.observe(": lambda: reader.names["observation"].stop(),
+        '.option("topic", "copies")': reader.finish_queries,
+        "def write(": lambda: reader.names["write"](reader.spark.sql("SELECT 'again' AS value"), 0),
+        "def in_a_thread(": lambda: in_a_thread(reader),
+        'secured = {"bootstrap.servers"': lambda: equal(reader.names["flights"].columns[:2], ["key", "value"]),
+    }
+    ran = []
+    for block in reader.runs("docs/guides/spark.md", {'spark, "flights", columns': 'spark, "typed-flights", columns'}):
+        for beginning, step in then.items():
+            if beginning in block.code:
+                step()
+                ran.append(beginning)
+    assert ran == list(then)
+    words = capfd.readouterr().out.replace(" ", "")
+    assert "|late|1|" in words  # what the SQL shows
+    assert "|ontime|1|" in words
+    assert reader.read("late") == ["by a thread", "late"]
+    assert reader.read("copies") == ["again", "late", "on time"]
+
+
+def equal(found: object, expected: object) -> None:
+    assert found == expected
+
+
+def in_a_thread(reader: Reader) -> None:
+    reader.names["frame"] = reader.spark.sql("SELECT 'by a thread' AS value")
+    thread = threading.Thread(target=reader.names["in_a_thread"])
+    thread.start()
+    thread.join(WAIT_S)
+
+
+def test_moving_from_kafka(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None:
+    """Kafka's own source is not here: minilog's has the same options and columns, and reads another topic."""
+    reader.topic("flights", "flights-in-kafka")
+    reader.send("flights-in-kafka", DL="on time")
+    changes = {
+        'format("kafka")': 'format("minilog")',
+        "127.0.0.1:29092": reader.servers,
+        "query.awaitTermination()": "query.processAllAvailable(); query.stop()",
+    }
+    assert reader.runs_all("docs/guides/from-kafka.md", changes) == 2
+    assert capfd.readouterr().out.splitlines()[:2] == ["0", "b'UA' b'late'"]
+    assert reader.read("flights") == ["late", "on time"]
+
+
+def test_every_document_with_python_is_run_by_a_test_here() -> None:
+    text = pathlib.Path(__file__).read_text()
+    with_code = {block.document for block in documents.all_blocks("python")}
+    assert len(with_code) > 6
+    assert not [document for document in with_code if f'"{document}"' not in text]
