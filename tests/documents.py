@@ -65,6 +65,42 @@ def all_blocks(language: str) -> list[Block]:
     return [block for document in READ_BY_USERS for block in blocks(document) if block.language == language]
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A command that a document shows behind `$ `, and the lines that are shown below it."""
+
+    words: list[str]
+    stdin: str
+    shown: list[str]
+
+
+def steps(document: str) -> list[Step]:
+    """The steps of `minilog` in a document, in its order. What `printf` or `echo` pipes into one is its stdin."""
+    found: list[Step] = []
+    is_shown = False
+    for line in (ROOT / document).read_text().splitlines():
+        code = line.removeprefix("    ")
+        if line.startswith("    $ "):
+            before, _, command = code[2:].rpartition(" | ")
+            if is_shown := command.startswith("minilog "):
+                found.append(Step(shlex.split(command)[1:], _written(shlex.split(before)), []))
+        elif not line.startswith("    "):
+            is_shown = False
+        elif is_shown:
+            found[-1].shown.append(code)
+    return found
+
+
+def _written(words: list[str]) -> str:
+    """What `printf TEXT` or `echo TEXT` writes."""
+    match words:
+        case ["printf", text]:
+            return text.replace("\\n", "\n")
+        case ["echo", text]:
+            return text + "\n"
+    return ""
+
+
 def commands(document: str) -> Iterator[tuple[int, list[str]]]:
     """(line, words) of each `minilog ...` of a line that is code: indented, or in a fenced block."""
     lines = (ROOT / document).read_text().splitlines()

@@ -6,7 +6,9 @@ that a document takes for granted (`servers`, `frame`) are given.
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition, schema_from_ddl
-from tests import documents
+from tests import documents, programs
 from tests.cluster import Cluster, running_cluster
 from tests.spark.conftest import BROKER_SETTINGS
 
@@ -71,6 +73,15 @@ class Reader:
             exec(compile(code, block.place, "exec"), self.names)
             yield block
 
+    def types(self, step: documents.Step) -> None:
+        """Run a command, and see what the document shows of it: lines in any order, and no more where `...` is not."""
+        ended = programs.run(*step.words, stdin=step.stdin, environment={"MINILOG_BOOTSTRAP_SERVERS": self.servers})
+        printed = [re.sub(r"\d{13}", "TIME", line) for line in (ended.stdout + ended.stderr).splitlines()]
+        shown = [re.sub(r"\d{13}", "TIME", line) for line in step.shown if line != "..."]
+        assert ended.returncode == 0, ended.stderr
+        assert set(shown) <= set(printed)
+        assert "..." in step.shown or sorted(shown) == sorted(printed)
+
     def finish_queries(self) -> None:
         """Let what a block has started read all there is, and end it."""
         for query in self.spark.streams.active:
@@ -101,8 +112,10 @@ def test_the_readme(reader: Reader) -> None:
 
 
 def test_five_minutes(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None:
-    reader.topic("flights", "late")
-    reader.send("flights", UA="late", AA="on time", DL="late")
+    commands = iter(documents.steps("docs/start.md"))
+    assert next(commands).words[0] == "up"
+    for _ in range(6):
+        reader.types(next(commands))
     steps = reader.runs("docs/start.md")
     next(steps)
     assert "RecordMetadata(topic='flights', partition=0, offset=1, timestamp=" in capfd.readouterr().out
@@ -111,6 +124,7 @@ def test_five_minutes(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None
     assert sorted(read) == sorted(
         ["1 0 b'UA' b'late'", "0 0 b'AA' b'on time'", "0 1 b'B6' b'late'", "2 0 b'DL' b'late'"]
     )
+    reader.types(next(commands))
     next(steps)
     shown = capfd.readouterr().out
     assert shown.startswith("+---+-----+\n|key|value|\n+---+-----+\n")
@@ -120,6 +134,11 @@ def test_five_minutes(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None
         "| UA| late|",
     ]
     assert next(steps, None) is None
+    reader.types(next(commands))
+    reader.cluster.kill(1)
+    after_the_kill, health = commands
+    reader.types(dataclasses.replace(after_the_kill, words=after_the_kill.words[:-2]))  # without its addresses
+    assert health.words[:2] == ["cluster", "health"]
 
 
 def test_groups(reader: Reader) -> None:
