@@ -236,6 +236,11 @@ def test_moving_from_kafka(reader: Reader, capfd: pytest.CaptureFixture[str]) ->
     assert reader.runs_all("docs/guides/from-kafka.md", changes) == 2
     assert capfd.readouterr().out.splitlines()[:2] == ["0", "b'UA' b'late'"]
     assert reader.read("flights") == ["late", "on time"]
+    for _, words in documents.commands("docs/guides/from-kafka.md"):
+        if words[0] == "group":
+            reader.types(documents.Step(["group", "seek", "of-kafka", *words[3:]], stdin="", shown=["..."]))
+    places = {place.partition: place.offset for place in reader.admin.describe_group("of-kafka").offsets}
+    assert places == {0: 0, 1: 0, 2: 0}
 
 
 def test_every_document_with_python_is_run_by_a_test_here() -> None:
