@@ -39,6 +39,7 @@ MOVED = {
 MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s]+)(\))")
 _LOADING = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "src"}
+_COLOURS = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _OF_THE_THEME = "__"  # anchors that its own scripts look after
 _FROM_THE_NET_IN_CSS = re.compile(r"(?:url\(\s*[\"']?|@import\s+[\"'])(https?:)?//")
 
@@ -111,11 +112,9 @@ def _moved(source: str, link: str) -> str:
 
 def _build() -> None:
     command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
-    built = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "NO_COLOR": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if built.returncode:
-        raise SiteError(f"the site was not built:\n{built.stdout.decode(errors='replace')}")
+        raise SiteError(f"the site was not built:\n{_COLOURS.sub('', built.stdout.decode(errors='replace'))}")
 
 
 @dataclass
