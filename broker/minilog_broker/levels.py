@@ -13,11 +13,12 @@ from __future__ import annotations
 from minilog.errors import LevelNotReached, UnsupportedVersion
 from minilog.versions import VersionRange
 
-SUPPORTED_LEVELS = VersionRange(1, 4)
+SUPPORTED_LEVELS = VersionRange(1, 5)
 FIRST_LEVEL = 1  # of a cluster until a record says another
 TYPED_TOPICS_LEVEL = 2  # brought topic_schema to the metadata log, and typed batches
 SECURITY_LEVEL = 3  # brought users, access rules, quotas and tokens to the metadata log, and peers' listeners
 PROVEN_PRODUCERS_LEVEL = 4  # brought the key of proofs to producer_id_block
+OPERATIONS_LEVEL = 5  # brought states and settings of brokers to the metadata log
 _UPGRADE = "When all brokers support it, run `minilog cluster upgrade`"
 
 

@@ -17,6 +17,8 @@ class Source(enum.Enum):
     FILE = "file"
     ENVIRONMENT = "environment"
     OPTION = "option"
+    METADATA = "metadata"
+    """Set while brokers run, for one or for all of them."""
     DERIVED = "derived"
     """Nobody: another setting brings it about."""
 

@@ -32,13 +32,15 @@ FAULTS = (
     "evolve", "lie",
     # of plans in which somebody alters users, access rules and quotas: operations.py
     "secure",
+    # of plans in which settings of brokers change while they run: operations.py
+    "settings",
     # of plans in which users are known: operations.py, faults/links.py
     "access", "quota", "cut_from_rules",
 )  # fmt: skip
 _OF_VERSIONS = ("other_version", "upgrade")
 _OF_TYPED = ("evolve", "lie")
 _OF_SECURED = ("secure", "access", "quota", "cut_from_rules")
-OLDEST, OLDER, LATER = VersionRange(1, 1), VersionRange(1, 2), VersionRange(1, 4)  # the levels of brokers of versions
+OLDEST, OLDER, LATER = VersionRange(1, 1), VersionRange(1, 2), VersionRange(1, 5)  # the levels of brokers of versions
 _LASTING = ("never_returns", "cut_to_the_end")  # once in a run at most, and not beside each other
 DAMAGES = frozenset(
     ("rot", "rot_of_header", "rot_of_index", "rot_of_small_file", "rot_of_metadata", "emptied_disk")
@@ -54,6 +56,7 @@ TWO_VERSIONS_SHARE = 0.5  # of the plans without a theme
 OLDEST_SHARE = 0.3  # of the plans of two versions
 TYPED_SHARE = 0.2  # of the plans without a theme
 SECURED_SHARE = 0.2  # of the plans without a theme
+SETTINGS_SHARE = 0.2  # of the plans without a theme
 USERS_SHARE = 0.2  # of the plans without a theme, and of brokers of one version
 LABELLED_SHARE = 0.5  # of the plans without a theme, and without brokers of an older version
 FAULT_SHARE = 0.4  # of the seeds without a theme that have it
@@ -146,6 +149,8 @@ class Plan:
             plan = _of_two_versions(plan, versions, OLDEST if is_oldest else OLDER)
         if theme is None and (secured := random.Random(f"secured plan {seed}")).random() < SECURED_SHARE:
             plan = replace(plan, faults={**plan.faults, "secure": secured.choice((0.5, 2.0))})
+        if theme is None and (settings := random.Random(f"settings plan {seed}")).random() < SETTINGS_SHARE:
+            plan = replace(plan, faults={**plan.faults, "settings": settings.choice((0.5, 2.0))})
         if theme is None and not plan.levels and (users := random.Random(f"users {seed}")).random() < USERS_SHARE:
             plan = with_users(plan, users)
         if theme is None and not plan.levels and random.Random(f"labelled plan {seed}").random() < LABELLED_SHARE:
@@ -261,7 +266,10 @@ def _draw_faults(seed: int) -> dict[str, float]:
     faults = {}
     for name in FAULTS:
         chance = _own(seed, name)
-        if name not in (*_LASTING, *_OF_VERSIONS, *_OF_TYPED, *_OF_SECURED) and chance.random() < FAULT_SHARE:
+        if (
+            name not in (*_LASTING, *_OF_VERSIONS, *_OF_TYPED, *_OF_SECURED, "settings")
+            and chance.random() < FAULT_SHARE
+        ):
             faults[name] = chance.random() ** 2
     chance = _own(seed, "lasting")
     if chance.random() < LASTING_SHARE:

@@ -127,6 +127,8 @@ async def _come_right(
         await check_filtered(cluster, history, workload, faults, exceptions)
     if plan.silent_partitions:
         judge.check_all_led()
+    if "settings" in plan.faults and not plan.outage:
+        await judge.settings.check(cluster, workload)
     if workload.guest is not None and not plan.outage:
         await workload.guest.check()
     if workload.subjects is not None and judge.rights is not None and not plan.outage:

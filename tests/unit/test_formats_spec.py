@@ -84,6 +84,8 @@ def test_the_records_of_the_metadata_log() -> None:
 
 def verbs(command: Any, path: str) -> Iterator[tuple[str, Any]]:
     if hasattr(command, "commands"):
+        if command.invoke_without_command and path:
+            yield path, command
         for name, each in command.commands.items():
             yield from verbs(each, f"{path} {name}".strip())
     else:

@@ -40,11 +40,12 @@ def test_all_settings_are_in_the_tables_in_the_order_of_the_code() -> None:
 
 @pytest.mark.parametrize("row", BROKER, ids=lambda row: row[0])
 def test_a_setting_of_a_broker(row: list[str]) -> None:
-    name, default, _, allowed, _ = row
+    name, default, _, allowed, while_running, _ = row
     (field,) = [each for each in dataclasses.fields(broker_config.BrokerConfig) if each.name == name.replace(".", "_")]
     kind = field.metadata["kind"]
     assert allowed == kind.expected
     assert (None if default == "(none)" else kind.parse(default)) == field.default
+    assert while_running == ("yes" if name in broker_config.DYNAMIC_NAMES else "restart")
 
 
 @pytest.mark.parametrize("row", TOPIC, ids=lambda row: row[0])

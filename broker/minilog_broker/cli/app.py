@@ -29,13 +29,6 @@ _COMMANDS = {
         "Run a local cluster until SIGINT or SIGTERM.",
         examples("minilog up --data-dir /tmp/minilog", "minilog up --brokers 5 --port 0 --secure"),
     ),
-    "broker": (
-        "Run one broker until SIGINT or SIGTERM.",
-        examples(
-            "minilog broker --id 1 --listen 127.0.0.1:9092 --data-dir d --voters 1@127.0.0.1:9092",
-            "minilog broker --id 1 --data-dir d --voters 1@10.0.0.1:9192 --config broker.toml --http 127.0.0.1:8080",
-        ),
-    ),
     "check": (
         "Read every file in the data directory of a stopped broker, and tell what is not as it was written.",
         examples("minilog check /var/lib/minilog", "minilog check /var/lib/minilog --repair-indexes --json"),
@@ -71,6 +64,7 @@ _COMMANDS = {
 # Each is the `app` of the module of its name.
 _GROUPS = {
     "acl": "Who may do what.",
+    "broker": "Run one broker until SIGINT or SIGTERM; or change the settings of brokers that run.",
     "cert": "Keys and certificates, of an authority for tests and trials.",
     "cluster": "The brokers and who controls them.",
     "config": "Which settings count, and who says so.",

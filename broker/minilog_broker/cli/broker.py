@@ -1,4 +1,4 @@
-"""`minilog broker`: one broker process in the foreground."""
+"""`minilog broker`: one broker process in the foreground; with a verb, what is done to brokers (broker_verbs.py)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import Annotated
 import typer
 
 from minilog.addresses import Address, parse_address
+from minilog_broker.cli import broker_verbs
 from minilog_broker.cli.common import (
     Assignments,
     current_environment,
     parse_assignments,
 )
+from minilog_broker.cli.examples import examples
 from minilog_broker.imports import uncollected, without
 from minilog_broker.server.addresses import check_plaintext
 from minilog_broker.server.client_listeners import check_reachable
-from minilog_broker.server.config import BrokerOptions, VoterAddress, load_config
+from minilog_broker.server.config import BrokerOptions, VoterAddress, load_with_origins
 from minilog_broker.stop_signal import ended_by_interrupt
 
 
@@ -43,10 +45,28 @@ def _read_address(text: str | None, option: str) -> Address | None:
         raise typer.BadParameter(str(error), param_hint=option) from None
 
 
+app = typer.Typer()
+broker_verbs.add_to(app)
+
+
+@app.callback(
+    invoke_without_command=True,
+    epilog=examples(
+        "minilog broker --id 1 --listen 127.0.0.1:9092 --data-dir d --voters 1@127.0.0.1:9092",
+        "minilog broker --id 1 --data-dir d --voters 1@10.0.0.1:9192 --config broker.toml --http 127.0.0.1:8080",
+    ),
+)
 def broker(
-    broker_id: Annotated[int, typer.Option("--id", min=1, max=1_000_000, help="This broker's number; never changes.")],
-    data_dir: Annotated[pathlib.Path, typer.Option(help="Where its logs live; belongs to this broker alone.")],
-    voters: Annotated[str, typer.Option(metavar="1@HOST:PORT,...", help="The voters of the metadata quorum.")],
+    context: typer.Context,
+    broker_id: Annotated[
+        int | None, typer.Option("--id", min=1, max=1_000_000, help="This broker's number; never changes.")
+    ] = None,
+    data_dir: Annotated[
+        pathlib.Path | None, typer.Option(help="Where its logs live; belongs to this broker alone.")
+    ] = None,
+    voters: Annotated[
+        str | None, typer.Option(metavar="1@HOST:PORT,...", help="The voters of the metadata quorum.")
+    ] = None,
     listen: Annotated[
         str | None,
         typer.Option(
@@ -66,7 +86,14 @@ def broker(
     config_file: Annotated[pathlib.Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings.")] = None,
     assignments: Assignments = None,
 ) -> None:
-    """Run one broker until SIGINT or SIGTERM."""
+    """Run one broker until SIGINT or SIGTERM: --id, --data-dir and --voters are needed. Or a verb, without them."""
+    if context.invoked_subcommand is not None:
+        _check_none_given(context)
+        return
+    if broker_id is None or data_dir is None or voters is None:
+        needed = {"--id": broker_id, "--data-dir": data_dir, "--voters": voters}
+        missing = next(name for name, value in needed.items() if value is None)
+        raise typer.BadParameter("a broker that is run needs it, and it is not given", param_hint=missing)
     listen_address = _read_address(listen, "--listen")
     try:
         addresses = parse_voters(voters)
@@ -77,7 +104,8 @@ def broker(
     http_address = _read_address(http, "--http")
     if http_address is not None:
         check_plaintext("--http", *http_address, insecure=insecure)
-    config = load_config(config_file, current_environment(), parse_assignments(assignments or [], "--set"))
+    said = parse_assignments(assignments or [], "--set")
+    config, origins = load_with_origins(config_file, current_environment(), said)
     options = BrokerOptions(
         broker_id=broker_id,
         listen=listen_address,
@@ -87,6 +115,7 @@ def broker(
         host_label=host_label,
         http=http_address,
         config=config,
+        origins=origins,
     )
     check_reachable(options.client_listeners(), config, insecure=insecure)
     with ended_by_interrupt(), uncollected(), without(*_unused()):
@@ -96,6 +125,16 @@ def broker(
         from minilog_broker.server.broker import run_broker
 
     raise typer.Exit(run_broker(options))
+
+
+def _check_none_given(context: typer.Context) -> None:
+    """A verb has options of its own. Raises BadParameter."""
+    sources = (context.get_parameter_source(name) for name in context.params)
+    if any(source is not None and source.name == "COMMANDLINE" for source in sources):
+        raise typer.BadParameter(
+            f"options of a broker stand before the verb {context.invoked_subcommand}: what the verb takes stands "
+            "behind it, and a broker is run without a verb"
+        )
 
 
 def _unused() -> tuple[str, ...]:

@@ -1,4 +1,5 @@
-"""`minilog config print`: each setting as it counts, and where it comes from. No broker is asked, no secret shown."""
+"""`minilog config print`: each setting as it counts, and where it comes from. No secret is shown. A broker is asked
+only for what it runs with."""
 
 from __future__ import annotations
 
@@ -18,6 +19,8 @@ from minilog_broker.cli.common import (
     BootstrapServers,
     CommandConfig,
     Settings,
+    admin_client,
+    client_settings,
     current_environment,
     parse_assignments,
     print_json,
@@ -41,16 +44,31 @@ def config() -> None:
 @print_.command(
     epilog=examples(
         "minilog config print broker --config broker.toml --set log.level=debug",
-        "minilog config print broker --config broker.toml --changed --json",
+        "minilog config print broker --id 2 --changed",
     )
 )
 def broker(
+    broker_id: Annotated[
+        int | None, typer.Option("--id", min=1, help="A broker that runs: it is asked what it runs with.")
+    ] = None,
     config_file: Annotated[pathlib.Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings.")] = None,
     assignments: Assignments = None,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
     changed: Changed = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the settings that `minilog broker` would run with, given the same options and environment."""
+    """Print the settings that `minilog broker` would run with, given the same options and environment; with --id those
+    that a broker runs with, and which of them were set while it runs."""
+    if broker_id is not None:
+        if config_file is not None or assignments:
+            raise typer.BadParameter("a broker that runs says itself what it has: leave --config and --set out")
+        with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+            running = admin.broker_config(broker_id)
+        _print(running, changed=changed, as_json=as_json)
+        return
+    if bootstrap_servers is not None or command_config is not None:
+        raise typer.BadParameter("no broker is asked without --id: say which, or leave the address out")
     said = parse_assignments(assignments or [], "--set")
     _print(explain_config(config_file, current_environment(), said), changed=changed, as_json=as_json)
 

@@ -1,4 +1,5 @@
-"""The records of the cluster itself: its level, its voters, its brokers, and the producer ids that are given out."""
+"""The records of the cluster itself: its level, its voters, its brokers and their settings, and the producer ids that
+are given out."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import replace
 
 from minilog.v1 import common_pb2, records_pb2
 from minilog.versions import range_from_wire
-from minilog_broker.controller.image import BrokerRegistration, MetadataImage
+from minilog_broker.controller.image import ALL_BROKERS, BrokerRegistration, MetadataImage
 from minilog_broker.quorum.cluster import level_record
 from minilog_broker.quorum.voters import replaced, voters_of
 from minilog_broker.security.producer_proof import ProducerKey
@@ -127,3 +128,30 @@ def block_of(image: MetadataImage) -> Records:
         if image.producer_key is not None:
             block.proof_key, block.first_proven_id = image.producer_key.key, image.producer_key.first_id
         yield records_pb2.MetadataRecord(producer_id_block=block)
+
+
+def broker_setting_record(broker_id: int, name: str, value: str | None) -> records_pb2.MetadataRecord:
+    """`broker_id`: or ALL_BROKERS. `value`: None removes it."""
+    whose = None if broker_id == ALL_BROKERS else broker_id
+    return records_pb2.MetadataRecord(
+        broker_setting=records_pb2.BrokerSettingRecord(broker_id=whose, name=name, value=value)
+    )
+
+
+def apply_broker_setting(image: MetadataImage, offset: int, record: records_pb2.BrokerSettingRecord) -> None:
+    whose = record.broker_id if record.HasField("broker_id") else ALL_BROKERS
+    values = dict(image.broker_settings.get(whose, {}))
+    if record.HasField("value"):
+        values[record.name] = record.value
+    else:
+        values.pop(record.name, None)
+    image.broker_settings[whose] = values
+    if not values:
+        del image.broker_settings[whose]
+    image.changes.broker_settings = True
+
+
+def broker_settings_of(image: MetadataImage) -> Records:
+    for broker_id, values in sorted(image.broker_settings.items()):
+        for name, value in sorted(values.items()):
+            yield broker_setting_record(broker_id, name, value)

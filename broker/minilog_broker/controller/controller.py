@@ -13,6 +13,8 @@
     create_internal_topic(ticket, request)             CreateInternalTopicResponse
     elect_leaders, alter_reassignments, replace_voter, upgrade_level
                                                        their responses
+    alter_broker_settings, describe_broker_settings    their responses
+    reconfigured(ControllerSettings, now_ms)           decides by these from now on, in this term and later ones
     alter_users, describe_users, and the same of access rules and quotas
                                                        their responses
     create_token, renew_token, expire_token, describe_tokens
@@ -37,6 +39,7 @@ from typing import TypeVar
 from minilog.errors import MinilogError, NotController, wire_error
 from minilog.v1 import admin_pb2, peer_pb2, records_pb2, security_pb2
 from minilog.versions import VersionRange
+from minilog_broker.controller.broker_settings import BrokerSettings, CheckSetting
 from minilog_broker.controller.brokers import BrokerRegistrations, require_incarnation
 from minilog_broker.controller.controller_effects import ControllerAnswer, ControllerEffect, ProbeBroker, Response
 from minilog_broker.controller.delegation_tokens import DelegationTokens, NewToken, Requester, TokenSettings
@@ -49,7 +52,7 @@ from minilog_broker.controller.preferred import PreferredLeaders
 from minilog_broker.controller.reassignment import alter_reassignments
 from minilog_broker.controller.security import Security
 from minilog_broker.controller.topic_config import topic_config_values
-from minilog_broker.controller.topics import Topics
+from minilog_broker.controller.topics import NewTopics, Topics
 from minilog_broker.controller.voters import VoterReplacements
 from minilog_broker.levels import PROVEN_PRODUCERS_LEVEL, SUPPORTED_LEVELS
 from minilog_broker.replication.partition_state import TopicConfig
@@ -68,9 +71,11 @@ class ControllerSettings:
     """What of the broker's configuration concerns the controller. `defaults`: what new topics are made with.
 
     `broker_id`: the broker that this controller lives in, which needs no probe; -1 where it lives in none.
+    `check_setting`: of brokers, which may be set while they run.
     """
 
     defaults: TopicConfig
+    check_setting: CheckSetting
     broker_id: int = -1
     levels: VersionRange = SUPPORTED_LEVELS
     broker_session_timeout_ms: float = 3_000
@@ -94,6 +99,7 @@ class _Term:
     levels: Levels
     security: Security
     tokens: DelegationTokens
+    broker_settings: BrokerSettings
 
 
 class Controller:
@@ -165,22 +171,27 @@ class Controller:
         ledger = Ledger(own, end_offset, self._append, self._effects, liveness.has_spoken)
         if lost_controller is not None:
             liveness.silent_before(*lost_controller, now_ms)
-        topics = Topics(
-            ledger,
-            self._random,
-            num_partitions=settings.num_partitions,
-            replication_factor=settings.default_replication_factor,
-            defaults=topic_config_values(settings.defaults),
-        )
+        topics = Topics(ledger, self._random, _new_topics(settings))
         self._committed = end_offset
         preferred = PreferredLeaders(ledger, settings.leader_imbalance_check_interval_ms, now_ms)
         incarnations, voters = BrokerRegistrations(ledger, liveness), VoterReplacements(ledger)
         levels, security = Levels(ledger, settings.levels), Security(ledger)
         tokens = DelegationTokens(ledger, settings.tokens, now_ms)
-        self._term = _Term(epoch, ledger, liveness, incarnations, topics, preferred, voters, levels, security, tokens)
+        kept = BrokerSettings(ledger, settings.check_setting)
+        self._term = _Term(
+            epoch, ledger, liveness, incarnations, topics, preferred, voters, levels, security, tokens, kept
+        )
         for broker in unfenced:
             if broker.broker_id != settings.broker_id:
                 self._probe(broker, now_ms)
+
+    def reconfigured(self, settings: ControllerSettings, now_ms: float) -> None:
+        """What of the settings may change while a broker runs has changed."""
+        self._settings = settings
+        if self._term is not None:
+            self._term.topics.new_topics = _new_topics(settings)
+            self._term.preferred.reconfigured(settings.leader_imbalance_check_interval_ms, now_ms)
+            self._term.tokens.reconfigured(settings.tokens, now_ms)
 
     def deactivate(self, controller_id: int = NO_CONTROLLER) -> None:
         """Deposed: nothing that was not committed may be answered. `controller_id`: who it is now, -1 unknown."""
@@ -338,6 +349,14 @@ class Controller:
     def upgrade_level(self, ticket: object, request: admin_pb2.UpgradeLevelRequest) -> None:
         self._decide(ticket, lambda term: term.levels.upgrade(request), admin_pb2.UpgradeLevelResponse())
 
+    def alter_broker_settings(self, ticket: object, request: admin_pb2.AlterBrokerSettingsRequest) -> None:
+        refusal = admin_pb2.AlterBrokerSettingsResponse()
+        self._decide(ticket, lambda term: term.broker_settings.alter(request), refusal)
+
+    def describe_broker_settings(self, ticket: object, request: admin_pb2.DescribeBrokerSettingsRequest) -> None:
+        refusal = admin_pb2.DescribeBrokerSettingsResponse()
+        self._decide(ticket, lambda term: term.broker_settings.describe(request), refusal)
+
     # -- users, access rules, quotas
 
     def alter_users(self, ticket: object, request: security_pb2.AlterUsersRequest) -> None:
@@ -471,3 +490,9 @@ class Controller:
         if isinstance(refused, peer_pb2.HeartbeatResponse):
             refused.fenced = True
         return refused
+
+
+def _new_topics(settings: ControllerSettings) -> NewTopics:
+    return NewTopics(
+        settings.num_partitions, settings.default_replication_factor, topic_config_values(settings.defaults)
+    )

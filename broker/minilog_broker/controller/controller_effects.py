@@ -28,6 +28,8 @@ Response: TypeAlias = (
     | admin_pb2.AlterPartitionReassignmentsResponse
     | admin_pb2.ReplaceVoterResponse
     | admin_pb2.UpgradeLevelResponse
+    | admin_pb2.AlterBrokerSettingsResponse
+    | admin_pb2.DescribeBrokerSettingsResponse
     | security_pb2.AlterUsersResponse
     | security_pb2.DescribeUsersResponse
     | security_pb2.CreateAccessRulesResponse

@@ -76,6 +76,12 @@ class DelegationTokens:
         self._settings = settings
         self.next_tick_ms = now_ms + settings.expiry_check_interval_ms
 
+    def reconfigured(self, settings: TokenSettings, now_ms: float) -> None:
+        """Tokens that are made or renewed from now on are made so."""
+        if settings.expiry_check_interval_ms != self._settings.expiry_check_interval_ms:
+            self.next_tick_ms = now_ms + settings.expiry_check_interval_ms
+        self._settings = settings
+
     def create(self, wanted: NewToken, wall_ms: int) -> security_pb2.CreateDelegationTokenResponse:
         self._check_level()
         renewers = _checked_renewers(wanted.renewers)

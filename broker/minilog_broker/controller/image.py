@@ -84,7 +84,7 @@ class TopicImage:
 class ImageChanges:
     """What changed since the last time it was asked. A deleted topic's partitions are in `removed` only; `configs` has
     the topics whose effective configuration may be another, which the schemas are part of. `security`: users, access
-    rules, quotas or delegation tokens may be others."""
+    rules, quotas or delegation tokens may be others. `broker_settings`: the same of those that brokers run with."""
 
     brokers: set[int] = field(default_factory=set)
     partitions: set[PartitionKey] = field(default_factory=set)
@@ -92,7 +92,11 @@ class ImageChanges:
     topics: set[bytes] = field(default_factory=set)
     configs: set[bytes] = field(default_factory=set)
     security: bool = False
+    broker_settings: bool = False
 
+
+ALL_BROKERS = -1
+"""In the place of a broker's number: a setting of all that have none of that name of their own."""
 
 _CONTENT = (
     "cluster_id",
@@ -111,6 +115,7 @@ _CONTENT = (
     "access_rules",
     "quotas",
     "tokens",
+    "broker_settings",
 )
 """The attributes that are the content of an image: equality, copies and `become` go by them."""
 
@@ -137,6 +142,7 @@ class MetadataImage:
         self.access_rules: set[AccessRule] = set()
         self.quotas: dict[str, Mapping[str, int]] = {}
         self.tokens: dict[str, DelegationToken] = {}
+        self.broker_settings: dict[int, Mapping[str, str]] = {}  # by broker, or ALL_BROKERS; as they were typed
         self.end_offset = 0
         self.changes = ImageChanges()
         self._effective: dict[bytes, TopicConfig] = {}  # what was asked for, until it changes
@@ -171,6 +177,7 @@ class MetadataImage:
         changes.removed |= self.partitions.keys() - other.partitions.keys()
         changes.partitions = set(other.partitions)
         changes.security |= self._security() != other._security()
+        changes.broker_settings |= self.broker_settings != other.broker_settings
         for name in _CONTENT:
             setattr(self, name, getattr(other, name))
         self.end_offset = other.end_offset

@@ -29,6 +29,12 @@ class PreferredLeaders:
         self._interval_ms = interval_ms
         self.next_tick_ms = now_ms + interval_ms
 
+    def reconfigured(self, interval_ms: float, now_ms: float) -> None:
+        """From now on it is looked at so often."""
+        if interval_ms != self._interval_ms:
+            self._interval_ms = interval_ms
+            self.next_tick_ms = now_ms + interval_ms
+
     # -- by itself
 
     def tick(self, now_ms: float) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from minilog.v1 import records_pb2
 from minilog_broker.controller import cluster_records, security_records, topic_records
 from minilog_broker.controller.image import MetadataImage
-from minilog_broker.levels import FIRST_LEVEL, SECURITY_LEVEL, TYPED_TOPICS_LEVEL, check_reached
+from minilog_broker.levels import FIRST_LEVEL, OPERATIONS_LEVEL, SECURITY_LEVEL, TYPED_TOPICS_LEVEL, check_reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,9 @@ _KINDS = (
     RecordKind("access_rule", security_records.apply_rule, security_records.rules_of, SECURITY_LEVEL),
     RecordKind("quota", security_records.apply_quota, security_records.quotas_of, SECURITY_LEVEL),
     RecordKind("delegation_token", security_records.apply_token, security_records.tokens_of, SECURITY_LEVEL),
+    RecordKind(
+        "broker_setting", cluster_records.apply_broker_setting, cluster_records.broker_settings_of, OPERATIONS_LEVEL
+    ),
 )
 KINDS = {kind.field: kind for kind in _KINDS}
 

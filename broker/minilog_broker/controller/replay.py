@@ -23,12 +23,13 @@ from minilog_broker.storage.snapshot_id import SnapshotId
 
 
 class MetadataReplay:
-    """See the module's text. `image` is changed here only; ask it for what changed after `replay` or `load`."""
+    """See the module's text. `image` is changed here only; ask it for what changed after `replay` or `load`.
+    `snapshot_bytes` may be replaced."""
 
     def __init__(self, node: QuorumNode, image: MetadataImage, *, snapshot_bytes: int) -> None:
         self.image = image
         self._node = node
-        self._snapshot_bytes = snapshot_bytes
+        self.snapshot_bytes = snapshot_bytes
         self._bytes_behind = 0  # of log applied since the last snapshot, taken or loaded
         self._epoch = 0  # of the last record applied
 
@@ -44,7 +45,7 @@ class MetadataReplay:
             self._bytes_behind += decision.size_bytes
             self._epoch = decision.epoch
             if any(record.HasField("voter_replaced") for record in decision.records):
-                self._bytes_behind = max(self._bytes_behind, self._snapshot_bytes)
+                self._bytes_behind = max(self._bytes_behind, self.snapshot_bytes)
         return bool(decisions)
 
     def load(self, snapshot_id: SnapshotId, content: bytes) -> None:
@@ -62,7 +63,7 @@ class MetadataReplay:
 
     def snapshot_due(self) -> tuple[SnapshotId, bytes] | None:
         """When enough log is behind the last snapshot: the next one and its content, to be written now; else None."""
-        if self._bytes_behind < self._snapshot_bytes:
+        if self._bytes_behind < self.snapshot_bytes:
             return None
         self._bytes_behind = 0
         return self.take_snapshot()

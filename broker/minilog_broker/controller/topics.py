@@ -66,25 +66,24 @@ class _Plan:
     schema: TopicSchema | None
 
 
+@dataclass(frozen=True, slots=True)
+class NewTopics:
+    """What topics are made with. `num_partitions` and `replication_factor` (None: min(3, brokers)): those without.
+
+    `defaults`: what they have from then on, for good: another controller may be configured otherwise."""
+
+    num_partitions: int
+    replication_factor: int | None
+    defaults: Mapping[str, str]
+
+
 class Topics:
-    """See the module's text. `num_partitions` and `replication_factor` (None: min(3, brokers)): for topics without.
+    """See the module's text. `new_topics` may be replaced."""
 
-    `defaults`: what they are made with, for good: another controller may be configured otherwise."""
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        rng: random.Random,
-        *,
-        num_partitions: int,
-        replication_factor: int | None,
-        defaults: Mapping[str, str],
-    ) -> None:
+    def __init__(self, ledger: Ledger, rng: random.Random, new_topics: NewTopics) -> None:
         self._ledger = ledger
         self._random = rng
-        self._num_partitions = num_partitions
-        self._replication_factor = replication_factor
-        self._defaults = [records_pb2.TopicDefault(name=name, value=value) for name, value in sorted(defaults.items())]
+        self.new_topics = new_topics
 
     # -- create
 
@@ -97,7 +96,7 @@ class Topics:
         plan = self._plan(request)
         if validate_only:
             return b""
-        record = records_pb2.TopicRecord(name=request.name, topic_id=plan.topic_id, defaults=self._defaults)
+        record = records_pb2.TopicRecord(name=request.name, topic_id=plan.topic_id, defaults=self._defaults())
         self._ledger.write(records_pb2.MetadataRecord(topic=record))
         self._write_schema(plan.topic_id, plan.schema)
         self._write_configs(plan.topic_id, plan.configs)
@@ -125,6 +124,10 @@ class Topics:
         self._write_partitions(topic_id, name, 0, placed)
         return topic_id
 
+    def _defaults(self) -> list[records_pb2.TopicDefault]:
+        named = sorted(self.new_topics.defaults.items())
+        return [records_pb2.TopicDefault(name=name, value=value) for name, value in named]
+
     def _plan(self, request: admin_pb2.NewTopic) -> _Plan:
         check_topic_name(request.name)
         if len(request.creation_id) not in (0, CREATION_ID_BYTES):
@@ -134,7 +137,7 @@ class Topics:
             )
         if request.name in self._ledger.image.topic_ids:
             raise TopicAlreadyExists(f"topic {request.name} exists: choose another name, or delete it first")
-        partitions = request.num_partitions if request.HasField("num_partitions") else self._num_partitions
+        partitions = request.num_partitions if request.HasField("num_partitions") else self.new_topics.num_partitions
         if not 1 <= partitions <= MAX_PARTITIONS:
             raise InvalidPartitions(
                 f"topic {request.name} cannot have {partitions} partitions: give 1 to {MAX_PARTITIONS}"
@@ -149,8 +152,8 @@ class Topics:
         return _Plan(self._new_topic_id(request), placed, configs, schema)
 
     def _default_factor(self) -> int:
-        if self._replication_factor is not None:
-            return self._replication_factor
+        if self.new_topics.replication_factor is not None:
+            return self.new_topics.replication_factor
         return max(1, min(_AUTO_REPLICATION_FACTOR, len(self._ledger.image.brokers)))
 
     def _place(self, name: str, partitions: int, factor: int) -> list[tuple[int, ...]]:

@@ -97,6 +97,12 @@ class ReplicaManager:
             if (replica := self._replicas.get(key)) is not None and replica.leader is not None:
                 replica.leader.check_subscribers(now_ms)
 
+    def reconfigured(self, settings: ReplicationSettings, now_ms: float) -> None:
+        """By these from now on; a session's credit is that of its opening."""
+        self._context.settings = settings
+        for replica in self._replicas.values():
+            replica.reconfigured(now_ms)
+
     def disk_looked_at(self, *, answers: bool, has_space: bool) -> None:
         """Whether the disks answer and have space, as it is told with heartbeats."""
         space_is_back = has_space and self._found_no_space

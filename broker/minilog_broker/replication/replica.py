@@ -254,6 +254,13 @@ class Replica:
             rates = [rate for rate in limits if rate]
         session.limit(self.key, context.throttle(min(rates)) if rates else None, now_ms)
 
+    def reconfigured(self, now_ms: float) -> None:
+        """The context's settings are others."""
+        if self.leader is not None and self.leader.leading:
+            self.leader.in_sync.reconfigured(now_ms)
+        if self.state is not None and self.follower is not None:
+            self._limit(self._sessions.to(self.state.leader_id), now_ms)
+
     def _is_in_sync(self) -> bool:
         return self.state is not None and self._context.broker_id in self.state.in_sync_replicas
 

@@ -55,6 +55,8 @@ from minilog_broker.server.ingress.listening import Listening
 from minilog_broker.server.ingress.port import PortParts
 from minilog_broker.server.metrics.broker_parts import BrokerParts
 from minilog_broker.server.observing import observer_of, open_http
+from minilog_broker.server.reconfiguring import subscribe_parts
+from minilog_broker.server.running_config import RunningConfig
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
 from minilog_broker.server.runtime.descriptors import OUT_OF_FILES_WORDS
 from minilog_broker.server.runtime.logging import configure_logging
@@ -123,6 +125,8 @@ class Broker:
         self._runtime = runtime
         self._wall_clock = WallClock(runtime)
         self._config: BrokerConfig = options.config
+        self._running = RunningConfig(options.broker_id, options.config, options.origins)
+        self._shutdown_timeout_ms = options.config.controlled_shutdown_timeout_ms
         self._client = common_pb2.ClientIdentity(client_id=f"broker-{options.broker_id}", client_version=CLIENT_VERSION)
         self._channels = PeerChannels(options.config, runtime)
         self._descriptors = runtime.descriptors()
@@ -290,7 +294,16 @@ class Broker:
                 image, replicas, coordinators.topics_deleted, self._turns, self._spawn, self._observer
             ),
             markers=MarkerService(replicas, image, coordinators.write_group_markers, self._runtime.wall_us),
+            retention=self._retention(stored.logs, coordinators),
         )
+        subscribe_parts(self._running, stored, self._parts, self._runtime.set_log_level, self._set_shutdown_timeout)
+
+    def _set_shutdown_timeout(self, timeout_ms: int) -> None:
+        self._shutdown_timeout_ms = timeout_ms
+
+    def _retention(self, logs: LogDirectory, coordinators: Coordinators) -> Retention:
+        interval_s = self._config.log_retention_check_interval_ms / 1000.0
+        return Retention(logs, interval_s, self._wall_clock, self._log_start_moved, coordinators.expire)
 
     async def _end(self) -> None:
         await self._parts.links.stop()
@@ -384,7 +397,7 @@ class Broker:
 
     async def _listen(self) -> None:
         condition = Condition(lambda: self._registered, self._condition, self._wall_clock.trusted_now_us)
-        services = services_of(self._parts, self._stored.quorum, self._config, condition, self._turns, self._observer)
+        services = services_of(self._parts, self._stored.quorum, self._running, condition, self._turns, self._observer)
         parts = PortParts(
             self._options,
             self._descriptors,
@@ -469,6 +482,8 @@ class Broker:
 
     def _image_changed(self, changes: ImageChanges) -> None:
         """Committed batches were applied to the image."""
+        if changes.broker_settings:
+            self._running.apply(self._stored.quorum.image.broker_settings)
         if changes.security:
             self._parts.access.changed()
         if not self._registered or self._stopped:
@@ -492,10 +507,8 @@ class Broker:
 
     def _jobs(self) -> Jobs:
         """What this broker does by itself from time to time."""
-        logs, expire = self._stored.logs, self._parts.coordinators.expire
-        interval_s = self._config.log_retention_check_interval_ms / 1000.0
-        retention = Retention(logs, interval_s, self._wall_clock, self._log_start_moved, expire)
-        jobs = Checkpoints(logs), DeletedLogs(logs), Space(self._stored.reserve), retention
+        logs = self._stored.logs
+        jobs = Checkpoints(logs), DeletedLogs(logs), Space(self._stored.reserve), self._parts.retention
         return Jobs(jobs, self._stored.disk.call, self._runtime.monotonic_s)
 
     def _log_start_moved(self, key: PartitionKey) -> None:
@@ -562,7 +575,7 @@ class Broker:
         self._parts.link.wants_stop = True
         self._parts.link.beat_now()
         began_ms = now_ms()
-        while now_ms() < began_ms + self._config.controlled_shutdown_timeout_ms:
+        while now_ms() < began_ms + self._shutdown_timeout_ms:
             if now_ms() > max(began_ms, self._parts.link.answered_ms) + NO_CONTROLLER_MS:
                 logger.warning("no controller answers: this broker stops without handing its leadership over")
                 return
@@ -573,5 +586,5 @@ class Broker:
         logger.warning(
             "this broker stops though writes to some partitions stop with it: their other replicas did not come in "
             "sync within controlled.shutdown.timeout.ms",
-            controlled_shutdown_timeout_ms=self._config.controlled_shutdown_timeout_ms,
+            controlled_shutdown_timeout_ms=self._shutdown_timeout_ms,
         )

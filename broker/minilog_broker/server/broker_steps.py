@@ -16,6 +16,7 @@ from minilog.v1 import (
     security_pb2_grpc,
 )
 from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.server.background.retention import Retention
 from minilog_broker.server.clients.controller_link import ControllerLink
 from minilog_broker.server.clients.coordinator_calls import CoordinatorCalls
 from minilog_broker.server.clients.internal_topics import InternalTopics
@@ -28,6 +29,7 @@ from minilog_broker.server.disk.reader_threads import Readers
 from minilog_broker.server.health import BrokerCondition
 from minilog_broker.server.ingress.broker_access import BrokerAccess
 from minilog_broker.server.ingress.listening import Services
+from minilog_broker.server.running_config import RunningConfig
 from minilog_broker.server.runtime.observer import Observer
 from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.services.admin_service import AdminService
@@ -87,6 +89,7 @@ class Parts:
     controller: ControllerShell
     to_replicas: ImageToReplicas
     markers: MarkerService
+    retention: Retention
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +120,10 @@ def metadata_settings(config: BrokerConfig) -> ReplicationSettings:
 
 
 def services_of(
-    parts: Parts, quorum: QuorumShell, config: BrokerConfig, condition: Condition, turns: Turns, observer: Observer
+    parts: Parts, quorum: QuorumShell, running: RunningConfig, condition: Condition, turns: Turns, observer: Observer
 ) -> Services:
     """All services: those for clients, for brokers, and for both."""
+    config = running.config
     image, replicas, coordinators, controller = quorum.image, parts.replicas, parts.coordinators, parts.controller
     producer_ids = ProducerIds(image, parts.link.allocate_producer_ids, quorum.replayed)
     data = DataService(replicas, replication_settings(config), image, observer, condition.trusted_now_us)
@@ -132,6 +136,7 @@ def services_of(
         controller.reported,
         turns,
         config.stream_port_offset,
+        running,
     )
     return Services(
         clients=(

@@ -1,7 +1,8 @@
 """What a broker can be told: every setting, its default, and what a right value looks like.
 
-Defaults < TOML file < environment (`MINILOG_` + upper case, dots as underscores) < `--set`. The names users type are
-the attribute names with dots for underscores (settings.md). An unknown name offers the nearest one; a bad
+Defaults < TOML file < environment (`MINILOG_` + upper case, dots as underscores) < `--set`; and before all of them, for
+those that are _dynamic, what is set while a broker runs (running_config.py). The names users type are the attribute
+names with dots for underscores (settings.md). An unknown name offers the nearest one; a bad
 value names the key, the value, where it came from and what would be right. Settings of topics are here what this
 broker, as the controller, makes topics with: an existing topic has its own (controller/topic_config.py).
 """
@@ -25,6 +26,7 @@ from minilog.security.protocols import SecurityProtocol
 from minilog.versions import VersionRange
 from minilog_broker.controller.topic_config import BUILT_IN, MAX_SEGMENT_BYTES
 from minilog_broker.levels import SUPPORTED_LEVELS
+from minilog_broker.printable import shortened
 from minilog_broker.quorum.settings import SNAPSHOT_BYTES
 from minilog_broker.replication.partition_state import MAX_INT64
 from minilog_broker.security import https_url
@@ -150,35 +152,40 @@ def _protocols() -> _Kind:
     return _Kind("NAME:PROTOCOL, or several separated by commas", parse_protocols, tell=tell_protocols)
 
 
-def _setting(kind: _Kind, default: object) -> Any:
-    return dataclasses.field(default=default, metadata={"kind": kind})
+def _setting(kind: _Kind, default: object, *, is_dynamic: bool = False) -> Any:
+    return dataclasses.field(default=default, metadata={"kind": kind, "dynamic": is_dynamic})
+
+
+def _dynamic(kind: _Kind, default: object) -> Any:
+    """One that can be set while a broker runs, for it or for all (server/running_config.py)."""
+    return _setting(kind, default, is_dynamic=True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """All settings of one broker. Units are in the names; -1 is "without limit" where settings.md says so."""
 
-    num_partitions: int = _setting(_integer(1, 10_000), 1)
-    default_replication_factor: int | None = _setting(_integer(1, 100, none_word="auto"), None)
+    num_partitions: int = _dynamic(_integer(1, 10_000), 1)
+    default_replication_factor: int | None = _dynamic(_integer(1, 100, none_word="auto"), None)
     """None: min(3, brokers), decided when a topic is created."""
-    min_insync_replicas: int = _setting(_integer(1, 100), BUILT_IN.min_in_sync_replicas)
-    flush_policy: str = _setting(_choice("fsync", "os"), "fsync" if BUILT_IN.flush_on_append else "os")
-    unclean_leader_election_enable: bool = _setting(_boolean(), BUILT_IN.unclean_leader_election)
+    min_insync_replicas: int = _dynamic(_integer(1, 100), BUILT_IN.min_in_sync_replicas)
+    flush_policy: str = _dynamic(_choice("fsync", "os"), "fsync" if BUILT_IN.flush_on_append else "os")
+    unclean_leader_election_enable: bool = _dynamic(_boolean(), BUILT_IN.unclean_leader_election)
     auto_create_topics_enable: str = _setting(_choice("false"), "false")
     """Topics are created by command; the row is here so that a configuration that says so is taken."""
-    max_message_bytes: int = _setting(_integer(1024, MAX_MESSAGE_BYTES), BUILT_IN.max_message_bytes)
-    segment_bytes: int = _setting(_integer(1024, MAX_SEGMENT_BYTES), BUILT_IN.segment_bytes)
-    segment_ms: int = _setting(_integer(1), BUILT_IN.segment_ms)
-    retention_ms: int = _setting(_integer(-1), BUILT_IN.retention_ms)
-    retention_bytes: int = _setting(_integer(-1), BUILT_IN.retention_bytes)
-    message_timestamp_before_max_ms: int = _setting(_integer(0), BUILT_IN.timestamp_before_max_ms)
-    message_timestamp_after_max_ms: int = _setting(_integer(0), BUILT_IN.timestamp_after_max_ms)
+    max_message_bytes: int = _dynamic(_integer(1024, MAX_MESSAGE_BYTES), BUILT_IN.max_message_bytes)
+    segment_bytes: int = _dynamic(_integer(1024, MAX_SEGMENT_BYTES), BUILT_IN.segment_bytes)
+    segment_ms: int = _dynamic(_integer(1), BUILT_IN.segment_ms)
+    retention_ms: int = _dynamic(_integer(-1), BUILT_IN.retention_ms)
+    retention_bytes: int = _dynamic(_integer(-1), BUILT_IN.retention_bytes)
+    message_timestamp_before_max_ms: int = _dynamic(_integer(0), BUILT_IN.timestamp_before_max_ms)
+    message_timestamp_after_max_ms: int = _dynamic(_integer(0), BUILT_IN.timestamp_after_max_ms)
     cleanup_policy: str = _setting(_choice("delete"), "delete")
-    replica_lag_time_max_ms: int = _setting(_integer(1), 10_000)
-    replica_lag_max_records: int | None = _setting(_integer(1, none_word="off"), None)
-    replica_fetch_max_bytes: int = _setting(_integer(1024, 1024 * _MIB), 16 * _MIB)
+    replica_lag_time_max_ms: int = _dynamic(_integer(1), 10_000)
+    replica_lag_max_records: int | None = _dynamic(_integer(1, none_word="off"), None)
+    replica_fetch_max_bytes: int = _dynamic(_integer(1024, 1024 * _MIB), 16 * _MIB)
     session_keepalive_ms: int = _setting(_integer(1), 1_000)
-    follower_replication_throttled_rate_bytes: int | None = _setting(_integer(1, none_word="off"), None)
+    follower_replication_throttled_rate_bytes: int | None = _dynamic(_integer(1, none_word="off"), None)
     """Per second, for replicas that are being added to this broker and are not in the ISR yet (Kafka's
     follower.replication.throttled.rate, with its unit); `minilog topic reassign --throttle` sets it for one command."""
     broker_heartbeat_interval_ms: int = _setting(_integer(1), 300)
@@ -187,18 +194,18 @@ class BrokerConfig:
     """Before a candidate stands again; the jitter comes on top."""
     quorum_fetch_timeout_ms: int = _setting(_integer(10), 2_000)
     """A quorum leader not heard for so long is looked for anew; one that hears no majority for so long resigns."""
-    metadata_log_max_record_bytes_between_snapshots: int = _setting(_integer(1024), SNAPSHOT_BYTES)
+    metadata_log_max_record_bytes_between_snapshots: int = _dynamic(_integer(1024), SNAPSHOT_BYTES)
     """So much of replayed metadata log, and another snapshot of the image is written."""
     transaction_timeout_ms: int = _setting(_integer(1, _MOST_TIMEOUT_MS), 900_000)
     """A transaction whose writers asked for no other is aborted when nothing was heard of them for so long."""
     transaction_max_timeout_ms: int = _setting(_integer(1, _MOST_TIMEOUT_MS), _DAY_MS)
     """What writers may ask for at most."""
-    controlled_shutdown_timeout_ms: int = _setting(_integer(0), 10_000)
-    delete_delay_ms: int = _setting(_integer(0), 60_000)
-    auto_leader_rebalance_enable: bool = _setting(_boolean(), True)
-    leader_imbalance_check_interval_ms: int = _setting(_integer(1), 300_000)
+    controlled_shutdown_timeout_ms: int = _dynamic(_integer(0), 10_000)
+    delete_delay_ms: int = _dynamic(_integer(0), 60_000)
+    auto_leader_rebalance_enable: bool = _dynamic(_boolean(), True)
+    leader_imbalance_check_interval_ms: int = _dynamic(_integer(1), 300_000)
     """Kafka's leader.imbalance.check.interval.seconds, in milliseconds as all our times are."""
-    log_retention_check_interval_ms: int = _setting(_integer(1), 300_000)
+    log_retention_check_interval_ms: int = _dynamic(_integer(1), 300_000)
     """How often what is too old or too much is removed: at the first checkpoint behind it."""
     queued_max_request_bytes: int = _setting(_integer(_MIB), 256 * _MIB)
     """What clients have sent and is not yet written to disk: half of it for messages of which a part has come."""
@@ -211,7 +218,7 @@ class BrokerConfig:
     files that the process may open."""
     connections_max_idle_ms: int = _setting(_integer(1_000, _MOST_TIMEOUT_MS), 600_000)
     """A connection without calls is closed after so long."""
-    log_level: str = _setting(_choice("debug", "info", "warning", "error"), "info")
+    log_level: str = _dynamic(_choice("debug", "info", "warning", "error"), "info")
     """What the broker says of itself on stderr."""
     advertised_address: str | None = _setting(_address(), None)
     """HOST:PORT that clients, and other brokers where they have no listener of their own, are given; None: the listen
@@ -253,11 +260,11 @@ class BrokerConfig:
     """PEM: the authorities that the endpoint's certificate is believed by; empty: those of the machine."""
     sasl_oauthbearer_expected_issuer: str = _setting(_text(), "")
     sasl_oauthbearer_expected_audience: str = _setting(_text(), "")
-    delegation_token_max_lifetime_ms: int = _setting(_integer(1, _MOST_TOKEN_MS), 7 * _DAY_MS)
-    delegation_token_expiry_time_ms: int = _setting(_integer(1, _MOST_TOKEN_MS), _DAY_MS)
+    delegation_token_max_lifetime_ms: int = _dynamic(_integer(1, _MOST_TOKEN_MS), 7 * _DAY_MS)
+    delegation_token_expiry_time_ms: int = _dynamic(_integer(1, _MOST_TOKEN_MS), _DAY_MS)
     """How long a delegation token is good before it is renewed; of these three the controller's values count."""
-    delegation_token_expiry_check_interval_ms: int = _setting(_integer(1, _MOST_TOKEN_MS), 3_600_000)
-    connections_max_reauth_ms: int = _setting(_integer(1_000, _MOST_TIMEOUT_MS), 3_600_000)
+    delegation_token_expiry_check_interval_ms: int = _dynamic(_integer(1, _MOST_TOKEN_MS), 3_600_000)
+    connections_max_reauth_ms: int = _dynamic(_integer(1_000, _MOST_TIMEOUT_MS), 3_600_000)
     """How long a session that began with a password is taken."""
     listener_overrides: Overrides = dataclasses.field(default_factory=dict)
     """What a named listener has of its own (`listener.name.NAME.SETTING`)."""
@@ -298,6 +305,8 @@ class BrokerOptions:
     http: tuple[str, int] | None = None
     """Where health and metrics are told; None: nowhere."""
     config: BrokerConfig = dataclasses.field(default_factory=BrokerConfig)
+    origins: Mapping[str, Origin] = dataclasses.field(default_factory=dict)
+    """Which layer says what is not a default, for people who ask."""
     levels: VersionRange = SUPPORTED_LEVELS
     """That this broker can read and write; another range makes it another version, for tests."""
 
@@ -313,6 +322,12 @@ _KINDS: dict[str, _Kind] = {
 }
 
 
+DYNAMIC_NAMES = frozenset(
+    field.name.replace("_", ".") for field in dataclasses.fields(BrokerConfig) if field.metadata.get("dynamic")
+)
+"""Those that can be set while a broker runs; all others need a restart."""
+
+
 def setting_names() -> list[str]:
     """All names as users type them."""
     return list(_KINDS)
@@ -320,9 +335,9 @@ def setting_names() -> list[str]:
 
 def unknown_name(name: str, known: Iterable[str], where: str) -> InvalidConfig:
     """The error for a name that is none, with the nearest one offered."""
-    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(shortened(name), list(known), n=1, cutoff=0.5)
     offer = f"did you mean {nearest[0]}?" if nearest else "docs/reference/settings.md has the table of settings"
-    return InvalidConfig(f"unknown setting {name} ({where}): {offer}")
+    return InvalidConfig(f"unknown setting {shortened(name)} ({where}): {offer}")
 
 
 def load_config(
@@ -331,7 +346,7 @@ def load_config(
     overrides: Mapping[str, str] | None = None,
 ) -> BrokerConfig:
     """The configuration from its four layers. InvalidConfig names the key, the value and what would be right."""
-    return _load(file, environment, overrides)[0]
+    return load_with_origins(file, environment, overrides)[0]
 
 
 def explain_config(
@@ -340,7 +355,11 @@ def explain_config(
     overrides: Mapping[str, str] | None = None,
 ) -> list[EffectiveSetting]:
     """Each setting as it counts, and which layer says so. Raises as load_config does."""
-    config, origins = _load(file, environment, overrides)
+    return told_settings(*load_with_origins(file, environment, overrides))
+
+
+def told_settings(config: BrokerConfig, origins: Mapping[str, Origin]) -> list[EffectiveSetting]:
+    """Each setting as it counts, and where it comes from: by name, else a default."""
     told = []
     for name, kind in _KINDS.items():
         value = getattr(config, name.replace(".", "_"))
@@ -352,9 +371,10 @@ def explain_config(
     return told
 
 
-def _load(
+def load_with_origins(
     file: pathlib.Path | None, environment: Mapping[str, str] | None, overrides: Mapping[str, str] | None
 ) -> tuple[BrokerConfig, dict[str, Origin]]:
+    """As load_config, and which layer says what; what no layer says is a default."""
     values: dict[str, Any] = {}
     overrides_of_listeners: dict[tuple[str, str], str] = {}
     origins: dict[str, Origin] = {}
@@ -370,7 +390,7 @@ def _load(
                 overrides_of_listeners[listener] = text.strip()
                 origins[override_name(listener)] = origin
             else:
-                values[name.replace(".", "_")] = _parse(name, text, where)
+                values[name.replace(".", "_")] = parse_setting(name, text, where)
                 origins[name] = origin
     config = BrokerConfig(**values, listener_overrides=overrides_of_listeners)
     _check_together(config, values)
@@ -386,14 +406,15 @@ def _of_listener(name: str, where: str) -> tuple[str, str] | None:
         raise InvalidConfig(f"unknown setting {name} ({where}): a listener has {' and '.join(known)}") from None
 
 
-def _parse(name: str, text: str, where: str) -> Any:
+def parse_setting(name: str, text: str, where: str) -> Any:
+    """A value as the configuration has it. Raises InvalidConfig."""
     kind = _KINDS.get(name)
     if kind is None:
         raise unknown_name(name, _KINDS, where)
     try:
         return kind.parse(text.strip())
     except ValueError:
-        said = f"{name}={text}" if kind.is_shown else name
+        said = f"{name}={shortened(text)}" if kind.is_shown else name
         raise InvalidConfig(f"{said} ({where}) is not valid: expected {kind.expected}") from None
 
 

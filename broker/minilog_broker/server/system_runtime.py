@@ -24,6 +24,7 @@ from minilog_broker.server.ingress.stream_listener import StreamListener
 from minilog_broker.server.ingress.traffic import Flow
 from minilog_broker.server.runtime.broker_runtime import Guard, StreamPort
 from minilog_broker.server.runtime.descriptors import Descriptors, raise_limit
+from minilog_broker.server.runtime.logging import configure_logging
 from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
 from minilog_broker.storage.files import FileSystem, OsFileSystem
 
@@ -77,6 +78,9 @@ class SystemBrokerRuntime(SystemRuntime):
 
     def guard(self, ports: Sequence[tuple[Looked, Flow]], limits: ConnectionLimits) -> Guard:
         return ConnectionGuard(ports, limits, ResidentMemory())
+
+    def set_log_level(self, name: str) -> None:
+        configure_logging(name)
 
     def on_stop_signal(self, stop: Callable[[], None]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from google.protobuf.message import Message
 
+from minilog.admin.broker_settings import BrokerSetting, BrokerSettingsAdmin
 from minilog.admin.delete_records import END, delete_records
 from minilog.admin.health import ClusterHealth, is_running, is_told_by_controller, judge
 from minilog.admin.hearing import NOT_HEARD_WITHIN_MS
@@ -40,6 +41,7 @@ from minilog.admin.security import (
 from minilog.admin.security_admin import SecurityAdmin
 from minilog.aio.group_admin import GroupAdmin
 from minilog.config import parse_config
+from minilog.effective import EffectiveSetting
 from minilog.errors import (
     BrokerNotAvailable,
     InvalidSchema,
@@ -105,6 +107,7 @@ class Admin:
         self._cluster = NetworkClient(self._config, runtime)
         self._groups = GroupAdmin(self._cluster, self.list_offsets)
         self._transactions = TransactionAdmin(self._cluster)
+        self._broker_settings = BrokerSettingsAdmin(self._cluster, self._config.request_timeout_ms, self._decide)
         self._security = SecurityAdmin(
             self._cluster, self._config.request_timeout_ms, self._decide, self._ask_controller
         )
@@ -245,6 +248,21 @@ class Admin:
         )
         response = await self._decide("raise the level", _call_of("UpgradeLevel", request))
         return response.former_level, response.level
+
+    async def alter_broker_settings(
+        self,
+        broker_id: int | None,
+        *,
+        set_configs: Mapping[str, str] | None = None,
+        unset_configs: Iterable[str] = (),
+    ) -> list[BrokerSetting]:
+        return await self._broker_settings.alter(broker_id, dict(set_configs or {}), unset_configs)
+
+    async def describe_broker_settings(self) -> list[BrokerSetting]:
+        return await self._broker_settings.describe()
+
+    async def broker_config(self, broker_id: int) -> list[EffectiveSetting]:
+        return await self._broker_settings.running(broker_id)
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
         answer = await self._cluster.refresh(None)

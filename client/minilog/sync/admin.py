@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from minilog.admin.broker_settings import BrokerSetting
 from minilog.admin.health import ClusterHealth
 from minilog.admin.hearing import NOT_HEARD_WITHIN_MS
 from minilog.admin.security import (
@@ -17,6 +18,7 @@ from minilog.admin.security import (
     UserDescription,
 )
 from minilog.aio.admin import Admin as AsyncAdmin
+from minilog.effective import EffectiveSetting
 from minilog.errors import MinilogError
 from minilog.security.access_rules import AccessRule, AccessRuleFilter
 from minilog.sync.loop import shared_loop
@@ -134,6 +136,33 @@ class Admin:
         """Let the cluster write what came with `level`, by default with the highest that any broker supports; there is
         no way back. Returns the level before and after. Raises UnsupportedVersion, naming who does not support it."""
         return self._loop.run(self._admin.upgrade_level(level))
+
+    def alter_broker_settings(
+        self,
+        broker_id: int | None,
+        *,
+        set_configs: Mapping[str, str] | None = None,
+        unset_configs: Iterable[str] = (),
+    ) -> list[BrokerSetting]:
+        """Set and remove what brokers run with, of one by its number, or (None) of all that have none of that name of
+        their own; all of it, or nothing. It counts on each broker as soon as that has replayed it, before its file and
+        its command line. Returns what was in their places before. Raises InvalidConfig for a name or value that is
+        none, and for a setting that needs a restart; ResourceNotFound for a broker that never registered;
+        LevelNotReached."""
+        return self._loop.run(
+            self._admin.alter_broker_settings(
+                broker_id, set_configs=dict(set_configs or {}), unset_configs=list(unset_configs)
+            )
+        )
+
+    def describe_broker_settings(self) -> list[BrokerSetting]:
+        """What is kept of that, those of all brokers first."""
+        return self._loop.run(self._admin.describe_broker_settings())
+
+    def broker_config(self, broker_id: int) -> list[EffectiveSetting]:
+        """What a broker runs with: each setting, and where it comes from. It is asked itself. Raises ResourceNotFound
+        for one that never registered, BrokerNotAvailable where it does not answer."""
+        return self._loop.run(self._admin.broker_config(broker_id))
 
     def list_topics(self, *, internal: bool = False) -> list[str]:
         """The names of all topics, sorted; with `internal` the brokers' own too."""

@@ -69,6 +69,16 @@ class AdminServiceStub:
                 request_serializer=minilog_dot_v1_dot_admin__pb2.UpgradeLevelRequest.SerializeToString,
                 response_deserializer=minilog_dot_v1_dot_admin__pb2.UpgradeLevelResponse.FromString,
                 _registered_method=True)
+        self.AlterBrokerSettings = channel.unary_unary(
+                '/minilog.v1.AdminService/AlterBrokerSettings',
+                request_serializer=minilog_dot_v1_dot_admin__pb2.AlterBrokerSettingsRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_admin__pb2.AlterBrokerSettingsResponse.FromString,
+                _registered_method=True)
+        self.DescribeBrokerSettings = channel.unary_unary(
+                '/minilog.v1.AdminService/DescribeBrokerSettings',
+                request_serializer=minilog_dot_v1_dot_admin__pb2.DescribeBrokerSettingsRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_admin__pb2.DescribeBrokerSettingsResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -120,6 +130,20 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterBrokerSettings(self, request, context):
+        """Settings of brokers that count while they run: all of a request, or nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeBrokerSettings(self, request, context):
+        """What of them the metadata log keeps; what a broker runs with it says itself (GetBrokerConfig).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -157,6 +181,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.UpgradeLevel,
                     request_deserializer=minilog_dot_v1_dot_admin__pb2.UpgradeLevelRequest.FromString,
                     response_serializer=minilog_dot_v1_dot_admin__pb2.UpgradeLevelResponse.SerializeToString,
+            ),
+            'AlterBrokerSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterBrokerSettings,
+                    request_deserializer=minilog_dot_v1_dot_admin__pb2.AlterBrokerSettingsRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_admin__pb2.AlterBrokerSettingsResponse.SerializeToString,
+            ),
+            'DescribeBrokerSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeBrokerSettings,
+                    request_deserializer=minilog_dot_v1_dot_admin__pb2.DescribeBrokerSettingsRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_admin__pb2.DescribeBrokerSettingsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -348,6 +382,60 @@ class AdminService:
             '/minilog.v1.AdminService/UpgradeLevel',
             minilog_dot_v1_dot_admin__pb2.UpgradeLevelRequest.SerializeToString,
             minilog_dot_v1_dot_admin__pb2.UpgradeLevelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterBrokerSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.AdminService/AlterBrokerSettings',
+            minilog_dot_v1_dot_admin__pb2.AlterBrokerSettingsRequest.SerializeToString,
+            minilog_dot_v1_dot_admin__pb2.AlterBrokerSettingsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeBrokerSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.AdminService/DescribeBrokerSettings',
+            minilog_dot_v1_dot_admin__pb2.DescribeBrokerSettingsRequest.SerializeToString,
+            minilog_dot_v1_dot_admin__pb2.DescribeBrokerSettingsResponse.FromString,
             options,
             channel_credentials,
             insecure,

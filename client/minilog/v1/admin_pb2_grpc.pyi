@@ -46,6 +46,10 @@ class AdminServiceStub:
     """A voter lost its disk: the one it is registered with now votes in the place of the lost one."""
     UpgradeLevel: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UpgradeLevelRequest, _admin_pb2.UpgradeLevelResponse]
     """What later versions write may be written from now on. It cannot be taken back."""
+    AlterBrokerSettings: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterBrokerSettingsRequest, _admin_pb2.AlterBrokerSettingsResponse]
+    """Settings of brokers that count while they run: all of a request, or nothing."""
+    DescribeBrokerSettings: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeBrokerSettingsRequest, _admin_pb2.DescribeBrokerSettingsResponse]
+    """What of them the metadata log keeps; what a broker runs with it says itself (GetBrokerConfig)."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -61,6 +65,10 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """A voter lost its disk: the one it is registered with now votes in the place of the lost one."""
     UpgradeLevel: _aio.UnaryUnaryMultiCallable[_admin_pb2.UpgradeLevelRequest, _admin_pb2.UpgradeLevelResponse]  # type: ignore[assignment]
     """What later versions write may be written from now on. It cannot be taken back."""
+    AlterBrokerSettings: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterBrokerSettingsRequest, _admin_pb2.AlterBrokerSettingsResponse]  # type: ignore[assignment]
+    """Settings of brokers that count while they run: all of a request, or nothing."""
+    DescribeBrokerSettings: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeBrokerSettingsRequest, _admin_pb2.DescribeBrokerSettingsResponse]  # type: ignore[assignment]
+    """What of them the metadata log keeps; what a broker runs with it says itself (GetBrokerConfig)."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -115,5 +123,21 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.UpgradeLevelResponse, _abc.Awaitable[_admin_pb2.UpgradeLevelResponse]]:
         """What later versions write may be written from now on. It cannot be taken back."""
+
+    @_abc_1.abstractmethod
+    def AlterBrokerSettings(
+        self,
+        request: _admin_pb2.AlterBrokerSettingsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.AlterBrokerSettingsResponse, _abc.Awaitable[_admin_pb2.AlterBrokerSettingsResponse]]:
+        """Settings of brokers that count while they run: all of a request, or nothing."""
+
+    @_abc_1.abstractmethod
+    def DescribeBrokerSettings(
+        self,
+        request: _admin_pb2.DescribeBrokerSettingsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DescribeBrokerSettingsResponse, _abc.Awaitable[_admin_pb2.DescribeBrokerSettingsResponse]]:
+        """What of them the metadata log keeps; what a broker runs with it says itself (GetBrokerConfig)."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -49,6 +49,11 @@ class MetadataServiceStub:
                 request_serializer=minilog_dot_v1_dot_metadata__pb2.InitProducerIdRequest.SerializeToString,
                 response_deserializer=minilog_dot_v1_dot_metadata__pb2.InitProducerIdResponse.FromString,
                 _registered_method=True)
+        self.GetBrokerConfig = channel.unary_unary(
+                '/minilog.v1.MetadataService/GetBrokerConfig',
+                request_serializer=minilog_dot_v1_dot_metadata__pb2.GetBrokerConfigRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_metadata__pb2.GetBrokerConfigResponse.FromString,
+                _registered_method=True)
 
 
 class MetadataServiceServicer:
@@ -72,6 +77,13 @@ class MetadataServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetBrokerConfig(self, request, context):
+        """What the broker that is asked runs with, and says so; it answers for itself alone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MetadataServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -89,6 +101,11 @@ def add_MetadataServiceServicer_to_server(servicer, server):
                     servicer.InitProducerId,
                     request_deserializer=minilog_dot_v1_dot_metadata__pb2.InitProducerIdRequest.FromString,
                     response_serializer=minilog_dot_v1_dot_metadata__pb2.InitProducerIdResponse.SerializeToString,
+            ),
+            'GetBrokerConfig': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetBrokerConfig,
+                    request_deserializer=minilog_dot_v1_dot_metadata__pb2.GetBrokerConfigRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_metadata__pb2.GetBrokerConfigResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -172,6 +189,33 @@ class MetadataService:
             '/minilog.v1.MetadataService/InitProducerId',
             minilog_dot_v1_dot_metadata__pb2.InitProducerIdRequest.SerializeToString,
             minilog_dot_v1_dot_metadata__pb2.InitProducerIdResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetBrokerConfig(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.MetadataService/GetBrokerConfig',
+            minilog_dot_v1_dot_metadata__pb2.GetBrokerConfigRequest.SerializeToString,
+            minilog_dot_v1_dot_metadata__pb2.GetBrokerConfigResponse.FromString,
             options,
             channel_credentials,
             insecure,

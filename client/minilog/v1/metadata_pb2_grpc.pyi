@@ -34,6 +34,8 @@ class MetadataServiceStub:
     GetMetadata: _grpc.UnaryUnaryMultiCallable[_metadata_pb2.GetMetadataRequest, _metadata_pb2.GetMetadataResponse]
     ListOffsets: _grpc.UnaryUnaryMultiCallable[_metadata_pb2.ListOffsetsRequest, _metadata_pb2.ListOffsetsResponse]
     InitProducerId: _grpc.UnaryUnaryMultiCallable[_metadata_pb2.InitProducerIdRequest, _metadata_pb2.InitProducerIdResponse]
+    GetBrokerConfig: _grpc.UnaryUnaryMultiCallable[_metadata_pb2.GetBrokerConfigRequest, _metadata_pb2.GetBrokerConfigResponse]
+    """What the broker that is asked runs with, and says so; it answers for itself alone."""
 
 @_typing.type_check_only
 class MetadataServiceAsyncStub(MetadataServiceStub):
@@ -41,6 +43,8 @@ class MetadataServiceAsyncStub(MetadataServiceStub):
     GetMetadata: _aio.UnaryUnaryMultiCallable[_metadata_pb2.GetMetadataRequest, _metadata_pb2.GetMetadataResponse]  # type: ignore[assignment]
     ListOffsets: _aio.UnaryUnaryMultiCallable[_metadata_pb2.ListOffsetsRequest, _metadata_pb2.ListOffsetsResponse]  # type: ignore[assignment]
     InitProducerId: _aio.UnaryUnaryMultiCallable[_metadata_pb2.InitProducerIdRequest, _metadata_pb2.InitProducerIdResponse]  # type: ignore[assignment]
+    GetBrokerConfig: _aio.UnaryUnaryMultiCallable[_metadata_pb2.GetBrokerConfigRequest, _metadata_pb2.GetBrokerConfigResponse]  # type: ignore[assignment]
+    """What the broker that is asked runs with, and says so; it answers for itself alone."""
 
 class MetadataServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -63,5 +67,13 @@ class MetadataServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _metadata_pb2.InitProducerIdRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_metadata_pb2.InitProducerIdResponse, _abc.Awaitable[_metadata_pb2.InitProducerIdResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetBrokerConfig(
+        self,
+        request: _metadata_pb2.GetBrokerConfigRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_metadata_pb2.GetBrokerConfigResponse, _abc.Awaitable[_metadata_pb2.GetBrokerConfigResponse]]:
+        """What the broker that is asked runs with, and says so; it answers for itself alone."""
 
 def add_MetadataServiceServicer_to_server(servicer: MetadataServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

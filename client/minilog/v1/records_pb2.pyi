@@ -44,6 +44,7 @@ class MetadataRecord(_message.Message):
     ACCESS_RULE_FIELD_NUMBER: _builtins.int
     QUOTA_FIELD_NUMBER: _builtins.int
     DELEGATION_TOKEN_FIELD_NUMBER: _builtins.int
+    BROKER_SETTING_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cluster(self) -> Global___ClusterRecord: ...
     @_builtins.property
@@ -74,6 +75,8 @@ class MetadataRecord(_message.Message):
     def quota(self) -> Global___QuotaRecord: ...
     @_builtins.property
     def delegation_token(self) -> Global___DelegationTokenRecord: ...
+    @_builtins.property
+    def broker_setting(self) -> Global___BrokerSettingRecord: ...
     def __init__(
         self,
         *,
@@ -92,12 +95,13 @@ class MetadataRecord(_message.Message):
         access_rule: Global___AccessRuleRecord | None = ...,
         quota: Global___QuotaRecord | None = ...,
         delegation_token: Global___DelegationTokenRecord | None = ...,
+        broker_setting: Global___BrokerSettingRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "delegation_token", b"delegation_token", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_registration", b"broker_registration", "broker_setting", b"broker_setting", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "delegation_token", b"delegation_token", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_registration", b"broker_registration", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "delegation_token", b"delegation_token", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_registration", b"broker_registration", "broker_setting", b"broker_setting", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "delegation_token", b"delegation_token", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["cluster", "broker_registration", "broker_state", "topic", "partition", "topic_config", "topic_deletion", "producer_id_block", "voter_replaced", "cluster_level", "topic_schema", "user_scram_credential", "access_rule", "quota", "delegation_token"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["cluster", "broker_registration", "broker_state", "topic", "partition", "topic_config", "topic_deletion", "producer_id_block", "voter_replaced", "cluster_level", "topic_schema", "user_scram_credential", "access_rule", "quota", "delegation_token", "broker_setting"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 
@@ -688,6 +692,42 @@ class DelegationTokenRecord(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DelegationTokenRecord: _TypeAlias = DelegationTokenRecord  # noqa: Y015
+
+@_typing.final
+class BrokerSettingRecord(_message.Message):
+    """One setting of brokers that counts while they run, before their files and command lines. From level 5 on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    """Absent: of all brokers, where a broker has none of this name of its own."""
+    name: _builtins.str
+    value: _builtins.str
+    """Absent: it is removed."""
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int | None = ...,
+        name: _builtins.str = ...,
+        value: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "_value", b"_value", "broker_id", b"broker_id", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id", "_value", b"_value", "broker_id", b"broker_id", "name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__broker_id: _TypeAlias = _typing.Literal["broker_id"]  # noqa: Y015
+    _WhichOneofArgType__broker_id: _TypeAlias = _typing.Literal["_broker_id", b"_broker_id"]  # noqa: Y015
+    _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
+    _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__broker_id) -> _WhichOneofReturnType__broker_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
+
+Global___BrokerSettingRecord: _TypeAlias = BrokerSettingRecord  # noqa: Y015
 
 @_typing.final
 class ControlRecord(_message.Message):

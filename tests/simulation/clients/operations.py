@@ -47,6 +47,16 @@ QUOTAS = (
     ("open_transactions", 40),
     ("producer_id_rate", 200),
 )
+SETTINGS = {  # of which the judge of a cluster has no opinion, whatever their values
+    "controlled.shutdown.timeout.ms": ("500", "5000"),
+    "delete.delay.ms": ("500", "60000"),
+    "follower.replication.throttled.rate.bytes": ("200000", "off"),
+    "leader.imbalance.check.interval.ms": ("2000", "4000"),
+    "log.level": ("debug", "info", "warning"),
+    "metadata.log.max.record.bytes.between.snapshots": ("2000", "16777216"),
+    "replica.fetch.max.bytes": ("20000", "16777216"),
+    "segment.bytes": ("4096", "65536"),
+}
 SWIFT_S = 0.9  # a client asks nobody a second time while it waits for an answer no longer than that
 
 
@@ -132,6 +142,17 @@ class Operations:
                 await admin.alter_quotas([QuotaAlteration(user, "connections", None)])
 
         self._workload.command(ask)
+
+    def settings(self) -> None:
+        """Settings of a broker, or of all, change while they run, or go back."""
+        whose = self._random.choice((None, *sorted(self._cluster.hosts)))
+        names = self._random.sample(sorted(SETTINGS), self._random.choice((1, 1, 2)))
+        wanted = {name: self._random.choice((*SETTINGS[name], None)) for name in names}
+        configs = {name: value for name, value in wanted.items() if value is not None}
+        unset = [name for name, value in wanted.items() if value is None]
+        self._workload.command(
+            lambda admin: admin.alter_broker_settings(whose, set_configs=configs, unset_configs=unset)
+        )
 
     def access(self) -> bool:
         """The guest is given a rule, or it is taken away."""

@@ -73,6 +73,7 @@ PROBES: Mapping[str, Probe] = {
             client=client, entries=[_m.ListOffsetsEntry(partition_id=of.partition)]
         ),
         "MetadataService/InitProducerId": _empty(_m.InitProducerIdRequest),
+        "MetadataService/GetBrokerConfig": lambda client, of: _m.GetBrokerConfigRequest(client=client, broker_id=1),
         "TransactionService/Enlist": _transactional(_c.EnlistRequest, attempt_id=b"a" * 16, timeout_ms=TIMEOUT_MS),
         "TransactionService/KeepAlive": _transactional(_c.KeepAliveRequest),
         "TransactionService/EndTransaction": _transactional(_c.EndTransactionRequest, attempt_id=b"b" * 16),
@@ -102,6 +103,10 @@ PROBES: Mapping[str, Probe] = {
         ),
         "AdminService/AlterPartitionReassignments": _empty(_a.AlterPartitionReassignmentsRequest),
         "AdminService/ReplaceVoter": lambda client, of: _a.ReplaceVoterRequest(client=client, broker_id=NOBODY_ID),
+        "AdminService/AlterBrokerSettings": lambda client, of: _a.AlterBrokerSettingsRequest(
+            client=client, timeout_ms=TIMEOUT_MS, broker_id=NOBODY_ID, set_configs={"log.level": "info"}
+        ),
+        "AdminService/DescribeBrokerSettings": _empty(_a.DescribeBrokerSettingsRequest),
         "AdminService/UpgradeLevel": lambda client, of: _a.UpgradeLevelRequest(client=client, level=1),
         "SecurityService/AlterUsers": _empty(_s.AlterUsersRequest),
         "SecurityService/DescribeUsers": lambda client, of: _s.DescribeUsersRequest(client=client, names=[of.name]),

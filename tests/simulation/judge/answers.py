@@ -99,6 +99,13 @@ class History:
             case "quota":
                 quota = record.quota
                 yield ("quota", quota.entity, quota.key), quota.value if quota.HasField("value") else MISSING
+            case "broker_setting":
+                setting = record.broker_setting
+                whose = setting.broker_id if setting.HasField("broker_id") else None
+                yield (
+                    ("broker setting", whose, setting.name),
+                    setting.value if setting.HasField("value") else MISSING,
+                )
             case "delegation_token":
                 token = record.delegation_token.token
                 yield ("token", token.token_id), MISSING if record.delegation_token.removed else token
@@ -277,6 +284,12 @@ def _quotas(history: History, request: Any, answer: Any) -> Iterator[Claim]:
         yield _is(("quota", asked.entity, asked.key), value, f"{asked.entity} has {asked.key}={value}")
 
 
+def _broker_settings(history: History, request: Any, answer: Any) -> Iterator[Claim]:
+    whose = request.broker_id if request.HasField("broker_id") else None
+    for name, value in (*request.set_configs.items(), *((name, MISSING) for name in request.unset_configs)):
+        yield _is(("broker setting", whose, name), value, f"{name} of broker {whose} is {value}")
+
+
 def _token(history: History, request: Any, answer: Any) -> Iterator[Claim]:
     yield _is(("token", answer.token.token_id), answer.token, f"there is a token of {answer.token.owner}")
 
@@ -301,6 +314,7 @@ CLAIMS: Mapping[str, Claims] = {
         "AdminService/AlterPartitionReassignments": _reassigned,
         "AdminService/ReplaceVoter": _voter,
         "AdminService/UpgradeLevel": _level,
+        "AdminService/AlterBrokerSettings": _broker_settings,
         "SecurityService/AlterUsers": _users,
         "SecurityService/CreateAccessRules": _rules,
         "SecurityService/DeleteAccessRules": _rules_gone,

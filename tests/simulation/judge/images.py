@@ -56,6 +56,11 @@ class Replayed:
             self.said["schema", value.topic_id, value.schema.version] = value.schema
         elif which in ("user_scram_credential", "access_rule", "quota", "delegation_token"):
             self._secure(which, value)
+        elif which == "broker_setting":
+            setting = which, value.broker_id if value.HasField("broker_id") else None, value.name
+            self.said.pop(setting, None)
+            if value.HasField("value"):
+                self.said[setting] = value.value
         elif which == "topic_deletion":
             self.said = {name: each for name, each in self.said.items() if value.topic_id not in name[1:2]}
         elif which == "producer_id_block":

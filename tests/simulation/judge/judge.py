@@ -28,6 +28,7 @@ from tests.simulation.judge.replication import Replication
 from tests.simulation.judge.rights import Rights
 from tests.simulation.judge.schemas import Schemas
 from tests.simulation.judge.sessions import Sessions
+from tests.simulation.judge.settings import Settings
 from tests.simulation.judge.transactions import Transactions, is_marked
 from tests.simulation.judge.truth import Truth
 from tests.simulation.violation import Violation
@@ -45,6 +46,7 @@ class Judge:
         self._cluster = cluster
         self._fencing = Fencing(cluster)
         self._images, self._schemas, self._levels = Images(cluster), Schemas(), Levels()
+        self.settings = Settings()
         self.truth = Truth(cluster, self._fencing.fenced, self._replayed)
         self._leader_epochs, self._recorded_ends = LeaderEpochs(self.truth), RecordedEnds(self.truth)
         self._hearing = Hearing(cluster, self.truth)
@@ -97,6 +99,7 @@ class Judge:
         self._schemas.committed(batch)
         self.answers.committed(batch)
         self._levels.committed(batch)
+        self.settings.committed(batch)
         if self.rights is not None:
             self.rights.committed(batch)
 

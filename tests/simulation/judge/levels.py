@@ -24,6 +24,7 @@ BROUGHT_BY = {
     "quota": 3,
     "delegation_token": 3,
     "producer_id_block.proof_key": 4,
+    "broker_setting": 5,
 }
 """Records, and fields of records, by the level that brought them."""
 BROUGHT_TYPED_BATCHES = 2

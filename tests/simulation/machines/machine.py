@@ -75,6 +75,7 @@ class SimulatedMachine(ClientMachine):
         self.wall_offset_us = host.wall_offset_us
         self.certificate = certificate_of(host.number)
         self.stop: Callable[[], None] = _nobody
+        self.log_level: str | None = None  # None: as it was started
         self.disks: list[DiskQueue] = []
         self.readings: list[SimulatedReaders] = []
 
@@ -121,6 +122,10 @@ class SimulatedMachine(ClientMachine):
     def guard(self, ports: Sequence[tuple[Looked, Flow]], limits: ConnectionLimits) -> Guard:
         """The kernel's connections are not simulated."""
         return ConnectionGuard([each for each in ports if not isinstance(each[0], Connections)], limits, _no_memory)
+
+    def set_log_level(self, name: str) -> None:
+        """Traces have all that is logged; which level the broker was given is judged."""
+        self.log_level = name
 
     def on_stop_signal(self, stop: Callable[[], None]) -> None:
         self.stop = stop

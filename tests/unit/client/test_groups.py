@@ -140,6 +140,11 @@ class GroupBroker(metadata_pb2_grpc.MetadataServiceServicer, coordinator_pb2_grp
     ) -> metadata_pb2.InitProducerIdResponse:
         raise AssertionError("no test asks for it")
 
+    async def GetBrokerConfig(  # noqa: N802
+        self, request: metadata_pb2.GetBrokerConfigRequest, context: object
+    ) -> metadata_pb2.GetBrokerConfigResponse:
+        raise AssertionError("no test asks for it")
+
 
 _TOPICS = {"orders": ORDERS, "payments": PAYMENTS}
 

@@ -9,7 +9,7 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, TypedDict, TypeVar, Unpack
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
 from minilog.errors import MinilogError, NotController, error_from_wire
 from minilog.partition_key import PartitionKey
@@ -22,6 +22,7 @@ from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.record_kinds import apply_record
 from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.replication.partition_state import NO_LEADER, PartitionState, TopicConfig
+from minilog_broker.server.running_config import check_dynamic
 
 DEFAULTS = TopicConfig(
     min_in_sync_replicas=2,
@@ -102,6 +103,7 @@ class ControllerCluster:
         self.appends_left = math.inf  # 0: another leads the quorum, and the controller was not told yet
         self._settings = ControllerSettings(
             defaults,
+            check_dynamic,
             broker_id=1,
             levels=levels,
             broker_session_timeout_ms=SESSION_TIMEOUT_MS,
@@ -157,6 +159,17 @@ class ControllerCluster:
         self.term += 1
         self.controller.activate(self.term, self.image, self.image.end_offset, self.now_ms)
         self.commit()
+
+    def reconfigure(self, **changes: Any) -> None:
+        """What of the controller's settings may change while its broker runs."""
+        self._settings = replace(self._settings, **changes)
+        self.controller.reconfigured(self._settings, self.now_ms)
+
+    def append_by_another(self, record: records_pb2.MetadataRecord) -> None:
+        """A controller of another version wrote it, and this one takes over."""
+        self._append([record])
+        self._replay()
+        self.fail_over()
 
     def ticket(self) -> int:
         self._tickets += 1

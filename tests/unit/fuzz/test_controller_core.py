@@ -43,6 +43,12 @@ ASK: dict[type[Message], Ask] = {
         ticket, what
     ),
     admin_pb2.ReplaceVoterRequest: lambda controller, ticket, what, _: controller.replace_voter(ticket, what),
+    admin_pb2.AlterBrokerSettingsRequest: lambda controller, ticket, what, _: controller.alter_broker_settings(
+        ticket, what
+    ),
+    admin_pb2.DescribeBrokerSettingsRequest: lambda controller, ticket, what, _: controller.describe_broker_settings(
+        ticket, what
+    ),
     admin_pb2.UpgradeLevelRequest: lambda controller, ticket, what, _: controller.upgrade_level(ticket, what),
     security_pb2.AlterUsersRequest: lambda controller, ticket, what, _: controller.alter_users(ticket, what),
     security_pb2.DescribeUsersRequest: lambda controller, ticket, what, _: controller.describe_users(ticket, what),

@@ -30,6 +30,7 @@ NO_CORE: dict[type[Message], str] = {
     authentication_pb2.AuthenticateRequest: "its content is: unit/security/test_scram, test_bearer",
     metadata_pb2.GetMetadataRequest: "names and ids are looked up in the image; integration: test_bad_peers",
     metadata_pb2.InitProducerIdRequest: "nothing is read from it",
+    metadata_pb2.GetBrokerConfigRequest: "its number is compared with the broker's own",
 }
 
 

@@ -18,7 +18,7 @@ class Looking:
 
     def __init__(self, disk: DiskThread, lag_ms: float = LAG_MS) -> None:
         self.now_ms = 0.0
-        self._stall = DiskStall(disk, lag_ms, lambda: self.now_ms)
+        self.stall = DiskStall(disk, lag_ms, lambda: self.now_ms)
 
     def for_ms(self, duration_ms: float, beat_ms: float = BEAT_MS) -> DiskAnswer:
         """What the last look says."""
@@ -26,7 +26,7 @@ class Looking:
         until_ms = self.now_ms + duration_ms
         while self.now_ms < until_ms:
             self.now_ms += beat_ms
-            found = self._stall.look()
+            found = self.stall.look()
         return found
 
 
@@ -100,3 +100,19 @@ def test_one_call_after_the_other_is_an_answer_and_the_next_hang_counts_anew() -
         return found
 
     assert asyncio.run(look()) == [DiskAnswer.SLOW] * 3
+
+
+def test_another_lag_time_counts_for_the_call_that_hangs() -> None:
+    async def look() -> list[DiskAnswer]:
+        disk = DiskThread("data-disk", asyncio.get_running_loop(), crashed)
+        returns, waiting = await hung(disk)
+        looking = Looking(disk, 10 * LAG_MS)
+        found = [looking.for_ms(2 * LAG_MS)]
+        looking.stall.reconfigured(LAG_MS)
+        found.append(looking.for_ms(BEAT_MS))
+        returns.set()
+        await waiting
+        await disk.stop()
+        return found
+
+    assert asyncio.run(look()) == [DiskAnswer.IN_TIME, DiskAnswer.STALLED]

@@ -97,3 +97,11 @@ def test_one_slice_is_under_way_at_a_time() -> None:
     jobs = [Counting(name, 1.0, slices=3, loop=loop) for name in "abc"]
     run(loop, jobs, 30.0, slow)
     assert all(len(job.ran) > 9 for job in jobs)
+
+
+def test_another_interval_counts_from_when_the_jobs_are_looked_at_next() -> None:
+    loop = VirtualLoop()
+    slow, often = Counting("slow", 100.0, 1, loop), Counting("often", 5.0, 1, loop)
+    loop.call_at(12.0, lambda: setattr(slow, "interval_s", 3.0))
+    run(loop, [slow, often], 20.5)
+    assert [at_s for _, at_s in slow.ran] == [15.0, 18.0]

@@ -164,6 +164,11 @@ class IsrState:
         if self.views:
             self._arm_lag(now_ms + self._context.settings.replica_lag_time_max_ms / 2)
 
+    def reconfigured(self, now_ms: float) -> None:
+        """The context's settings are others: what was armed by the former lag time may come too late."""
+        self.marks.space(self._context.settings.replica_lag_time_max_ms)
+        self.watch_lag(now_ms)
+
     def _arm_lag(self, due_ms: float) -> None:
         self._context.timers.arm(TimerKind.LAG, self.state.key, due_ms)
 

@@ -55,8 +55,12 @@ class LogEndMarks:
     __slots__ = ("_marks", "_spacing_ms")
 
     def __init__(self, lag_time_ms: float) -> None:
-        self._spacing_ms = lag_time_ms * 2 / MARKS
         self._marks: deque[tuple[float, int]] = deque(maxlen=MARKS)
+        self.space(lag_time_ms)
+
+    def space(self, lag_time_ms: float) -> None:
+        """For this lag time from now on: all marks together are to cover two of it."""
+        self._spacing_ms = lag_time_ms * 2 / MARKS
 
     def note(self, now_ms: float, end_offset: int) -> None:
         """The log, until now ending at `end_offset`, grows."""

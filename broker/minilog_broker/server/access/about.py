@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from minilog.v1 import security_pb2
+from minilog.v1 import admin_pb2, security_pb2
 
 About = Callable[[Any], Iterable[str]]
 _ANY = "*"
@@ -28,6 +28,11 @@ def users(request: security_pb2.AlterUsersRequest) -> Iterable[str]:
 
 def quotas(request: security_pb2.AlterQuotasRequest) -> Iterable[str]:
     return (f"quota:{each.entity} {each.key}" for each in request.alterations)
+
+
+def broker_settings(request: admin_pb2.AlterBrokerSettingsRequest) -> Iterable[str]:
+    whose = f"broker:{request.broker_id}" if request.HasField("broker_id") else "all-brokers"
+    return (f"{whose} {name}" for name in sorted({*request.set_configs, *request.unset_configs}))
 
 
 def rules(request: security_pb2.CreateAccessRulesRequest) -> Iterable[str]:

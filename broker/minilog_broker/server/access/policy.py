@@ -42,7 +42,7 @@ class Policy:
         self._authorizer = authorizer
         self._audit = audit
         self._quotas = quotas
-        self._default_partitions = default_partitions
+        self.default_partitions = default_partitions
 
     def refused(self, event: AuditEvent) -> None:
         """To the audit log: a call that is not answered at all."""
@@ -98,7 +98,7 @@ class Policy:
 
     def cost(self, path: str, request: Any) -> Cost | None:
         """By the topics of now."""
-        return cost_of(path, request, self._image, self._default_partitions)
+        return cost_of(path, request, self._image, self.default_partitions)
 
     def check(self, path: str, caller: Caller, request: Any) -> None:
         """All names are judged, so that the audit log has all that was refused. Raises AuthorizationFailed, of the

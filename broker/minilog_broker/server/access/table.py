@@ -174,6 +174,7 @@ _SERVICES: Mapping[str, Mapping[str, Row]] = {
         "GetMetadata": InService(),
         "ListOffsets": _asked_by_id(_O.DESCRIBE, "entries"),
         "InitProducerId": InService(),
+        "GetBrokerConfig": _asked(_O.DESCRIBE_CONFIGS, _OF_CLUSTER),
     },
     "TransactionService": {
         "Enlist": _WRITES_TRANSACTION,
@@ -210,6 +211,8 @@ _SERVICES: Mapping[str, Mapping[str, Row]] = {
         "AlterPartitionReassignments": _alters_cluster(about.topics("reassignments")),
         "ReplaceVoter": _alters_cluster(about.voter),
         "UpgradeLevel": _alters_cluster(nothing),
+        "AlterBrokerSettings": _alters_cluster(about.broker_settings, _O.ALTER_CONFIGS),
+        "DescribeBrokerSettings": _asked(_O.DESCRIBE_CONFIGS, _OF_CLUSTER),
     },
     "SecurityService": {
         "AlterUsers": _alters_cluster(about.users),

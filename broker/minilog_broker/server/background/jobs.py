@@ -58,7 +58,7 @@ class Jobs:
         self._monotonic_s = monotonic_s
         self._slice_bytes = slice_bytes
         self._bytes_per_second = bytes_per_second
-        self._scheduled = [_Scheduled(job, monotonic_s() + job.interval_s) for job in jobs]
+        self._scheduled = [_Scheduled(job, monotonic_s()) for job in jobs]
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -92,12 +92,17 @@ class Jobs:
 
 
 class _Scheduled:
-    """A job, when it is due, and its round while one is under way."""
+    """A job, since when it rests, and its round while one is under way."""
 
-    def __init__(self, job: Job, due_s: float) -> None:
+    def __init__(self, job: Job, now_s: float) -> None:
         self.job = job
-        self.due_s = due_s
+        self._since_s = now_s
         self._round: Round | None = None
+
+    @property
+    def due_s(self) -> float:
+        """A job may have another interval than when it began to rest: that counts, from when others are looked at."""
+        return self._since_s + (self.job.interval_s if self._round is None else 0.0)
 
     def next_slice(self) -> Slice | None:
         """None where the round is over."""
@@ -107,4 +112,4 @@ class _Scheduled:
 
     def is_over(self, now_s: float) -> None:
         self._round = None
-        self.due_s = now_s + self.job.interval_s
+        self._since_s = now_s

@@ -44,11 +44,15 @@ class DiskStall:
 
     def __init__(self, disk: Answering, lag_time_max_ms: float, now_ms: Callable[[], float]) -> None:
         self._disk = disk
-        self._most_ms = max(lag_time_max_ms, LEAST_STALL_MS)
+        self.reconfigured(lag_time_max_ms)
         self._now_ms = now_ms
         self._step: int | None = None
         self._looked_ms = now_ms()
         self._waited_ms = 0.0
+
+    def reconfigured(self, lag_time_max_ms: float) -> None:
+        """It is stalled after so long from now on."""
+        self._most_ms = max(lag_time_max_ms, LEAST_STALL_MS)
 
     def look(self) -> DiskAnswer:
         """For how long one call has not returned, as far as this was seen."""

@@ -62,7 +62,7 @@ def log_settings(config: TopicConfig) -> LogSettings:
 
 
 class LogDirectory:
-    """See the module's text. `logs` holds every open data log by key."""
+    """See the module's text. `logs` holds every open data log by key; `delete_delay_s` may be replaced."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class LogDirectory:
         self._files = files
         self._directory = directory
         self._reserve = reserve
-        self._delete_delay_s = delete_delay_ms / 1000.0
+        self.delete_delay_s = delete_delay_ms / 1000.0
         self._torn: list[PartitionKey] = []
         now_s = self._monotonic_s()
         self._set_aside = dict.fromkeys(directory.partitions_set_aside(), now_s)
@@ -212,7 +212,7 @@ class LogDirectory:
         """Remove a log that was set aside long enough ago, or files of it of so many bytes. Returns how many bytes
         went, None where there is no such log."""
         now_s = self._monotonic_s()
-        due = (path for path, since_s in self._set_aside.items() if now_s - since_s >= self._delete_delay_s)
+        due = (path for path, since_s in self._set_aside.items() if now_s - since_s >= self.delete_delay_s)
         path = next(due, None)
         if path is None:
             return None

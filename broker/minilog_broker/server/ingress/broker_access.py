@@ -79,6 +79,8 @@ class BrokerAccess:
         self._sessions = Sessions(secrets.token_bytes) if is_sasl else None
         self._rules = Authorizer(image.access_rules, self._super_users)
         self._policy = Policy(image, lambda: self._rules, self._audit, Quotas(), config.num_partitions)
+        self._authenticating: AuthenticationService | None = None
+        self._reauth_ms = float(config.connections_max_reauth_ms)
         self._gates = {each.name: self._gate(each) for each in self._listeners if not each.is_open}
 
     def _gate(self, listener: ClientListener) -> ClientGate:
@@ -117,8 +119,9 @@ class BrokerAccess:
         """What clients ask before they ask for anything else: one for all listeners, as who guesses waits on all."""
         if self._sessions is None:
             return ()
-        lifetime_ms = float(self._options.config.connections_max_reauth_ms)
+        lifetime_ms = self._reauth_ms
         service = AuthenticationService(self._begin, self._sessions, lifetime_ms, self._audit, self._age)
+        self._authenticating = service
         return ((authentication_pb2_grpc.add_AuthenticationServiceServicer_to_server, service),)
 
     def _begin(self, mechanism: str) -> ServerMechanism:
@@ -127,6 +130,14 @@ class BrokerAccess:
 
             return BearerExchange(self._keys, self._wall_us)
         return self._users.begin(mechanism)
+
+    def reconfigured(self, config: BrokerConfig) -> None:
+        """What of the settings may change while a broker runs has changed: how long new sessions last, and what topics
+        without a number of partitions cost."""
+        self._policy.default_partitions = config.num_partitions
+        self._reauth_ms = float(config.connections_max_reauth_ms)
+        if self._authenticating is not None:
+            self._authenticating.lifetime_ms = self._reauth_ms
 
     def changed(self) -> None:
         """Users, rules or delegation tokens of the image are others."""

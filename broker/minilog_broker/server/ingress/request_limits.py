@@ -38,7 +38,7 @@ _OTHER_FIELDS = 100  # that are not repeated, of one request
 MAX_REPLICAS_OF_BROKER = 50_000  # that can be offline or damaged: each has a log directory and files
 MAX_VOTERS = 16  # 1, 3 or 5 are possible
 MAX_REPLICAS = 64  # of one partition
-MAX_CONFIGS = 64  # of one topic: there are fewer names
+MAX_CONFIGS = 64  # of one topic, or of a broker: there are fewer names
 
 _MAX: dict[str, tuple[int, str]] = {
     "CreateTopicsRequest.topics": (limits.MAX_ADMIN_TOPICS, "each is a decision of the controller"),
@@ -54,6 +54,8 @@ _MAX: dict[str, tuple[int, str]] = {
     "TopicPartitions.partitions": (limits.MAX_ADMIN_PARTITIONS, "one decision of the controller elects them"),
     "AlterPartitionReassignmentsRequest.reassignments": (limits.MAX_ADMIN_PARTITIONS, "each changes a partition"),
     "PartitionReassignment.replicas": (limits.MAX_ADMIN_PARTITIONS * MAX_REPLICAS, "a partition has fewer replicas"),
+    "AlterBrokerSettingsRequest.set_configs": (MAX_CONFIGS, "there are fewer settings"),
+    "AlterBrokerSettingsRequest.unset_configs": (MAX_CONFIGS, "there are fewer settings"),
     "AlterUsersRequest.alterations": (limits.MAX_SECURITY_CHANGES, "each is a record that all brokers replay"),
     "DescribeUsersRequest.names": (limits.MAX_SECURITY_CHANGES, "each is looked up and described"),
     "CreateAccessRulesRequest.rules": (limits.MAX_SECURITY_CHANGES, "each is a record that all brokers replay"),

@@ -85,5 +85,8 @@ class BrokerRuntime(Runtime, Protocol):
     def guard(self, ports: Sequence[tuple[Looked, Flow]], limits: ConnectionLimits) -> Guard:
         """What keeps the connections of the ports of one listener within limits."""
 
+    def set_log_level(self, name: str) -> None:
+        """Say what is at least as important: debug, info, warning or error."""
+
     def on_stop_signal(self, stop: Callable[[], None]) -> None:
         """Call `stop` on the loop when the process is asked to end."""

@@ -33,4 +33,6 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         admin_pb2.AlterPartitionReassignmentsResponse, Controller.alter_reassignments
     )
     ReplaceVoter = decision(admin_pb2.ReplaceVoterResponse, Controller.replace_voter)
+    AlterBrokerSettings = decision(admin_pb2.AlterBrokerSettingsResponse, Controller.alter_broker_settings)
+    DescribeBrokerSettings = decision(admin_pb2.DescribeBrokerSettingsResponse, Controller.describe_broker_settings)
     UpgradeLevel = decision(admin_pb2.UpgradeLevelResponse, Controller.upgrade_level)

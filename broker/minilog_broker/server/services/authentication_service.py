@@ -50,7 +50,7 @@ class _Exchange:
 
 
 class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceServicer):
-    """See the module's text."""
+    """See the module's text. `lifetime_ms` of sessions that begin; it may be replaced."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
     ) -> None:
         self._begin = begin
         self._sessions = sessions
-        self._lifetime_ms = lifetime_ms
+        self.lifetime_ms = lifetime_ms
         self._audit = audit
         self._age = age
         self._attempts = Attempts()
@@ -142,7 +142,7 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
             mechanism = exchange.mechanism = self._begin(request.mechanism)
         answer = authentication_pb2.AuthenticateResponse(content=await mechanism.respond(request.content))
         if (principal := mechanism.principal) is not None:
-            lifetime_ms = min(self._lifetime_ms, mechanism.lifetime_ms or self._lifetime_ms)
+            lifetime_ms = min(self.lifetime_ms, mechanism.lifetime_ms or self.lifetime_ms)
             answer.session = self._sessions.begin(principal, host, now_ms(), lifetime_ms, mechanism.token_id)
             answer.lifetime_ms = int(lifetime_ms)
             proof = "the mechanism" if mechanism.token_id is None else f"the delegation token {mechanism.token_id}"

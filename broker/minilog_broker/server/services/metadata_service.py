@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from minilog.addresses import Address
 from minilog.errors import (
     BrokerNotAvailable,
+    InvalidArgument,
     MinilogError,
     UnknownTopicOrPartition,
     UnsupportedVersion,
@@ -25,6 +26,7 @@ from minilog_broker.replication.partition_state import PartitionState
 from minilog_broker.security.access import Operation, ResourceKind
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.clients.internal_topics import InternalTopics
+from minilog_broker.server.running_config import RunningConfig
 from minilog_broker.server.runtime.turns import Piece, Turns
 from minilog_broker.server.services.access_checks import TopicsAsked, check_may_write
 from minilog_broker.server.services.producer_ids import ProducerIds
@@ -48,7 +50,9 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         reported: Callable[[], Reported],
         turns: Turns,
         stream_port_offset: int,
+        running: RunningConfig,
     ) -> None:
+        self._running = running
         self._stream_port_offset = stream_port_offset
         self._reported = reported
         self._turns = turns
@@ -146,6 +150,23 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
             )
         except MinilogError as error:
             return metadata_pb2.InitProducerIdResponse(error=wire_error(error), producer_id=-1, producer_epoch=-1)
+
+    async def GetBrokerConfig(  # noqa: N802
+        self, request: metadata_pb2.GetBrokerConfigRequest, context: object
+    ) -> metadata_pb2.GetBrokerConfigResponse:
+        own_id = self._quorum.broker_id
+        if request.broker_id != own_id:
+            refusal = InvalidArgument(
+                f"this is broker {own_id}, and what broker {request.broker_id} runs with it says itself: ask it"
+            )
+            return metadata_pb2.GetBrokerConfigResponse(error=wire_error(refusal))
+        told = (
+            metadata_pb2.RunningSetting(
+                name=each.name, value=each.value, source=each.origin.source.value, where=each.origin.where
+            )
+            for each in self._running.effective()
+        )
+        return metadata_pb2.GetBrokerConfigResponse(settings=told)
 
 
 def protocol_refusal(client: common_pb2.ClientIdentity, own_name: str) -> UnsupportedVersion | None:

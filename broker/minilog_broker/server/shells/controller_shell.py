@@ -26,6 +26,7 @@ from minilog_broker.controller.delegation_tokens import TokenSettings
 from minilog_broker.controller.ledger import Reported
 from minilog_broker.replication.partition_state import TopicConfig
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
+from minilog_broker.server.running_config import check_dynamic
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
 from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
 from minilog_broker.server.runtime.timer import CoreTimer, now_ms
@@ -44,6 +45,8 @@ Decision = TypeVar(
     admin_pb2.AlterPartitionReassignmentsResponse,
     admin_pb2.ReplaceVoterResponse,
     admin_pb2.UpgradeLevelResponse,
+    admin_pb2.AlterBrokerSettingsResponse,
+    admin_pb2.DescribeBrokerSettingsResponse,
     security_pb2.AlterUsersResponse,
     security_pb2.DescribeUsersResponse,
     security_pb2.CreateAccessRulesResponse,
@@ -91,15 +94,23 @@ class ControllerShell:
         runtime: BrokerRuntime,
         observer: Observer = UNOBSERVED,
     ) -> None:
-        config = options.config
+        self._options = options
         self._observer = observer
         self._wall_us = runtime.wall_us
         self._quorum = quorum
         self._turns = turns
-        settings = ControllerSettings(
+        self._controller = Controller(
+            self._settings(options.config), quorum.append_records, runtime.chance(), runtime.unique_bytes
+        )
+        self._probes: set[asyncio.Task[None]] = set()
+        self._timer = CoreTimer(lambda: self._controller.next_tick_ms, self._tick)
+
+    def _settings(self, config: BrokerConfig) -> ControllerSettings:
+        return ControllerSettings(
             defaults=default_topic_config(config),
-            broker_id=options.broker_id,
-            levels=options.levels,
+            check_setting=check_dynamic,
+            broker_id=self._options.broker_id,
+            levels=self._options.levels,
             broker_session_timeout_ms=config.broker_session_timeout_ms,
             num_partitions=config.num_partitions,
             default_replication_factor=config.default_replication_factor,
@@ -112,9 +123,11 @@ class ControllerShell:
                 expiry_check_interval_ms=config.delegation_token_expiry_check_interval_ms,
             ),
         )
-        self._controller = Controller(settings, quorum.append_records, runtime.chance(), runtime.unique_bytes)
-        self._probes: set[asyncio.Task[None]] = set()
-        self._timer = CoreTimer(lambda: self._controller.next_tick_ms, self._tick)
+
+    def reconfigured(self, config: BrokerConfig) -> None:
+        """What of the settings may change while a broker runs has changed."""
+        self._controller.reconfigured(self._settings(config), now_ms())
+        self._timer.arm()
 
     @property
     def is_active(self) -> bool:

@@ -35,7 +35,7 @@ from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.clients.peer_channels import Peer, PeerChannels
 from minilog_broker.server.clients.quorum_peers import QuorumPeers
 from minilog_broker.server.clients.snapshot_transfer import newest_snapshot, pieces, receive_snapshot
-from minilog_broker.server.config import BrokerOptions
+from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.disk.disk_stall import DiskAnswer, DiskStall
 from minilog_broker.server.disk.metadata_log import MetadataLogDisk
 from minilog_broker.server.disk.reader_threads import METADATA_READERS, DiskRead
@@ -233,6 +233,11 @@ class QuorumShell:
     def look_at_disk(self) -> DiskAnswer:
         """Of the metadata log."""
         return self._stall.look()
+
+    def reconfigured(self, config: BrokerConfig) -> None:
+        """What of the settings may change while a broker runs has changed."""
+        self._stall.reconfigured(config.replica_lag_time_max_ms)
+        self._replay.snapshot_bytes = config.metadata_log_max_record_bytes_between_snapshots
 
     def _look_whether_late(self) -> None:
         """This process stood still: it blames nobody for its own length of that, and others may have blamed it."""

@@ -1,0 +1,97 @@
+"""`minilog broker VERB`: what is done to brokers that run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from minilog.admin.broker_settings import BrokerSetting
+from minilog_broker.cli.common import (
+    AsJson,
+    BootstrapServers,
+    CommandConfig,
+    Settings,
+    admin_client,
+    client_settings,
+    parse_assignments,
+    print_json,
+    print_table,
+    say,
+)
+from minilog_broker.cli.examples import examples
+
+_WHOM = "all brokers"
+
+
+def alter(
+    broker_id: Annotated[
+        int | None, typer.Argument(metavar="ID", min=1, help="The broker; --all in its place: all of them.")
+    ] = None,
+    of_all: Annotated[bool, typer.Option("--all", help="All brokers that have no such setting of their own.")] = False,
+    settings: Settings = None,
+    deleted: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-d",
+            "--delete-config",
+            metavar="KEY",
+            help="A setting that is again what the broker itself has; repeatable.",
+        ),
+    ] = None,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change settings of brokers while they run, or go back to what their own configuration says.
+
+    They count before files and command lines, and are kept: also a broker that is started later has them.
+    """
+    if (broker_id is None) != of_all:
+        raise typer.BadParameter("say whose settings they are: the ID of a broker, or --all, and not both")
+    configs, unset = parse_assignments(settings or [], "-c"), list(dict.fromkeys(deleted or ()))
+    if not configs and not unset:
+        raise typer.BadParameter("nothing to alter: say -c KEY=VALUE or -d KEY")
+    if both := sorted(configs.keys() & set(unset)):
+        raise typer.BadParameter(f"{both[0]} is both set and deleted: say one of them")
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        former = admin.alter_broker_settings(broker_id, set_configs=configs, unset_configs=unset)
+    if as_json:
+        print_json({"id": broker_id, "set": configs, "deleted": unset, "former": [_document(each) for each in former]})
+        return
+    before = {each.name: each.value for each in former}
+    for name in (*configs, *unset):
+        now = f"{name}={configs[name]}" if name in configs else f"{name} is deleted"
+        was = f"before: {before[name]}" if name in before else "nothing was set before"
+        say(f"{_whose(broker_id)}: {now} ({was})")
+
+
+def settings(
+    bootstrap_servers: BootstrapServers = None, command_config: CommandConfig = None, as_json: AsJson = False
+) -> None:
+    """List what was set for brokers while they run. What one runs with: minilog config print broker --id ID."""
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        kept = admin.describe_broker_settings()
+    if as_json:
+        print_json([_document(each) for each in kept])
+    else:
+        print_table(("of", "setting", "value"), ((_whose(each.broker_id), each.name, each.value) for each in kept))
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make them verbs of `minilog broker`."""
+    app.command(
+        epilog=examples(
+            "minilog broker alter --all -c replica.lag.time.max.ms=20000",
+            "minilog broker alter 2 -d log.level",
+        )
+    )(alter)
+    app.command(epilog=examples("minilog broker settings", "minilog broker settings --json"))(settings)
+
+
+def _whose(broker_id: int | None) -> str:
+    return _WHOM if broker_id is None else f"broker {broker_id}"
+
+
+def _document(setting: BrokerSetting) -> dict[str, int | str | None]:
+    return {"id": setting.broker_id, "name": setting.name, "value": setting.value}

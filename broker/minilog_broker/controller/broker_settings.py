@@ -1,0 +1,77 @@
+"""Settings of brokers that count while they run, kept in the metadata log (Kafka's dynamic configs, KIP-226).
+
+    a broker runs with what was set for it by its number, else for all brokers, else what its command line, environment
+    and file say, else the default
+
+The controller keeps them, and checks each by the table that a broker's own configuration is read by (`check`: a name
+that is none, a value that is none, a setting that needs a restart). What a broker makes of them it decides by its own
+image (server/running_config.py). A request is one decision, checked whole before any of it is written; what is so
+already is not written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from minilog.errors import InvalidConfig, ResourceNotFound
+from minilog.v1 import admin_pb2
+from minilog_broker.controller.cluster_records import broker_setting_record
+from minilog_broker.controller.image import ALL_BROKERS
+from minilog_broker.controller.ledger import Ledger
+from minilog_broker.levels import OPERATIONS_LEVEL, check_reached
+from minilog_broker.printable import shortened
+
+CheckSetting = Callable[[str, str | None], None]
+"""Of a name and a value, None where it is to be removed. Raises InvalidConfig."""
+
+
+class BrokerSettings:
+    """See the module's text."""
+
+    def __init__(self, ledger: Ledger, check: CheckSetting) -> None:
+        self._ledger = ledger
+        self._check = check
+
+    def alter(self, request: admin_pb2.AlterBrokerSettingsRequest) -> admin_pb2.AlterBrokerSettingsResponse:
+        """Raises without a trace LevelNotReached, InvalidConfig; ResourceNotFound for a broker that never registered,
+        since a number that was mistyped would be kept for nobody."""
+        image = self._ledger.image
+        check_reached(image.level, OPERATIONS_LEVEL, "settings of brokers cannot be changed while they run: they came")
+        whose = request.broker_id if request.HasField("broker_id") else ALL_BROKERS
+        if request.HasField("broker_id") and whose not in image.brokers:
+            raise ResourceNotFound(
+                f"broker {whose} has never registered, and has no settings: the brokers are "
+                f"{', '.join(map(str, sorted(image.brokers))) or 'none'}"
+            )
+        former = image.broker_settings.get(whose, {})
+        wanted = dict(self._wanted(request, former))
+        for name, value in sorted(wanted.items()):
+            if former.get(name) != value:
+                self._ledger.write(broker_setting_record(whose, name, value))
+        told = [_told(whose, name, former[name]) for name in sorted(wanted) if name in former]
+        return admin_pb2.AlterBrokerSettingsResponse(former=told)
+
+    def _wanted(
+        self, request: admin_pb2.AlterBrokerSettingsRequest, former: Mapping[str, str]
+    ) -> Iterator[tuple[str, str | None]]:
+        if not request.set_configs and not request.unset_configs:
+            raise InvalidConfig("no setting is named: give one to set, or to delete")
+        for name, value in request.set_configs.items():
+            if name in request.unset_configs:
+                raise InvalidConfig(f"{shortened(name)} is to be set and deleted at once: choose one of the two")
+            self._check(name, value)
+            yield name, value
+        for name in request.unset_configs:
+            if name not in former:  # what is kept can go, also where another version knows the name
+                self._check(name, None)
+            yield name, None
+
+    def describe(self, request: admin_pb2.DescribeBrokerSettingsRequest) -> admin_pb2.DescribeBrokerSettingsResponse:
+        """All that is kept."""
+        kept = sorted(self._ledger.image.broker_settings.items())
+        told = [_told(whose, name, value) for whose, values in kept for name, value in sorted(values.items())]
+        return admin_pb2.DescribeBrokerSettingsResponse(settings=told)
+
+
+def _told(whose: int, name: str, value: str) -> admin_pb2.BrokerSetting:
+    return admin_pb2.BrokerSetting(broker_id=None if whose == ALL_BROKERS else whose, name=name, value=value)

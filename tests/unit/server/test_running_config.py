@@ -1,0 +1,125 @@
+"""What a broker runs with: who counts before whom, who hears of what, and what it makes of what it does not know."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from structlog.testing import capture_logs
+
+from minilog.effective import Origin, Source
+from minilog.errors import InvalidConfig
+from minilog_broker.controller.image import ALL_BROKERS
+from minilog_broker.server.config import DYNAMIC_NAMES, BrokerConfig, load_with_origins, setting_names
+from minilog_broker.server.running_config import Kept, RunningConfig, check_dynamic
+
+LAG, RETENTION, LEVEL = "replica.lag.time.max.ms", "retention.ms", "log.level"
+
+
+class Running:
+    """Broker 2, whose command line says one thing, and what a subscriber of two settings heard."""
+
+    def __init__(self) -> None:
+        config, origins = load_with_origins(None, {}, {LAG: "4000"})
+        self.running = RunningConfig(2, config, origins)
+        self.heard: list[tuple[float, int]] = []
+        self.running.subscribe((LAG, RETENTION), self._changed)
+
+    def _changed(self, config: BrokerConfig) -> None:
+        self.heard.append((config.replica_lag_time_max_ms, config.retention_ms))
+
+    def apply(self, kept: Kept) -> None:
+        self.running.apply(kept)
+
+    def told(self, name: str) -> tuple[str, Origin]:
+        (found,) = [each for each in self.running.effective() if each.name == name]
+        return found.value, found.origin
+
+
+@pytest.fixture
+def broker() -> Running:
+    return Running()
+
+
+@pytest.mark.parametrize(
+    ("kept", "value", "source", "where"),
+    [
+        ({}, "4000", Source.OPTION, "--set"),
+        ({ALL_BROKERS: {LAG: "5000"}}, "5000", Source.METADATA, "all brokers"),
+        ({2: {LAG: "6000"}}, "6000", Source.METADATA, "broker 2"),
+        ({ALL_BROKERS: {LAG: "5000"}, 2: {LAG: "6000"}}, "6000", Source.METADATA, "broker 2"),
+        ({2: {LAG: "6000"}, ALL_BROKERS: {LAG: "5000"}}, "6000", Source.METADATA, "broker 2"),
+        ({ALL_BROKERS: {LAG: "5000"}, 3: {LAG: "6000"}}, "5000", Source.METADATA, "all brokers"),
+        ({3: {LAG: "6000"}}, "4000", Source.OPTION, "--set"),
+    ],
+)
+def test_its_own_counts_before_that_of_all_and_both_before_its_command_line(
+    broker: Running, kept: Kept, value: str, source: Source, where: str
+) -> None:
+    broker.apply(kept)
+    assert broker.told(LAG) == (value, Origin(source, where))
+    assert broker.running.config.replica_lag_time_max_ms == int(value)
+    assert broker.told(RETENTION)[1] == Origin(Source.DEFAULT)
+
+
+def test_what_is_deleted_is_again_what_the_broker_has_itself(broker: Running) -> None:
+    broker.apply({ALL_BROKERS: {LAG: "5000"}, 2: {LAG: "6000"}})
+    broker.apply({ALL_BROKERS: {LAG: "5000"}})
+    assert broker.told(LAG)[0] == "5000"
+    broker.apply({})
+    assert broker.told(LAG) == ("4000", Origin(Source.OPTION, "--set"))
+
+
+def test_a_subscriber_hears_of_a_change_of_its_settings_once_and_of_no_other(broker: Running) -> None:
+    default = BrokerConfig().retention_ms
+    broker.apply({2: {LEVEL: "debug"}})
+    assert broker.heard == []
+    broker.apply({2: {LEVEL: "debug", LAG: "6000", RETENTION: "5"}})
+    assert broker.heard == [(6000, 5)]
+    broker.apply({ALL_BROKERS: {LAG: "6000", RETENTION: "5"}})
+    assert broker.heard == [(6000, 5)], "somebody else says the same"
+    broker.apply({})
+    assert broker.heard == [(6000, 5), (4000, default)]
+
+
+def test_what_this_version_does_not_take_counts_for_nothing_and_is_logged(broker: Running) -> None:
+    with capture_logs() as logs:
+        broker.apply({ALL_BROKERS: {LAG: "5000"}, 2: {LAG: "-1", "of.the.future": "1", "listeners": "a://b:1"}})
+    assert broker.told(LAG) == ("5000", Origin(Source.METADATA, "all brokers"))
+    warned = [each for each in logs if each["log_level"] == "warning"]
+    assert [each["setting"] for each in warned] == [LAG, "of.the.future", "listeners"]
+    assert "expected a whole number of at least 1" in warned[0]["reason"]
+    changed = [each for each in logs if each["event"] == "a setting changed"]
+    assert [(each["setting"], each["value"], each["former"], each["source"]) for each in changed] == [
+        (LAG, 5000, 4000, "metadata all brokers")
+    ]
+
+
+def test_nobody_subscribes_to_what_needs_a_restart(broker: Running) -> None:
+    with pytest.raises(AssertionError, match=r"advertised\.address"):
+        broker.running.subscribe(("advertised.address",), lambda config: None)
+
+
+def test_each_setting_is_dynamic_or_needs_a_restart() -> None:
+    for name in setting_names():
+        if name in DYNAMIC_NAMES:
+            check_dynamic(name, None)
+        else:
+            with pytest.raises(InvalidConfig, match="needs a restart"):
+                check_dynamic(name, None)
+
+
+def test_what_is_checked_together_at_the_start_is_not_dynamic() -> None:
+    """Of another broker's own configuration the controller knows nothing: a setting that another one bounds could make
+    a broker's configuration one that it would not start with."""
+    together = {
+        "broker.session.timeout.ms",
+        "broker.heartbeat.interval.ms",
+        "transaction.timeout.ms",
+        "transaction.max.timeout.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+    }
+    assert not together & DYNAMIC_NAMES
+    names = {field.name.replace("_", ".") for field in dataclasses.fields(BrokerConfig)}
+    assert together <= names
