@@ -9,6 +9,7 @@ import typer
 from minilog.admin.health import ClusterHealth
 from minilog.types import BrokerDescription
 from minilog.versions import VersionRange
+from minilog_broker.cli import cluster_backup
 from minilog_broker.cli.common import (
     AsJson,
     BootstrapServers,
@@ -179,3 +180,6 @@ def replace_voter(
         print_json({"id": broker_id, "lost_directory_id": lost, "directory_id": found})
     else:
         say(f"voter {broker_id} votes with data directory {found} from now on; {lost} is lost")
+
+
+cluster_backup.add_to(app)

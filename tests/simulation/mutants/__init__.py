@@ -103,6 +103,8 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "KIP-107 an empty copy starts inside a batch": delete_records.inside_the_first_batch_only,
     "KIP-107 an emptied copy begins anew": delete_records.emptied_copy_begins_anew,
     "KIP-107 a coordinator carries nothing along": delete_records.coordinator_carries_nothing,
+    "KIP-226 that of all brokers counts first": settings.that_of_all_counts_first,
+    "KIP-226 a snapshot tells nobody": settings.a_snapshot_tells_nobody,
     "KIP-966 the broker's own default counts": settings.own_default_counts,
     "KIP-966 min is lowered and the eligible stay": settings.eligible_stay,
     "V19 an unsynced word is dropped": settings.unsynced_word_is_dropped,

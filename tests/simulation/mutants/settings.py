@@ -7,7 +7,7 @@ from typing import Any
 
 from minilog_broker.controller import election
 from minilog_broker.controller.controller import Controller
-from minilog_broker.controller.image import MetadataImage
+from minilog_broker.controller.image import ALL_BROKERS, MetadataImage
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.topic_config import effective_topic_config, topic_config_values
 from minilog_broker.replication.leader import partition
@@ -16,6 +16,7 @@ from minilog_broker.replication.partition_state import PartitionState, TopicConf
 from minilog_broker.replication.rules import fencing
 from minilog_broker.server.broker import Broker
 from minilog_broker.server.config import BrokerOptions
+from minilog_broker.server.running_config import Kept, RunningConfig
 from minilog_broker.server.shells.controller_shell import default_topic_config
 from tests.simulation.machines.loop import PROCESS, Process
 from tests.simulation.mutants.replication import Patches
@@ -85,3 +86,25 @@ def unsynced_word_is_dropped() -> Patches:
         return None
 
     return [(IsrState, "count_unsynced", drop)]
+
+
+def that_of_all_counts_first() -> Patches:
+    """A setting of all brokers counts before that of one."""
+
+    def taken(self: RunningConfig, kept: Kept) -> Any:
+        return true(self, {**kept, self._broker_id: {**kept.get(self._broker_id, {}), **kept.get(ALL_BROKERS, {})}})
+
+    true = RunningConfig._taken
+    return [(RunningConfig, "_taken", taken)]
+
+
+def a_snapshot_tells_nobody() -> Patches:
+    """What a snapshot has of brokers' settings is in the image, and no part hears of it."""
+    true = MetadataImage.become
+
+    def become(self: MetadataImage, other: MetadataImage) -> None:
+        before = self.changes.broker_settings
+        true(self, other)
+        self.changes.broker_settings = before
+
+    return [(MetadataImage, "become", become)]

@@ -1,0 +1,92 @@
+"""The file of `minilog cluster backup`: what the metadata of a cluster says, without data and without secrets. Pure.
+
+    {"form": "minilog cluster metadata", "version": 1, "sha256": "...", "content": {...}}
+
+`sha256` is that of `content` as canonical JSON: keys in order, no spaces, UTF-8. A later version of the form is
+refused, and so is a file whose content is not what the checksum says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from minilog.admin.broker_settings import BrokerSetting
+from minilog.admin.security import Quota
+from minilog.security.access_rules import AccessRule
+from minilog_broker.failure import CommandFailed
+
+FORM, VERSION = "minilog cluster metadata", 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptTopic:
+    """`configs`: what was set, and what the topic was made with where that is not built in. `schemas`: of a typed topic
+    all versions, the first one first, each as the JSON of its message (typed.proto)."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: dict[str, str]
+    schemas: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptOffset:
+    """Where a group goes on in one partition."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """All that a file has. `users`: by name, with their mechanisms; what they prove themselves by is not there."""
+
+    cluster_id: str
+    level: int
+    topics: list[KeptTopic] = field(default_factory=list)
+    broker_settings: list[BrokerSetting] = field(default_factory=list)
+    users: dict[str, list[str]] = field(default_factory=dict)
+    access_rules: list[AccessRule] = field(default_factory=list)
+    quotas: list[Quota] = field(default_factory=list)
+    groups: dict[str, list[KeptOffset]] = field(default_factory=dict)
+
+
+def encode(metadata: Metadata) -> bytes:
+    """The whole file."""
+    content = msgspec.to_builtins(metadata)
+    document = {"form": FORM, "version": VERSION, "sha256": _checksum(content), "content": content}
+    return json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+def decode(data: bytes, name: str) -> Metadata:
+    """Raises CommandFailed for what is no such file, is damaged, or was written by a later version."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CommandFailed(f"{name} is no whole backup of a cluster's metadata ({error}): take another copy") from None
+    if not isinstance(document, dict) or document.get("form") != FORM:
+        raise CommandFailed(f"{name} is no backup of a cluster's metadata: give a file of minilog cluster backup")
+    if document.get("version") != VERSION:
+        raise CommandFailed(
+            f"{name} has version {document.get('version')!r} of the form, and this minilog reads version {VERSION}: "
+            "restore it with the version that wrote it"
+        )
+    content = document.get("content")
+    if document.get("sha256") != _checksum(content):
+        raise CommandFailed(f"{name} is damaged: its content is not what its checksum says; take another copy")
+    try:
+        return msgspec.convert(content, Metadata)
+    except msgspec.ValidationError as error:
+        raise CommandFailed(f"{name} is not as minilog cluster backup writes it: {error}") from None
+
+
+def _checksum(content: object) -> str:
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()

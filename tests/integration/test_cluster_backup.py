@@ -1,0 +1,101 @@
+"""The metadata of one cluster in a file, and a new cluster made of it: both say the same then."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+
+from minilog import Admin, NewTopic, Producer, TopicPartition
+from minilog.admin.security import QuotaAlteration
+from minilog.security.access_rules import AccessRule, Operation, Pattern, Permission, ResourceKind
+from minilog_broker.cli.backup_file import Metadata
+from minilog_broker.cli.cluster_backup import collect
+from tests import programs
+from tests.cluster import Cluster, running_cluster
+
+RULE = AccessRule("User:alice", "*", Operation.READ, ResourceKind.TOPIC, "plain", Pattern.LITERAL, Permission.ALLOW)
+
+
+def minilog(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return programs.run(*arguments, environment={"MINILOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers})
+
+
+def done(cluster: Cluster, *arguments: str) -> str:
+    result = minilog(cluster, *arguments)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def metadata_of(cluster: Cluster) -> Metadata:
+    with Admin(cluster.client) as admin:
+        return collect(admin)
+
+
+def furnish(cluster: Cluster) -> None:
+    with Admin(cluster.client) as admin:
+        admin.create_topics([NewTopic("plain", 3, 1, {"retention.ms": "86400000"})])
+        admin.alter_broker_settings(None, set_configs={"log.level": "warning"})
+        admin.create_access_rules([RULE])
+        admin.alter_quotas([QuotaAlteration("User:alice", "connections", 7)])
+        with Producer(cluster.client) as producer:
+            for number in range(5):
+                producer.send("plain", value=b"%d" % number, partition=0).result(timeout=30)
+        admin.seek_group("readers", {TopicPartition("plain", 0): 3})
+    done(cluster, "topic", "create", "typed", "-p", "2", "-r", "1", "--ddl", "carrier string NOT NULL, delay int")
+    done(cluster, "topic", "schema", "evolve", "typed", "--drop", "delay")
+    done(cluster, "topic", "schema", "evolve", "typed", "--add", "origin string")
+
+
+def test_a_backup_makes_another_cluster_the_same_but_for_data(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "metadata.json"
+    with running_cluster(tmp_path / "first", brokers=1) as cluster:
+        furnish(cluster)
+        done(cluster, "cluster", "backup", str(file))
+        first = metadata_of(cluster)
+        again = minilog(cluster, "cluster", "backup", str(file))
+        assert again.returncode == 1
+        assert "is there already" in again.stderr
+    assert len(first.topics) == 2
+    with running_cluster(tmp_path / "second", brokers=1) as cluster:
+        dry = done(cluster, "cluster", "restore", str(file), "--dry-run")
+        assert "would be restored: 2 topics" in dry
+        assert metadata_of(cluster).topics == []
+        told = done(cluster, "cluster", "restore", str(file), "--group-offsets")
+        assert "group readers at 3 of partition 0 of plain: it is not there" in told
+        second = metadata_of(cluster)
+        assert second.topics == first.topics
+        assert second.broker_settings == first.broker_settings
+        assert (second.access_rules, second.quotas) == (first.access_rules, first.quotas)
+        assert second.groups == {}
+        assert "restored: 0 topics" in done(cluster, "cluster", "restore", str(file))
+
+        with Producer(cluster.client) as producer:
+            for number in range(4):
+                producer.send("plain", value=b"%d" % number, partition=0).result(timeout=30)
+        done(cluster, "cluster", "restore", str(file), "--group-offsets")
+        assert metadata_of(cluster).groups == first.groups
+
+        with Admin(cluster.client) as admin:
+            admin.alter_topic("plain", num_partitions=4)
+        refused = minilog(cluster, "cluster", "restore", str(file), "--overwrite")
+        assert refused.returncode == 1
+        assert "nothing was done: topic plain has 4 partitions here, and 3 in the file" in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+
+
+def test_a_file_that_is_damaged_or_of_a_later_version_changes_nothing(tmp_path: pathlib.Path) -> None:
+    with running_cluster(tmp_path / "data", brokers=1) as cluster:
+        file = tmp_path / "metadata.json"
+        done(cluster, "cluster", "backup", str(file))
+        text = file.read_text()
+        for wrong, words in (
+            (text.replace('"topics": []', '"topics": [ 1]'), "is damaged"),
+            (text.replace('"version": 1', '"version": 9', 1), "reads version 1"),
+            (text[:40], "is no whole backup"),
+        ):
+            bad = tmp_path / "bad.json"
+            bad.write_text(wrong)
+            refused = minilog(cluster, "cluster", "restore", str(bad))
+            assert refused.returncode == 1
+            assert words in refused.stderr
+            assert len(refused.stderr.splitlines()) == 1
