@@ -8,9 +8,11 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 
+import grpc
 import pytest
 
 from minilog import Admin, NewTopic, Producer
+from minilog.v1 import metadata_pb2, metadata_pb2_grpc
 from tests import programs
 from tests.cluster import HOST, Cluster, running_cluster
 
@@ -124,3 +126,8 @@ def test_a_broker_speaks_for_itself_alone(cluster: Cluster, tmp_path: pathlib.Pa
     with Admin({"bootstrap.servers": f"{HOST}:{cluster.ports[1]}"}) as admin:
         found = {each.name: each.value for each in admin.broker_config(2)}
     assert found["stream.port.offset"] == "1000"
+    with grpc.insecure_channel(f"{HOST}:{cluster.ports[1]}") as channel:
+        request = metadata_pb2.GetBrokerConfigRequest(broker_id=2)
+        answer = metadata_pb2_grpc.MetadataServiceStub(channel).GetBrokerConfig(request, timeout=10)
+    assert not answer.settings
+    assert answer.error.message == "this is broker 1, and what broker 2 runs with it says itself: ask it"

@@ -70,8 +70,9 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Make what a file of `backup` has and this cluster lacks. What is there is left and named; nothing is deleted."""
+    settings = client_settings(bootstrap_servers, command_config)
     wanted = decode(file.read_bytes(), str(file))
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+    with admin_client(settings) as admin:
         there = collect(admin)
         held = _held(admin, wanted, there) if group_offsets else None
         brokers = [each.id for each in admin.describe_cluster().brokers]

@@ -482,7 +482,7 @@ class Broker:
 
     def _image_changed(self, changes: ImageChanges) -> None:
         """Committed batches were applied to the image."""
-        if changes.broker_settings:
+        if changes.broker_settings and not self._stopped:
             self._running.apply(self._stored.quorum.image.broker_settings)
         if changes.security:
             self._parts.access.changed()

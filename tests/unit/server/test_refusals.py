@@ -385,6 +385,10 @@ ABOUT: dict[str, tuple[Message, str]] = {
         ),
         "topic:flights",
     ),
+    f"{ADMIN}AlterBrokerSettings": (
+        admin_pb2.AlterBrokerSettingsRequest(broker_id=3, set_configs={"log.level": "debug"}),
+        "broker:3 log.level",
+    ),
     f"{ADMIN}ReplaceVoter": (admin_pb2.ReplaceVoterRequest(broker_id=3), "broker:3"),
 }
 
