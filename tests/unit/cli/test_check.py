@@ -121,3 +121,13 @@ def test_rot_anywhere_is_no_traceback(data: pathlib.Path, capsys: pytest.Capture
         flip(path, seed * 9 % path.stat().st_size)
     assert run(["check", str(data)]) in (1, 2)
     assert "bug" not in capsys.readouterr().err
+
+
+def test_an_error_of_our_own_is_no_damage(
+    data: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise AssertionError("nobody expects this")
+
+    monkeypatch.setattr("minilog_broker.cli.check.look_into", fails)
+    assert "unexpected AssertionError: nobody expects this: this is a bug in minilog" in refused(capsys, data)
