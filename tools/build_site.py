@@ -31,6 +31,8 @@ MOVED = {
     "README.md": "index.md",
     "ARCHITECTURE.md": "internals/architecture.md",
     "HACKING.md": "internals/hacking.md",
+    "CONTRIBUTING.md": "internals/contributing.md",
+    "SECURITY.md": "internals/reporting.md",
     "CHANGELOG.md": "reference/changelog.md",
     "tests/simulation/FOUND.md": "internals/found.md",
 }
