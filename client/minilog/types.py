@@ -193,7 +193,8 @@ class TopicDescription:
 class BrokerDescription:
     """One broker; `state` is starting, running, fenced or stopping. It supports the levels from `lowest_level` on.
     `host` is empty where it has no listener of the name that was asked by. `host_label`: the host that it runs on,
-    which others may share, where that was said."""
+    which others may share, where that was said. `cordoned`: no new replica is placed on it; `decommissioning`: those
+    that it has move away, too."""
 
     id: int
     host: str
@@ -204,6 +205,18 @@ class BrokerDescription:
     highest_level: int = 1
     version: str = ""
     host_label: str | None = None
+    cordoned: bool = False
+    decommissioning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLoad:
+    """A broker, and of the topics that the caller may see: how many partitions have a replica on it, and how many it
+    leads."""
+
+    broker: BrokerDescription
+    replicas: int
+    leaders: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,12 @@ FAULTS = (
     "settings",
     # of plans in which users are known: operations.py, faults/links.py
     "access", "quota", "cut_from_rules",
+    # of plans in which brokers go: operations.py
+    "cordon", "decommission", "forget",
 )  # fmt: skip
 _OF_VERSIONS = ("other_version", "upgrade")
 _OF_TYPED = ("evolve", "lie")
+_OF_RETIRING = ("cordon", "decommission", "forget")
 _OF_SECURED = ("secure", "access", "quota", "cut_from_rules")
 OLDEST, OLDER, LATER = VersionRange(1, 1), VersionRange(1, 2), VersionRange(1, 5)  # the levels of brokers of versions
 _LASTING = ("never_returns", "cut_to_the_end")  # once in a run at most, and not beside each other
@@ -122,6 +125,11 @@ class Plan:
     @property
     def voter_ids(self) -> range:
         return range(1, self.voters + 1)
+
+    @property
+    def moves(self) -> bool:
+        """Replicas move to other brokers."""
+        return "reassign" in self.faults or "decommission" in self.faults
 
     @property
     def unclean(self) -> bool:
@@ -267,7 +275,7 @@ def _draw_faults(seed: int) -> dict[str, float]:
     for name in FAULTS:
         chance = _own(seed, name)
         if (
-            name not in (*_LASTING, *_OF_VERSIONS, *_OF_TYPED, *_OF_SECURED, "settings")
+            name not in (*_LASTING, *_OF_VERSIONS, *_OF_TYPED, *_OF_SECURED, *_OF_RETIRING, "settings")
             and chance.random() < FAULT_SHARE
         ):
             faults[name] = chance.random() ** 2

@@ -120,7 +120,10 @@ async def _come_right(
 ) -> None:
     """Behind the last fault: all is well again, and stops when it is asked to."""
     plan, faults, judge, exceptions = cluster.plan, checked.faults, checked.judge, checked.exceptions
-    if "reassign" in plan.faults:
+    if "decommission" in plan.faults:
+        await workload.uncordon(judge.retirement)
+        await judge.retirement.check_empty()
+    if plan.moves:
         await workload.look_at_replicas()
     await check_over(cluster, history, workload, faults, exceptions)
     if plan.typed:

@@ -152,6 +152,33 @@ def forks(plan: Plan, chance: random.Random) -> Plan:
     )
 
 
+def retiring(plan: Plan, chance: random.Random) -> Plan:
+    """Brokers are cordoned, decommissioned and forgotten while others die and are cut off."""
+    return replace(
+        of_brokers(plan, 5),
+        voters=3,
+        topics=2,
+        partitions=3,
+        replication_factor=chance.choice((2, 3)),
+        writers=1,  # internal topics: more partitions than may move at once
+        fault_pause_s=0.6,
+        faults=weights(
+            chance,
+            decommission=(2.0, 4.0),
+            cordon=(0.5, 1.5),
+            forget=(0.3, 1.0),
+            topics=(0.5, 1.0),
+            kill=(0.5, 1.5),
+            power=(0.0, 0.5),
+            restart=(0.0, 1.0),
+            isolate_leader=(0.0, 0.7),
+            cut=(0.0, 0.7),
+            slow_disk=(0.0, 0.5),
+            reassign=(0.0, 1.0),
+        ),
+    )
+
+
 def clients(plan: Plan, chance: random.Random) -> Plan:
     """Programs are cut off, killed and stopped for seconds while leaders come and go."""
     return replace(
@@ -578,7 +605,7 @@ THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
     for each in (
         calm, disks, damaged, unheard, emptied, forks, clients, readers, members, stretched, transactions, coordinators,
         epochs, outages, settings, voters, trims, young, stalls, sick_machine, unsynced, unclean,
-        typed, users, quotas, cut_off, large,
+        typed, users, quotas, cut_off, large, retiring,
     )
 }  # fmt: skip
 DRAWN = tuple(name for name in THEMES if name not in (calm.__name__, cut_off.__name__, large.__name__))

@@ -64,7 +64,7 @@ _COMMANDS = {
 # Each is the `app` of the module of its name.
 _GROUPS = {
     "acl": "Who may do what.",
-    "broker": "Run one broker until SIGINT or SIGTERM; or change the settings of brokers that run.",
+    "broker": "Run one broker until SIGINT or SIGTERM; alter settings of brokers, and retire them.",
     "cert": "Keys and certificates, of an authority for tests and trials.",
     "cluster": "The brokers and who controls them.",
     "config": "Which settings count, and who says so.",

@@ -1,4 +1,5 @@
-"""`minilog broker`: one broker process in the foreground; with a verb, what is done to brokers (broker_verbs.py)."""
+"""`minilog broker`: one broker process in the foreground; with a verb, what is done to brokers: broker_verbs.py and
+retirement_verbs.py."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Annotated
 import typer
 
 from minilog.addresses import Address, parse_address
-from minilog_broker.cli import broker_verbs
+from minilog_broker.cli import broker_verbs, retirement_verbs
 from minilog_broker.cli.common import (
     Assignments,
     current_environment,
@@ -47,6 +48,7 @@ def _read_address(text: str | None, option: str) -> Address | None:
 
 app = typer.Typer()
 broker_verbs.add_to(app)
+retirement_verbs.add_to(app)
 
 
 @app.callback(

@@ -78,7 +78,9 @@ def require_incarnation(ledger: Ledger, broker_id: int, broker_epoch: int) -> Br
     """The broker, if this is its current life. Raises BrokerIdNotRegistered or StaleBrokerEpoch."""
     broker = ledger.image.brokers.get(broker_id)
     if broker is None:
-        raise BrokerIdNotRegistered(f"broker {broker_id} is not registered: register first")
+        raise BrokerIdNotRegistered(
+            f"broker {broker_id} is not registered: where it was forgotten, start it anew, and it joins as a new broker"
+        )
     if broker.broker_epoch != broker_epoch:
         raise StaleBrokerEpoch(
             f"broker epoch {broker_epoch} of broker {broker_id} is not its current life, which is {broker.broker_epoch}"

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from minilog.v1 import common_pb2, records_pb2
 from minilog.versions import range_from_wire
-from minilog_broker.controller.image import ALL_BROKERS, BrokerRegistration, MetadataImage
+from minilog_broker.controller.image import ALL_BROKERS, BrokerRegistration, Cordon, MetadataImage
 from minilog_broker.quorum.cluster import level_record
 from minilog_broker.quorum.voters import replaced, voters_of
 from minilog_broker.security.producer_proof import ProducerKey
@@ -114,6 +114,34 @@ def broker_states_of(image: MetadataImage) -> Records:
                     stopping=broker.stopping,
                 )
             )
+
+
+def apply_cordon(image: MetadataImage, offset: int, record: records_pb2.BrokerCordonRecord) -> None:
+    image.cordons.pop(record.broker_id, None)
+    if record.cordoned:
+        decommissioning = record.decommissioning
+        image.cordons[record.broker_id] = Cordon(decommissioning, record.throttle_bytes_per_second)
+    image.changes.brokers.add(record.broker_id)
+
+
+def cordons_of(image: MetadataImage) -> Records:
+    for broker_id, cordon in sorted(image.cordons.items()):
+        yield cordon_record(broker_id, cordon)
+
+
+def cordon_record(broker_id: int, cordon: Cordon | None) -> records_pb2.MetadataRecord:
+    """None: the broker is cordoned no more."""
+    record = records_pb2.BrokerCordonRecord(broker_id=broker_id, cordoned=cordon is not None)
+    if cordon is not None:
+        record.decommissioning = cordon.decommissioning
+        record.throttle_bytes_per_second = cordon.throttle_bytes_per_second
+    return records_pb2.MetadataRecord(broker_cordon=record)
+
+
+def apply_unregister(image: MetadataImage, offset: int, record: records_pb2.UnregisterBrokerRecord) -> None:
+    image.brokers.pop(record.broker_id, None)
+    image.cordons.pop(record.broker_id, None)
+    image.changes.brokers.add(record.broker_id)
 
 
 def apply_block(image: MetadataImage, offset: int, record: records_pb2.ProducerIdBlockRecord) -> None:

@@ -11,7 +11,8 @@
     propose_isr(ticket, ProposeInSyncReplicasRequest)  ProposeInSyncReplicasResponse
     create_topics, delete_topics, alter_topics         their responses
     create_internal_topic(ticket, request)             CreateInternalTopicResponse
-    elect_leaders, alter_reassignments, replace_voter, upgrade_level
+    elect_leaders, alter_reassignments, replace_voter, upgrade_level,
+    alter_broker
                                                        their responses
     alter_broker_settings, describe_broker_settings    their responses
     reconfigured(ControllerSettings, now_ms)           decides by these from now on, in this term and later ones
@@ -20,7 +21,8 @@
     create_token, renew_token, expire_token, describe_tokens
                                                        their responses; wall_ms comes in
     allocate_producer_ids(ticket, request)             AllocateProducerIdsResponse
-    tick(now_ms, wall_ms), next_tick_ms                silence fences; preferred leaders lead again; expired tokens go
+    tick(now_ms, wall_ms), next_tick_ms                silence fences; preferred leaders lead again; brokers and
+                                                       expired tokens go
     committed(offset)                                  the answers that waited for this committed end
 
 Each decision is appended as one batch by `append(records) -> end offset`, given to the constructor. Every answer waits
@@ -50,6 +52,7 @@ from minilog_broker.controller.levels import Levels
 from minilog_broker.controller.liveness import Liveness
 from minilog_broker.controller.preferred import PreferredLeaders
 from minilog_broker.controller.reassignment import alter_reassignments
+from minilog_broker.controller.retirement import Retirement
 from minilog_broker.controller.security import Security
 from minilog_broker.controller.topic_config import topic_config_values
 from minilog_broker.controller.topics import NewTopics, Topics
@@ -97,6 +100,7 @@ class _Term:
     preferred: PreferredLeaders
     voters: VoterReplacements
     levels: Levels
+    retirement: Retirement
     security: Security
     tokens: DelegationTokens
     broker_settings: BrokerSettings
@@ -176,11 +180,11 @@ class Controller:
         preferred = PreferredLeaders(ledger, settings.leader_imbalance_check_interval_ms, now_ms)
         incarnations, voters = BrokerRegistrations(ledger, liveness), VoterReplacements(ledger)
         levels, security = Levels(ledger, settings.levels), Security(ledger)
+        retirement = Retirement(ledger, liveness, now_ms)
         tokens = DelegationTokens(ledger, settings.tokens, now_ms)
         kept = BrokerSettings(ledger, settings.check_setting)
-        self._term = _Term(
-            epoch, ledger, liveness, incarnations, topics, preferred, voters, levels, security, tokens, kept
-        )
+        parts = incarnations, topics, preferred, voters, levels, retirement, security, tokens, kept
+        self._term = _Term(epoch, ledger, liveness, *parts)
         for broker in unfenced:
             if broker.broker_id != settings.broker_id:
                 self._probe(broker, now_ms)
@@ -222,6 +226,9 @@ class Controller:
         if not self._seal():
             return
         term.preferred.tick(now_ms)
+        if not self._seal():
+            return
+        term.retirement.tick(now_ms)
         if self._seal():
             term.tokens.tick(now_ms, wall_ms)
             self._seal()
@@ -230,7 +237,8 @@ class Controller:
     def next_tick_ms(self) -> float:
         if (term := self._term) is None:
             return float("inf")
-        return min(term.liveness.next_tick_ms, term.preferred.next_tick_ms, term.tokens.next_tick_ms)
+        parts = (term.liveness, term.preferred, term.retirement, term.tokens)
+        return min(part.next_tick_ms for part in parts)
 
     # -- lives of brokers
 
@@ -356,6 +364,9 @@ class Controller:
     def describe_broker_settings(self, ticket: object, request: admin_pb2.DescribeBrokerSettingsRequest) -> None:
         refusal = admin_pb2.DescribeBrokerSettingsResponse()
         self._decide(ticket, lambda term: term.broker_settings.describe(request), refusal)
+
+    def alter_broker(self, ticket: object, request: admin_pb2.AlterBrokerRequest) -> None:
+        self._decide(ticket, lambda term: term.retirement.alter(request), admin_pb2.AlterBrokerResponse())
 
     # -- users, access rules, quotas
 

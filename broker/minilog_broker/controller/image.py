@@ -67,6 +67,15 @@ class BrokerRegistration:
 
 
 @dataclass(frozen=True, slots=True)
+class Cordon:
+    """No new replica is placed on this broker. `decommissioning`: those that it has move away, each no faster than the
+    throttle says (0: without limit)."""
+
+    decommissioning: bool = False
+    throttle_bytes_per_second: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TopicImage:
     """A topic; `partition_count` partitions are numbered from 0. `defaults`: (name, value) of what it was made with."""
 
@@ -103,6 +112,7 @@ _CONTENT = (
     "level",
     "voters",
     "brokers",
+    "cordons",
     "topics",
     "topic_ids",
     "partitions",
@@ -129,6 +139,7 @@ class MetadataImage:
         self.level = FIRST_LEVEL
         self.voters: tuple[Voter, ...] = ()
         self.brokers: dict[int, BrokerRegistration] = {}
+        self.cordons: dict[int, Cordon] = {}  # of ids, whatever lives they have
         self.topics: dict[bytes, TopicImage] = {}
         self.topic_ids: dict[str, bytes] = {}
         self.partitions: dict[PartitionKey, PartitionState] = {}

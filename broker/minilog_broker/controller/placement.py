@@ -1,4 +1,6 @@
-"""Where the replicas of new partitions go. Pure; the random start is the caller's.
+"""Where the replicas of new partitions go, and who takes the place of a replica that moves away.
+
+Pure; the random start is the caller's.
 
 Replicas of one partition are spread over failure domains first (racks, where brokers have them), then over hosts: never
 two on one host while another host of such a domain is free; then over brokers by what each has got so far. The first
@@ -9,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple
 
 
@@ -42,6 +44,19 @@ def place_replicas(
         load.update(chosen)
         placed.append(chosen)
     return placed
+
+
+def replacement(sites: Mapping[int, Site], staying: Iterable[int], free: Iterable[int], load: Mapping[int, int]) -> int:
+    """The broker of `free` that takes the place of a replica beside those that stay, by the same rules.
+
+    `sites`: of all of them. `load`: replicas by broker. Raises ValueError where nobody is free."""
+    stay = [broker for broker in staying if broker in sites]
+    domains = Counter(sites[broker].domain for broker in stay)
+    hosts = Counter(_host(broker, sites) for broker in stay)
+    order = [
+        (domains[sites[broker].domain], hosts[_host(broker, sites)], load.get(broker, 0), broker) for broker in free
+    ]
+    return min(order)[-1]
 
 
 def _chosen(

@@ -55,6 +55,10 @@ def _check_target(ledger: Ledger, state: PartitionState, target: Sequence[int]) 
     joining = [brokers[broker_id] for broker_id in target if broker_id not in state.replicas]
     if absent := [broker.broker_id for broker in joining if broker.fenced or broker.stopping]:
         raise InvalidReplicaAssignment(f"{where}: brokers {absent} are not running: start them, or choose others")
+    if cordoned := [broker.broker_id for broker in joining if broker.broker_id in ledger.image.cordons]:
+        raise InvalidReplicaAssignment(
+            f"{where}: brokers {cordoned} are cordoned: choose others, or `minilog broker uncordon` them"
+        )
     least = ledger.image.topic_config(state.key.topic_id).get("min.insync.replicas")
     if least is not None and len(target) < int(least):
         raise InvalidReplicaAssignment(f"{where}: the topic's min.insync.replicas={least} asks for more")

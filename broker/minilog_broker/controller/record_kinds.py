@@ -35,6 +35,8 @@ _KINDS = (
     RecordKind("voter_replaced", cluster_records.apply_voter_replaced, None),
     RecordKind("broker_registration", cluster_records.apply_registration, cluster_records.registrations_of),
     RecordKind("broker_state", cluster_records.apply_broker_state, cluster_records.broker_states_of),
+    RecordKind("broker_cordon", cluster_records.apply_cordon, cluster_records.cordons_of, OPERATIONS_LEVEL),
+    RecordKind("unregister_broker", cluster_records.apply_unregister, None, OPERATIONS_LEVEL),
     RecordKind("topic", topic_records.apply_topic, topic_records.topics_of),
     RecordKind("topic_schema", topic_records.apply_schema, topic_records.schemas_of, TYPED_TOPICS_LEVEL),
     RecordKind("topic_config", topic_records.apply_config, topic_records.configs_of),

@@ -31,6 +31,10 @@ class Replayed:
         else:
             known.offset = offset
 
+    def forget(self, broker_id: int) -> None:
+        """It is registered no more."""
+        self._brokers.pop(broker_id, None)
+
     def offsets(self) -> dict[int, int]:
         """Of those that were heard in this term."""
         return {broker_id: each.offset for broker_id, each in self._brokers.items()}

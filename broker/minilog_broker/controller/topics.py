@@ -154,17 +154,22 @@ class Topics:
     def _default_factor(self) -> int:
         if self.new_topics.replication_factor is not None:
             return self.new_topics.replication_factor
-        return max(1, min(_AUTO_REPLICATION_FACTOR, len(self._ledger.image.brokers)))
+        return max(
+            1, min(_AUTO_REPLICATION_FACTOR, len(self._ledger.image.brokers.keys() - self._ledger.image.cordons.keys()))
+        )
 
     def _place(self, name: str, partitions: int, factor: int) -> list[tuple[int, ...]]:
-        brokers = self._ledger.image.brokers.values()
-        usable = [each for each in brokers if not each.fenced and not each.stopping]
+        image = self._ledger.image
+        running = [broker for broker in image.brokers.values() if not broker.fenced and not broker.stopping]
+        usable = [broker for broker in running if broker.broker_id not in image.cordons]
         sites = {each.broker_id: Site(each.failure_domain, each.host_label) for each in usable}
         if not 1 <= factor <= len(sites):
             available = ", ".join(str(broker_id) for broker_id in sorted(sites)) or "none"
+            kept_out = sorted({broker.broker_id for broker in running} - sites.keys())
+            cordoned = f"; cordoned are {kept_out}" if kept_out else ""
             raise InvalidReplicationFactor(
                 f"topic {name} cannot have replication factor {factor}: it is at least 1 and at most the number of "
-                f"brokers available, which are: {available}"
+                f"brokers available, which are: {available}{cordoned}"
             )
         return place_replicas(sites, partitions, factor, self._random)
 

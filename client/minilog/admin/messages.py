@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
@@ -11,6 +12,7 @@ from minilog.errors import InvalidArgument, MinilogError, error_from_wire
 from minilog.limits import MAX_ADMIN_TOPICS, MAX_NEW_FIELDS, MAX_NEW_PARTITIONS
 from minilog.types import (
     BrokerDescription,
+    BrokerLoad,
     ClusterDescription,
     NewTopic,
     OffsetAtSize,
@@ -140,7 +142,7 @@ def describe_broker(broker: metadata_pb2.BrokerMetadata) -> BrokerDescription:
     state, levels = _STATES.get(broker.state, "starting"), range_from_wire(broker.levels)
     host_label = broker.host_label if broker.HasField("host_label") else None
     told = broker.broker_id, broker.host, broker.port, rack, state, levels.lowest, levels.highest, broker.version
-    return BrokerDescription(*told, host_label)
+    return BrokerDescription(*told, host_label, broker.cordoned, broker.decommissioning)
 
 
 def describe_cluster(answer: metadata_pb2.GetMetadataResponse) -> ClusterDescription:
@@ -151,6 +153,15 @@ def describe_cluster(answer: metadata_pb2.GetMetadataResponse) -> ClusterDescrip
     return ClusterDescription(
         answer.cluster_id, controller, answer.controller_epoch, brokers, voters, answer.level or 1
     )
+
+
+def broker_loads(answer: metadata_pb2.GetMetadataResponse) -> list[BrokerLoad]:
+    """Of an answer that has all topics."""
+    partitions = [each for topic in answer.topics for each in topic.partitions]
+    replicas = Counter(broker_id for each in partitions for broker_id in each.replicas)
+    leaders = Counter(each.leader_id for each in partitions)
+    brokers = describe_cluster(answer).brokers
+    return [BrokerLoad(broker, replicas[broker.id], leaders[broker.id]) for broker in brokers]
 
 
 def describe_topic(

@@ -18,6 +18,7 @@ from minilog.admin.health import ClusterHealth, is_running, is_told_by_controlle
 from minilog.admin.hearing import NOT_HEARD_WITHIN_MS
 from minilog.admin.messages import (
     CREATION_ID_BYTES,
+    broker_loads,
     describe_cluster,
     describe_reassignments,
     describe_topic,
@@ -60,6 +61,7 @@ from minilog.net.runtime import SYSTEM_RUNTIME, Runtime, now_s
 from minilog.security.access_rules import AccessRule, AccessRuleFilter
 from minilog.transactions.admin import TransactionAdmin
 from minilog.types import (
+    BrokerLoad,
     ClusterDescription,
     GroupDescription,
     GroupListing,
@@ -221,16 +223,47 @@ class Admin:
         return errors
 
     async def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
+        return describe_reassignments(await self._all_topics("list reassignments"))
+
+    async def list_brokers(self) -> list[BrokerLoad]:
+        return broker_loads(await self._all_topics("list brokers"))
+
+    async def _all_topics(self, what: str) -> metadata_pb2.GetMetadataResponse:
+        """The active controller's: it knows first what it has just decided."""
         request = metadata_request(self._cluster.identity, None)
         deadline_s = self._cluster.deadline()
-        while True:  # the controller knows first what it has just decided
-            answer = await self._ask_controller(
+        while True:
+            answer: metadata_pb2.GetMetadataResponse | None = await self._ask_controller(
                 lambda channel, s: metadata_pb2_grpc.MetadataServiceStub(channel).GetMetadata(request, timeout=s),
                 deadline_s,
             )
             if answer is not None and not answer.error.code:
-                return describe_reassignments(answer)
-            await self._again("list reassignments", deadline_s, maybe_done=False)
+                return answer
+            await self._again(what, deadline_s, maybe_done=False)
+
+    async def cordon_broker(self, broker_id: int) -> None:
+        await self._alter_broker(broker_id, admin_pb2.BROKER_CHANGE_CORDON)
+
+    async def uncordon_broker(self, broker_id: int) -> None:
+        await self._alter_broker(broker_id, admin_pb2.BROKER_CHANGE_UNCORDON)
+
+    async def decommission_broker(self, broker_id: int, *, throttle_bytes_per_second: int | None = None) -> None:
+        await self._alter_broker(broker_id, admin_pb2.BROKER_CHANGE_DECOMMISSION, throttle_bytes_per_second)
+
+    async def forget_broker(self, broker_id: int) -> None:
+        await self._alter_broker(broker_id, admin_pb2.BROKER_CHANGE_FORGET)
+
+    async def _alter_broker(
+        self, broker_id: int, change: admin_pb2.BrokerChange.ValueType, throttle_bytes_per_second: int | None = None
+    ) -> None:
+        request = admin_pb2.AlterBrokerRequest(
+            client=self._cluster.identity,
+            timeout_ms=self._config.request_timeout_ms,
+            broker_id=broker_id,
+            change=change,
+            throttle_bytes_per_second=throttle_bytes_per_second or 0,
+        )
+        await self._decide("change a broker", _call_of("AlterBroker", request))
 
     async def replace_voter(self, broker_id: int, *, lost_directory_id: str | None = None) -> tuple[str, str]:
         request = admin_pb2.ReplaceVoterRequest(

@@ -23,6 +23,7 @@ from minilog.errors import MinilogError
 from minilog.security.access_rules import AccessRule, AccessRuleFilter
 from minilog.sync.loop import shared_loop
 from minilog.types import (
+    BrokerLoad,
     ClusterDescription,
     GroupDescription,
     GroupListing,
@@ -126,6 +127,30 @@ class Admin:
     def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         """The reassignments that are under way."""
         return self._loop.run(self._admin.list_partition_reassignments())
+
+    def list_brokers(self) -> list[BrokerLoad]:
+        """The brokers that are registered, and how much each has."""
+        return self._loop.run(self._admin.list_brokers())
+
+    def cordon_broker(self, broker_id: int) -> None:
+        """No new replica is placed on it from now on. Raises BrokerIdNotRegistered."""
+        self._loop.run(self._admin.cordon_broker(broker_id))
+
+    def uncordon_broker(self, broker_id: int) -> None:
+        """It takes new replicas again; a decommission ends, but for the moves that have begun. Raises
+        BrokerIdNotRegistered."""
+        self._loop.run(self._admin.uncordon_broker(broker_id))
+
+    def decommission_broker(self, broker_id: int, *, throttle_bytes_per_second: int | None = None) -> None:
+        """Its replicas begin to move to others, at most 20 partitions at once; `list_brokers` tells how many are left.
+        When it has none and its process is stopped, it is unregistered. Begun again it goes on, with another throttle
+        for the moves to come. Raises InvalidArgument with the reason where it cannot be, BrokerIdNotRegistered."""
+        self._loop.run(self._admin.decommission_broker(broker_id, throttle_bytes_per_second=throttle_bytes_per_second))
+
+    def forget_broker(self, broker_id: int) -> None:
+        """A broker that is gone, and has no replica, is registered no more. Raises InvalidArgument where it runs, votes
+        or has replicas, BrokerIdNotRegistered."""
+        self._loop.run(self._admin.forget_broker(broker_id))
 
     def replace_voter(self, broker_id: int, *, lost_directory_id: str | None = None) -> tuple[str, str]:
         """A voter's disk is lost for good: the one its broker runs with now votes in its place. Returns the directory

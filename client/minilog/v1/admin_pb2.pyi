@@ -11,6 +11,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from minilog.v1 import common_pb2 as _common_pb2
 from minilog.v1 import typed_pb2 as _typed_pb2
 import builtins as _builtins
@@ -23,6 +24,35 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _BrokerChange:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _BrokerChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BrokerChange.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    BROKER_CHANGE_NONE: _BrokerChange.ValueType  # 0
+    BROKER_CHANGE_CORDON: _BrokerChange.ValueType  # 1
+    """No new replica is placed on it."""
+    BROKER_CHANGE_UNCORDON: _BrokerChange.ValueType  # 2
+    """That ends, and with it a decommission: moves that have begun go on."""
+    BROKER_CHANGE_DECOMMISSION: _BrokerChange.ValueType  # 3
+    """It is cordoned, its replicas move to others, and it is unregistered when it has none and is gone."""
+    BROKER_CHANGE_FORGET: _BrokerChange.ValueType  # 4
+    """It is registered no more: where it is gone, and has no replica."""
+
+class BrokerChange(_BrokerChange, metaclass=_BrokerChangeEnumTypeWrapper): ...
+
+BROKER_CHANGE_NONE: BrokerChange.ValueType  # 0
+BROKER_CHANGE_CORDON: BrokerChange.ValueType  # 1
+"""No new replica is placed on it."""
+BROKER_CHANGE_UNCORDON: BrokerChange.ValueType  # 2
+"""That ends, and with it a decommission: moves that have begun go on."""
+BROKER_CHANGE_DECOMMISSION: BrokerChange.ValueType  # 3
+"""It is cordoned, its replicas move to others, and it is unregistered when it has none and is gone."""
+BROKER_CHANGE_FORGET: BrokerChange.ValueType  # 4
+"""It is registered no more: where it is gone, and has no replica."""
+Global___BrokerChange: _TypeAlias = BrokerChange  # noqa: Y015
 
 @_typing.final
 class CreateTopicsRequest(_message.Message):
@@ -586,6 +616,64 @@ class ReplaceVoterRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReplaceVoterRequest: _TypeAlias = ReplaceVoterRequest  # noqa: Y015
+
+@_typing.final
+class AlterBrokerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    CHANGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    timeout_ms: _builtins.int
+    broker_id: _builtins.int
+    change: Global___BrokerChange.ValueType
+    throttle_bytes_per_second: _builtins.int
+    """Of a decommission: as in PartitionReassignment, of the moves that begin from now on."""
+    @_builtins.property
+    def client(self) -> _common_pb2.ClientIdentity: ...
+    def __init__(
+        self,
+        *,
+        client: _common_pb2.ClientIdentity | None = ...,
+        timeout_ms: _builtins.int = ...,
+        broker_id: _builtins.int = ...,
+        change: Global___BrokerChange.ValueType = ...,
+        throttle_bytes_per_second: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "change", b"change", "client", b"client", "throttle_bytes_per_second", b"throttle_bytes_per_second", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterBrokerRequest: _TypeAlias = AlterBrokerRequest  # noqa: Y015
+
+@_typing.final
+class AlterBrokerResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    METADATA_OFFSET_FIELD_NUMBER: _builtins.int
+    metadata_offset: _builtins.int
+    @_builtins.property
+    def error(self) -> _common_pb2.Error:
+        """INVALID_REQUEST: why it cannot be."""
+
+    def __init__(
+        self,
+        *,
+        error: _common_pb2.Error | None = ...,
+        metadata_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "metadata_offset", b"metadata_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterBrokerResponse: _TypeAlias = AlterBrokerResponse  # noqa: Y015
 
 @_typing.final
 class UpgradeLevelRequest(_message.Message):

@@ -64,6 +64,11 @@ class AdminServiceStub:
                 request_serializer=minilog_dot_v1_dot_admin__pb2.ReplaceVoterRequest.SerializeToString,
                 response_deserializer=minilog_dot_v1_dot_admin__pb2.ReplaceVoterResponse.FromString,
                 _registered_method=True)
+        self.AlterBroker = channel.unary_unary(
+                '/minilog.v1.AdminService/AlterBroker',
+                request_serializer=minilog_dot_v1_dot_admin__pb2.AlterBrokerRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_admin__pb2.AlterBrokerResponse.FromString,
+                _registered_method=True)
         self.UpgradeLevel = channel.unary_unary(
                 '/minilog.v1.AdminService/UpgradeLevel',
                 request_serializer=minilog_dot_v1_dot_admin__pb2.UpgradeLevelRequest.SerializeToString,
@@ -123,6 +128,13 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterBroker(self, request, context):
+        """A broker gets no new replicas, or again; loses those that it has; or is registered no more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def UpgradeLevel(self, request, context):
         """What later versions write may be written from now on. It cannot be taken back.
         """
@@ -176,6 +188,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ReplaceVoter,
                     request_deserializer=minilog_dot_v1_dot_admin__pb2.ReplaceVoterRequest.FromString,
                     response_serializer=minilog_dot_v1_dot_admin__pb2.ReplaceVoterResponse.SerializeToString,
+            ),
+            'AlterBroker': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterBroker,
+                    request_deserializer=minilog_dot_v1_dot_admin__pb2.AlterBrokerRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_admin__pb2.AlterBrokerResponse.SerializeToString,
             ),
             'UpgradeLevel': grpc.unary_unary_rpc_method_handler(
                     servicer.UpgradeLevel,
@@ -355,6 +372,33 @@ class AdminService:
             '/minilog.v1.AdminService/ReplaceVoter',
             minilog_dot_v1_dot_admin__pb2.ReplaceVoterRequest.SerializeToString,
             minilog_dot_v1_dot_admin__pb2.ReplaceVoterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterBroker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.AdminService/AlterBroker',
+            minilog_dot_v1_dot_admin__pb2.AlterBrokerRequest.SerializeToString,
+            minilog_dot_v1_dot_admin__pb2.AlterBrokerResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -44,6 +44,8 @@ class AdminServiceStub:
     """Other replicas for partitions (KIP-455): answered when the change has begun; metadata tells when it is done."""
     ReplaceVoter: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReplaceVoterRequest, _admin_pb2.ReplaceVoterResponse]
     """A voter lost its disk: the one it is registered with now votes in the place of the lost one."""
+    AlterBroker: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterBrokerRequest, _admin_pb2.AlterBrokerResponse]
+    """A broker gets no new replicas, or again; loses those that it has; or is registered no more."""
     UpgradeLevel: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UpgradeLevelRequest, _admin_pb2.UpgradeLevelResponse]
     """What later versions write may be written from now on. It cannot be taken back."""
     AlterBrokerSettings: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterBrokerSettingsRequest, _admin_pb2.AlterBrokerSettingsResponse]
@@ -63,6 +65,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Other replicas for partitions (KIP-455): answered when the change has begun; metadata tells when it is done."""
     ReplaceVoter: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReplaceVoterRequest, _admin_pb2.ReplaceVoterResponse]  # type: ignore[assignment]
     """A voter lost its disk: the one it is registered with now votes in the place of the lost one."""
+    AlterBroker: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterBrokerRequest, _admin_pb2.AlterBrokerResponse]  # type: ignore[assignment]
+    """A broker gets no new replicas, or again; loses those that it has; or is registered no more."""
     UpgradeLevel: _aio.UnaryUnaryMultiCallable[_admin_pb2.UpgradeLevelRequest, _admin_pb2.UpgradeLevelResponse]  # type: ignore[assignment]
     """What later versions write may be written from now on. It cannot be taken back."""
     AlterBrokerSettings: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterBrokerSettingsRequest, _admin_pb2.AlterBrokerSettingsResponse]  # type: ignore[assignment]
@@ -115,6 +119,14 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ReplaceVoterResponse, _abc.Awaitable[_admin_pb2.ReplaceVoterResponse]]:
         """A voter lost its disk: the one it is registered with now votes in the place of the lost one."""
+
+    @_abc_1.abstractmethod
+    def AlterBroker(
+        self,
+        request: _admin_pb2.AlterBrokerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.AlterBrokerResponse, _abc.Awaitable[_admin_pb2.AlterBrokerResponse]]:
+        """A broker gets no new replicas, or again; loses those that it has; or is registered no more."""
 
     @_abc_1.abstractmethod
     def UpgradeLevel(

@@ -26,7 +26,7 @@ from minilog.v1 import common_pb2 as minilog_dot_v1_dot_common__pb2
 from minilog.v1 import typed_pb2 as minilog_dot_v1_dot_typed__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19minilog/v1/metadata.proto\x12\nminilog.v1\x1a\x17minilog/v1/common.proto\x1a\x16minilog/v1/typed.proto\"|\n\x12GetMetadataRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x13\n\x0btopic_names\x18\x02 \x03(\t\x12\x11\n\ttopic_ids\x18\x03 \x03(\x0c\x12\x12\n\nall_topics\x18\x04 \x01(\x08\"\xb6\x03\n\x13GetMetadataResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x15\n\rcontroller_id\x18\x03 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x04 \x01(\x05\x12\x17\n\x0fmetadata_offset\x18\x05 \x01(\x03\x12+\n\x07\x62rokers\x18\x06 \x03(\x0b\x32\x1a.minilog.v1.BrokerMetadata\x12)\n\x06topics\x18\x07 \x03(\x0b\x32\x19.minilog.v1.TopicMetadata\x12)\n\x06voters\x18\x08 \x03(\x0b\x32\x19.minilog.v1.VoterMetadata\x12\r\n\x05level\x18\t \x01(\x05\x12*\n\x08protocol\x18\n \x01(\x0b\x32\x18.minilog.v1.VersionRange\x12\x16\n\x0e\x62roker_version\x18\x0b \x01(\t\x12\x10\n\x08listener\x18\x0c \x01(\t\x12\x37\n\x13unreachable_brokers\x18\r \x03(\x0b\x32\x1a.minilog.v1.BrokerMetadata\"F\n\rVoterMetadata\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\x0c\x12\x0c\n\x04lost\x18\x03 \x01(\x08\"\x85\x03\n\x0e\x42rokerMetadata\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x11\n\x04rack\x18\x04 \x01(\tH\x00\x88\x01\x01\x12&\n\x05state\x18\x05 \x01(\x0e\x32\x17.minilog.v1.BrokerState\x12\x14\n\x0c\x62roker_epoch\x18\x06 \x01(\x03\x12\x10\n\x08no_space\x18\x07 \x01(\x08\x12(\n\x06levels\x18\x08 \x01(\x0b\x32\x18.minilog.v1.VersionRange\x12\x0f\n\x07version\x18\t \x01(\t\x12\x14\n\x0c\x64isk_stalled\x18\n \x01(\x08\x12\x17\n\nhost_label\x18\x0b \x01(\tH\x01\x88\x01\x01\x12\x1c\n\x0fmetadata_offset\x18\x0c \x01(\x03H\x02\x88\x01\x01\x12\x18\n\x10metadata_is_late\x18\r \x01(\x08\x12\x13\n\x0bstream_port\x18\x0e \x01(\x05\x42\x07\n\x05_rackB\r\n\x0b_host_labelB\x12\n\x10_metadata_offset\"\xa9\x02\n\rTopicMetadata\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08topic_id\x18\x03 \x01(\x0c\x12\x10\n\x08internal\x18\x04 \x01(\x08\x12\x37\n\x07\x63onfigs\x18\x05 \x03(\x0b\x32&.minilog.v1.TopicMetadata.ConfigsEntry\x12\x31\n\npartitions\x18\x06 \x03(\x0b\x32\x1d.minilog.v1.PartitionMetadata\x12(\n\x07schemas\x18\x07 \x03(\x0b\x32\x17.minilog.v1.TopicSchema\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb9\x02\n\x11PartitionMetadata\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x11\n\tleader_id\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x04 \x01(\x05\x12\x10\n\x08replicas\x18\x05 \x03(\x05\x12\x18\n\x10in_sync_replicas\x18\x06 \x03(\x05\x12\x18\n\x10\x65ligible_leaders\x18\x07 \x03(\x05\x12\x17\n\x0f\x61\x64\x64ing_replicas\x18\x08 \x03(\x05\x12\x19\n\x11removing_replicas\x18\t \x03(\x05\x12!\n\x19throttle_bytes_per_second\x18\n \x01(\x04\x12\x18\n\x10\x64\x61maged_replicas\x18\x0b \x03(\x05\x12\x18\n\x10offline_replicas\x18\x0c \x03(\x05\"o\n\x12ListOffsetsRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12-\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x1c.minilog.v1.ListOffsetsEntry\"\xc4\x01\n\x10ListOffsetsEntry\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x19\n\x0ctimestamp_us\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x0b\x66rom_offset\x18\x04 \x01(\x03\x12\x13\n\x0bsizes_bytes\x18\x05 \x03(\x04\x12\x15\n\rwith_replicas\x18\x06 \x01(\x08\x42\x0f\n\r_timestamp_us\"E\n\x13ListOffsetsResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.minilog.v1.ListOffsetsResult\"\x93\x03\n\x11ListOffsetsResult\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12 \n\x05\x65rror\x18\x02 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x04 \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\x05 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x06 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x07 \x01(\x03\x12\x13\n\x06offset\x18\x08 \x01(\x03H\x00\x88\x01\x01\x12\x19\n\x0ctimestamp_us\x18\t \x01(\x03H\x01\x88\x01\x01\x12\'\n\x05sizes\x18\n \x03(\x0b\x32\x18.minilog.v1.OffsetAtSize\x12(\n\x08replicas\x18\x0b \x03(\x0b\x32\x16.minilog.v1.ReplicaEnd\x12\x12\n\nsize_bytes\x18\x0c \x01(\x04\x42\t\n\x07_offsetB\x0f\n\r_timestamp_us\"O\n\nReplicaEnd\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x1b\n\x0elog_end_offset\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x11\n\x0f_log_end_offset\"2\n\x0cOffsetAtSize\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\"C\n\x15InitProducerIdRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\"\x7f\n\x16InitProducerIdResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\x12\x16\n\x0eproducer_proof\x18\x04 \x01(\x0c\"W\n\x16GetBrokerConfigRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\"i\n\x17GetBrokerConfigResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12,\n\x08settings\x18\x02 \x03(\x0b\x32\x1a.minilog.v1.RunningSetting\"L\n\x0eRunningSetting\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\x12\r\n\x05where\x18\x04 \x01(\t*\x8d\x01\n\x0b\x42rokerState\x12\x15\n\x11\x42ROKER_STATE_NONE\x10\x00\x12\x19\n\x15\x42ROKER_STATE_STARTING\x10\x01\x12\x18\n\x14\x42ROKER_STATE_RUNNING\x10\x02\x12\x17\n\x13\x42ROKER_STATE_FENCED\x10\x03\x12\x19\n\x15\x42ROKER_STATE_STOPPING\x10\x04\x32\xe6\x02\n\x0fMetadataService\x12N\n\x0bGetMetadata\x12\x1e.minilog.v1.GetMetadataRequest\x1a\x1f.minilog.v1.GetMetadataResponse\x12N\n\x0bListOffsets\x12\x1e.minilog.v1.ListOffsetsRequest\x1a\x1f.minilog.v1.ListOffsetsResponse\x12W\n\x0eInitProducerId\x12!.minilog.v1.InitProducerIdRequest\x1a\".minilog.v1.InitProducerIdResponse\x12Z\n\x0fGetBrokerConfig\x12\".minilog.v1.GetBrokerConfigRequest\x1a#.minilog.v1.GetBrokerConfigResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19minilog/v1/metadata.proto\x12\nminilog.v1\x1a\x17minilog/v1/common.proto\x1a\x16minilog/v1/typed.proto\"|\n\x12GetMetadataRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x13\n\x0btopic_names\x18\x02 \x03(\t\x12\x11\n\ttopic_ids\x18\x03 \x03(\x0c\x12\x12\n\nall_topics\x18\x04 \x01(\x08\"\xb6\x03\n\x13GetMetadataResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x15\n\rcontroller_id\x18\x03 \x01(\x05\x12\x18\n\x10\x63ontroller_epoch\x18\x04 \x01(\x05\x12\x17\n\x0fmetadata_offset\x18\x05 \x01(\x03\x12+\n\x07\x62rokers\x18\x06 \x03(\x0b\x32\x1a.minilog.v1.BrokerMetadata\x12)\n\x06topics\x18\x07 \x03(\x0b\x32\x19.minilog.v1.TopicMetadata\x12)\n\x06voters\x18\x08 \x03(\x0b\x32\x19.minilog.v1.VoterMetadata\x12\r\n\x05level\x18\t \x01(\x05\x12*\n\x08protocol\x18\n \x01(\x0b\x32\x18.minilog.v1.VersionRange\x12\x16\n\x0e\x62roker_version\x18\x0b \x01(\t\x12\x10\n\x08listener\x18\x0c \x01(\t\x12\x37\n\x13unreachable_brokers\x18\r \x03(\x0b\x32\x1a.minilog.v1.BrokerMetadata\"F\n\rVoterMetadata\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\x0c\x12\x0c\n\x04lost\x18\x03 \x01(\x08\"\xb0\x03\n\x0e\x42rokerMetadata\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x11\n\x04rack\x18\x04 \x01(\tH\x00\x88\x01\x01\x12&\n\x05state\x18\x05 \x01(\x0e\x32\x17.minilog.v1.BrokerState\x12\x14\n\x0c\x62roker_epoch\x18\x06 \x01(\x03\x12\x10\n\x08no_space\x18\x07 \x01(\x08\x12(\n\x06levels\x18\x08 \x01(\x0b\x32\x18.minilog.v1.VersionRange\x12\x0f\n\x07version\x18\t \x01(\t\x12\x14\n\x0c\x64isk_stalled\x18\n \x01(\x08\x12\x17\n\nhost_label\x18\x0b \x01(\tH\x01\x88\x01\x01\x12\x1c\n\x0fmetadata_offset\x18\x0c \x01(\x03H\x02\x88\x01\x01\x12\x18\n\x10metadata_is_late\x18\r \x01(\x08\x12\x13\n\x0bstream_port\x18\x0e \x01(\x05\x12\x10\n\x08\x63ordoned\x18\x0f \x01(\x08\x12\x17\n\x0f\x64\x65\x63ommissioning\x18\x10 \x01(\x08\x42\x07\n\x05_rackB\r\n\x0b_host_labelB\x12\n\x10_metadata_offset\"\xa9\x02\n\rTopicMetadata\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08topic_id\x18\x03 \x01(\x0c\x12\x10\n\x08internal\x18\x04 \x01(\x08\x12\x37\n\x07\x63onfigs\x18\x05 \x03(\x0b\x32&.minilog.v1.TopicMetadata.ConfigsEntry\x12\x31\n\npartitions\x18\x06 \x03(\x0b\x32\x1d.minilog.v1.PartitionMetadata\x12(\n\x07schemas\x18\x07 \x03(\x0b\x32\x17.minilog.v1.TopicSchema\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb9\x02\n\x11PartitionMetadata\x12\x11\n\tpartition\x18\x01 \x01(\x05\x12\x11\n\tleader_id\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\x04 \x01(\x05\x12\x10\n\x08replicas\x18\x05 \x03(\x05\x12\x18\n\x10in_sync_replicas\x18\x06 \x03(\x05\x12\x18\n\x10\x65ligible_leaders\x18\x07 \x03(\x05\x12\x17\n\x0f\x61\x64\x64ing_replicas\x18\x08 \x03(\x05\x12\x19\n\x11removing_replicas\x18\t \x03(\x05\x12!\n\x19throttle_bytes_per_second\x18\n \x01(\x04\x12\x18\n\x10\x64\x61maged_replicas\x18\x0b \x03(\x05\x12\x18\n\x10offline_replicas\x18\x0c \x03(\x05\"o\n\x12ListOffsetsRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12-\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x1c.minilog.v1.ListOffsetsEntry\"\xc4\x01\n\x10ListOffsetsEntry\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x19\n\x0ctimestamp_us\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x0b\x66rom_offset\x18\x04 \x01(\x03\x12\x13\n\x0bsizes_bytes\x18\x05 \x03(\x04\x12\x15\n\rwith_replicas\x18\x06 \x01(\x08\x42\x0f\n\r_timestamp_us\"E\n\x13ListOffsetsResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.minilog.v1.ListOffsetsResult\"\x93\x03\n\x11ListOffsetsResult\x12-\n\x0cpartition_id\x18\x01 \x01(\x0b\x32\x17.minilog.v1.PartitionId\x12 \n\x05\x65rror\x18\x02 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x04 \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\x05 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x06 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x07 \x01(\x03\x12\x13\n\x06offset\x18\x08 \x01(\x03H\x00\x88\x01\x01\x12\x19\n\x0ctimestamp_us\x18\t \x01(\x03H\x01\x88\x01\x01\x12\'\n\x05sizes\x18\n \x03(\x0b\x32\x18.minilog.v1.OffsetAtSize\x12(\n\x08replicas\x18\x0b \x03(\x0b\x32\x16.minilog.v1.ReplicaEnd\x12\x12\n\nsize_bytes\x18\x0c \x01(\x04\x42\t\n\x07_offsetB\x0f\n\r_timestamp_us\"O\n\nReplicaEnd\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x1b\n\x0elog_end_offset\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x11\n\x0f_log_end_offset\"2\n\x0cOffsetAtSize\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\"C\n\x15InitProducerIdRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\"\x7f\n\x16InitProducerIdResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x03 \x01(\x05\x12\x16\n\x0eproducer_proof\x18\x04 \x01(\x0c\"W\n\x16GetBrokerConfigRequest\x12*\n\x06\x63lient\x18\x01 \x01(\x0b\x32\x1a.minilog.v1.ClientIdentity\x12\x11\n\tbroker_id\x18\x02 \x01(\x05\"i\n\x17GetBrokerConfigResponse\x12 \n\x05\x65rror\x18\x01 \x01(\x0b\x32\x11.minilog.v1.Error\x12,\n\x08settings\x18\x02 \x03(\x0b\x32\x1a.minilog.v1.RunningSetting\"L\n\x0eRunningSetting\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\x12\r\n\x05where\x18\x04 \x01(\t*\x8d\x01\n\x0b\x42rokerState\x12\x15\n\x11\x42ROKER_STATE_NONE\x10\x00\x12\x19\n\x15\x42ROKER_STATE_STARTING\x10\x01\x12\x18\n\x14\x42ROKER_STATE_RUNNING\x10\x02\x12\x17\n\x13\x42ROKER_STATE_FENCED\x10\x03\x12\x19\n\x15\x42ROKER_STATE_STOPPING\x10\x04\x32\xe6\x02\n\x0fMetadataService\x12N\n\x0bGetMetadata\x12\x1e.minilog.v1.GetMetadataRequest\x1a\x1f.minilog.v1.GetMetadataResponse\x12N\n\x0bListOffsets\x12\x1e.minilog.v1.ListOffsetsRequest\x1a\x1f.minilog.v1.ListOffsetsResponse\x12W\n\x0eInitProducerId\x12!.minilog.v1.InitProducerIdRequest\x1a\".minilog.v1.InitProducerIdResponse\x12Z\n\x0fGetBrokerConfig\x12\".minilog.v1.GetBrokerConfigRequest\x1a#.minilog.v1.GetBrokerConfigResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,8 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TOPICMETADATA_CONFIGSENTRY']._loaded_options = None
   _globals['_TOPICMETADATA_CONFIGSENTRY']._serialized_options = b'8\001'
-  _globals['_BROKERSTATE']._serialized_start=3132
-  _globals['_BROKERSTATE']._serialized_end=3273
+  _globals['_BROKERSTATE']._serialized_start=3175
+  _globals['_BROKERSTATE']._serialized_end=3316
   _globals['_GETMETADATAREQUEST']._serialized_start=90
   _globals['_GETMETADATAREQUEST']._serialized_end=214
   _globals['_GETMETADATARESPONSE']._serialized_start=217
@@ -44,35 +44,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VOTERMETADATA']._serialized_start=657
   _globals['_VOTERMETADATA']._serialized_end=727
   _globals['_BROKERMETADATA']._serialized_start=730
-  _globals['_BROKERMETADATA']._serialized_end=1119
-  _globals['_TOPICMETADATA']._serialized_start=1122
-  _globals['_TOPICMETADATA']._serialized_end=1419
-  _globals['_TOPICMETADATA_CONFIGSENTRY']._serialized_start=1373
-  _globals['_TOPICMETADATA_CONFIGSENTRY']._serialized_end=1419
-  _globals['_PARTITIONMETADATA']._serialized_start=1422
-  _globals['_PARTITIONMETADATA']._serialized_end=1735
-  _globals['_LISTOFFSETSREQUEST']._serialized_start=1737
-  _globals['_LISTOFFSETSREQUEST']._serialized_end=1848
-  _globals['_LISTOFFSETSENTRY']._serialized_start=1851
-  _globals['_LISTOFFSETSENTRY']._serialized_end=2047
-  _globals['_LISTOFFSETSRESPONSE']._serialized_start=2049
-  _globals['_LISTOFFSETSRESPONSE']._serialized_end=2118
-  _globals['_LISTOFFSETSRESULT']._serialized_start=2121
-  _globals['_LISTOFFSETSRESULT']._serialized_end=2524
-  _globals['_REPLICAEND']._serialized_start=2526
-  _globals['_REPLICAEND']._serialized_end=2605
-  _globals['_OFFSETATSIZE']._serialized_start=2607
-  _globals['_OFFSETATSIZE']._serialized_end=2657
-  _globals['_INITPRODUCERIDREQUEST']._serialized_start=2659
-  _globals['_INITPRODUCERIDREQUEST']._serialized_end=2726
-  _globals['_INITPRODUCERIDRESPONSE']._serialized_start=2728
-  _globals['_INITPRODUCERIDRESPONSE']._serialized_end=2855
-  _globals['_GETBROKERCONFIGREQUEST']._serialized_start=2857
-  _globals['_GETBROKERCONFIGREQUEST']._serialized_end=2944
-  _globals['_GETBROKERCONFIGRESPONSE']._serialized_start=2946
-  _globals['_GETBROKERCONFIGRESPONSE']._serialized_end=3051
-  _globals['_RUNNINGSETTING']._serialized_start=3053
-  _globals['_RUNNINGSETTING']._serialized_end=3129
-  _globals['_METADATASERVICE']._serialized_start=3276
-  _globals['_METADATASERVICE']._serialized_end=3634
+  _globals['_BROKERMETADATA']._serialized_end=1162
+  _globals['_TOPICMETADATA']._serialized_start=1165
+  _globals['_TOPICMETADATA']._serialized_end=1462
+  _globals['_TOPICMETADATA_CONFIGSENTRY']._serialized_start=1416
+  _globals['_TOPICMETADATA_CONFIGSENTRY']._serialized_end=1462
+  _globals['_PARTITIONMETADATA']._serialized_start=1465
+  _globals['_PARTITIONMETADATA']._serialized_end=1778
+  _globals['_LISTOFFSETSREQUEST']._serialized_start=1780
+  _globals['_LISTOFFSETSREQUEST']._serialized_end=1891
+  _globals['_LISTOFFSETSENTRY']._serialized_start=1894
+  _globals['_LISTOFFSETSENTRY']._serialized_end=2090
+  _globals['_LISTOFFSETSRESPONSE']._serialized_start=2092
+  _globals['_LISTOFFSETSRESPONSE']._serialized_end=2161
+  _globals['_LISTOFFSETSRESULT']._serialized_start=2164
+  _globals['_LISTOFFSETSRESULT']._serialized_end=2567
+  _globals['_REPLICAEND']._serialized_start=2569
+  _globals['_REPLICAEND']._serialized_end=2648
+  _globals['_OFFSETATSIZE']._serialized_start=2650
+  _globals['_OFFSETATSIZE']._serialized_end=2700
+  _globals['_INITPRODUCERIDREQUEST']._serialized_start=2702
+  _globals['_INITPRODUCERIDREQUEST']._serialized_end=2769
+  _globals['_INITPRODUCERIDRESPONSE']._serialized_start=2771
+  _globals['_INITPRODUCERIDRESPONSE']._serialized_end=2898
+  _globals['_GETBROKERCONFIGREQUEST']._serialized_start=2900
+  _globals['_GETBROKERCONFIGREQUEST']._serialized_end=2987
+  _globals['_GETBROKERCONFIGRESPONSE']._serialized_start=2989
+  _globals['_GETBROKERCONFIGRESPONSE']._serialized_end=3094
+  _globals['_RUNNINGSETTING']._serialized_start=3096
+  _globals['_RUNNINGSETTING']._serialized_end=3172
+  _globals['_METADATASERVICE']._serialized_start=3319
+  _globals['_METADATASERVICE']._serialized_end=3677
 # @@protoc_insertion_point(module_scope)

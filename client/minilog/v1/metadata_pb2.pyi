@@ -192,6 +192,8 @@ class BrokerMetadata(_message.Message):
     METADATA_OFFSET_FIELD_NUMBER: _builtins.int
     METADATA_IS_LATE_FIELD_NUMBER: _builtins.int
     STREAM_PORT_FIELD_NUMBER: _builtins.int
+    CORDONED_FIELD_NUMBER: _builtins.int
+    DECOMMISSIONING_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     host: _builtins.str
     port: _builtins.int
@@ -211,6 +213,10 @@ class BrokerMetadata(_message.Message):
     """It lacks what was decided longer ago than broker.session.timeout.ms, or has not said otherwise; told as metadata_offset."""
     stream_port: _builtins.int
     """Its port of streams (docs/spec/formats.md § Streams), on the host above."""
+    cordoned: _builtins.bool
+    """No new replica is placed on it."""
+    decommissioning: _builtins.bool
+    """Its replicas move to others."""
     @_builtins.property
     def levels(self) -> _common_pb2.VersionRange:
         """The levels that it can read and write, and its version, as it registered."""
@@ -232,10 +238,12 @@ class BrokerMetadata(_message.Message):
         metadata_offset: _builtins.int | None = ...,
         metadata_is_late: _builtins.bool = ...,
         stream_port: _builtins.int = ...,
+        cordoned: _builtins.bool = ...,
+        decommissioning: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_host_label", b"_host_label", "_metadata_offset", b"_metadata_offset", "_rack", b"_rack", "host_label", b"host_label", "levels", b"levels", "metadata_offset", b"metadata_offset", "rack", b"rack"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_host_label", b"_host_label", "_metadata_offset", b"_metadata_offset", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "disk_stalled", b"disk_stalled", "host", b"host", "host_label", b"host_label", "levels", b"levels", "metadata_is_late", b"metadata_is_late", "metadata_offset", b"metadata_offset", "no_space", b"no_space", "port", b"port", "rack", b"rack", "state", b"state", "stream_port", b"stream_port", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_host_label", b"_host_label", "_metadata_offset", b"_metadata_offset", "_rack", b"_rack", "broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "cordoned", b"cordoned", "decommissioning", b"decommissioning", "disk_stalled", b"disk_stalled", "host", b"host", "host_label", b"host_label", "levels", b"levels", "metadata_is_late", b"metadata_is_late", "metadata_offset", b"metadata_offset", "no_space", b"no_space", "port", b"port", "rack", b"rack", "state", b"state", "stream_port", b"stream_port", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__host_label: _TypeAlias = _typing.Literal["host_label"]  # noqa: Y015
     _WhichOneofArgType__host_label: _TypeAlias = _typing.Literal["_host_label", b"_host_label"]  # noqa: Y015

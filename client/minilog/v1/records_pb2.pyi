@@ -45,6 +45,8 @@ class MetadataRecord(_message.Message):
     QUOTA_FIELD_NUMBER: _builtins.int
     DELEGATION_TOKEN_FIELD_NUMBER: _builtins.int
     BROKER_SETTING_FIELD_NUMBER: _builtins.int
+    BROKER_CORDON_FIELD_NUMBER: _builtins.int
+    UNREGISTER_BROKER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cluster(self) -> Global___ClusterRecord: ...
     @_builtins.property
@@ -77,6 +79,10 @@ class MetadataRecord(_message.Message):
     def delegation_token(self) -> Global___DelegationTokenRecord: ...
     @_builtins.property
     def broker_setting(self) -> Global___BrokerSettingRecord: ...
+    @_builtins.property
+    def broker_cordon(self) -> Global___BrokerCordonRecord: ...
+    @_builtins.property
+    def unregister_broker(self) -> Global___UnregisterBrokerRecord: ...
     def __init__(
         self,
         *,
@@ -96,12 +102,14 @@ class MetadataRecord(_message.Message):
         quota: Global___QuotaRecord | None = ...,
         delegation_token: Global___DelegationTokenRecord | None = ...,
         broker_setting: Global___BrokerSettingRecord | None = ...,
+        broker_cordon: Global___BrokerCordonRecord | None = ...,
+        unregister_broker: Global___UnregisterBrokerRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_registration", b"broker_registration", "broker_setting", b"broker_setting", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "delegation_token", b"delegation_token", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_cordon", b"broker_cordon", "broker_registration", b"broker_registration", "broker_setting", b"broker_setting", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "delegation_token", b"delegation_token", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "unregister_broker", b"unregister_broker", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_registration", b"broker_registration", "broker_setting", b"broker_setting", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "delegation_token", b"delegation_token", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_cordon", b"broker_cordon", "broker_registration", b"broker_registration", "broker_setting", b"broker_setting", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "delegation_token", b"delegation_token", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "unregister_broker", b"unregister_broker", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["cluster", "broker_registration", "broker_state", "topic", "partition", "topic_config", "topic_deletion", "producer_id_block", "voter_replaced", "cluster_level", "topic_schema", "user_scram_credential", "access_rule", "quota", "delegation_token", "broker_setting"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["cluster", "broker_registration", "broker_state", "topic", "partition", "topic_config", "topic_deletion", "producer_id_block", "voter_replaced", "cluster_level", "topic_schema", "user_scram_credential", "access_rule", "quota", "delegation_token", "broker_setting", "broker_cordon", "unregister_broker"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 
@@ -335,6 +343,60 @@ class BrokerStateRecord(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BrokerStateRecord: _TypeAlias = BrokerStateRecord  # noqa: Y015
+
+@_typing.final
+class BrokerCordonRecord(_message.Message):
+    """Of the id, whatever lives it has: no new replica is placed on it. From level 5 on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    CORDONED_FIELD_NUMBER: _builtins.int
+    DECOMMISSIONING_FIELD_NUMBER: _builtins.int
+    THROTTLE_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    cordoned: _builtins.bool
+    """False: it is taken away, and with it what follows."""
+    decommissioning: _builtins.bool
+    """The replicas that it has move away, too."""
+    throttle_bytes_per_second: _builtins.int
+    """As in AlterPartitionReassignments, of those moves."""
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int = ...,
+        cordoned: _builtins.bool = ...,
+        decommissioning: _builtins.bool = ...,
+        throttle_bytes_per_second: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "cordoned", b"cordoned", "decommissioning", b"decommissioning", "throttle_bytes_per_second", b"throttle_bytes_per_second"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BrokerCordonRecord: _TypeAlias = BrokerCordonRecord  # noqa: Y015
+
+@_typing.final
+class UnregisterBrokerRecord(_message.Message):
+    """A broker that is gone, and has no replica, is registered no more; what was cordoned is not. From level 5 on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnregisterBrokerRecord: _TypeAlias = UnregisterBrokerRecord  # noqa: Y015
 
 @_typing.final
 class TopicRecord(_message.Message):

@@ -94,6 +94,40 @@ class Operations:
         replicas = self._random.sample(sorted(self._cluster.hosts), plan.replication_factor)
         self._workload.command(lambda admin: admin.alter_partition_reassignments({at: replicas}))
 
+    def cordon(self) -> None:
+        """A broker gets no new replicas, for a while."""
+        broker_id = self._random.choice(sorted(self._cluster.hosts))
+        pause_s = self._random.uniform(1.0, 6.0)
+
+        async def ask(admin: Admin) -> None:
+            await admin.cordon_broker(broker_id)
+            await asyncio.sleep(pause_s)
+            await admin.uncordon_broker(broker_id)
+
+        self._workload.command(ask)
+
+    def decommission(self) -> bool:
+        """A broker that does not vote loses its replicas; now and then it is called off."""
+        others = sorted(self._cluster.hosts.keys() - set(self._cluster.plan.voter_ids))
+        if not others:
+            return False
+        broker_id, is_called_off = self._random.choice(others), self._random.random() < 0.2
+        throttle, pause_s = self._random.choice((None, 50_000)), self._random.uniform(0.5, 5.0)
+
+        async def ask(admin: Admin) -> None:
+            await admin.decommission_broker(broker_id, throttle_bytes_per_second=throttle)
+            await asyncio.sleep(pause_s)
+            if is_called_off:
+                await admin.uncordon_broker(broker_id)
+
+        self._workload.command(ask)
+        return True
+
+    def forget(self) -> None:
+        """Any broker: mostly it runs, or has replicas, and stays."""
+        broker_id = self._random.choice(sorted(self._cluster.hosts))
+        self._workload.command(lambda admin: admin.forget_broker(broker_id))
+
     def topics(self) -> None:
         """One comes, and goes."""
         self._number += 1

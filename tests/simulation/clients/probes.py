@@ -107,6 +107,7 @@ PROBES: Mapping[str, Probe] = {
             client=client, timeout_ms=TIMEOUT_MS, broker_id=NOBODY_ID, set_configs={"log.level": "info"}
         ),
         "AdminService/DescribeBrokerSettings": _empty(_a.DescribeBrokerSettingsRequest),
+        "AdminService/AlterBroker": lambda client, of: _a.AlterBrokerRequest(client=client, broker_id=NOBODY_ID),
         "AdminService/UpgradeLevel": lambda client, of: _a.UpgradeLevelRequest(client=client, level=1),
         "SecurityService/AlterUsers": _empty(_s.AlterUsersRequest),
         "SecurityService/DescribeUsers": lambda client, of: _s.DescribeUsersRequest(client=client, names=[of.name]),

@@ -35,6 +35,7 @@ from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
+    from tests.simulation.judge.retirement import Retirement
     from tests.simulation.machines.machine import ClientMachine
 
 TOPIC = "t{}"
@@ -112,6 +113,20 @@ class Workload:
                     await asyncio.sleep(ASK_AGAIN_S)
 
         await _result(self._cluster.loop.spawn(process, look()))
+
+    async def uncordon(self, retirement: Retirement) -> None:
+        """All that are cordoned, and not decommissioned, take replicas again."""
+        process, machine = self._cluster.client("uncordons")
+
+        async def ask() -> None:
+            async with Admin(self.settings_of(ADMIN, request_timeout_ms=3_000), machine) as admin:
+                while retirement.cordoned:
+                    for broker_id in retirement.cordoned:
+                        with contextlib.suppress(MinilogError):
+                            await admin.uncordon_broker(broker_id)
+                    await asyncio.sleep(ASK_AGAIN_S)
+
+        await _result(self._cluster.loop.spawn(process, ask()))
 
     # -- topics
 

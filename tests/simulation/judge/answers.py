@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from minilog.security.access_rules import AccessRule, filter_from_wire, rule_from_wire
-from minilog.v1 import records_pb2, security_pb2
+from minilog.v1 import admin_pb2, records_pb2, security_pb2
 from minilog_broker.quorum.records import CommittedBatch
 from tests.simulation.violation import Violation
 
@@ -87,6 +87,14 @@ class History:
                 yield ("partition", self.topics[state.topic_id], state.partition), state
             case "cluster_level":
                 yield ("level",), record.cluster_level.level
+            case "broker_cordon":
+                cordon = record.broker_cordon
+                yield ("cordon", cordon.broker_id), cordon if cordon.cordoned else MISSING
+            case "broker_registration":
+                yield ("broker", record.broker_registration.broker_id), True
+            case "unregister_broker":
+                yield ("broker", record.unregister_broker.broker_id), MISSING
+                yield ("cordon", record.unregister_broker.broker_id), MISSING
             case "voter_replaced":
                 yield ("voter", record.voter_replaced.broker_id), record.voter_replaced.directory_id
             case "user_scram_credential":
@@ -251,6 +259,19 @@ def _voter(history: History, request: Any, answer: Any) -> Iterator[Claim]:
     yield _is(("voter", request.broker_id), answer.directory_id, text)
 
 
+def _broker_altered(history: History, request: Any, answer: Any) -> Iterator[Claim]:
+    key, change = ("cordon", request.broker_id), request.change
+    if change == admin_pb2.BROKER_CHANGE_CORDON:
+        yield Claim(key, lambda held: held is not MISSING, f"b{request.broker_id} is cordoned")
+    elif change == admin_pb2.BROKER_CHANGE_UNCORDON:
+        yield _is(key, MISSING, f"b{request.broker_id} is not cordoned")
+    elif change == admin_pb2.BROKER_CHANGE_DECOMMISSION:
+        text = f"b{request.broker_id} is being decommissioned"
+        yield Claim(key, lambda held: held is not MISSING and held.decommissioning, text)
+    else:
+        yield _is(("broker", request.broker_id), MISSING, f"b{request.broker_id} is forgotten")
+
+
 def _level(history: History, request: Any, answer: Any) -> Iterator[Claim]:
     yield Claim(("level",), lambda held: (held or 1) >= answer.level, f"the level is {answer.level}")
 
@@ -313,6 +334,7 @@ CLAIMS: Mapping[str, Claims] = {
         "AdminService/ElectLeaders": _elected,
         "AdminService/AlterPartitionReassignments": _reassigned,
         "AdminService/ReplaceVoter": _voter,
+        "AdminService/AlterBroker": _broker_altered,
         "AdminService/UpgradeLevel": _level,
         "AdminService/AlterBrokerSettings": _broker_settings,
         "SecurityService/AlterUsers": _users,

@@ -67,6 +67,13 @@ class Replayed:
             self.said["producer ids",] = value.next_producer_id
             if value.proof_key:
                 self.said["key of proofs",] = value.proof_key, value.first_proven_id
+        elif which == "broker_cordon":
+            self.said.pop(("cordon", value.broker_id), None)
+            if value.cordoned:
+                self.said["cordon", value.broker_id] = value
+        elif which == "unregister_broker":
+            for what in ("broker", "state", "cordon"):
+                self.said.pop((what, value.broker_id), None)
         elif which == "cluster_level":
             self.said["level",] = value.level
         elif which == "cluster":

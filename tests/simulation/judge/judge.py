@@ -25,6 +25,7 @@ from tests.simulation.judge.producers import Producers
 from tests.simulation.judge.quorum import Quorum
 from tests.simulation.judge.recorded_ends import RecordedEnds
 from tests.simulation.judge.replication import Replication
+from tests.simulation.judge.retirement import Retirement
 from tests.simulation.judge.rights import Rights
 from tests.simulation.judge.schemas import Schemas
 from tests.simulation.judge.sessions import Sessions
@@ -45,6 +46,7 @@ class Judge:
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._fencing = Fencing(cluster)
+        self.retirement = Retirement(cluster)
         self._images, self._schemas, self._levels = Images(cluster), Schemas(), Levels()
         self.settings = Settings()
         self.truth = Truth(cluster, self._fencing.fenced, self._replayed)
@@ -100,6 +102,7 @@ class Judge:
         self.answers.committed(batch)
         self._levels.committed(batch)
         self.settings.committed(batch)
+        self.retirement.committed(batch)
         if self.rights is not None:
             self.rights.committed(batch)
 

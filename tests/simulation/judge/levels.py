@@ -25,6 +25,8 @@ BROUGHT_BY = {
     "delegation_token": 3,
     "producer_id_block.proof_key": 4,
     "broker_setting": 5,
+    "broker_cordon": 5,
+    "unregister_broker": 5,
 }
 """Records, and fields of records, by the level that brought them."""
 BROUGHT_TYPED_BATCHES = 2

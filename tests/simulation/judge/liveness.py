@@ -45,7 +45,7 @@ async def watch(cluster: SimulatedCluster, workload: Workload, exceptions: Excep
     have been well for long, and one of them has all that was acknowledged on its disk, writes go on. And much sooner
     where nothing is broken or healed."""
     calm = judge.truth.calm
-    moves = "reassign" in cluster.plan.faults
+    moves = cluster.plan.moves
     while True:
         await asyncio.sleep(LOOK_S)
         for at, key in workload.keys.items():

@@ -115,6 +115,7 @@ NEEDS: Mapping[str, Needs] = {
         "AdminService/ReplaceVoter": _cluster(_O.ALTER),
         "AdminService/AlterBrokerSettings": _cluster(_O.ALTER_CONFIGS),
         "AdminService/DescribeBrokerSettings": _cluster(_O.DESCRIBE_CONFIGS),
+        "AdminService/AlterBroker": _cluster(_O.ALTER),
         "AdminService/UpgradeLevel": _cluster(_O.ALTER),
         "SecurityService/AlterUsers": _cluster(_O.ALTER),
         "SecurityService/DescribeUsers": _cluster(_O.DESCRIBE),

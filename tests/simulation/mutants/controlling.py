@@ -6,16 +6,21 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from minilog.errors import InvalidReplicationFactor
 from minilog.v1 import peer_pb2
-from minilog_broker.controller import assignment, election, preferred
+from minilog_broker.controller import assignment, election, preferred, retirement
 from minilog_broker.controller import in_sync as proposals
 from minilog_broker.controller.brokers import BrokerRegistrations
 from minilog_broker.controller.controller import Controller
 from minilog_broker.controller.controller_effects import ControllerAnswer
 from minilog_broker.controller.election import ElectionOutcome, led_by_preferred
+from minilog_broker.controller.image import BrokerRegistration
 from minilog_broker.controller.ledger import Ledger
 from minilog_broker.controller.liveness import Liveness
+from minilog_broker.controller.placement import Site, place_replicas
 from minilog_broker.controller.preferred import PreferredLeaders
+from minilog_broker.controller.retirement import Retirement
+from minilog_broker.controller.topics import Topics
 from minilog_broker.replication.partition_state import PartitionState
 from tests.simulation.mutants.replication import Patches
 
@@ -113,6 +118,41 @@ def reassigned_with_the_first() -> Patches:
         return replace(done, adding_replicas=(), removing_replicas=(), throttle_bytes_per_second=0)
 
     return [(election, "advanced", mutant)]
+
+
+def cordons_are_not_looked_at() -> Patches:
+    """The replicas of new partitions are placed on cordoned brokers, too."""
+
+    def every_site(self: Topics, name: str, partitions: int, factor: int) -> list[tuple[int, ...]]:
+        brokers = self._ledger.image.brokers.values()
+        usable = [broker for broker in brokers if not broker.fenced and not broker.stopping]
+        sites = {broker.broker_id: Site(broker.failure_domain, broker.host_label) for broker in usable}
+        if not 1 <= factor <= len(sites):
+            raise InvalidReplicationFactor(f"{factor} replicas do not fit")
+        return place_replicas(sites, partitions, factor, self._random)
+
+    return [(Topics, "_place", every_site)]
+
+
+def all_moves_at_once() -> Patches:
+    """A broker that is decommissioned has all its partitions moved at once."""
+    return [(retirement, "MAX_MOVES", 1_000)]
+
+
+def forgotten_with_replicas() -> Patches:
+    """A broker is forgotten as soon as it is fenced."""
+    check = Retirement._check_is_gone
+
+    def mutant(self: Retirement, broker: BrokerRegistration) -> None:
+        if not broker.fenced or self._is_voter(broker.broker_id):
+            check(self, broker)
+
+    return [(Retirement, "_check_is_gone", mutant)]
+
+
+def another_controller_does_not_go_on() -> Patches:
+    """Moves begin by command alone: what is left has no turn."""
+    return [(Retirement, "tick", lambda self, now_ms: setattr(self, "_due_ms", now_ms + 1_000.0))]
 
 
 def no_time_from_a_new_controller() -> Patches:

@@ -200,7 +200,7 @@ def registered(broker_id: int, address: Address | None, **listeners: Address) ->
 def told(listener: str, *brokers: BrokerRegistration) -> tuple[dict[int, Address], list[int]]:
     """Where each is reached, and those that are not."""
     answer = metadata_pb2.GetMetadataResponse(listener=listener)
-    tell_brokers(answer, brokers, NOTHING_REPORTED, stream_port_offset=1_000, sees_all=False)
+    tell_brokers(answer, brokers, {}, NOTHING_REPORTED, stream_port_offset=1_000, sees_all=False)
     assert all(not (each.host or each.port or each.stream_port) for each in answer.unreachable_brokers)
     assert all(each.stream_port == each.port + 1_000 for each in answer.brokers)
     reached = {each.broker_id: (each.host, each.port) for each in answer.brokers}

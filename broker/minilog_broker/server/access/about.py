@@ -48,7 +48,7 @@ def topics(field: str) -> About:
     return lambda request: dict.fromkeys(f"topic:{each.name}" for each in getattr(request, field))
 
 
-def voter(request: Any) -> Iterable[str]:
+def broker(request: Any) -> Iterable[str]:
     return (f"broker:{request.broker_id}",)
 
 

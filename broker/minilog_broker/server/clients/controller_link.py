@@ -16,7 +16,14 @@ from typing import Any, TypeVar
 import grpc
 import structlog
 
-from minilog.errors import BrokerNotAvailable, MinilogError, RetriableError, StaleBrokerEpoch, error_from_wire
+from minilog.errors import (
+    BrokerIdNotRegistered,
+    BrokerNotAvailable,
+    MinilogError,
+    RetriableError,
+    StaleBrokerEpoch,
+    error_from_wire,
+)
 from minilog.net.payload_stream import STREAM_ERRORS
 from minilog.stream_messages import HEARTBEAT, StreamMessage
 from minilog.v1 import common_pb2, peer_pb2, peer_pb2_grpc
@@ -164,11 +171,12 @@ class ControllerLink:
         self._beat_now.set()
 
     async def keep_beating(self) -> None:
-        """Heartbeats until cancelled. Raises StaleBrokerEpoch when another life has taken this one's place."""
+        """Heartbeats until cancelled. Raises StaleBrokerEpoch when another life has taken this one's place,
+        BrokerIdNotRegistered when the broker was forgotten."""
         while True:
             try:
                 await self._beat()
-            except StaleBrokerEpoch:
+            except (StaleBrokerEpoch, BrokerIdNotRegistered):
                 raise
             except STREAM_ERRORS as error:
                 logger.debug("the heartbeat stream broke", error=str(error) or type(error).__name__)
@@ -212,7 +220,7 @@ class ControllerLink:
 
     def _answered(self, answer: peer_pb2.HeartbeatResponse, sent_ms: float) -> None:
         error = error_from_wire(answer.error)
-        if isinstance(error, StaleBrokerEpoch):
+        if isinstance(error, (StaleBrokerEpoch, BrokerIdNotRegistered)):
             raise error
         if error is not None:
             raise BrokerNotAvailable(str(error))

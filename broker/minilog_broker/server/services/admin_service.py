@@ -35,4 +35,5 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     ReplaceVoter = decision(admin_pb2.ReplaceVoterResponse, Controller.replace_voter)
     AlterBrokerSettings = decision(admin_pb2.AlterBrokerSettingsResponse, Controller.alter_broker_settings)
     DescribeBrokerSettings = decision(admin_pb2.DescribeBrokerSettingsResponse, Controller.describe_broker_settings)
+    AlterBroker = decision(admin_pb2.AlterBrokerResponse, Controller.alter_broker)
     UpgradeLevel = decision(admin_pb2.UpgradeLevelResponse, Controller.upgrade_level)

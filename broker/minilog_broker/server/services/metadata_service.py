@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from minilog.addresses import Address
 from minilog.errors import (
@@ -18,7 +18,7 @@ from minilog.security.access_rules import CLUSTER_NAME
 from minilog.typed.wire import schema_to_wire
 from minilog.v1 import common_pb2, metadata_pb2, metadata_pb2_grpc
 from minilog.versions import PROTOCOL, check_protocol, range_from_wire
-from minilog_broker.controller.image import BrokerRegistration, TopicImage
+from minilog_broker.controller.image import BrokerRegistration, Cordon, TopicImage
 from minilog_broker.controller.ledger import NOTHING_REPORTED, Reported
 from minilog_broker.printable import shortened
 from minilog_broker.quorum.voters import Voter
@@ -91,7 +91,8 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         )
         _identified(answer)
         brokers = self._image.brokers.values()
-        tell_brokers(answer, brokers, reported, stream_port_offset=self._stream_port_offset, sees_all=sees_all)
+        offset, cordons = self._stream_port_offset, self._image.cordons
+        tell_brokers(answer, brokers, cordons, reported, stream_port_offset=offset, sees_all=sees_all)
         piece = await self._begin(request)
         with context.refusals() as refusals:
             asked = TopicsAsked(self._image, context, refusals, self._internal_topics.first_use)
@@ -190,6 +191,7 @@ def _identified(answer: metadata_pb2.GetMetadataResponse) -> metadata_pb2.GetMet
 def tell_brokers(
     answer: metadata_pb2.GetMetadataResponse,
     brokers: Iterable[BrokerRegistration],
+    cordons: Mapping[int, Cordon],
     reported: Reported,
     *,
     stream_port_offset: int,
@@ -199,9 +201,10 @@ def tell_brokers(
     that have no such listener."""
     for each in brokers:
         address = each.address_on(answer.listener)
-        (answer.unreachable_brokers if address is None else answer.brokers).append(
-            _broker(each, address or ("", 0), reported, stream_port_offset=stream_port_offset, sees_all=sees_all)
-        )
+        told = _broker(each, address or ("", 0), reported, stream_port_offset=stream_port_offset, sees_all=sees_all)
+        if (cordon := cordons.get(each.broker_id)) is not None:
+            told.cordoned, told.decommissioning = True, cordon.decommissioning
+        (answer.unreachable_brokers if address is None else answer.brokers).append(told)
 
 
 def _broker(

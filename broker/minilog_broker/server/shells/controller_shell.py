@@ -47,6 +47,7 @@ Decision = TypeVar(
     admin_pb2.UpgradeLevelResponse,
     admin_pb2.AlterBrokerSettingsResponse,
     admin_pb2.DescribeBrokerSettingsResponse,
+    admin_pb2.AlterBrokerResponse,
     security_pb2.AlterUsersResponse,
     security_pb2.DescribeUsersResponse,
     security_pb2.CreateAccessRulesResponse,

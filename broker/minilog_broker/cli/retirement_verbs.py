@@ -1,0 +1,198 @@
+"""`minilog broker list|cordon|uncordon|decommission|forget`: what becomes of brokers.
+
+What is decided lives with the controller: a command that ends, or is interrupted, leaves it as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from minilog_broker.cli.common import (
+    AsJson,
+    BootstrapServers,
+    CommandConfig,
+    admin_client,
+    client_settings,
+    print_json,
+    print_table,
+    say,
+)
+from minilog_broker.cli.examples import examples
+from minilog_broker.failure import CommandFailed
+
+if TYPE_CHECKING:
+    from minilog import Admin
+    from minilog.types import BrokerLoad
+
+LOOK_AGAIN_S = 1.0
+BrokerId = Annotated[int, typer.Argument(metavar="ID", min=0, help="The broker's number.")]
+
+
+def list_brokers(
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the brokers that are registered: their states, whether they take new replicas, and what they have."""
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        loads = admin.list_brokers()
+    if as_json:
+        print_json([load_document(load) for load in loads])
+        return
+    rows = (
+        (load.broker.id, load.broker.state, placement(load), load.replicas, load.leaders, load.broker.rack or "-")
+        for load in loads
+    )
+    print_table(("broker", "state", "new replicas", "replicas", "leads", "rack"), rows)
+
+
+def placement(load: BrokerLoad) -> str:
+    """Whether new replicas are placed on it, and why not."""
+    if load.broker.decommissioning:
+        return "decommissioning"
+    return "cordoned" if load.broker.cordoned else "yes"
+
+
+def load_document(load: BrokerLoad) -> dict[str, Any]:
+    """What machines get to read of one broker."""
+    return {
+        "id": load.broker.id,
+        "state": load.broker.state,
+        "cordoned": load.broker.cordoned,
+        "decommissioning": load.broker.decommissioning,
+        "replicas": load.replicas,
+        "leaders": load.leaders,
+        "rack": load.broker.rack,
+    }
+
+
+def cordon(
+    broker_id: BrokerId,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Place no new replica on a broker. Those that it has stay, and it leads on."""
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        admin.cordon_broker(broker_id)
+    _done(broker_id, "cordoned", f"broker {broker_id} gets no new replica from now on", as_json)
+
+
+def uncordon(
+    broker_id: BrokerId,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Place new replicas on a broker again. A decommission ends with it; moves that have begun go on."""
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        admin.uncordon_broker(broker_id)
+    _done(broker_id, "uncordoned", f"broker {broker_id} gets new replicas again", as_json)
+
+
+def decommission(
+    broker_id: BrokerId,
+    throttle: Annotated[
+        int | None,
+        typer.Option(
+            "--throttle",
+            min=1,
+            metavar="BYTES_PER_SECOND",
+            help="What each broker may fetch of what it is to have, until it has caught up.",
+        ),
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="End when it has no replica left.")] = False,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Move all replicas of a broker to others, at most 20 partitions at once; it is forgotten when it stops after that.
+
+    The controller goes on by itself, whatever becomes of this command. `minilog broker uncordon` ends it.
+    """
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        admin.decommission_broker(broker_id, throttle_bytes_per_second=throttle)
+        if wait:
+            _wait_until_empty(admin, broker_id)
+    what = "has no replica left. Stop its process: it is forgotten then" if wait else "is being decommissioned"
+    _done(broker_id, "empty" if wait else "decommissioning", f"broker {broker_id} {what}", as_json)
+
+
+def _wait_until_empty(admin: Admin, broker_id: int) -> None:
+    """Raises CommandFailed where somebody has called it off."""
+    with _progress(broker_id) as tell:
+        while True:
+            load = next((load for load in admin.list_brokers() if load.broker.id == broker_id), None)
+            tell(0 if load is None else load.replicas)
+            if load is None or not load.replicas:
+                return
+            if not load.broker.decommissioning:
+                raise CommandFailed(
+                    f"broker {broker_id} is not being decommissioned any more: somebody has uncordoned it, and it "
+                    f"has {load.replicas} replicas"
+                )
+            time.sleep(LOOK_AGAIN_S)
+
+
+@contextlib.contextmanager
+def _progress(broker_id: int) -> Iterator[Callable[[int], None]]:
+    """Takes how many replicas are left: a bar on a terminal, elsewhere a line of stderr for each change."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            task = bar.add_task(f"replicas moved away from broker {broker_id}", total=None)
+
+            def draw(left: int) -> None:
+                total = bar.tasks[0].total
+                whole = left if total is None else max(int(total), left)
+                bar.update(task, total=whole, completed=whole - left)
+
+            yield draw
+        return
+    told: list[int] = []
+
+    def write(left: int) -> None:
+        if told[-1:] != [left]:
+            say(f"broker {broker_id} has {left} replicas left", error=True)
+        told[:] = [left]
+
+    yield write
+
+
+def forget(
+    broker_id: BrokerId,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Unregister a broker that is gone and has no replica. One that starts again joins as a new broker."""
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        admin.forget_broker(broker_id)
+    _done(broker_id, "forgotten", f"broker {broker_id} is registered no more", as_json)
+
+
+def _done(broker_id: int, what: str, sentence: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"id": broker_id, what: True})
+    else:
+        say(sentence)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make them verbs of `minilog broker`."""
+    app.command("list", epilog=examples("minilog broker list", "minilog broker list --json"))(list_brokers)
+    app.command(epilog=examples("minilog broker cordon 4", "minilog broker cordon 4 --json"))(cordon)
+    app.command(epilog=examples("minilog broker uncordon 4", "minilog broker uncordon 4 --json"))(uncordon)
+    app.command(
+        epilog=examples("minilog broker decommission 4", "minilog broker decommission 4 --throttle 20000000 --wait")
+    )(decommission)
+    app.command(epilog=examples("minilog broker forget 4", "minilog broker forget 4 --json"))(forget)

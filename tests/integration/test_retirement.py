@@ -1,0 +1,77 @@
+"""A broker is retired under a producer: real processes, the command line, a controller that dies in the middle.
+
+Brokers 1 to 3 vote; 4 and 5 do not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests import programs
+from tests.cluster import Cluster, running_cluster
+from tests.integration.moving import Writing, admin, create, wait_until
+
+THROTTLE = "2000000"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("retirement"), brokers=5, voters=3) as cluster:
+        yield cluster
+
+
+def broker(cluster: Cluster, *arguments: str) -> Any:
+    done = run(cluster, *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def run(cluster: Cluster, *arguments: str) -> Any:
+    return programs.run("broker", *arguments, "-b", cluster.bootstrap_servers, timeout_s=120)
+
+
+def brokers(cluster: Cluster) -> dict[int, dict[str, Any]]:
+    return {each["id"]: each for each in broker(cluster, "list")}
+
+
+def refusal(cluster: Cluster, *arguments: str) -> str:
+    done = run(cluster, *arguments)
+    assert done.returncode == 1
+    return str(done.stderr)
+
+
+def test_a_broker_is_emptied_under_a_producer_and_forgotten_when_it_stops(cluster: Cluster) -> None:
+    create(cluster, "moves")
+    for number in range(8):
+        create(cluster, f"other{number}")
+    before = brokers(cluster)
+    assert before.keys() == {1, 2, 3, 4, 5}
+    assert before[4]["replicas"] > 0
+    assert "it is a voter" in refusal(cluster, "decommission", "1")
+    with Writing(cluster, "moves") as writer:
+        broker(cluster, "cordon", "5")
+        assert brokers(cluster)[5]["cordoned"]
+        create(cluster, "elsewhere")
+        assert brokers(cluster)[5]["replicas"] == before[5]["replicas"]
+        broker(cluster, "uncordon", "5")
+        broker(cluster, "decommission", "4", "--throttle", THROTTLE)
+        assert "one at a time" in refusal(cluster, "decommission", "5")
+        with admin(cluster) as client:
+            controller = client.describe_cluster().controller
+        assert controller is not None
+        cluster.kill(controller)
+        cluster.start(controller)
+        cluster.wait_running()
+        assert broker(cluster, "decommission", "4", "--throttle", THROTTLE, "--wait") == {"id": 4, "empty": True}
+        assert brokers(cluster)[4]["replicas"] == 0
+        assert "it runs" in refusal(cluster, "forget", "4")
+        writer.wait_for_more(200)
+        cluster.stop(4)
+        wait_until(lambda: 4 not in brokers(cluster), timeout_s=30)
+        writer.wait_for_more(200)
+    assert "is not registered" in refusal(cluster, "forget", "4")
+    wait_until(lambda: not list(cluster.data_directory(4).glob("moves-*")), timeout_s=15)
