@@ -74,4 +74,3 @@ def test_a_broker_is_emptied_under_a_producer_and_forgotten_when_it_stops(cluste
         wait_until(lambda: 4 not in brokers(cluster), timeout_s=30)
         writer.wait_for_more(200)
     assert "is not registered" in refusal(cluster, "forget", "4")
-    wait_until(lambda: not list(cluster.data_directory(4).glob("moves-*")), timeout_s=15)

@@ -160,7 +160,8 @@ def retiring(plan: Plan, chance: random.Random) -> Plan:
         topics=2,
         partitions=3,
         replication_factor=chance.choice((2, 3)),
-        writers=1,  # internal topics: more partitions than may move at once
+        writers=1,
+        silent_partitions=40,  # more of one broker than may move at once
         fault_pause_s=0.6,
         faults=weights(
             chance,
