@@ -14,6 +14,7 @@ from dataclasses import replace
 from tests.simulation.large import large
 from tests.simulation.narrowing import configured, of_brokers, weights
 from tests.simulation.plan import Plan
+from tests.simulation.retiring_theme import retiring
 from tests.simulation.typed_theme import typed
 from tests.simulation.users_theme import cut_off, quotas, users
 
@@ -148,34 +149,6 @@ def forks(plan: Plan, chance: random.Random) -> Plan:
             reassign=(2.0, 4.0),
             elect=(1.0, 2.0),
             isolate_leader=(0.0, 1.0),
-        ),
-    )
-
-
-def retiring(plan: Plan, chance: random.Random) -> Plan:
-    """Brokers are cordoned, decommissioned and forgotten while others die and are cut off."""
-    return replace(
-        of_brokers(plan, 5),
-        voters=3,
-        topics=2,
-        partitions=3,
-        replication_factor=chance.choice((2, 3)),
-        writers=1,
-        silent_partitions=40,  # more of one broker than may move at once
-        fault_pause_s=0.6,
-        faults=weights(
-            chance,
-            decommission=(2.0, 4.0),
-            cordon=(0.5, 1.5),
-            forget=(0.3, 1.0),
-            topics=(0.5, 1.0),
-            kill=(0.5, 1.5),
-            power=(0.0, 0.5),
-            restart=(0.0, 1.0),
-            isolate_leader=(0.0, 0.7),
-            cut=(0.0, 0.7),
-            slow_disk=(0.0, 0.5),
-            reassign=(0.0, 1.0),
         ),
     )
 
