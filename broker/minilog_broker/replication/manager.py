@@ -207,6 +207,11 @@ class ReplicaManager:
         """A log found at start that no image knows: it is let go, as that of a deleted topic."""
         self._remove(key, now_ms)
 
+    def copy_of(self, key: PartitionKey) -> Replica | None:
+        """The replica here, where its log can be read; for who compares copies. It changes nothing of it."""
+        replica = self._replicas.get(key)
+        return None if replica is None or replica.log is None or replica.offline is not None else replica
+
     def led_partitions(self) -> list[LeaderPartition]:
         """What this broker leads now."""
         return [replica.leader for replica in self._replicas.values() if replica.leader is not None]

@@ -36,7 +36,7 @@ from minilog_broker.replication.replica_effects import (
 from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
 from minilog_broker.replication.sessions.session import SessionPartition
 from minilog_broker.replication.sessions.source import Audience, Source
-from minilog_broker.storage.errors import NO_SPACE, DamagedCopy
+from minilog_broker.storage.errors import NO_SPACE, DamagedCopy, DifferingCopy
 from minilog_broker.storage.producer_state import ProducerState
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ class Replica:
         self._log_config: TopicConfig | None = None  # what the disk was told for this log ...
         self._configured: TopicConfig | None = None  # ... and has carried out
         self._to_recover = False
+        self._differs_from: int | None = None  # where most copies have other records than ours
         self._offline_since = -1  # the partition epoch that we had seen when we went offline
         self._torn_tail = False  # of the log, and nobody was told that it matters no more
         self._snapshot_due_bytes = 0
@@ -171,7 +172,7 @@ class Replica:
             and self._context.broker_id in state.damaged_replicas
         ):
             self._to_recover, self.offline, self._opening, self._log_config = False, None, True, config
-            self._context.emit(RecoverLog(self.key, config))
+            self._context.emit(RecoverLog(self.key, config, self._differs_from))
 
     def remove(self, now_ms: float) -> None:
         """The topic is gone, or this broker is no replica of it any more."""
@@ -405,4 +406,5 @@ class Replica:
         self.log = None
         self._context.emit(PartitionOffline(self.key, self.offline, damaged))
         self._to_recover, self.damaged = damaged and not self.damaged, self.damaged or damaged
+        self._differs_from = error.offset if isinstance(error, DifferingCopy) else None
         self._offline_since = -1 if self.state is None else self.state.partition_epoch

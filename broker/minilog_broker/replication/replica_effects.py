@@ -61,10 +61,12 @@ class OpenLog:
 
 @dataclass(frozen=True, slots=True)
 class RecoverLog:
-    """The log was found damaged in this life, and the controller knows it: read all of it, and cut it at the damage."""
+    """The log was found damaged in this life, and the controller knows it: read all of it, and cut it at the damage;
+    and at `differs_from` in any case, where most copies have other records from there on."""
 
     key: PartitionKey
     config: TopicConfig
+    differs_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ from minilog_broker.server.shells.image_to_replicas import ImageToReplicas
 from minilog_broker.server.shells.leader_links import LeaderLinks
 from minilog_broker.server.shells.quorum_shell import QuorumShell
 from minilog_broker.server.shells.replication_shell import ReplicationShell
+from minilog_broker.server.shells.scrub import Scrub
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.reserve import Reserve
@@ -90,6 +91,7 @@ class Parts:
     to_replicas: ImageToReplicas
     markers: MarkerService
     retention: Retention
+    scrub: Scrub
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ def services_of(
         ),
         peers=(
             (coordinator_pb2_grpc.add_MarkerServiceServicer_to_server, parts.markers),
-            (peer_pb2_grpc.add_PeerServiceServicer_to_server, PeerService(replicas, quorum, controller)),
+            (peer_pb2_grpc.add_PeerServiceServicer_to_server, PeerService(replicas, quorum, controller, parts.scrub)),
         ),
         shared=(
             (metadata_pb2_grpc.add_MetadataServiceServicer_to_server, metadata),

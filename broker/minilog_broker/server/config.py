@@ -207,6 +207,10 @@ class BrokerConfig:
     """Kafka's leader.imbalance.check.interval.seconds, in milliseconds as all our times are."""
     log_retention_check_interval_ms: int = _dynamic(_integer(1), 300_000)
     """How often what is too old or too much is removed: at the first checkpoint behind it."""
+    log_scrub_interval_ms: int = _setting(_integer(0), 604_800_000)
+    """How long after a scrub of the partitions that this broker leads the next one begins; 0: there is none."""
+    log_scrub_max_bytes_per_second: int = _setting(_integer(65_536), 8 * _MIB)
+    """What this broker reads for scrubs: of its own, and of those of other brokers."""
     queued_max_request_bytes: int = _setting(_integer(_MIB), 256 * _MIB)
     """What clients have sent and is not yet written to disk: half of it for messages of which a part has come."""
     queued_max_response_bytes: int = _setting(_integer(_MIB), 256 * _MIB)

@@ -34,6 +34,14 @@ class DamagedCopy(OSError):
         super().__init__(errno.EIO, damage)
 
 
+class DifferingCopy(DamagedCopy):
+    """Batches of a log from `offset` on are whole, and not those that most copies have: it is cut there."""
+
+    def __init__(self, damage: str, offset: int) -> None:
+        super().__init__(damage)
+        self.offset = offset
+
+
 @contextlib.contextmanager
 def passing_no_space() -> Iterator[None]:
     """What is tried inside is not worth failing for where the disk is full."""

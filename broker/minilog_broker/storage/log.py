@@ -118,6 +118,11 @@ class Log:
 
     # reading, from any thread
 
+    @property
+    def sealed_end_offset(self) -> int:
+        """Where the segments end that nothing is appended to any more."""
+        return self._segments[-1].base_offset
+
     def read(self, offset: int, max_bytes: int, end_offset: int | None = None) -> bytes:
         """Whole batches of one segment; the first contains `offset`, all end at or below `end_offset`.
 

@@ -79,6 +79,16 @@ class PeerServiceStub:
                 request_serializer=minilog_dot_v1_dot_peer__pb2.FetchSnapshotRequest.SerializeToString,
                 response_deserializer=minilog_dot_v1_dot_peer__pb2.FetchSnapshotResponse.FromString,
                 _registered_method=True)
+        self.DigestRecords = channel.unary_unary(
+                '/minilog.v1.PeerService/DigestRecords',
+                request_serializer=minilog_dot_v1_dot_peer__pb2.DigestRecordsRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_peer__pb2.DigestRecordsResponse.FromString,
+                _registered_method=True)
+        self.SetCopyAside = channel.unary_unary(
+                '/minilog.v1.PeerService/SetCopyAside',
+                request_serializer=minilog_dot_v1_dot_peer__pb2.SetCopyAsideRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_peer__pb2.SetCopyAsideResponse.FromString,
+                _registered_method=True)
 
 
 class PeerServiceServicer:
@@ -148,6 +158,20 @@ class PeerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DigestRecords(self, request, context):
+        """To a member of an ISR, from the leader of the partition: what does your copy of these records sum up to?
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetCopyAside(self, request, context):
+        """The same way: most copies have other records there than yours. It is set aside, and fetched again from there on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -195,6 +219,16 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.FetchSnapshot,
                     request_deserializer=minilog_dot_v1_dot_peer__pb2.FetchSnapshotRequest.FromString,
                     response_serializer=minilog_dot_v1_dot_peer__pb2.FetchSnapshotResponse.SerializeToString,
+            ),
+            'DigestRecords': grpc.unary_unary_rpc_method_handler(
+                    servicer.DigestRecords,
+                    request_deserializer=minilog_dot_v1_dot_peer__pb2.DigestRecordsRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_peer__pb2.DigestRecordsResponse.SerializeToString,
+            ),
+            'SetCopyAside': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetCopyAside,
+                    request_deserializer=minilog_dot_v1_dot_peer__pb2.SetCopyAsideRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_peer__pb2.SetCopyAsideResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -440,6 +474,60 @@ class PeerService:
             '/minilog.v1.PeerService/FetchSnapshot',
             minilog_dot_v1_dot_peer__pb2.FetchSnapshotRequest.SerializeToString,
             minilog_dot_v1_dot_peer__pb2.FetchSnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DigestRecords(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.PeerService/DigestRecords',
+            minilog_dot_v1_dot_peer__pb2.DigestRecordsRequest.SerializeToString,
+            minilog_dot_v1_dot_peer__pb2.DigestRecordsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetCopyAside(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.PeerService/SetCopyAside',
+            minilog_dot_v1_dot_peer__pb2.SetCopyAsideRequest.SerializeToString,
+            minilog_dot_v1_dot_peer__pb2.SetCopyAsideResponse.FromString,
             options,
             channel_credentials,
             insecure,

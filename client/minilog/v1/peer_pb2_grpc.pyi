@@ -51,6 +51,10 @@ class PeerServiceStub:
     """From the quorum's new leader to a voter: fetch from me. Repeated until the voter does."""
     FetchSnapshot: _grpc.UnaryStreamMultiCallable[_peer_pb2.FetchSnapshotRequest, _peer_pb2.FetchSnapshotResponse]
     """To the quorum's leader, from one whose log ends below the leader's log start."""
+    DigestRecords: _grpc.UnaryUnaryMultiCallable[_peer_pb2.DigestRecordsRequest, _peer_pb2.DigestRecordsResponse]
+    """To a member of an ISR, from the leader of the partition: what does your copy of these records sum up to?"""
+    SetCopyAside: _grpc.UnaryUnaryMultiCallable[_peer_pb2.SetCopyAsideRequest, _peer_pb2.SetCopyAsideResponse]
+    """The same way: most copies have other records there than yours. It is set aside, and fetched again from there on."""
 
 @_typing.type_check_only
 class PeerServiceAsyncStub(PeerServiceStub):
@@ -75,6 +79,10 @@ class PeerServiceAsyncStub(PeerServiceStub):
     """From the quorum's new leader to a voter: fetch from me. Repeated until the voter does."""
     FetchSnapshot: _aio.UnaryStreamMultiCallable[_peer_pb2.FetchSnapshotRequest, _peer_pb2.FetchSnapshotResponse]  # type: ignore[assignment]
     """To the quorum's leader, from one whose log ends below the leader's log start."""
+    DigestRecords: _aio.UnaryUnaryMultiCallable[_peer_pb2.DigestRecordsRequest, _peer_pb2.DigestRecordsResponse]  # type: ignore[assignment]
+    """To a member of an ISR, from the leader of the partition: what does your copy of these records sum up to?"""
+    SetCopyAside: _aio.UnaryUnaryMultiCallable[_peer_pb2.SetCopyAsideRequest, _peer_pb2.SetCopyAsideResponse]  # type: ignore[assignment]
+    """The same way: most copies have other records there than yours. It is set aside, and fetched again from there on."""
 
 class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -150,5 +158,21 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_peer_pb2.FetchSnapshotResponse], _abc.AsyncIterator[_peer_pb2.FetchSnapshotResponse]]:
         """To the quorum's leader, from one whose log ends below the leader's log start."""
+
+    @_abc_1.abstractmethod
+    def DigestRecords(
+        self,
+        request: _peer_pb2.DigestRecordsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_peer_pb2.DigestRecordsResponse, _abc.Awaitable[_peer_pb2.DigestRecordsResponse]]:
+        """To a member of an ISR, from the leader of the partition: what does your copy of these records sum up to?"""
+
+    @_abc_1.abstractmethod
+    def SetCopyAside(
+        self,
+        request: _peer_pb2.SetCopyAsideRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_peer_pb2.SetCopyAsideResponse, _abc.Awaitable[_peer_pb2.SetCopyAsideResponse]]:
+        """The same way: most copies have other records there than yours. It is set aside, and fetched again from there on."""
 
 def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

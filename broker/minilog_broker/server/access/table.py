@@ -238,6 +238,8 @@ _SERVICES: Mapping[str, Mapping[str, Row]] = {
         "Vote": _peers("candidate_id"),
         "BeginQuorumEpoch": _peers("leader_id"),
         "FetchSnapshot": _peers("broker_id"),
+        "DigestRecords": _peers("broker_id"),
+        "SetCopyAside": _peers("broker_id"),
     },
 }
 

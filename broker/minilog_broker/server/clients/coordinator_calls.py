@@ -1,5 +1,5 @@
-"""What coordinators ask of other brokers: markers of the leaders of partitions, registrations of transactions; and, for
-the lag of groups, where logs end.
+"""What coordinators ask of other brokers: markers of the leaders of partitions, registrations of transactions; for the
+lag of groups, where logs end; and for the scrub, what copies sum up to.
 
 A call goes to the leader that this broker's image names; to this broker itself without a connection. Whoever is asked
 may be wrong, slow or gone: every failure is a MinilogError, and the coordinator asks again.
@@ -26,7 +26,15 @@ from minilog.errors import (
 )
 from minilog.net.coordinators_of import TRANSACTIONS_TOPIC_NAME, coordinator_partition
 from minilog.partition_key import PartitionKey
-from minilog.v1 import common_pb2, coordinator_pb2, coordinator_pb2_grpc, metadata_pb2, metadata_pb2_grpc
+from minilog.v1 import (
+    common_pb2,
+    coordinator_pb2,
+    coordinator_pb2_grpc,
+    metadata_pb2,
+    metadata_pb2_grpc,
+    peer_pb2,
+    peer_pb2_grpc,
+)
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.coordinators.coordinator_effects import RegisterProducer, WriteMarkers
 from minilog_broker.coordinators.transactions.coordinator import PRODUCER_EPOCH
@@ -35,6 +43,7 @@ from minilog_broker.server.clients.peer_channels import PeerChannels
 from minilog_broker.server.runtime.timer import now_ms
 
 CALL_TIMEOUT_S = 10.0  # markers wait for the high watermark of their partition
+SCRUB_TIMEOUT_S = 60.0  # a copy is read at a rate, and leaders take turns
 REGISTER_WITHIN_MS = 5_000.0  # an election or two; then the client asks again
 REGISTER_PAUSE_S = 0.05
 CALLS_PER_BROKER = 32  # under way: one that hangs holds up only what is meant for it
@@ -44,6 +53,8 @@ _Response = TypeVar(
     coordinator_pb2.WriteMarkersResponse,
     coordinator_pb2.RegisterPartitionsResponse,
     metadata_pb2.ListOffsetsResponse,
+    peer_pb2.DigestRecordsResponse,
+    peer_pb2.SetCopyAsideResponse,
 )
 
 
@@ -160,6 +171,27 @@ class CoordinatorCalls:
             leader_id,
             lambda channel: metadata_pb2_grpc.MetadataServiceStub(channel).ListOffsets(request, timeout=CALL_TIMEOUT_S),
         )
+
+    async def digest_records(self, broker_id: int, request: peer_pb2.DigestRecordsRequest) -> bytes:
+        """What another copy sums up to. Raises MinilogError where it does not say: one of an earlier version, too."""
+        request.client.CopyFrom(self._client)
+        response = await self._call(
+            broker_id,
+            lambda channel: peer_pb2_grpc.PeerServiceStub(channel).DigestRecords(request, timeout=SCRUB_TIMEOUT_S),
+        )
+        if error := error_from_wire(response.error):
+            raise error
+        return response.digest
+
+    async def set_copy_aside(self, broker_id: int, request: peer_pb2.SetCopyAsideRequest) -> None:
+        """Another copy differs from most. Raises MinilogError where it is not known to be set aside."""
+        request.client.CopyFrom(self._client)
+        response = await self._call(
+            broker_id,
+            lambda channel: peer_pb2_grpc.PeerServiceStub(channel).SetCopyAside(request, timeout=SCRUB_TIMEOUT_S),
+        )
+        if error := error_from_wire(response.error):
+            raise error
 
     # -- other brokers
 

@@ -175,12 +175,17 @@ class LogDirectory:
         mark_damaged(self._files, log.directory, reason)
         log.failed = log.failed or OSError(errno.EIO, reason)
 
-    def recover_damaged(self, key: PartitionKey, settings: LogSettings) -> tuple[Log, ProducerState]:
-        """A log that was marked as damaged: all of it is read, and what stands from the damage on is kept aside."""
+    def recover_damaged(
+        self, key: PartitionKey, settings: LogSettings, differs_from: int | None = None
+    ) -> tuple[Log, ProducerState]:
+        """A log that was marked as damaged: all of it is read, and what stands from the damage on is kept aside. From
+        `differs_from` on its records are not those of most copies: they go."""
         former = self.logs[key]
         former.close(clean=False)
         log = self._open(former.directory, key, former.topic_name, settings, unclean=True)
         self.logs[key] = log
+        if differs_from is not None:
+            log.truncate_to(differs_from)
         logger.error("a replica is damaged: it is fetched again", log=log.directory, reason=log.recovery.reason)
         return log, recover_producer_state(log)
 

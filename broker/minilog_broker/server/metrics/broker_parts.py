@@ -13,6 +13,7 @@ from minilog_broker.server.shells.controller_shell import ControllerShell
 from minilog_broker.server.shells.coordinators import Coordinators
 from minilog_broker.server.shells.quorum_shell import QuorumShell
 from minilog_broker.server.shells.replication_shell import ReplicationShell
+from minilog_broker.server.shells.scrub import Scrub
 from minilog_broker.storage.reserve import Reserve
 
 
@@ -32,6 +33,7 @@ class BrokerParts:
     turns: Turns
     wall_us: Callable[[], int]
     access: BrokerAccess
+    scrub: Scrub
 
 
 Parts = Callable[[], BrokerParts | None]

@@ -19,6 +19,7 @@ from minilog_broker.version import CLIENT_VERSION
 
 if TYPE_CHECKING:
     from minilog_broker.server.access.jwks_endpoint import KeysLook
+    from minilog_broker.server.shells.scrub import Scrub
 
 PARTITIONS_AT_ONCE = 500  # looked at before a look at the clock: some milliseconds
 
@@ -38,6 +39,7 @@ class BrokerState:
         if parts is None:
             return samples
         samples += of_cluster(parts) + of_queues(parts) + of_transactions(parts)
+        samples += of_scrub(parts.scrub)
         samples += of_rules(parts.access.rules_age_s())
         samples += of_token_keys(parts.access.look_at_keys())
         samples += await of_partitions(parts, topics)
@@ -89,6 +91,17 @@ def of_queues(parts: BrokerParts) -> Samples:
         (names.DISK_QUEUE_BYTES, (), float(parts.replicas.backlog_bytes)),
         (names.DISK_READS_WAITING, (), float(parts.replicas.readers.waiting)),
         (names.DISK_RESERVE_HELD, (), float(parts.reserve.held)),
+    ]
+
+
+def of_scrub(scrub: Scrub) -> Samples:
+    """What it has read and found."""
+    counts = scrub.counts
+    return [
+        (names.SCRUB_ROUNDS, (), float(counts.rounds)),
+        (names.SCRUB_READ_BYTES, (), float(counts.read_bytes)),
+        (names.SCRUB_DAMAGED_COPIES, (), float(counts.damaged)),
+        (names.SCRUB_UNDECIDED_PARTITIONS, (), float(scrub.undecided)),
     ]
 
 

@@ -2,7 +2,7 @@
 
 Replicate is served by the data replicas or, for the metadata log, by the quorum node, as are Vote, BeginQuorumEpoch and
 FetchSnapshot; Register, Heartbeat, ProposeInSyncReplicas, AllocateProducerIds and CreateInternalTopic by the
-controller, where it is active.
+controller, where it is active; DigestRecords and SetCopyAside by the scrub.
 """
 
 from __future__ import annotations
@@ -22,13 +22,17 @@ from minilog_broker.server.services.calls import controller_call
 from minilog_broker.server.shells.controller_shell import ControllerShell
 from minilog_broker.server.shells.quorum_shell import QuorumShell
 from minilog_broker.server.shells.replication_shell import ReplicationShell
+from minilog_broker.server.shells.scrub import Scrub
 
 
 class PeerService(peer_pb2_grpc.PeerServiceServicer):
     """Each call is handed to the part of this broker that answers it."""
 
-    def __init__(self, replicas: ReplicationShell, quorum: QuorumShell, controller: ControllerShell) -> None:
+    def __init__(
+        self, replicas: ReplicationShell, quorum: QuorumShell, controller: ControllerShell, scrub: Scrub
+    ) -> None:
         self._replicas = replicas
+        self._scrub = scrub
         self._quorum = quorum
         self.controller = controller
 
@@ -96,6 +100,16 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         self, request: peer_pb2.BeginQuorumEpochRequest, context: object
     ) -> peer_pb2.BeginQuorumEpochResponse:
         return self._quorum.begin_quorum_epoch(request)
+
+    async def DigestRecords(  # noqa: N802
+        self, request: peer_pb2.DigestRecordsRequest, context: object
+    ) -> peer_pb2.DigestRecordsResponse:
+        return await self._scrub.answer_digest(request)
+
+    async def SetCopyAside(  # noqa: N802
+        self, request: peer_pb2.SetCopyAsideRequest, context: object
+    ) -> peer_pb2.SetCopyAsideResponse:
+        return await self._scrub.answer_set_aside(request)
 
     async def FetchSnapshot(  # type: ignore[override]  # noqa: N802
         self, request: peer_pb2.FetchSnapshotRequest, context: grpc.aio.ServicerContext[Any, Any]

@@ -188,9 +188,9 @@ class ReplicationShell:
         match effect:
             case replica_effects.OpenLog(key=key):
                 self._open(key, lambda: (self._directory.create(effect), ProducerState()))
-            case replica_effects.RecoverLog(key=key, config=config):
+            case replica_effects.RecoverLog(key=key, config=config, differs_from=differs_from):
                 self._let_go[key] += 1
-                self._open(key, lambda: self._directory.recover_damaged(key, log_settings(config)))
+                self._open(key, lambda: self._directory.recover_damaged(key, log_settings(config), differs_from))
             case replica_effects.CheckCopy():
                 self._check_copy(effect)
             case replica_effects.ConfigureLog(key=key, config=config):
@@ -391,14 +391,19 @@ class ReplicationShell:
         """The answer is what is wrong. A disk that fails takes the replica offline, where it has that log still; a file
         that is not there may have been cut away under the look."""
         fails = isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
-        if fails and self._directory.logs.get(log.key) is log and log.failed is None:
-            self._event(lambda: self.manager.log_damaged(log.key, error, now_ms()))
+        if fails:
+            self.damaged(log, error)
         failure = error if isinstance(error, MinilogError) else StorageError(str(error))
         partition_id, leader_epoch = result.partition_id, result.leader_epoch
         refusal = metadata_pb2.ListOffsetsResult(
             partition_id=partition_id, error=wire_error(failure), leader_epoch=leader_epoch
         )
         result.CopyFrom(refusal)
+
+    def damaged(self, log: Log, error: OSError | MinilogError) -> None:
+        """What was read of a log is not what was written; nothing where the replica has another log by now."""
+        if self._directory.logs.get(log.key) is log and log.failed is None:
+            self._event(lambda: self.manager.log_damaged(log.key, error, now_ms()))
 
     def fetch(self, session_id: int, request: data_pb2.FetchRequest) -> None:
         self._event(lambda: self.manager.fetch_request(session_id, request, now_ms()))

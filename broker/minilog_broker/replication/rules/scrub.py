@@ -1,0 +1,35 @@
+"""Which copy of some records differs from the others? The rule of the scrub (docs/spec/replication.md § Scrub).
+
+    the digests of the copies that could be compared                  the rule says
+    all the same, whatever the other copies are                       nothing
+    more than half of all replicas have one, others another           the others differ: each of them is set aside
+    they differ, and no digest is that of more than half              nobody decides
+
+Half is of all replicas, those that could not be compared among them: so a copy is set aside only where a majority is
+left that has the same records.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`differing`: the brokers whose copies are to be set aside. `is_undecided`: copies differ, and nobody can tell
+    which of them is right."""
+
+    differing: tuple[int, ...] = ()
+    is_undecided: bool = False
+
+
+def compare_copies(digests: Mapping[int, bytes], replicas: int) -> Comparison:
+    """`digests`: of the copies that could be compared, by their brokers. `replicas`: how many the partition has."""
+    if len(set(digests.values())) <= 1:
+        return Comparison()
+    ((digest, copies),) = Counter(digests.values()).most_common(1)
+    if 2 * copies <= replicas:
+        return Comparison(is_undecided=True)
+    return Comparison(tuple(sorted(broker_id for broker_id, other in digests.items() if other != digest)))

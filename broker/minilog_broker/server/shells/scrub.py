@@ -1,0 +1,333 @@
+"""The scrub: a broker reads what it leads and nobody reads, and compares it with the other copies, slowly.
+
+    range       about RANGE_BYTES of batches of sealed segments, below the high watermark
+    read        by a reader's thread; what is not right there is read again in its turn on the disk's thread, where
+                nothing is cut meanwhile. What is wrong there, too, goes the way of damage
+    compare     each other member of the ISR says what the same range of its copy sums up to, and finds damage as above
+    decide      replication/rules/scrub.py; where copies differ all is asked a second time before anything is done
+    pace        what this broker reads for its own scrub and for those of others takes no more than one rate
+
+So each broker reads its copies of what others lead when they ask. The rule is in docs/spec/replication.md § Scrub.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from minilog.errors import (
+    CorruptMessage,
+    FencedLeaderEpoch,
+    MinilogError,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    UnsupportedVersion,
+    wire_error,
+)
+from minilog.partition_key import PartitionKey
+from minilog.record_batch.schema import MAX_MESSAGE_BYTES
+from minilog.v1 import peer_pb2
+from minilog_broker.replication.rules.scrub import compare_copies
+from minilog_broker.server.disk.disk_thread import Disk
+from minilog_broker.server.disk.reader_threads import result_of
+from minilog_broker.server.shells.replication_shell import ReplicationShell
+from minilog_broker.storage.errors import DifferingCopy
+from minilog_broker.storage.log import Log
+from minilog_broker.storage.range_digest import RangeDigest, digest_range
+
+logger = structlog.get_logger()
+
+RANGE_BYTES = 1 << 20  # 0.13 s of the default rate, and some milliseconds of a thread
+MOST_BYTES = RANGE_BYTES + MAX_MESSAGE_BYTES  # that another leader's range may have: one batch may be above the limit
+_NOT_AS_WRITTEN = (OSError, CorruptMessage, UnsupportedVersion)
+_Request = peer_pb2.DigestRecordsRequest | peer_pb2.SetCopyAsideRequest
+
+
+class ScrubCalls(Protocol):
+    """What is asked of other brokers; both raise MinilogError where there is no answer."""
+
+    def digest_records(self, broker_id: int, request: peer_pb2.DigestRecordsRequest) -> Awaitable[bytes]: ...
+
+    def set_copy_aside(self, broker_id: int, request: peer_pb2.SetCopyAsideRequest) -> Awaitable[None]: ...
+
+
+class Pace:
+    """Turns of reading: the next begins when the bytes of those before have taken their time at the rate."""
+
+    def __init__(self, bytes_per_second: int, monotonic_s: Callable[[], float]) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._monotonic_s = monotonic_s
+        self._turn = asyncio.Lock()
+        self._free_s = 0.0
+
+    async def turn(self) -> None:
+        async with self._turn:
+            await asyncio.sleep(max(0.0, self._free_s - self._monotonic_s()))
+
+    def used(self, size_bytes: int) -> None:
+        self._free_s = max(self._free_s, self._monotonic_s()) + size_bytes / self._bytes_per_second
+
+
+@dataclass(slots=True)
+class ScrubCounts:
+    """What metrics tell."""
+
+    read_bytes: int = 0
+    rounds: int = 0
+    damaged: int = 0  # copies of this broker that were set aside
+
+
+@dataclass(frozen=True, slots=True)
+class _Led:
+    """A partition while this broker leads it in one epoch. `members`: the other members of its ISR."""
+
+    key: PartitionKey
+    topic_name: str
+    leader_epoch: int
+    members: tuple[int, ...]
+    replicas: int
+    log: Log
+    end_offset: int
+
+
+class Scrub:
+    """See the module's text. `interval_s` 0: no partition is scrubbed, and other leaders are answered."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        replicas: ReplicationShell,
+        disk: Disk,
+        calls: ScrubCalls,
+        pace: Pace,
+        chance: random.Random,
+        interval_s: float,
+    ) -> None:
+        self._broker_id = broker_id
+        self._replicas = replicas
+        self._disk = disk
+        self._calls = calls
+        self._pace = pace
+        self._chance = chance
+        self._interval_s = interval_s
+        self._undecided: set[PartitionKey] = set()
+        self.counts = ScrubCounts()
+
+    @property
+    def undecided(self) -> int:
+        """Partitions led here whose copies differ while nobody can tell which one is right, as of their last scrub."""
+        return sum(self._led(key) is not None for key in self._undecided)
+
+    async def run(self) -> None:
+        """Until cancelled. The first round begins after a random share of the interval, and each goes in random order:
+        a broker that is restarted often comes to all of its partitions, too."""
+        pause_s = self._interval_s * self._chance.random()
+        while self._interval_s:
+            await asyncio.sleep(pause_s)
+            await self.round()
+            pause_s = self._interval_s
+
+    async def round(self) -> None:
+        """Scrub each partition that this broker leads."""
+        keys = [leader.key for leader in self._replicas.manager.led_partitions()]
+        self._undecided &= set(keys)
+        self._chance.shuffle(keys)
+        for key in keys:
+            await self._scrub(key)
+        self.counts.rounds += 1
+
+    async def _scrub(self, key: PartitionKey) -> None:
+        offset, is_undecided = 0, False
+        while (led := self._led(key)) is not None:
+            offset = max(offset, led.log.log_start_offset)
+            if offset >= led.end_offset:
+                break
+            own = await self._digest(led.log, offset, led.end_offset, RANGE_BYTES)
+            if own is None or not own.size_bytes:
+                break
+            is_undecided |= await self._compare(led, own)
+            offset = own.end_offset
+        if is_undecided:
+            self._undecided.add(key)
+        else:
+            self._undecided.discard(key)
+
+    def _led(self, key: PartitionKey) -> _Led | None:
+        replica = self._replicas.manager.copy_of(key)
+        if replica is None or replica.log is None or replica.leader is None or not replica.leader.leading:
+            return None
+        state, log = replica.leader.state, replica.log.log
+        members = tuple(each for each in state.in_sync_replicas if each != self._broker_id)
+        end_offset = min(log.sealed_end_offset, replica.log.high_watermark)
+        return _Led(key, state.topic_name, state.leader_epoch, members, len(state.replicas), log, end_offset)
+
+    # -- reading
+
+    async def _digest(self, log: Log, start: int, end: int, max_bytes: int) -> RangeDigest | None:
+        """None where the copy cannot be compared, or was found to be damaged."""
+        await self._pace.turn()
+        try:
+            found: RangeDigest = await result_of(
+                self._replicas.readers, lambda: digest_range(log, start, end, max_bytes)
+            )
+        except OffsetOutOfRange:
+            return None
+        except _NOT_AS_WRITTEN:
+            return await self._digest_in_turn(log, start, end, max_bytes)
+        self._used(found)
+        return found
+
+    async def _digest_in_turn(self, log: Log, start: int, end: int, max_bytes: int) -> RangeDigest | None:
+        """The same on the disk's thread: the log is not cut while it is read, so that what is wrong is damage."""
+
+        def work() -> RangeDigest | OSError | MinilogError | None:
+            try:
+                return digest_range(log, start, end, max_bytes)
+            except OffsetOutOfRange:
+                return None
+            except _NOT_AS_WRITTEN as error:
+                return error
+
+        found: RangeDigest | OSError | MinilogError | None = await self._disk.call(work)
+        if isinstance(found, RangeDigest):
+            self._used(found)
+            return found
+        if found is not None:
+            self._set_aside(log, found)
+        return None
+
+    def _used(self, found: RangeDigest) -> None:
+        self._pace.used(found.size_bytes)
+        self.counts.read_bytes += found.size_bytes
+
+    def _set_aside(self, log: Log, error: OSError | MinilogError) -> None:
+        logger.error("the scrub found a copy that is not what was written", log=log.directory, error=str(error))
+        self.counts.damaged += 1
+        self._replicas.damaged(log, error)
+
+    # -- comparing
+
+    async def _compare(self, led: _Led, own: RangeDigest) -> bool:
+        """Whether copies differ, and nobody can tell which one is right."""
+        digests = await self._digests_with(led, own)
+        if compare_copies(digests, led.replicas) == compare_copies({}, led.replicas):
+            return False
+        again = await self._digest_in_turn(led.log, own.start_offset, own.end_offset, MOST_BYTES)
+        if again is None or await self._digests_with(led, again) != digests or not self._leads_still(led):
+            return False  # something moved meanwhile; the next round tells
+        comparison = compare_copies(digests, led.replicas)
+        if comparison.is_undecided:
+            self._tell_undecided(led, own, digests)
+        for broker_id in sorted(comparison.differing, key=lambda each: each == self._broker_id):  # ours last
+            await self._let_go(led, own, broker_id, digests[broker_id])
+        return comparison.is_undecided
+
+    def _leads_still(self, led: _Led) -> bool:
+        now = self._led(led.key)
+        return now is not None and (now.leader_epoch, now.log) == (led.leader_epoch, led.log)
+
+    async def _digests_with(self, led: _Led, own: RangeDigest) -> dict[int, bytes]:
+        """Of this copy and those of all members that answer, by their brokers."""
+        answers = await asyncio.gather(*(self._ask(led, own, member) for member in led.members))
+        others = zip(led.members, answers, strict=True)
+        return {self._broker_id: own.digest} | {member: digest for member, digest in others if digest is not None}
+
+    async def _ask(self, led: _Led, own: RangeDigest, member: int) -> bytes | None:
+        request = peer_pb2.DigestRecordsRequest(
+            broker_id=self._broker_id,
+            partition_id=led.key.to_wire(),
+            leader_epoch=led.leader_epoch,
+            start_offset=own.start_offset,
+            end_offset=own.end_offset,
+        )
+        try:
+            return await self._calls.digest_records(member, request)
+        except MinilogError as error:
+            logger.debug("a copy is not compared", topic=led.topic_name, broker=member, error=str(error))
+            return None
+
+    async def _let_go(self, led: _Led, own: RangeDigest, broker_id: int, digest: bytes) -> None:
+        """A copy that differs goes the way of damage: another leads where it was the leader's, and it is fetched."""
+        logger.error(
+            "a copy has other records than most copies have: it is set aside, and fetched again",
+            topic=led.topic_name,
+            partition=led.key.partition,
+            broker=broker_id,
+            start_offset=own.start_offset,
+            end_offset=own.end_offset,
+        )
+        if broker_id == self._broker_id:
+            self._set_aside(led.log, _differs(own.start_offset, own.end_offset))
+            return
+        request = peer_pb2.SetCopyAsideRequest(
+            broker_id=self._broker_id,
+            partition_id=led.key.to_wire(),
+            leader_epoch=led.leader_epoch,
+            start_offset=own.start_offset,
+            end_offset=own.end_offset,
+            digest=digest,
+        )
+        try:
+            await self._calls.set_copy_aside(broker_id, request)
+        except MinilogError as error:
+            logger.warning("a copy that differs was not set aside", broker=broker_id, error=str(error))
+
+    def _tell_undecided(self, led: _Led, own: RangeDigest, digests: dict[int, bytes]) -> None:
+        logger.error(
+            "copies of the same records differ, and nobody can tell which one is right: nothing is changed. Choose the "
+            "broker whose copy is right, and have the others fetched again: `minilog topic reassign TOPIC --to "
+            "PARTITION:BROKER`, and when that is done the same with all of them",
+            topic=led.topic_name,
+            partition=led.key.partition,
+            start_offset=own.start_offset,
+            end_offset=own.end_offset,
+            copies=", ".join(f"broker {each}: {digest.hex()}" for each, digest in sorted(digests.items())),
+        )
+
+    # -- what other leaders ask
+
+    async def answer_digest(self, request: peer_pb2.DigestRecordsRequest) -> peer_pb2.DigestRecordsResponse:
+        """DigestRecords."""
+        try:
+            log = self._asked_log(request)
+            found = await self._digest(log, request.start_offset, request.end_offset, MOST_BYTES)
+            if found is None or self._asked_log(request) is not log:
+                raise OffsetNotAvailable("this copy cannot be compared: it is damaged, or its records were deleted")
+        except MinilogError as error:
+            return peer_pb2.DigestRecordsResponse(error=wire_error(error))
+        return peer_pb2.DigestRecordsResponse(digest=found.digest)
+
+    async def answer_set_aside(self, request: peer_pb2.SetCopyAsideRequest) -> peer_pb2.SetCopyAsideResponse:
+        """SetCopyAside: where the copy still is what the leader was told."""
+        try:
+            log = self._asked_log(request)
+            found = await self._digest_in_turn(log, request.start_offset, request.end_offset, MOST_BYTES)
+            if found is None or found.digest != request.digest or self._asked_log(request) is not log:
+                raise OffsetNotAvailable("this copy is not any more what was compared")
+        except MinilogError as error:
+            return peer_pb2.SetCopyAsideResponse(error=wire_error(error))
+        self._set_aside(log, _differs(request.start_offset, request.end_offset))
+        return peer_pb2.SetCopyAsideResponse()
+
+    def _asked_log(self, request: _Request) -> Log:
+        """The log of a follower in sync that follows who asks. Raises FencedLeaderEpoch, OffsetNotAvailable."""
+        replica = self._replicas.manager.copy_of(PartitionKey.of(request.partition_id))
+        state = None if replica is None else replica.state
+        if replica is None or replica.log is None or state is None or replica.follower is None:
+            raise OffsetNotAvailable(f"broker {self._broker_id} does not follow here")
+        if (state.leader_id, state.leader_epoch) != (request.broker_id, request.leader_epoch):
+            raise FencedLeaderEpoch(f"broker {state.leader_id} leads here, in epoch {state.leader_epoch}")
+        is_there = not replica.log.truncating and replica.log.durable_end >= request.end_offset
+        if not is_there or self._broker_id not in state.in_sync_replicas:
+            raise OffsetNotAvailable(f"broker {self._broker_id} is not in sync up to offset {request.end_offset}")
+        return replica.log.log
+
+
+def _differs(start_offset: int, end_offset: int) -> DifferingCopy:
+    words = f"the records from offset {start_offset} to {end_offset} are not those that most copies have"
+    return DifferingCopy(words, start_offset)

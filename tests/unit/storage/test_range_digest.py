@@ -1,0 +1,63 @@
+"""What a range of a log sums up to: the same whatever the segments are, and nothing where a bit is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from minilog.errors import CorruptMessage, OffsetOutOfRange
+from minilog_broker.storage.log import Log
+from minilog_broker.storage.range_digest import digest_range
+from minilog_broker.storage.settings import LogSettings
+from tests.unit.storage.crashable_files import CrashableFiles
+from tests.unit.storage.logs import DIRECTORY, SETTINGS, fill, open_log
+
+ALL_BYTES = 1 << 30
+
+
+def filled(settings: LogSettings = SETTINGS, files: CrashableFiles | None = None) -> Log:
+    log = open_log(files or CrashableFiles(), settings=settings)
+    fill(log, 100)
+    return log
+
+
+def test_segments_make_no_difference() -> None:
+    small, large = filled(), filled(LogSettings())
+    assert small.sealed_end_offset > 0 == large.sealed_end_offset
+    assert digest_range(small, 0, 100, ALL_BYTES) == digest_range(large, 0, 100, ALL_BYTES)
+    assert digest_range(small, 0, 100, ALL_BYTES).end_offset == 100
+
+
+def test_pieces_go_on_where_the_one_before_ended() -> None:
+    log, offset, pieces = filled(), 0, 0
+    while offset < 100:
+        found = digest_range(log, offset, 100, 500)
+        assert offset < found.end_offset <= 100
+        offset, pieces = found.end_offset, pieces + 1
+    assert pieces > 3
+
+
+def test_other_records_have_another_digest() -> None:
+    log = filled()
+    assert digest_range(log, 0, 50, ALL_BYTES).digest != digest_range(log, 50, 100, ALL_BYTES).digest
+
+
+def test_a_flipped_bit_is_damage() -> None:
+    files = CrashableFiles()
+    log = filled(files=files)
+    path = f"{DIRECTORY}/{0:020d}.log"
+    file = files.open(path)
+    content = bytearray(file.pread(file.size(), 0))
+    content[500] ^= 1
+    file.write([bytes(content)], 0)
+    with pytest.raises(CorruptMessage):
+        digest_range(log, 0, 100, ALL_BYTES)
+
+
+def test_what_was_deleted_cannot_be_compared() -> None:
+    log = filled()
+    log.set_high_watermark(100)
+    log.flush()
+    log.set_high_watermark(100)
+    log.advance_log_start(50)
+    with pytest.raises(OffsetOutOfRange):
+        digest_range(log, 0, 100, ALL_BYTES)
