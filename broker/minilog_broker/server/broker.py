@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
@@ -35,6 +34,7 @@ from minilog_broker.server.broker_steps import (
     Opened,
     Parts,
     Stored,
+    build_scrub,
     metadata_settings,
     replication_settings,
     services_of,
@@ -74,7 +74,6 @@ from minilog_broker.server.shells.image_to_replicas import ImageToReplicas
 from minilog_broker.server.shells.leader_links import LeaderLinks
 from minilog_broker.server.shells.quorum_shell import QuorumListeners, QuorumShell
 from minilog_broker.server.shells.replication_shell import Outside, ReplicationShell
-from minilog_broker.server.shells.scrub import Pace, Scrub
 from minilog_broker.server.system_runtime import SystemBrokerRuntime
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.open_files import OUT_OF_FILES, PooledFileSystem
@@ -298,7 +297,7 @@ class Broker:
             ),
             markers=MarkerService(replicas, image, coordinators.write_group_markers, self._runtime.wall_us),
             retention=self._retention(stored.logs, coordinators),
-            scrub=self._build_scrub(replicas, calls),
+            scrub=build_scrub(options.broker_id, self._config, replicas, stored.disk, calls, self._runtime),
         )
         subscribe_parts(self._running, stored, self._parts, self._runtime.set_log_level, self._set_shutdown_timeout)
 
@@ -308,14 +307,6 @@ class Broker:
     def _retention(self, logs: LogDirectory, coordinators: Coordinators) -> Retention:
         interval_s = self._config.log_retention_check_interval_ms / 1000.0
         return Retention(logs, interval_s, self._wall_clock, self._log_start_moved, coordinators.expire)
-
-    def _build_scrub(self, replicas: ReplicationShell, calls: CoordinatorCalls) -> Scrub:
-        config, runtime = self._config, self._runtime
-        pace = Pace(config.log_scrub_max_bytes_per_second, runtime.monotonic_s)
-        interval_s = config.log_scrub_interval_ms / 1000.0
-        broker_id = self._options.broker_id
-        chance = random.Random(f"{broker_id} {runtime.wall_us()}")  # another order in each life is all that it is for
-        return Scrub(broker_id, replicas, self._stored.disk, calls, pace, chance, interval_s)
 
     async def _end(self) -> None:
         await self._parts.links.stop()

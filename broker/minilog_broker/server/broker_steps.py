@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -30,6 +31,7 @@ from minilog_broker.server.health import BrokerCondition
 from minilog_broker.server.ingress.broker_access import BrokerAccess
 from minilog_broker.server.ingress.listening import Services
 from minilog_broker.server.running_config import RunningConfig
+from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
 from minilog_broker.server.runtime.observer import Observer
 from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.services.admin_service import AdminService
@@ -48,7 +50,7 @@ from minilog_broker.server.shells.image_to_replicas import ImageToReplicas
 from minilog_broker.server.shells.leader_links import LeaderLinks
 from minilog_broker.server.shells.quorum_shell import QuorumShell
 from minilog_broker.server.shells.replication_shell import ReplicationShell
-from minilog_broker.server.shells.scrub import Scrub
+from minilog_broker.server.shells.scrub import Pace, Scrub
 from minilog_broker.storage.data_directory import DataDirectory
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.reserve import Reserve
@@ -160,3 +162,17 @@ def services_of(
             (health_pb2_grpc.add_HealthServicer_to_server, HealthService(condition.look)),
         ),
     )
+
+
+def build_scrub(
+    broker_id: int,
+    config: BrokerConfig,
+    replicas: ReplicationShell,
+    disk: Disk,
+    calls: CoordinatorCalls,
+    runtime: BrokerRuntime,
+) -> Scrub:
+    """The scrub of what this broker leads, at the rate and in the interval of its configuration."""
+    pace = Pace(config.log_scrub_max_bytes_per_second, runtime.monotonic_s)
+    chance = random.Random(f"{broker_id} {runtime.wall_us()}")  # another order in each life is all that it is for
+    return Scrub(broker_id, replicas, disk, calls, pace, chance, config.log_scrub_interval_ms / 1000.0)
