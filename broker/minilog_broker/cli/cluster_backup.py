@@ -24,6 +24,7 @@ from minilog_broker.cli.common import (
     read_ranges,
     say,
 )
+from minilog_broker.cli.examples import examples
 from minilog_broker.failure import CommandFailed
 
 if TYPE_CHECKING:
@@ -196,5 +197,11 @@ def _write(file: pathlib.Path, content: bytes) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Make them verbs of `minilog cluster`."""
-    app.command(epilog="Example: minilog cluster backup metadata.json")(backup)
-    app.command(epilog="Example: minilog cluster restore metadata.json --dry-run")(restore)
+    app.command(epilog=examples("minilog cluster backup metadata.json", "minilog cluster backup metadata.json --json"))(
+        backup
+    )
+    app.command(
+        epilog=examples(
+            "minilog cluster restore metadata.json --dry-run", "minilog cluster restore metadata.json --overwrite"
+        )
+    )(restore)
