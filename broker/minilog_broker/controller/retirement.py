@@ -82,8 +82,8 @@ class Retirement:
         what = f"broker {broker_id} cannot be decommissioned"
         if self._is_voter(broker_id):
             raise InvalidArgument(
-                f"{what}: it is a voter of the metadata quorum. Give its vote up first (`minilog cluster remove-voter "
-                f"{broker_id}`); for another disk in its place there is `minilog cluster replace-voter {broker_id}`"
+                f"{what}: it is a voter of the metadata quorum, and the voters of a cluster stay the same. To run it "
+                f"on another disk: `minilog cluster replace-voter {broker_id}`"
             )
         if others := [each for each, cordon in image.cordons.items() if cordon.decommissioning and each != broker_id]:
             raise InvalidArgument(
