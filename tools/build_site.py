@@ -34,8 +34,6 @@ MOVED = {
     "CONTRIBUTING.md": "internals/contributing.md",
     "SECURITY.md": "internals/reporting.md",
     "CHANGELOG.md": "reference/changelog.md",
-    "CONTRIBUTING.md": "internals/contributing.md",
-    "SECURITY.md": "internals/security.md",
     "tests/simulation/FOUND.md": "internals/found.md",
 }
 """Documents outside of docs/, and where they stand in the site."""
