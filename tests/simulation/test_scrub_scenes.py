@@ -133,10 +133,16 @@ async def two_of_two(scene: Scene) -> None:
     assert [content_of(host, 3000) for host in (leader, follower)] == copies
     after = await scene.state()
     assert (after.leader_epoch, sorted(after.isr)) == (before.leader_epoch, sorted(before.isr))
-    for chosen in ([leader.number], [leader.number, follower.number]):
-        await scene.ask(lambda admin, chosen=chosen: admin.alter_partition_reassignments({AT: chosen}))  # type: ignore[misc]
-        await scene.until(lambda state, chosen=chosen: sorted(state.isr) == sorted(state.replicas) == sorted(chosen))  # type: ignore[misc]
+    await scene.ask(lambda admin: admin.alter_topic(AT.topic, set_configs={"min.insync.replicas": "1"}))
+    await reassign(scene, [leader.number])
+    await reassign(scene, [leader.number, follower.number])
     await all_the_same(scene, 3000, copies[0])
+
+
+async def reassign(scene: Scene, chosen: list[int]) -> None:
+    errors = await scene.ask(lambda admin: admin.alter_partition_reassignments({AT: chosen}))
+    assert errors == {AT: None}
+    await scene.until(lambda state: sorted(state.isr) == sorted(state.replicas) == sorted(chosen))
 
 
 async def one_away(scene: Scene) -> None:

@@ -42,7 +42,7 @@ def test_there_are_as_many_commands_as_one_would_think() -> None:
 def test_a_command_that_a_document_shows_is_understood(place: str, words: list[str]) -> None:
     """Its options and arguments are parsed as they are where it is run, and nothing is run."""
     command, arguments = verb(words)
-    assert not verbs_of(command), f"{place}: `minilog {' '.join(words)}` names no verb"
+    assert getattr(command, "invoke_without_command", True), f"{place}: `minilog {' '.join(words)}` names no verb"
     if arguments != ["..."]:
         try:
             command.make_context(" ".join(words), list(arguments))

@@ -30,6 +30,8 @@ NO_CORE: dict[type[Message], str] = {
     authentication_pb2.AuthenticateRequest: "its content is: unit/security/test_scram, test_bearer",
     metadata_pb2.GetMetadataRequest: "names and ids are looked up in the image; integration: test_bad_peers",
     metadata_pb2.InitProducerIdRequest: "nothing is read from it",
+    peer_pb2.DigestRecordsRequest: "a range of offsets is looked up in a log: unit/storage/test_range_digest",
+    peer_pb2.SetCopyAsideRequest: "the same range, and a digest that is compared",
     metadata_pb2.GetBrokerConfigRequest: "its number is compared with the broker's own",
 }
 

@@ -280,8 +280,9 @@ class Scrub:
     def _tell_undecided(self, led: _Led, own: RangeDigest, digests: dict[int, bytes]) -> None:
         logger.error(
             "copies of the same records differ, and nobody can tell which one is right: nothing is changed. Choose the "
-            "broker whose copy is right, and have the others fetched again: `minilog topic reassign TOPIC --to "
-            "PARTITION:BROKER`, and when that is done the same with all of them",
+            "broker whose copy is right, and leave it alone with the partition: `minilog topic reassign TOPIC --to "
+            "PARTITION:BROKER`. The topic's min.insync.replicas must be 1 for that. When it is done, reassign the "
+            "partition to all brokers again: they fetch that copy",
             topic=led.topic_name,
             partition=led.key.partition,
             start_offset=own.start_offset,
