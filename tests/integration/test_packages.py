@@ -1,8 +1,8 @@
 """The wheel and the sdist, in clean environments: what they hold, what they bring along, and that they run.
 
-Each Python of this machine from 3.11 to 3.13 gets an environment; the one that runs the tests is always among them. The
-id of a test is the version, and the last lines of a run name them. Packages are installed as users install them, in the
-versions of constraints.txt.
+Each Python of this machine from 3.11 to 3.13 gets an environment: in `make test` the one that runs the tests, in `make
+soak` the others. The id of a test is the version. Packages are installed as users install them, in the versions of
+constraints.txt.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from email.message import Message
 from email.parser import Parser
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from minilog_broker.extras import BROKER_EXTRA
 
@@ -79,6 +80,12 @@ def interpreters() -> dict[str, pathlib.Path]:
         if asked.returncode == 0:
             found.setdefault(asked.stdout.strip().replace(" ", "."), path)
     return found
+
+
+def versions() -> list[ParameterSet]:
+    """Of all interpreters. `make test` takes that of the tests; an environment costs half a minute of two cores."""
+    own = "{}.{}".format(*sys.version_info)
+    return [pytest.param(each, marks=() if each == own else pytest.mark.long) for each in interpreters()]
 
 
 def _run(*command: str | pathlib.Path, within_s: float = _INSTALLS_WITHIN_S) -> str:
@@ -143,7 +150,7 @@ def test_the_wheel_is_small_and_holds_what_the_tree_has(built: Built) -> None:
 
 
 @pytest.mark.timeout(1_200)
-@pytest.mark.parametrize("version", interpreters())
+@pytest.mark.parametrize("version", versions())
 def test_it_runs_in_a_clean_environment(built: Built, tmp_path: pathlib.Path, version: str) -> None:
     home = tmp_path / "environment"
     _run(interpreters()[version], "-m", "venv", home)
