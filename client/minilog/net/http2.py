@@ -1,4 +1,4 @@
-"""What both sides of each connection tell gRPC of HTTP/2 (ARCHITECTURE.md § Where this departs from the first plan)."""
+"""What both sides of each connection tell gRPC of HTTP/2 (docs/internals/departures.md)."""
 
 from __future__ import annotations
 
