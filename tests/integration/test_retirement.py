@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from minilog import TopicPartition
 from tests import programs
 from tests.cluster import Cluster, running_cluster
 from tests.integration.moving import Writing, admin, create, wait_until
@@ -42,6 +43,29 @@ def refusal(cluster: Cluster, *arguments: str) -> str:
     done = run(cluster, *arguments)
     assert done.returncode == 1
     return str(done.stderr)
+
+
+def rebalance(cluster: Cluster, *arguments: str) -> Any:
+    done = programs.run("cluster", "rebalance", *arguments, "--json", "-b", cluster.bootstrap_servers, timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_bytes_and_leaders_are_spread_over_all_brokers(cluster: Cluster) -> None:
+    create(cluster, "crowded")
+    with admin(cluster) as client:
+        client.alter_topic("crowded", num_partitions=10)
+        crowded = {TopicPartition("crowded", number): [1, 2, 3] for number in range(10)}
+        assert set(client.alter_partition_reassignments(crowded).values()) == {None}
+        wait_until(lambda: not client.list_partition_reassignments(), timeout_s=60)
+        planned = rebalance(cluster)
+        assert not planned["applied"]
+        assert {tuple(move["replicas"]) for move in planned["moves"]} >= {(1, 2, 3)}
+        assert rebalance(cluster, "--apply")["moves"] == planned["moves"]
+        assert not client.list_partition_reassignments()
+    assert rebalance(cluster)["moves"] == []
+    leaders = [each["leaders"] for each in brokers(cluster).values()]
+    assert max(leaders) - min(leaders) <= 2, leaders
 
 
 def test_a_broker_is_emptied_under_a_producer_and_forgotten_when_it_stops(cluster: Cluster) -> None:

@@ -9,7 +9,7 @@ import typer
 from minilog.admin.health import ClusterHealth
 from minilog.types import BrokerDescription
 from minilog.versions import VersionRange
-from minilog_broker.cli import cluster_backup
+from minilog_broker.cli import cluster_backup, cluster_rebalance
 from minilog_broker.cli.common import (
     AsJson,
     BootstrapServers,
@@ -183,3 +183,4 @@ def replace_voter(
 
 
 cluster_backup.add_to(app)
+cluster_rebalance.add_to(app)
