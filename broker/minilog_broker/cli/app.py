@@ -60,6 +60,10 @@ _COMMANDS = {
             "minilog completion fish > ~/.config/fish/completions/minilog.fish",
         ),
     ),
+    "console": (
+        "Serve pages about a cluster, for a browser, until SIGINT or SIGTERM.",
+        "minilog console -b 127.0.0.1:9092",
+    ),
 }
 # Each is the `app` of the module of its name.
 _GROUPS = {

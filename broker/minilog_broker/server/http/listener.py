@@ -1,7 +1,7 @@
 """The HTTP listener of one broker, on its own event loop: uvicorn's protocol, bounded from outside.
 
     connections                as many as places.py says: who asks for nothing makes room, places are kept for probes
-    a connection               one request, and LIFE_S from its first to its last byte: who sends or reads slowly is cut
+    a connection               one request, and `life_s` from first to last byte: who sends or reads slowly is cut
     a request's line, headers  at most MAX_HEAD_BYTES, else 400, in however many pieces; bodies are not read
 
 uvicorn's Server is not used: it takes the signals of the process, polls ten times a second, and waits for a request
@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
+from dataclasses import dataclass
 
 import structlog
 from starlette.responses import PlainTextResponse
@@ -27,9 +29,18 @@ from minilog_broker.server.http.places import MOST_SERVED, MOST_WAITING, Places
 
 MAX_HEAD_BYTES = 8 << 10
 LIFE_S = 10.0  # Prometheus gives a scrape 10 s
-BACKLOG = MOST_WAITING
+_HANDSHAKE_S = 5.0
 
 logger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerLimits:
+    """How many connections there may be (places.py), and how long one lives. By default those of a broker."""
+
+    most_waiting: int = MOST_WAITING
+    most_served: int = MOST_SERVED
+    life_s: float = LIFE_S
 
 
 class _ToStructlog(logging.Handler):
@@ -50,10 +61,22 @@ def _route_logs() -> None:
 
 
 class HttpListener:
-    """See the module's text. Bound when it is made: CommandFailed where it cannot be."""
+    """See the module's text. Bound when it is made: CommandFailed where it cannot be. `option`: where the address comes
+    from, for that error. `tls`: of a server, or None for plaintext."""
 
-    def __init__(self, host: str, port: int, app: ASGIApp) -> None:
-        self._socket = _bound(host, port)
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        app: ASGIApp,
+        *,
+        option: str = "--http",
+        limits: ListenerLimits | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._socket = _bound(host, port, option)
+        self._limits = limits or ListenerLimits()
+        self._tls = tls
         self._state = ServerState()
         self._state.tasks = _Tasks()
         self._state.default_headers = [(b"connection", b"close"), (b"x-content-type-options", b"nosniff")]
@@ -62,17 +85,23 @@ class HttpListener:
             app, lifespan="off", ws="none", http="h11", log_config=None, h11_max_incomplete_event_size=MAX_HEAD_BYTES
         )
         self._config.load()
-        self._places = Places[_BoundedProtocol]()
+        self._places = Places[_BoundedProtocol](self._limits.most_waiting, self._limits.most_served)
         self._server: asyncio.Server | None = None
 
     def protocol(self) -> _BoundedProtocol:
         """Of one more connection. On the event loop."""
-        return _BoundedProtocol(self._config, self._state, self._places)
+        return _BoundedProtocol(self._config, self._state, self._places, self._limits)
 
     async def start(self) -> None:
         """Accept connections."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self.protocol, sock=self._socket, backlog=BACKLOG)
+        self._server = await loop.create_server(
+            self.protocol,
+            sock=self._socket,
+            backlog=self._limits.most_waiting,
+            ssl=self._tls,
+            ssl_handshake_timeout=None if self._tls is None else _HANDSHAKE_S,
+        )
 
     async def stop(self) -> None:
         """Cut what is open: whoever asked is told nothing more."""
@@ -100,14 +129,14 @@ def _tell_failure(task: asyncio.Task[None]) -> None:
         logger.error("an HTTP request failed", exc_info=error)
 
 
-_TOO_MANY = PlainTextResponse(f"{MOST_SERVED} requests are being answered, the most at a time: ask again\n", 503)
-
-
 class _BoundedProtocol(H11Protocol):
     """One connection."""
 
-    def __init__(self, config: Config, state: ServerState, places: Places[_BoundedProtocol]) -> None:
+    def __init__(
+        self, config: Config, state: ServerState, places: Places[_BoundedProtocol], limits: ListenerLimits
+    ) -> None:
         super().__init__(config, state, {}, _loop=asyncio.get_running_loop())
+        self._limits = limits
         self.app = self._serve
         self._places = places
         self._is_served = False
@@ -118,7 +147,7 @@ class _BoundedProtocol(H11Protocol):
         if (oldest := self._places.come(self)) is not None:
             oldest.transport.abort()
         super().connection_made(transport)
-        self._deadline = self.loop.call_later(LIFE_S, transport.abort)
+        self._deadline = self.loop.call_later(self._limits.life_s, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -146,8 +175,11 @@ class _BoundedProtocol(H11Protocol):
             self.send_400_response(f"the request's line and headers have more than {MAX_HEAD_BYTES} bytes\n")
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self.config.loaded_app if self._is_served else _TOO_MANY
-        await app(scope, receive, send)
+        if self._is_served:
+            await self.config.loaded_app(scope, receive, send)
+            return
+        text = f"{self._limits.most_served} requests are being answered, the most at a time: ask again\n"
+        await PlainTextResponse(text, 503)(scope, receive, send)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._places.gone(self)
@@ -156,7 +188,7 @@ class _BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bound(host: str, port: int, option: str) -> socket.socket:
     """A socket of the address alone: a port that is taken is an error, not shared."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -174,7 +206,7 @@ def _bound(host: str, port: int) -> socket.socket:
             raise
     except OSError as error:
         raise CommandFailed(
-            f"--http cannot listen on {address_text((host, port))} ({error.strerror}): stop what listens there, or "
+            f"{option} cannot listen on {address_text((host, port))} ({error.strerror}): stop what listens there, or "
             "choose another port"
         ) from None
     return bound

@@ -1,7 +1,7 @@
 """Who may be connected to the HTTP listener, and who is served: so that strangers who ask for nothing keep nobody out.
 
-    waiting   its request has not come as a whole: at most MOST_WAITING, the oldest is closed for a new one
-    served    its request has come: at most MOST_SERVED, and PROBE_PLACES more for probes of health alone
+    waiting   its request has not come as a whole: at most `most_waiting`, the oldest is closed for a new one
+    served    its request has come: at most `most_served`, and PROBE_PLACES more for probes of health alone
 
 A half-sent request counts as none: it costs its sender a few bytes. A pure core: connections are names here.
 """
@@ -21,13 +21,15 @@ Connection = TypeVar("Connection")
 class Places(Generic[Connection]):
     """See the module's text."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_waiting: int = MOST_WAITING, most_served: int = MOST_SERVED) -> None:
+        self._most_waiting = most_waiting
+        self._most_served = most_served
         self._waiting: dict[Connection, None] = {}  # in the order in which they came
         self._served: set[Connection] = set()
 
     def come(self, connection: Connection) -> Connection | None:
         """A new one. The one that is to be closed for it, if any."""
-        oldest = next(iter(self._waiting)) if len(self._waiting) >= MOST_WAITING else None
+        oldest = next(iter(self._waiting)) if len(self._waiting) >= self._most_waiting else None
         if oldest is not None:
             del self._waiting[oldest]
         self._waiting[connection] = None
@@ -36,7 +38,7 @@ class Places(Generic[Connection]):
     def asks(self, connection: Connection, path: str) -> bool:
         """Its request is there. Whether it is to be served; else it is to be refused."""
         self._waiting.pop(connection, None)
-        most = MOST_SERVED + (PROBE_PLACES if path in PROBE_PATHS else 0)
+        most = self._most_served + (PROBE_PLACES if path in PROBE_PATHS else 0)
         if len(self._served) >= most:
             return False
         self._served.add(connection)

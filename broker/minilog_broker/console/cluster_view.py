@@ -1,0 +1,177 @@
+"""The cluster as one viewer's rights show it: a client with the viewer's credentials, and what its last looks found.
+
+The client is made when somebody looks, and closed when nobody has for ASLEEP_S: then the cluster has nothing of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from minilog.admin.health import ClusterHealth
+from minilog.aio import Admin
+from minilog.errors import MinilogError
+from minilog.types import GroupDescription, TopicDescription, TopicPartition
+from minilog_broker.console.history import History
+from minilog_broker.console.snapshots import Snapshots
+
+ASLEEP_S = 60.0
+MOST_GROUPS = 20  # that one look describes: each is asked of its coordinator, and the leaders of what it reads
+TOTAL = "total"
+"""The series of all topics together."""
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """All topics at one time, with the records a second of each since the look before; None of the first one."""
+
+    topics: list[TopicDescription]
+    rates: Mapping[str, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLook:
+    """A group that was looked at: its description, or why there is none."""
+
+    group_id: str
+    description: GroupDescription | None
+    trouble: MinilogError | None = None
+
+    @property
+    def lag_records(self) -> int | None:
+        """None where any part of it is not known."""
+        if self.description is None or any(each.lag_records is None for each in self.description.offsets):
+            return None
+        return sum(each.lag_records or 0 for each in self.description.offsets)
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """Of the partition that is furthest behind."""
+        if self.description is None or any(each.lag_seconds is None for each in self.description.offsets):
+            return None
+        return max((each.lag_seconds or 0.0 for each in self.description.offsets), default=0.0)
+
+
+class ClusterView:
+    """See the module's text. Lives on one event loop. Each method raises what the client does."""
+
+    def __init__(
+        self,
+        client: Mapping[str, str],
+        clock: Callable[[], float] = time.monotonic,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
+        self.client = client
+        self.history = History()
+        self._clock = clock
+        self._wall_s = wall_s
+        self._admin: Admin | None = None
+        self._used_s = clock()
+        self._running = 0
+        self._snapshots = Snapshots(clock)
+        self._ends: tuple[float, Mapping[tuple[str, int], int]] | None = None
+
+    async def health(self) -> ClusterHealth:
+        return await self.look("health", lambda admin: admin.cluster_health())
+
+    async def topics(self) -> Look:
+        """All topics with the offsets of their partitions, the brokers' own among them."""
+        return await self.look("topics", self._look_at_topics)
+
+    async def topic(self, name: str) -> TopicDescription:
+        """One topic with its replicas' ends. Raises UnknownTopicOrPartition."""
+        return await self.look(("topic", name), lambda admin: self._look_at_topic(admin, name))
+
+    async def groups(self, group_ids: tuple[str, ...]) -> list[GroupLook]:
+        """These groups, at most MOST_GROUPS."""
+        wanted = group_ids[:MOST_GROUPS]
+        return await self.look(("groups", wanted), lambda admin: self._look_at_groups(admin, wanted))
+
+    async def look(self, name: Hashable, read: Callable[[Admin], Awaitable[Value]]) -> Value:
+        """A snapshot of this name: see Snapshots."""
+        return await self._snapshots.get(name, lambda: self.act(read))
+
+    async def act(self, call: Callable[[Admin], Awaitable[Value]]) -> Value:
+        """One call, now."""
+        if self._admin is None:
+            self._admin = Admin(self.client)
+        self._running += 1
+        try:
+            return await call(self._admin)
+        finally:
+            self._running -= 1
+            self._used_s = self._clock()
+
+    def forget(self) -> None:
+        """What was seen is not shown again: something was changed."""
+        self._snapshots.forget()
+
+    async def sleep(self) -> None:
+        """Close the client, where nobody has used it for a while."""
+        if self._admin is None or self._running or self._clock() - self._used_s < ASLEEP_S:
+            return
+        admin, self._admin = self._admin, None
+        await admin.close()
+
+    async def close(self) -> None:
+        await self._snapshots.close()
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            await admin.close()
+
+    async def _look_at_topics(self, admin: Admin) -> Look:
+        topics = await admin.describe_topics()
+        at_s = self._wall_s()
+        ends = _ends(topics)
+        rates: dict[str, float] | None = None
+        if self._ends is not None and at_s > self._ends[0]:
+            before_s, before = self._ends
+            ids = {topic.id: topic.name for topic in topics}
+            rates = dict.fromkeys(ids.values(), 0.0)
+            for (topic_id, partition), end in ends.items():
+                written = max(0, end - before.get((topic_id, partition), end))
+                rates[ids[topic_id]] += written / (at_s - before_s)
+        self._ends = (at_s, ends)
+        users = _ends([topic for topic in topics if not topic.internal])
+        self.history.add_ends(TOTAL, at_s, users)
+        return Look(topics, rates)
+
+    async def _look_at_topic(self, admin: Admin, name: str) -> TopicDescription:
+        (found,) = await admin.describe_topics([name], replica_ends=True)
+        self.history.add_ends(("topic", name), self._wall_s(), _ends([found]))
+        return found
+
+    async def _look_at_groups(self, admin: Admin, group_ids: tuple[str, ...]) -> list[GroupLook]:
+        looks = list(await asyncio.gather(*(_described(admin, each) for each in group_ids)))
+        at_s = self._wall_s()
+        for look in looks:
+            if look.lag_records is not None:
+                self.history.add(("group", look.group_id), at_s, look.lag_records)
+            if look.lag_seconds is not None:
+                self.history.add(("group seconds", look.group_id), at_s, look.lag_seconds)
+        return looks
+
+
+def _ends(topics: list[TopicDescription]) -> dict[tuple[str, int], int]:
+    return {
+        (topic.id, each.partition): each.log_end_offset
+        for topic in topics
+        for each in topic.partitions
+        if each.log_end_offset is not None
+    }
+
+
+async def _described(admin: Admin, group_id: str) -> GroupLook:
+    try:
+        return GroupLook(group_id, await admin.describe_group(group_id))
+    except MinilogError as error:  # one group that may not be seen hides none of the others
+        return GroupLook(group_id, None, error)
+
+
+def partitions_of(topic: TopicDescription) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, each.partition) for each in topic.partitions]

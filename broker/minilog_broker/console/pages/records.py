@@ -1,0 +1,100 @@
+"""The browser of records: what its form asks for, and what was found."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+from minilog.errors import InvalidArgument, MinilogError
+from minilog_broker.console.forms import number_field, text_field
+from minilog_broker.console.pages.page import Page, Visit
+from minilog_broker.console.record_reader import MOST_RECORDS, RecordsFound, Start, Wanted
+from minilog_broker.console.shown_bytes import Form
+
+_USUAL_COUNT = 20
+_HEX = "0x"
+
+
+def wanted_records(fields: dict[str, str]) -> Wanted:
+    """What the form asks for. Raises InvalidArgument."""
+    start = _one_of(Start, fields.get("start") or "latest", "start")
+    partition = number_field(fields, "partition", "a partition")
+    count = number_field(fields, "count", "a number of records")
+    at: int | None = None
+    if start is Start.OFFSET:
+        at = number_field(fields, "at", "an offset")
+    elif start is Start.TIME:
+        at = _time_ms(fields.get("at", ""))
+    return Wanted(
+        start=start,
+        count=min(MOST_RECORDS, max(1, _USUAL_COUNT if count is None else count)),
+        partition=partition,
+        at=at,
+        key=_key(fields.get("key", "")),
+        form=_one_of(Form, fields.get("form") or "text", "form"),
+        columns=tuple(each.strip() for each in fields.get("columns", "").split(",") if each.strip()),
+        where=fields.get("where", "").strip() or None,
+    )
+
+
+def _one_of(kind: Any, text: str, what: str) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        raise InvalidArgument(
+            f"{what} cannot be {text[:40]!r}: it is {', '.join(each.value for each in kind)}"
+        ) from None
+
+
+def _key(text: str) -> bytes | None:
+    """UTF-8, or bytes as 0x and hexadecimal digits."""
+    if not text:
+        return None
+    if text.startswith(_HEX):
+        try:
+            return bytes.fromhex(text.removeprefix(_HEX))
+        except ValueError:
+            raise InvalidArgument(f"the key {text[:40]!r} begins with 0x, and is not hexadecimal digits") from None
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _time_ms(text: str) -> int | None:
+    """ISO 8601 (of UTC, where it names no zone), or milliseconds since 1970."""
+    text = text.strip()
+    if not text:
+        return None
+    if text.isascii() and text.isdigit() and len(text) <= 18:
+        return int(text)
+    try:
+        at = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidArgument(f"the time {text[:40]!r} cannot be read: write it as 2026-05-01T12:00") from None
+    at = at if at.tzinfo is not None else at.replace(tzinfo=datetime.UTC)
+    return int(at.timestamp() * 1000)
+
+
+async def records(visit: Visit) -> Mapping[str, Any]:
+    """A form, and what it found. What is wrong with the form is shown beside it."""
+    name = text_field(visit.fields, "topic", "the name of a topic")
+    topic = await visit.view.topic(name)
+    found, trouble = RecordsFound([], 0), ""
+    try:
+        wanted = wanted_records(visit.fields)
+        found = await visit.view.act(lambda admin: visit.reader.read(visit.view.client, admin, topic, wanted))
+    except MinilogError as error:
+        trouble = str(error)
+    return {
+        "topic": topic,
+        "fields": visit.fields,
+        "found": found,
+        "trouble": trouble,
+        "is_typed": topic.schemas is not None,
+        "forms": [each.value for each in Form],
+        "starts": [each.value for each in Start],
+        "onward": {**visit.fields, "start": "offset", "at": str(found.next_offset)},
+        "former": {**visit.fields, "start": "offset", "at": str(found.former_offset)},
+    }
+
+
+PAGES = (Page("/records", "records.html", "Topics", records, is_live=False),)

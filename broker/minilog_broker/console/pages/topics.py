@@ -1,0 +1,99 @@
+"""The topics, and one of them: its partitions, replicas, settings, and the versions of its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from minilog.errors import UnsupportedVersion
+from minilog.types import PartitionDescription, TopicDescription
+from minilog_broker.console.forms import text_field
+from minilog_broker.console.pages.cluster import topic_row
+from minilog_broker.console.pages.page import Page, Visit, piece_of
+
+if TYPE_CHECKING:
+    from minilog.typed.topic_schema import TopicSchema
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCell:
+    """One replica of a partition. `behind`: offsets that the leader's log has and its has not; None: not known."""
+
+    broker_id: int
+    state: str
+    behind: int | None
+
+    @property
+    def is_late(self) -> bool:
+        return self.state == "out of sync"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """A partition with its replicas, the preferred leader first."""
+
+    partition: PartitionDescription
+    replicas: list[ReplicaCell]
+
+    @property
+    def records(self) -> int | None:
+        low, high = self.partition.log_start_offset, self.partition.high_watermark
+        return None if low is None or high is None else high - low
+
+
+def partition_row(partition: PartitionDescription) -> PartitionRow:
+    """What the page of a topic shows of it."""
+    end = partition.log_end_offset
+
+    def cell(broker_id: int) -> ReplicaCell:
+        if broker_id == partition.leader:
+            return ReplicaCell(broker_id, "leader", 0)
+        told = partition.replica_ends.get(broker_id)
+        behind = None if told is None or end is None else max(0, end - told)
+        if broker_id in partition.adding_replicas:
+            return ReplicaCell(broker_id, "being added", behind)
+        return ReplicaCell(broker_id, "in sync" if broker_id in partition.isr else "out of sync", behind)
+
+    return PartitionRow(partition, [cell(each) for each in partition.replicas])
+
+
+async def topics(visit: Visit) -> Mapping[str, Any]:
+    """A list, with a filter."""
+    look = await visit.view.topics()
+    shows_internal = visit.field("internal") == "1"
+    chosen = [topic for topic in look.topics if shows_internal or not topic.internal]
+    piece = piece_of(visit, chosen, lambda topic: topic.name)
+    rows = piece.of([topic_row(topic, look.rates) for topic in piece.items])
+    return {"piece": rows, "every": len(chosen), "shows_internal": shows_internal}
+
+
+async def topic(visit: Visit) -> Mapping[str, Any]:
+    """One topic."""
+    name = text_field(visit.fields, "name", "the name of a topic")
+    found = await visit.view.topic(name)
+    versions, trouble = _versions(found)
+    rows = [partition_row(each) for each in found.partitions]
+    held = [row.records for row in rows if row.records is not None]
+    return {
+        "topic": found,
+        "piece": piece_of(visit, rows, lambda row: str(row.partition.partition)),
+        "records": sum(held) if len(held) == len(rows) else None,
+        "throughput": visit.view.history.series(("topic", name)),
+        "versions": versions,
+        "schema_trouble": trouble,
+    }
+
+
+def _versions(found: TopicDescription) -> tuple[list[TopicSchema], str]:
+    """The latest first."""
+    try:
+        return list(reversed(found.schema_versions)), ""
+    except UnsupportedVersion as error:
+        return [], str(error)
+
+
+PAGES = (
+    Page("/topics", "topics.html", "Topics", topics),
+    Page("/topic", "topic.html", "Topics", topic),
+)

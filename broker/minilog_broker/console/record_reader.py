@@ -1,0 +1,274 @@
+"""Some records of a topic, for a page: found by offset, time, key or condition, within limits.
+
+A look reads until it has the records that were asked for, and at most SCANNED_RECORDS records, SCANNED_BYTES, and
+WITHIN_S. What it keeps of a record is what is shown of it, so a large one is in memory for one moment. READERS looks
+are under way at one time; further ones wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from minilog.aio import Admin, Consumer
+from minilog.errors import InvalidArgument
+from minilog.typed.as_json import rows_as_json
+from minilog.types import Record, TopicDescription, TopicPartition
+from minilog_broker.console.shown_bytes import Form, ShownBytes, shown_bytes, shown_text
+
+MOST_RECORDS = 100
+SCANNED_RECORDS = 200_000
+SCANNED_BYTES = 256 * 1024 * 1024
+WITHIN_S = 5.0
+READERS = 2
+CELL_CHARACTERS = 200
+HEADERS_SHOWN = 20
+METADATA_COLUMNS = 5  # that `metadata=True` brings, behind the others
+_FETCH_BYTES = "1048576"  # of credit: a batch that is larger comes alone
+_POLL_S = 0.5
+
+
+class Start(enum.Enum):
+    """Where a look begins."""
+
+    LATEST = "latest"
+    EARLIEST = "earliest"
+    OFFSET = "offset"
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to look for. `partition`: None is all of them. `at`: an offset, or milliseconds since 1970. `key`: records
+    with this key alone. `columns` (empty: all) and `where` are of typed topics."""
+
+    start: Start
+    count: int
+    partition: int | None = None
+    at: int | None = None
+    key: bytes | None = None
+    form: Form = Form.TEXT
+    columns: tuple[str, ...] = ()
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRecord:
+    """One record, or row. `cells` has the columns of a row, in the order of RecordsFound.columns."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: ShownBytes
+    value: ShownBytes
+    headers: list[tuple[str, ShownBytes]] = field(default_factory=list)
+    headers_left_out: int = 0
+    cells: list[str | None] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsFound:
+    """In order of offsets; the latest ones, in order of time, the youngest first. `next_offset` and `former_offset`:
+    where to look on in one partition; None where it ends here, or there are several. `limit`: why the look ended before
+    it had what was asked for; empty where it has all, or all that there is."""
+
+    records: list[ShownRecord]
+    scanned: int
+    columns: list[str] | None = None
+    next_offset: int | None = None
+    former_offset: int | None = None
+    limit: str = ""
+
+
+@dataclass(slots=True)
+class _Scan:
+    wanted: Wanted
+    found: list[ShownRecord] = field(default_factory=list)
+    columns: list[str] | None = None
+    scanned: int = 0
+    scanned_bytes: int = 0
+
+    def limit(self) -> str:
+        if self.scanned >= SCANNED_RECORDS:
+            return f"{self.scanned} records were looked at"
+        return f"{self.scanned_bytes} bytes were looked at" if self.scanned_bytes >= SCANNED_BYTES else ""
+
+    def take_records(self, records: list[Record]) -> None:
+        for each in records:
+            self.scanned += 1
+            self.scanned_bytes += len(each.key or b"") + len(each.value or b"")
+            if self.is_full() or (self.wanted.key is not None and each.key != self.wanted.key):
+                continue
+            self.found.append(_shown(each, self.wanted.form))
+            self._keep_latest()
+
+    def take_rows(self, rows: pa.RecordBatch) -> None:
+        self.scanned += rows.num_rows
+        self.scanned_bytes += rows.nbytes
+        if self.wanted.key is not None:
+            rows = rows.filter(
+                pa.array([key == self.wanted.key for key in rows.column("_key").to_pylist()], pa.bool_())
+            )
+        if self.wanted.start is Start.LATEST:
+            rows = rows.slice(max(0, rows.num_rows - self.wanted.count))
+        else:
+            rows = rows.slice(0, self.wanted.count - len(self.found))
+        columns = list(rows.schema.names[:-METADATA_COLUMNS])
+        self.columns = columns if self.columns is None else self.columns
+        self.found += _shown_rows(rows, columns)
+        self._keep_latest()
+
+    def is_full(self) -> bool:
+        """Nothing more is wanted. Of the latest ones that is known at the end alone."""
+        return self.wanted.start is not Start.LATEST and len(self.found) >= self.wanted.count
+
+    def _keep_latest(self) -> None:
+        if self.wanted.start is Start.LATEST and len(self.found) >= 4 * self.wanted.count:
+            self.found = self.latest()
+
+    def latest(self) -> list[ShownRecord]:
+        ordered = sorted(self.found, key=lambda each: (each.timestamp_ms, each.partition, each.offset), reverse=True)
+        return ordered[: self.wanted.count]
+
+
+class RecordReader:
+    """Looks of all viewers; see the module's text."""
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(READERS)
+
+    async def read(
+        self, client: Mapping[str, str], admin: Admin, topic: TopicDescription, wanted: Wanted
+    ) -> RecordsFound:
+        """Raises InvalidArgument for what the topic does not have, or a condition that cannot be read, and what the
+        client raises."""
+        _check(topic, wanted)
+        async with self._places:
+            assigned = await _assignment(admin, topic, wanted)
+            if not assigned:
+                return RecordsFound([], 0)
+            async with Consumer({**client, "fetch.max.bytes": _FETCH_BYTES}) as consumer:
+                await consumer.assign(assigned)
+                return await _scan(consumer, topic, wanted, assigned)
+
+
+def _check(topic: TopicDescription, wanted: Wanted) -> None:
+    numbers = {each.partition for each in topic.partitions}
+    if wanted.partition is not None and wanted.partition not in numbers:
+        raise InvalidArgument(f"topic {topic.name!r} has no partition {wanted.partition}: it has 0 to {max(numbers)}")
+    if wanted.start is Start.OFFSET and (wanted.partition is None or wanted.at is None):
+        raise InvalidArgument("an offset is one of a partition: choose both")
+    if wanted.start is Start.TIME and wanted.at is None:
+        raise InvalidArgument("give the time to begin at, such as 2026-05-01T12:00")
+    if topic.schemas is None and (wanted.columns or wanted.where):
+        raise InvalidArgument(f"topic {topic.name!r} has no schema: it has keys and values, and no columns")
+
+
+async def _assignment(admin: Admin, topic: TopicDescription, wanted: Wanted) -> list[TopicPartition]:
+    """What is read, each from where to the end of now; those that hold nothing there are left out."""
+    chosen = [
+        TopicPartition(topic.name, each.partition)
+        for each in topic.partitions
+        if wanted.partition in (None, each.partition)
+    ]
+    starts = await admin.list_offsets(dict.fromkeys(chosen, "earliest"))
+    ends = await admin.list_offsets(dict.fromkeys(chosen, "latest"))
+    begins: dict[TopicPartition, int] = {}
+    match wanted.start:
+        case Start.EARLIEST:
+            begins = {each: starts[each] or 0 for each in chosen}
+        case Start.LATEST:
+            is_any = wanted.key is None and not wanted.where  # else what is wanted may lie further back
+            share = max(1, min(wanted.count if is_any else SCANNED_RECORDS, SCANNED_RECORDS // len(chosen)))
+            begins = {each: (ends[each] or 0) - share for each in chosen}
+        case Start.OFFSET:
+            begins = dict.fromkeys(chosen, wanted.at or 0)
+        case Start.TIME:
+            found = await admin.list_offsets(dict.fromkeys(chosen, wanted.at or 0))
+            begins = {each: at for each, at in found.items() if at is not None}
+    return [
+        TopicPartition(each.topic, each.partition, max(begin, starts[each] or 0), ends[each] or 0, topic.id)
+        for each, begin in begins.items()
+        if max(begin, starts[each] or 0) < (ends[each] or 0)
+    ]
+
+
+async def _scan(
+    consumer: Consumer, topic: TopicDescription, wanted: Wanted, assigned: list[TopicPartition]
+) -> RecordsFound:
+    scan = _Scan(wanted)
+    deadline_s = time.monotonic() + WITHIN_S
+    limit = ""
+    while not (scan.is_full() or consumer.finished() or limit):
+        if topic.schemas is None:
+            scan.take_records(await consumer.poll(_POLL_S))
+        else:
+            columns = list(wanted.columns) or None
+            for rows in await consumer.poll_arrow(_POLL_S, columns=columns, where=wanted.where, metadata=True):
+                scan.take_rows(rows)
+        limit = scan.limit() or (f"{WITHIN_S:.0f} s have passed" if time.monotonic() >= deadline_s else "")
+    limit = "" if scan.is_full() or consumer.finished() else limit
+    records = scan.latest() if wanted.start is Start.LATEST else scan.found
+    onward, former = _places(consumer, wanted, assigned, records, limit=limit)
+    return RecordsFound(records, scan.scanned, scan.columns, onward, former, limit)
+
+
+def _places(
+    consumer: Consumer, wanted: Wanted, assigned: list[TopicPartition], records: list[ShownRecord], *, limit: str
+) -> tuple[int | None, int | None]:
+    """Where one partition goes on, and what is before: behind the last record that is shown or, where a limit ended the
+    look, behind all that was looked at."""
+    if len(assigned) != 1 or wanted.partition is None:
+        return None, None
+    offsets = [each.offset for each in records]
+    first = min(offsets, default=assigned[0].offset or 0)
+    former = max(0, first - wanted.count) if first > 0 and wanted.key is None and not wanted.where else None
+    if limit and len(records) < wanted.count:
+        return consumer.position(assigned[0]), former
+    onward = max(offsets, default=-1) + 1
+    return (onward if 0 < onward < (assigned[0].end_offset or 0) else None), former
+
+
+def _shown(record: Record, form: Form) -> ShownRecord:
+    headers = [(shown_text(name), shown_bytes(value, form)) for name, value in record.headers[:HEADERS_SHOWN]]
+    return ShownRecord(
+        record.partition,
+        record.offset,
+        record.timestamp,
+        shown_bytes(record.key, Form.HEX if form is Form.HEX else Form.TEXT),
+        shown_bytes(record.value, form),
+        headers,
+        len(record.headers) - len(headers),
+    )
+
+
+def _shown_rows(rows: pa.RecordBatch, columns: list[str]) -> list[ShownRecord]:
+    documents = [json.loads(each) for each in rows_as_json(rows.select(columns))]
+    partitions, offsets = rows.column("_partition").to_pylist(), rows.column("_offset").to_pylist()
+    times = rows.column("_timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_pylist()
+    keys = rows.column("_key").to_pylist()
+    return [
+        ShownRecord(
+            partition,
+            offset,
+            timestamp,
+            shown_bytes(key, Form.TEXT),
+            ShownBytes(None),
+            cells=[_cell(document[name]) for name in columns],
+        )
+        for document, partition, offset, timestamp, key in zip(documents, partitions, offsets, times, keys, strict=True)
+    ]
+
+
+def _cell(value: object) -> str | None:
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    beginning = shown_text(text[:CELL_CHARACTERS])
+    return beginning if len(text) <= CELL_CHARACTERS else f"{beginning}… ({len(text)} characters)"

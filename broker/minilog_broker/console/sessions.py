@@ -1,0 +1,77 @@
+"""The logins of browsers: a token in a cookie stands for a view of the cluster. A core: time and tokens come in.
+
+A session ends when it is LONGEST_S old, when nobody has used it for IDLE_S, when its browser logs out, or when the
+brokers refuse its user. At most MOST are there: a new one takes the place of the one that was used least recently.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+LONGEST_S = 12 * 3600.0  # a working day: the password is in memory for as long
+IDLE_S = 3600.0
+MOST = 64  # each has channels to the brokers
+
+View = TypeVar("View")
+
+
+@dataclass(slots=True)
+class Session(Generic[View]):
+    """`name`: of the user, as it was given. Times are of the clock that the console gives."""
+
+    name: str
+    view: View
+    began_s: float
+    used_s: float
+
+    def is_over(self, now_s: float) -> bool:
+        return now_s - self.began_s >= LONGEST_S or now_s - self.used_s >= IDLE_S
+
+
+class Sessions(Generic[View]):
+    """See the module's text. What is returned as ended is the caller's to close."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Session[View]] = {}  # least recently used first
+
+    def begin(self, token: str, name: str, view: View, now_s: float) -> list[View]:
+        """A new session under a token that nobody has seen before. The views that have ended by that."""
+        ended = self.expire(now_s)
+        if len(self._sessions) >= MOST:
+            ended.append(self._sessions.pop(next(iter(self._sessions))).view)
+        self._sessions[token] = Session(name, view, now_s, now_s)
+        return ended
+
+    def use(self, token: str, now_s: float) -> Session[View] | None:
+        """The session of this token, used now; None where there is none."""
+        session = self._sessions.get(token)
+        if session is None or session.is_over(now_s):
+            return None
+        session.used_s = now_s
+        self._sessions[token] = self._sessions.pop(token)
+        return session
+
+    def end(self, token: str) -> View | None:
+        session = self._sessions.pop(token, None)
+        return None if session is None else session.view
+
+    def expire(self, now_s: float) -> list[View]:
+        """The views of sessions that are over by now."""
+        over = [token for token, session in self._sessions.items() if session.is_over(now_s)]
+        return [self._sessions.pop(token).view for token in over]
+
+    def views(self) -> list[View]:
+        return [session.view for session in self._sessions.values()]
+
+
+def form_token(key: bytes, cookie: str) -> str:
+    """What each form carries to show that it is of a page that this browser was given: no other site reads the cookie
+    or knows the key."""
+    return hmac.new(key, cookie.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
+
+
+def is_form_token(key: bytes, cookie: str, token: str) -> bool:
+    return hmac.compare_digest(form_token(key, cookie).encode(), token.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,93 @@
+"""Bytes of records as a person reads them: text, JSON or hex. Pure.
+
+Whatever is in them, no more than SHOWN_BYTES of it is shown, and nothing that a terminal would obey or that would turn
+the direction of a line.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import dataclass
+
+SHOWN_BYTES = 4096
+JSON_BYTES = 64 * 1024  # of which JSON is made: more of it is shown as text
+HEX_BYTES = 1024
+_HEX_COLUMNS = 16
+_KEPT = "\n\t"
+
+
+class Form(enum.Enum):
+    """How bytes are shown."""
+
+    TEXT = "text"
+    JSON = "json"
+    HEX = "hex"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownBytes:
+    """`text` is None for null. `size_bytes`: of all of it. `is_cut`: there is more than is shown. `note`: why it is not
+    shown in the form that was asked for."""
+
+    text: str | None
+    size_bytes: int = 0
+    is_cut: bool = False
+    note: str = ""
+
+
+def shown_text(text: str) -> str:
+    """`text` with escapes in the place of what is no character for people: controls, and marks of direction."""
+    return "".join(each if each.isprintable() or each in _KEPT else ascii(each)[1:-1] for each in text)
+
+
+def shown_bytes(content: bytes | None, form: Form) -> ShownBytes:
+    if content is None:
+        return ShownBytes(None)
+    match form:
+        case Form.HEX:
+            return ShownBytes(_hex(content[:HEX_BYTES]), len(content), len(content) > HEX_BYTES)
+        case Form.JSON:
+            return _json(content)
+        case Form.TEXT:
+            return _text(content)
+
+
+def _text(content: bytes, note: str = "") -> ShownBytes:
+    beginning = content[:SHOWN_BYTES]
+    is_cut = len(content) > SHOWN_BYTES
+    if is_cut:  # not in the middle of a character
+        for _ in range(3):
+            if beginning and not _ends_whole(beginning):
+                beginning = beginning[:-1]
+    return ShownBytes(shown_text(beginning.decode("utf-8", "backslashreplace")), len(content), is_cut, note)
+
+
+def _ends_whole(content: bytes) -> bool:
+    try:
+        content[-4:].decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.reason != "unexpected end of data"
+    return True
+
+
+def _json(content: bytes) -> ShownBytes:
+    if len(content) > JSON_BYTES:
+        return _text(content, f"more than {JSON_BYTES} bytes: shown as text")
+    try:
+        document = json.loads(content)
+        laid_out = json.dumps(document, indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return _text(content, "no JSON: shown as text")
+    cut = laid_out[:SHOWN_BYTES]
+    return ShownBytes(shown_text(cut), len(content), len(cut) < len(laid_out))
+
+
+def _hex(content: bytes) -> str:
+    lines = []
+    for start in range(0, len(content), _HEX_COLUMNS):
+        part = content[start : start + _HEX_COLUMNS]
+        numbers = " ".join(f"{each:02x}" for each in part)
+        letters = "".join(chr(each) if 0x20 <= each < 0x7F else "." for each in part)
+        lines.append(f"{start:04x}  {numbers:<{3 * _HEX_COLUMNS - 1}}  {letters}")
+    return "\n".join(lines)
