@@ -6,6 +6,7 @@ the direction of a line.
 
 from __future__ import annotations
 
+import codecs
 import enum
 import json
 from dataclasses import dataclass
@@ -54,21 +55,10 @@ def shown_bytes(content: bytes | None, form: Form) -> ShownBytes:
 
 
 def _text(content: bytes, note: str = "") -> ShownBytes:
-    beginning = content[:SHOWN_BYTES]
     is_cut = len(content) > SHOWN_BYTES
-    if is_cut:  # not in the middle of a character
-        for _ in range(3):
-            if beginning and not _ends_whole(beginning):
-                beginning = beginning[:-1]
-    return ShownBytes(shown_text(beginning.decode("utf-8", "backslashreplace")), len(content), is_cut, note)
-
-
-def _ends_whole(content: bytes) -> bool:
-    try:
-        content[-4:].decode("utf-8")
-    except UnicodeDecodeError as error:
-        return error.reason != "unexpected end of data"
-    return True
+    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+    text = decoder.decode(content[:SHOWN_BYTES], final=not is_cut)  # a character that is cut is left out
+    return ShownBytes(shown_text(text), len(content), is_cut, note)
 
 
 def _json(content: bytes) -> ShownBytes:

@@ -1,0 +1,129 @@
+"""What pages make of the client's answers, and of what a person types."""
+
+from __future__ import annotations
+
+import pytest
+
+from minilog.errors import InvalidArgument
+from minilog.types import (
+    BrokerDescription,
+    ClusterDescription,
+    PartitionDescription,
+    TopicDescription,
+    VoterDescription,
+)
+from minilog_broker.console.cluster_view import ClusterView
+from minilog_broker.console.pages.cluster import broker_rows, topic_row
+from minilog_broker.console.pages.page import ON_ONE_PAGE, Visit, piece_of
+from minilog_broker.console.pages.records import wanted_records
+from minilog_broker.console.pages.topics import partition_row
+from minilog_broker.console.record_reader import MOST_RECORDS, RecordReader, Start
+from minilog_broker.console.rendering import age, href, rate, short, size, time_text
+from minilog_broker.console.shown_bytes import Form
+
+
+def partition(number: int, leader: int | None = 1, isr: tuple[int, ...] = (1, 2, 3)) -> PartitionDescription:
+    ends: dict[int, int | None] = {1: 100, 2: 100, 3: 40}
+    return PartitionDescription(number, leader, 0, 0, [1, 2, 3], list(isr), [], 10, 90, 90, 100, replica_ends=ends)
+
+
+def topic(*partitions: PartitionDescription) -> TopicDescription:
+    return TopicDescription("flights", "id", False, {}, list(partitions))
+
+
+def visit(**fields: str) -> Visit:
+    return Visit(ClusterView({}), fields, RecordReader())
+
+
+def test_a_topic_is_as_well_as_its_worst_partition() -> None:
+    assert topic_row(topic(partition(0)), None).state == "in sync"
+    assert topic_row(topic(partition(0), partition(1, isr=(1, 2))), None).state == "under-replicated"
+    assert topic_row(topic(partition(0), partition(1, leader=None, isr=(3,))), None).state == "no leader"
+
+
+def test_records_of_a_topic_are_told_where_all_leaders_answer() -> None:
+    dead = PartitionDescription(1, None, 0, 0, [1], [1], [], None, None, None, None)
+    assert topic_row(topic(partition(0), partition(1)), {"flights": 2.5}).records == 160
+    assert topic_row(topic(partition(0), dead), None).records is None
+    assert topic_row(topic(partition(0)), None).rate is None
+    assert topic_row(topic(partition(0)), {}).rate == 0.0
+
+
+def test_a_replica_says_how_far_it_is_behind_its_leader() -> None:
+    cells = partition_row(partition(0, isr=(1, 2))).replicas
+    assert [(each.broker_id, each.state, each.behind) for each in cells] == [
+        (1, "leader", 0),
+        (2, "in sync", 0),
+        (3, "out of sync", 60),
+    ]
+
+
+def test_brokers_are_counted_by_what_they_have() -> None:
+    brokers = [BrokerDescription(each, "h", 1, None, "running") for each in (3, 1, 2, 4)]
+    cluster = ClusterDescription("c", 1, 0, brokers, [VoterDescription(1, "d", False), VoterDescription(2, "d", True)])
+    rows = broker_rows(cluster, [topic(partition(0), partition(1, leader=2, isr=(1, 2)))])
+    assert [(row.broker.id, row.role, row.leaders, row.replicas, row.out_of_sync) for row in rows] == [
+        (1, "controller", 1, 2, 0),
+        (2, "voter that lost its disk", 1, 2, 0),
+        (3, "observer", 0, 2, 1),
+        (4, "observer", 0, 0, 0),
+    ]
+
+
+def test_a_long_list_comes_in_pieces() -> None:
+    names = [f"topic-{number:04}" for number in range(1000)]
+    assert piece_of(visit(), names, str).items == names[:ON_ONE_PAGE]
+    second = piece_of(visit(page="2", q="TOPIC-00"), names, str)
+    assert (second.items, second.count, second.total) == (names[50:100], 2, 100)
+    for wrong in ("0", "-1", "x", "²", "9" * 30, "99999"):
+        assert 1 <= piece_of(visit(page=wrong), names, str).number <= 20
+    assert piece_of(visit(q="nothing"), names, str).items == []
+
+
+def test_the_form_of_records_is_read() -> None:
+    found = wanted_records(
+        {"start": "time", "at": "2026-05-01T12:00", "count": "5000", "key": "0xC0FFEE", "form": "hex", "partition": "3"}
+    )
+    assert found.start is Start.TIME
+    assert found.at == 1777636800000
+    assert found.count == MOST_RECORDS
+    assert (found.key, found.form, found.partition) == (b"\xc0\xff\xee", Form.HEX, 3)
+    assert wanted_records({"start": "time", "at": "1777636800000"}).at == 1777636800000
+    assert wanted_records({"columns": "carrier, delay,", "where": " "}).columns == ("carrier", "delay")
+    assert wanted_records({}).start is Start.LATEST
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"start": "<script>"},
+        {"start": "offset", "at": "-1"},
+        {"start": "offset", "at": "²"},
+        {"start": "time", "at": "yesterday"},
+        {"partition": "1e9"},
+        {"count": "9" * 40},
+        {"key": "0xZZ"},
+        {"form": "picture"},
+    ],
+)
+def test_what_cannot_be_read_is_told(fields: dict[str, str]) -> None:
+    with pytest.raises(InvalidArgument):
+        wanted_records(fields)
+
+
+def test_numbers_are_short_for_people() -> None:
+    assert [short(each) for each in (None, 0, 7, 1.25, 9999, 10_400, 1_250_000, 3e9)] == [
+        "–", "0", "7", "1.2", "9,999", "10.4 k", "1.25 M", "3 G",
+    ]  # fmt: skip
+    assert (rate(None), rate(225.0)) == ("–", "225/s")
+    assert [size(each) for each in (None, 12, 2048, 62_914_560)] == ["–", "12 B", "2.0 KiB", "60.0 MiB"]
+    assert [age(each) for each in (None, 0, 0.5, 59, 150, 9000, 864_000)] == [
+        "–", "0 s", "< 1 s", "59 s", "2 min", "2 h", "10 d",
+    ]  # fmt: skip
+    assert time_text(1777636800123) == "2026-05-01 12:00:00.123"
+    assert time_text(2**62) == f"{2**62} ms"
+
+
+def test_names_in_addresses_are_quoted() -> None:
+    assert href("/topic", name='a"/&=<b>', q=None) == "/topic?name=a%22%2F%26%3D%3Cb%3E"
+    assert href("/topic", name="\udcff") == "/topic?name=%3F"

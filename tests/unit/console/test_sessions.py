@@ -1,0 +1,62 @@
+"""Logins of browsers: how long they last, how many there are, and the token of forms."""
+
+from __future__ import annotations
+
+from minilog_broker.console.sessions import IDLE_S, LONGEST_S, MOST, Sessions, form_token, is_form_token
+
+
+def test_a_session_is_found_by_its_token_alone() -> None:
+    sessions: Sessions[str] = Sessions()
+    assert sessions.begin("t", "alice", "view", 0.0) == []
+    found = sessions.use("t", 1.0)
+    assert found is not None
+    assert (found.name, found.view) == ("alice", "view")
+    assert sessions.use("u", 1.0) is None
+    assert sessions.use("", 1.0) is None
+
+
+def test_a_session_that_nobody_uses_ends() -> None:
+    sessions: Sessions[str] = Sessions()
+    sessions.begin("t", "alice", "view", 0.0)
+    assert sessions.use("t", IDLE_S - 1) is not None
+    assert sessions.use("t", 2 * IDLE_S - 2) is not None, "each use begins the time anew"
+    assert sessions.use("t", 4 * IDLE_S) is None
+    assert sessions.expire(4 * IDLE_S) == ["view"]
+    assert sessions.views() == []
+
+
+def test_a_session_ends_after_a_day_however_much_it_is_used() -> None:
+    sessions: Sessions[str] = Sessions()
+    sessions.begin("t", "alice", "view", 0.0)
+    at_s = 0.0
+    while at_s < LONGEST_S - IDLE_S / 2:
+        at_s += IDLE_S / 2
+        if at_s < LONGEST_S:
+            assert sessions.use("t", at_s) is not None
+    assert sessions.use("t", LONGEST_S) is None
+
+
+def test_one_too_many_takes_the_place_of_the_one_that_was_used_least_recently() -> None:
+    sessions: Sessions[str] = Sessions()
+    for number in range(MOST):
+        assert sessions.begin(f"t{number}", "alice", f"view {number}", 0.0) == []
+    assert sessions.use("t0", 1.0) is not None
+    assert sessions.begin("more", "bob", "view of bob", 2.0) == ["view 1"]
+    assert len(sessions.views()) == MOST
+    assert sessions.use("t0", 3.0) is not None
+
+
+def test_a_session_ends_once() -> None:
+    sessions: Sessions[str] = Sessions()
+    sessions.begin("t", "alice", "view", 0.0)
+    assert sessions.end("t") == "view"
+    assert sessions.end("t") is None
+
+
+def test_the_token_of_a_form_is_of_one_cookie_and_one_key() -> None:
+    token = form_token(b"key", "cookie")
+    assert is_form_token(b"key", "cookie", token)
+    assert not is_form_token(b"key", "another", token)
+    assert not is_form_token(b"another", "cookie", token)
+    assert not is_form_token(b"key", "cookie", "")
+    assert not is_form_token(b"key", "cookie", "ü\udcff")

@@ -1,0 +1,78 @@
+"""Bytes of records as people read them: whatever they are, bounded, and without orders to anything."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minilog_broker.console.shown_bytes import HEX_BYTES, JSON_BYTES, SHOWN_BYTES, Form, shown_bytes
+
+
+def test_null_is_told_from_nothing() -> None:
+    assert shown_bytes(None, Form.TEXT).text is None
+    assert shown_bytes(b"", Form.TEXT).text == ""
+
+
+def test_controls_and_marks_of_direction_are_shown_as_escapes() -> None:
+    shown = shown_bytes("\x1b[31mred\u202etxt\x00\x07\u200f\ufeff".encode(), Form.TEXT)
+    assert shown.text == "\\x1b[31mred\\u202etxt\\x00\\x07\\u200f\\ufeff"
+
+
+def test_lines_and_letters_of_all_languages_stay() -> None:
+    assert shown_bytes("eins\n\tzwei ü 日本 🙂".encode(), Form.TEXT).text == "eins\n\tzwei ü 日本 🙂"
+
+
+def test_what_is_no_utf_8_is_shown_byte_by_byte() -> None:
+    assert shown_bytes(b"a\xff\xfeb", Form.TEXT).text == "a\\xff\\xfeb"
+
+
+def test_of_a_large_value_the_beginning_is_shown_with_its_size() -> None:
+    content = ("ü" * 40_000_000).encode()
+    shown = shown_bytes(content, Form.TEXT)
+    assert shown.is_cut
+    assert shown.size_bytes == len(content)
+    assert shown.text == "ü" * (SHOWN_BYTES // 2)
+
+
+def test_a_character_is_not_cut_in_its_middle() -> None:
+    for before in range(4):
+        shown = shown_bytes(("a" * before + "🙂" * 2000).encode(), Form.TEXT)
+        assert shown.text is not None
+        assert "\\x" not in shown.text
+
+
+def test_json_is_laid_out() -> None:
+    assert shown_bytes(b'{"b":1,"a":[2]}', Form.JSON).text == '{\n  "b": 1,\n  "a": [\n    2\n  ]\n}'
+
+
+def test_what_is_no_json_is_text_and_says_so() -> None:
+    for content in (b"nothing", b"[" * 100_00, b"1" * 10_000, b'"\xff"', b" " * (JSON_BYTES + 1)):
+        shown = shown_bytes(content, Form.JSON)
+        assert "text" in shown.note
+        assert shown.text is not None
+
+
+def test_hex_has_addresses_and_letters() -> None:
+    shown = shown_bytes(b"\x00minilog<b>\xff", Form.HEX)
+    assert shown.text is not None
+    assert shown.text.startswith("0000  00 6d 69 6e")
+    assert shown.text.endswith(".minilog<b>.")
+    assert shown_bytes(bytes(HEX_BYTES + 1), Form.HEX).is_cut
+
+
+@given(st.binary(max_size=300), st.sampled_from(Form))
+def test_whatever_comes_is_printable(content: bytes, form: Form) -> None:
+    shown = shown_bytes(content, form)
+    assert shown.text is not None
+    assert all(each.isprintable() or each in "\n\t" for each in shown.text)
+
+
+@given(
+    st.recursive(st.none() | st.text() | st.floats(), lambda each: st.lists(each) | st.dictionaries(st.text(), each))
+)
+def test_json_is_shown_whatever_it_says(document: object) -> None:
+    shown = shown_bytes(json.dumps(document).encode(), Form.JSON)
+    assert shown.note == ""
+    assert shown.text is not None
