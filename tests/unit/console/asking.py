@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlencode
@@ -51,9 +52,12 @@ async def ask(
         "server": ("127.0.0.1", 9644),
     }
     sent: list[Message] = []
+    coming: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
 
     async def receive() -> Message:
-        return {"type": "http.request", "body": content, "more_body": False}
+        if not coming:  # the browser stays until it has its answer
+            await asyncio.Event().wait()
+        return coming.pop()
 
     async def send(message: Message) -> None:
         sent.append(message)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from minilog_broker.server.http.listener import BACKLOG, MAX_HEAD_BYTES, HttpListener
+from minilog_broker.server.http.listener import MAX_HEAD_BYTES, HttpListener
 from minilog_broker.server.http.places import MOST_SERVED, MOST_WAITING, PROBE_PLACES, Places
 
 
@@ -24,10 +24,6 @@ class TestPlaces:
         places.come(0)
         assert places.asks(0, "/metrics")
         assert 0 not in [places.come(number) for number in range(1, 200)]
-
-    def test_those_that_come_at_one_time_do_not_close_each_other(self) -> None:
-        """The loop accepts as many as the backlog has before it reads of any."""
-        assert BACKLOG <= MOST_WAITING
 
     def test_places_are_kept_for_probes(self) -> None:
         places = Places[int]()
