@@ -12,6 +12,7 @@ from collections.abc import Mapping
 BROKER_EXTRA: Mapping[str, str] = {
     "cryptography": "cryptography",
     "grpc_health": "grpcio-health-checking",
+    "jinja2": "jinja2",
     "jwt": "pyjwt",
     "msgspec": "msgspec",
     "prometheus_client": "prometheus-client",

@@ -62,7 +62,10 @@ _COMMANDS = {
     ),
     "console": (
         "Serve pages about a cluster, for a browser, until SIGINT or SIGTERM.",
-        "minilog console -b 127.0.0.1:9092",
+        examples(
+            "minilog console -b 127.0.0.1:9092",
+            "minilog console --listen 0.0.0.0:9644 --ssl-keystore console.pem --command-config console.properties",
+        ),
     ),
 }
 # Each is the `app` of the module of its name.
