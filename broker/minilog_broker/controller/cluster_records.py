@@ -139,9 +139,12 @@ def cordon_record(broker_id: int, cordon: Cordon | None) -> records_pb2.Metadata
 
 
 def apply_unregister(image: MetadataImage, offset: int, record: records_pb2.UnregisterBrokerRecord) -> None:
+    """What was kept of its id goes with it: another broker may come with that id."""
     image.brokers.pop(record.broker_id, None)
     image.cordons.pop(record.broker_id, None)
     image.changes.brokers.add(record.broker_id)
+    if image.broker_settings.pop(record.broker_id, None) is not None:
+        image.changes.broker_settings = True
 
 
 def apply_block(image: MetadataImage, offset: int, record: records_pb2.ProducerIdBlockRecord) -> None:

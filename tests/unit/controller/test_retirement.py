@@ -297,6 +297,18 @@ def test_one_that_is_gone_and_has_nothing_is_registered_no_more(cluster: Control
     assert cluster.epoch(5) > epoch, "another broker from now on"
 
 
+def test_what_was_set_for_one_that_is_forgotten_goes_with_it(cluster: ControllerCluster) -> None:
+    ticket = cluster.ticket()
+    request = admin_pb2.AlterBrokerSettingsRequest(broker_id=5, set_configs={"replica.lag.time.max.ms": "5000"})
+    cluster.controller.alter_broker_settings(ticket, request)
+    assert error_of(cluster.answer(ticket, admin_pb2.AlterBrokerSettingsResponse)) is None
+    cluster.fence(5)
+    cluster.image.take_changes()
+    assert alter(cluster, 5, FORGET) is None
+    assert cluster.image.broker_settings == {}, "nobody could delete it: no broker has that number"
+    assert cluster.image.take_changes().broker_settings
+
+
 def test_one_that_runs_votes_or_has_replicas_is_not_forgotten(cluster: ControllerCluster) -> None:
     assert "it runs" in refused(cluster, 5, FORGET)
     on(cluster, 4, 1)
