@@ -162,7 +162,10 @@ class Replica:
     def _recover_log(self) -> None:
         """A damaged copy is cut and fetched again when the controller counts on it no more, by a state that was
         committed since: so that what we told our leader before the cut is known to be older (rules/in_sync.py). Once in
-        a life: a disk that damages it again is not to be trusted, and the replica stays offline."""
+        a life: a disk that damages it again is not to be trusted, and the replica stays offline.
+
+        One that differs is whole. While it is the last of the ISR it may alone have what was acknowledged since it was
+        compared, and nothing of it is cut."""
         state, config = self.state, self.config
         if (
             self._to_recover
@@ -170,6 +173,7 @@ class Replica:
             and config is not None
             and state.partition_epoch > self._offline_since
             and self._context.broker_id in state.damaged_replicas
+            and not (self._differs_from is not None and self._is_in_sync())
         ):
             self._to_recover, self.offline, self._opening, self._log_config = False, None, True, config
             self._context.emit(RecoverLog(self.key, config, self._differs_from))

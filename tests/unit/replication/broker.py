@@ -235,8 +235,8 @@ class BrokerOfCores:
             case replica_effects.OpenLog(key=key):
                 self.logs[key] = self._open(key)
                 manager.log_opened(key, self.logs[key], ProducerState(), now_ms)
-            case replica_effects.RecoverLog(key=key):
-                self._recover(key)
+            case replica_effects.RecoverLog(key=key, differs_from=differs_from):
+                self._recover(key, differs_from)
             case replica_effects.CheckCopy(key=key, offset=offset, max_bytes=max_bytes):
                 log = self.logs.get(key)
                 error = None if log is None else check_copy(log, *key, offset, max_bytes)
@@ -278,12 +278,14 @@ class BrokerOfCores:
             case replica_effects.WriteProducerSnapshot(key=key, offset=offset, snapshot=snapshot):
                 self.logs[key].write_producer_snapshot(offset, snapshot)
 
-    def _recover(self, key: PartitionKey) -> None:
+    def _recover(self, key: PartitionKey, differs_from: int | None) -> None:
         """A log that was found damaged in this life."""
         log = self.logs[key]
         mark_damaged(self.files, log.directory, self.offline[key])
         log.close(clean=False)
         self.logs[key] = self._open(key, unclean=True)
+        if differs_from is not None:
+            self.logs[key].truncate_to(differs_from)
         del self.offline[key]
         self.manager.log_opened(key, self.logs[key], recover_producer_state(self.logs[key]), self.cluster.now_ms)
 

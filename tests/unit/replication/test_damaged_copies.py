@@ -9,9 +9,10 @@ from minilog.record_batch.header import check_crc, iterate_headers
 from minilog.v1 import common_pb2
 from minilog.v1.common_pb2 import PartitionId
 from minilog.v1.data_pb2 import FetchPosition, FetchRequest
+from minilog_broker.replication.partition_state import NO_LEADER
 from minilog_broker.replication.replica_effects import CheckCopy
 from minilog_broker.replication.sessions.copy_checks import MAX_WAITING, CopyChecks
-from minilog_broker.storage.errors import DamagedCopy
+from minilog_broker.storage.errors import DamagedCopy, DifferingCopy
 from minilog_broker.storage.segment import segment_path
 from tests.unit.replication.cluster import KEY, ReplicaCluster
 
@@ -114,6 +115,24 @@ def test_damage_that_a_command_of_the_disk_meets_is_cut_and_fetched_again_too() 
     cluster.settle()
     assert KEY not in cluster[2].offline
     assert cluster[2].logs[KEY].log_end_offset == 3
+
+
+def test_a_copy_that_differs_is_not_cut_while_it_is_the_last_of_the_isr() -> None:
+    """The others left while they were compared: what was acknowledged since is on this disk alone."""
+    cluster = ReplicaCluster()
+    for _ in range(3):
+        cluster.produce(1)
+    cluster.settle()
+    cluster[1].manager.log_failed(KEY, DifferingCopy("other records", 1), cluster.now_ms)
+    cluster.settle()
+    cluster.controller.set_state(KEY, in_sync_replicas=(1,), leader_id=NO_LEADER, damaged_replicas=(1,))
+    cluster.settle()
+    assert cluster[1].logs[KEY].log_end_offset == 3, "it is the last that has all"
+    assert KEY in cluster[1].offline
+    cluster.controller.set_state(KEY, in_sync_replicas=(2,), leader_id=2, damaged_replicas=(1,))
+    cluster.settle()
+    assert KEY not in cluster[1].offline, "another was chosen to lead"
+    assert cluster[1].logs[KEY].log_end_offset == 1, "it is cut where it differs"
 
 
 @pytest.mark.parametrize("first", range(13))
