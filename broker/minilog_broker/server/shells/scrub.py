@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -218,18 +218,23 @@ class Scrub:
         if compare_copies(digests, led.replicas) == compare_copies({}, led.replicas):
             return False
         again = await self._digest_in_turn(led.log, own.start_offset, own.end_offset, MOST_BYTES)
-        if again is None or await self._digests_with(led, again) != digests or not self._leads_still(led):
-            return False  # something moved meanwhile; the next round tells
         comparison = compare_copies(digests, led.replicas)
+        witnesses = digests.keys() - set(comparison.differing)
+        if again is None or await self._digests_with(led, again) != digests or not self._leads_still(led, witnesses):
+            return False  # something moved meanwhile; the next round tells
         if comparison.is_undecided:
             self._tell_undecided(led, own, digests)
         for broker_id in sorted(comparison.differing, key=lambda each: each == self._broker_id):  # ours last
-            await self._let_go(led, own, broker_id, digests[broker_id])
+            if self._leads_still(led, witnesses):
+                await self._let_go(led, own, broker_id, digests[broker_id])
         return comparison.is_undecided
 
-    def _leads_still(self, led: _Led) -> bool:
+    def _leads_still(self, led: _Led, witnesses: Set[int]) -> bool:
+        """With all witnesses in the ISR: one that left lacks what was acknowledged since, and cannot replace a copy."""
         now = self._led(led.key)
-        return now is not None and (now.leader_epoch, now.log) == (led.leader_epoch, led.log)
+        if now is None or not witnesses <= {self._broker_id, *now.members}:
+            return False
+        return (now.leader_epoch, now.log) == (led.leader_epoch, led.log)
 
     async def _digests_with(self, led: _Led, own: RangeDigest) -> dict[int, bytes]:
         """Of this copy and those of all members that answer, by their brokers."""
