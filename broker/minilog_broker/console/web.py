@@ -56,12 +56,19 @@ logger = structlog.get_logger()
 
 
 class Console:
-    """One console; `app` is what a server of HTTP is given."""
+    """One console; `app` is what a server of HTTP is given. `key`: of the tokens of forms; by default one of this
+    process alone."""
 
-    def __init__(self, settings: ConsoleSettings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        settings: ConsoleSettings,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        key: bytes | None = None,
+    ) -> None:
         self._settings = settings
         self._clock = clock
-        self._key = secrets.token_bytes(32)
+        self._key = key or secrets.token_bytes(32)
         self._sessions: Sessions[ClusterView] = Sessions()
         self._attempts = LoginAttempts()
         self._logins = asyncio.Semaphore(_LOGINS_AT_A_TIME)

@@ -12,12 +12,14 @@ from starlette.types import ASGIApp
 from minilog_broker.console.actions import ACTIONS
 from minilog_broker.console.browser_rules import CONTENT_SECURITY_POLICY
 from minilog_broker.console.forms import MAX_FORM_BYTES
+from minilog_broker.console.sessions import form_token
 from minilog_broker.console.settings import console_settings
 from minilog_broker.console.web import MAX_QUERY_CHARACTERS, PAGES, Console
 from tests.unit.console.asking import Answer, ask
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "request.timeout.ms": "300"}
 CLOSED = {**NOBODY, "security.protocol": "SASL_SSL"}
+KEY = b"a key of a test"
 ROUTES = [*(page.path for page in PAGES), *(action.path for action in ACTIONS)]
 
 
@@ -29,7 +31,7 @@ def run(
     has_tls: bool = False,
 ) -> None:
     async def body() -> None:
-        console = Console(console_settings(client, has_actions=has_actions, has_tls=has_tls))
+        console = Console(console_settings(client, has_actions=has_actions, has_tls=has_tls), key=KEY)
         try:
             await test(console.app)
         finally:
@@ -146,6 +148,21 @@ def test_an_action_is_refused_without_the_token_of_this_browser() -> None:
             for forged in ({}, {"form_token": ""}, {"form_token": "0" * 64}):
                 answer = await ask(app, action.path, form={**fields, **forged}, headers={"cookie": cookie})
                 assert answer.status == 403, action.path
+
+    run(test, NOBODY)
+
+
+def test_an_action_that_is_final_needs_a_tick() -> None:
+    async def test(app: ASGIApp) -> None:
+        page = await ask(app, "/trim?topic=flights&partition=0")  # nobody answers, and the browser has its cookie
+        headers = {"cookie": cookie_of(page)}
+        token = form_token(KEY, headers["cookie"].partition("=")[2])
+        fields = {"topic": "flights", "partition": "0", "to": "1", "sure": "yes", "form_token": token}
+        unsure = await ask(app, "/trim", form={**fields, "sure": ""}, headers=headers)
+        assert unsure.status == 400
+        assert "tick the box" in unsure.text
+        sure = await ask(app, "/trim", form=fields, headers=headers)
+        assert sure.status == 503, "the form is taken, and no broker answers"
 
     run(test, NOBODY)
 
