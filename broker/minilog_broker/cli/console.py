@@ -16,7 +16,7 @@ from minilog_broker.cli.common import BootstrapServers, CommandConfig, client_se
 from minilog_broker.console.loopback import is_loopback
 from minilog_broker.console.settings import ConsoleSettings, console_settings
 from minilog_broker.imports import uncollected
-from minilog_broker.printable import say
+from minilog_broker.printable import printable
 from minilog_broker.stop_signal import ended_by_interrupt
 
 DEFAULT_LISTEN = "127.0.0.1:9644"
@@ -37,7 +37,10 @@ def console(
     ] = None,
     actions: Annotated[
         bool,
-        typer.Option("--actions", help="Let viewers elect, seek, trim and abort, as far as the brokers' rules allow."),
+        typer.Option(
+            "--actions",
+            help="Let viewers elect, seek, trim, abort and cordon, as far as the rules of the brokers allow.",
+        ),
     ] = False,
     command_config: CommandConfig = None,
 ) -> None:
@@ -88,7 +91,7 @@ async def _serve(settings: ConsoleSettings, address: Address, tls: ssl.SSLContex
     pages.start()
     await listener.start()
     scheme, doing = "http" if tls is None else "https", "with actions" if settings.has_actions else "read-only"
-    say(f"minilog console: {scheme}://{address_text(address)}/ ({doing})")
+    print(printable(f"minilog console: {scheme}://{address_text(address)}/ ({doing})"), flush=True)
     try:
         await stopped.wait()
     finally:

@@ -144,6 +144,39 @@ async def _abort(admin: Admin, fields: dict[str, str]) -> str:
     return f"{await admin.abort_transaction(name)} writers of {name} are aborted."
 
 
+async def _explain_cordon(view: ClusterView, fields: dict[str, str]) -> Consequence:
+    number = _broker(fields)
+    health = await view.health()
+    broker = next((each for each in health.cluster.brokers if each.id == number), None)
+    if broker is None:
+        raise InvalidArgument(f"there is no broker {number}")
+    if broker.cordoned:
+        ends = " Its decommission ends, but for the moves that have begun." if broker.decommissioning else ""
+        sentences = [f"Broker {number} takes new replicas again.{ends}"]
+    else:
+        sentences = [
+            f"No new replica is placed on broker {number}. Those that it has stay, and it leads on.",
+            "Where too few other brokers are left, topics cannot be created. It is undone in the same place.",
+        ]
+    return Consequence(sentences, {"broker": str(number), "off": "yes" if broker.cordoned else ""}, "/brokers")
+
+
+async def _cordon(admin: Admin, fields: dict[str, str]) -> str:
+    number = _broker(fields)
+    if fields.get("off"):
+        await admin.uncordon_broker(number)
+        return f"Broker {number} takes new replicas again."
+    await admin.cordon_broker(number)
+    return f"Broker {number} gets no new replica from now on."
+
+
+def _broker(fields: dict[str, str]) -> int:
+    number = number_field(fields, "broker", "a broker")
+    if number is None:
+        raise InvalidArgument("the broker is missing: go back and choose one")
+    return number
+
+
 def _partition(fields: dict[str, str]) -> TopicPartition:
     number = number_field(fields, "partition", "a partition")
     if number is None:
@@ -161,6 +194,7 @@ def _place(text: str) -> GroupPosition:
 
 
 ACTIONS = (
+    Action("/cordon", "Cordon a broker", "Do it", _explain_cordon, _cordon),
     Action("/elect", "Elect preferred leaders", "Elect", _explain_elect, _elect),
     Action("/trim", "Delete records", "Delete them for good", _explain_trim, _trim, is_final=True),
     Action("/seek", "Seek a group", "Seek", _explain_seek, _seek),
