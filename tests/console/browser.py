@@ -69,10 +69,10 @@ class Browser:
         """On the keyboard, into whatever has the focus."""
         self.driver.switch_to.active_element.send_keys(keys)
 
-    def wait(self, condition: Callable[[], object], what: str) -> None:
-        deadline_s = time.monotonic() + WITHIN_S
+    def wait(self, condition: Callable[[], object], what: str, within_s: float = WITHIN_S) -> None:
+        deadline_s = time.monotonic() + within_s
         while not condition():
-            assert time.monotonic() < deadline_s, f"{what}: not within {WITHIN_S} s; the page says: {self.text()[:600]}"
+            assert time.monotonic() < deadline_s, f"{what}: not within {within_s} s; the page says: {self.text()[:600]}"
             time.sleep(0.05)
 
     def said_to_console(self) -> list[str]:

