@@ -14,11 +14,12 @@ unexport PYTHONDONTWRITEBYTECODE
 # Java is looked for before .venv is set up, also where make is told to do things at once.
 .NOTPARALLEL:
 .PHONY: help setup java demo test test-unit test-simulation test-integration test-spark simulate soak bench bench-quick \
-	bench-setup check docs stubs format clean
+	bench-setup check docs stubs format clean test-console
 
 help:
 	@echo "make demo     start three brokers, run the Spark job on real data, show the result"
 	@echo "make test     run the whole test suite"
+	@echo "make test-console   the console in a real browser; needs chromium and chromedriver"
 	@echo "make simulate whole clusters in one thread on virtual time, for MINUTES=$(MINUTES), from seed FIRST=$(FIRST)"
 	@echo "make soak     real brokers killed, hung and cut off, and Spark killed as it copies, TIMES=$(TIMES) of each"
 	@echo "make bench    minilog beside Kafka, in turns (hours); make bench-quick for T1, T3, T5 and T11 (8 minutes)"
@@ -45,6 +46,10 @@ demo: java setup
 	@$(BIN)/minilog demo $(DEMO_OPTIONS)
 
 test: java setup test-unit test-simulation test-integration test-spark
+
+test-console: setup
+	@tools/check_chromium.sh
+	$(PYTEST) tests/console
 
 test-unit: setup
 	$(PYTEST) -n 2 tests/unit

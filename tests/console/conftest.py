@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster import Cluster, running_cluster
 from tests.console.browser import Browser, running_browser
-from tests.console.content import fill
+from tests.console.content import attack, fill
 from tests.console.visiting import RunningConsole, running_console
 
 
@@ -22,6 +22,7 @@ def browser() -> Iterator[Browser]:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
         fill(running.client)
+        attack(running.client)
         yield running
 
 

@@ -23,7 +23,6 @@ def fill(client: Mapping[str, Any]) -> None:
                 NewTopic(FLIGHTS, num_partitions=6, replication_factor=3, configs={"retention.ms": "604800000"}),
                 NewTopic("weather", num_partitions=3, replication_factor=3),
                 NewTopic("bookings", num_partitions=3, replication_factor=2),
-                NewTopic(ATTACKED, num_partitions=1, replication_factor=1),
                 NewTopic(DELAYS, num_partitions=2, replication_factor=3, schema=schema_from_ddl(_COLUMNS, ["carrier"])),
             ]
         )
@@ -34,8 +33,19 @@ def fill(client: Mapping[str, Any]) -> None:
     commit(client, 100)
 
 
+def attack(client: Mapping[str, Any]) -> None:
+    """A topic and a group with what is hostile in each field."""
+    with Admin(client) as admin:
+        admin.create_topics([NewTopic(ATTACKED, num_partitions=1, replication_factor=1)])
+    with Producer(client) as producer:
+        producer.send(ATTACKED, HOSTILE.encode(), key=HOSTILE.encode(), headers=[(HOSTILE, HOSTILE.encode())])
+        producer.flush()
+    with Consumer({**client, "group.id": HOSTILE[:200]}) as consumer:
+        consumer.commit({TopicPartition(ATTACKED, 0): 0})
+
+
 def produce(client: Mapping[str, Any], count: int, first: int = 0) -> None:
-    """So many flights with their delays, and one record that is hostile in each field."""
+    """So many flights with their delays."""
     with Producer(client) as producer:
         for number in range(first, first + count):
             carrier = _CARRIERS[number % len(_CARRIERS)]
@@ -45,15 +55,14 @@ def produce(client: Mapping[str, Any], count: int, first: int = 0) -> None:
             producer.send(DELAYS, flight)
             if number % 3 == 0:
                 producer.send("weather", b"EWR,%d" % number)
-        producer.send(ATTACKED, HOSTILE.encode(), key=HOSTILE.encode(), headers=[(HOSTILE, HOSTILE.encode())])
         producer.flush()
 
 
 def commit(client: Mapping[str, Any], offset: int) -> None:
-    """Two groups, one of which has an id that is hostile."""
+    """How far a group is, and a query of Spark that keeps up."""
     with Admin(client) as admin:
         partitions = [TopicPartition(FLIGHTS, number) for number in range(6)]
         ends = admin.list_offsets(dict.fromkeys(partitions, "latest"))
-    for group, most in ((GROUP, offset), ("spark-delays-1f0c9a2b", offset * 100), (HOSTILE[:200], 0)):
+    for group, most in ((GROUP, offset), ("spark-delays-1f0c9a2b", offset * 100)):
         with Consumer({**client, "group.id": group}) as consumer:
             consumer.commit({each: min(most, end or 0) for each, end in ends.items()})

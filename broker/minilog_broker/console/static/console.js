@@ -154,7 +154,7 @@
         legend: { show: false },
         hooks: { setCursor: [tell], setData: [tell], ready: [tell] },
         scales: { y: { range: (_, least, most) => [Math.min(0, least), most > 0 ? most * 1.1 : 1] } },
-        axes: [{ ...axis, space: 90, values: (_, times) => times.map(timeOfDay) }, numbers],
+        axes: [{ ...axis, size: 30, space: 90, values: (_, times) => times.map(timeOfDay) }, numbers],
         series: [
           {},
           {
