@@ -245,6 +245,6 @@ def test_moving_from_kafka(reader: Reader, capfd: pytest.CaptureFixture[str]) ->
 
 def test_every_document_with_python_is_run_by_a_test_here() -> None:
     text = pathlib.Path(__file__).read_text()
-    with_code = {block.document for block in documents.all_blocks("python")}
+    with_code = {block.document for block in documents.all_blocks("python") if not block.reason}
     assert len(with_code) > 6
     assert not [document for document in with_code if f'"{document}"' not in text]
