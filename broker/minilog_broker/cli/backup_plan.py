@@ -80,11 +80,21 @@ def _topics(plan: Plan, wanted: Metadata, there: Mapping[str, KeptTopic], *, ove
             )
         elif found.schemas != topic.schemas:
             plan.conflicts.append(f"topic {topic.name} has another schema here than in the file")
-        elif changed := _changed(settable_configs(topic), found.configs):
-            if overwrite:
-                plan.configs[topic.name] = changed
-            else:
-                plan.left.append(f"topic {topic.name}: it is there, with another {', '.join(sorted(changed))}")
+        else:
+            _configs(plan, topic, found, overwrite=overwrite)
+
+
+def _configs(plan: Plan, topic: KeptTopic, found: KeptTopic, *, overwrite: bool) -> None:
+    if found.replication_factor != topic.replication_factor:
+        plan.left.append(
+            f"topic {topic.name}: it has {found.replication_factor} replicas here, and {topic.replication_factor} in "
+            f"the file. minilog topic reassign {topic.name} gives it others"
+        )
+    if changed := _changed(settable_configs(topic), found.configs):
+        if overwrite:
+            plan.configs[topic.name] = changed
+        else:
+            plan.left.append(f"topic {topic.name}: it is there, with another {', '.join(sorted(changed))}")
 
 
 def settable_configs(topic: KeptTopic) -> dict[str, str]:

@@ -11,9 +11,9 @@
     propose_isr(ticket, ProposeInSyncReplicasRequest)  ProposeInSyncReplicasResponse
     create_topics, delete_topics, alter_topics         their responses
     create_internal_topic(ticket, request)             CreateInternalTopicResponse
-    elect_leaders, alter_reassignments, replace_voter, upgrade_level,
-    alter_broker
+    elect_leaders, alter_reassignments, replace_voter, upgrade_level
                                                        their responses
+    alter_broker(ticket, AlterBrokerRequest, now_ms)   AlterBrokerResponse
     alter_broker_settings, describe_broker_settings    their responses
     reconfigured(ControllerSettings, now_ms)           decides by these from now on, in this term and later ones
     alter_users, describe_users, and the same of access rules and quotas
@@ -365,8 +365,8 @@ class Controller:
         refusal = admin_pb2.DescribeBrokerSettingsResponse()
         self._decide(ticket, lambda term: term.broker_settings.describe(request), refusal)
 
-    def alter_broker(self, ticket: object, request: admin_pb2.AlterBrokerRequest) -> None:
-        self._decide(ticket, lambda term: term.retirement.alter(request), admin_pb2.AlterBrokerResponse())
+    def alter_broker(self, ticket: object, request: admin_pb2.AlterBrokerRequest, now_ms: float) -> None:
+        self._decide(ticket, lambda term: term.retirement.alter(request, now_ms), admin_pb2.AlterBrokerResponse())
 
     # -- users, access rules, quotas
 

@@ -20,6 +20,7 @@ class Liveness:
 
     def __init__(self, session_timeout_ms: float, now_ms: float, unfenced: Iterable[int]) -> None:
         self._timeout_ms = session_timeout_ms
+        self._began_ms = now_ms
         self._heard = dict.fromkeys(unfenced, now_ms)
         self._spoke: set[int] = set()
         self._probed: dict[int, float] = {}
@@ -63,6 +64,12 @@ class Liveness:
         heard_ms = self._heard.get(broker_id)
         return heard_ms is None or now_ms - heard_ms >= self._timeout_ms
 
+    def is_gone(self, broker_id: int, now_ms: float) -> bool:
+        """Dead for certain, or not heard for a session time-out of this term. A broker that this controller never heard
+        may have registered with the one before, and be starting: its time-out begins with the term."""
+        heard_ms = self._heard.get(broker_id, self._began_ms)
+        return broker_id in self._died or now_ms - heard_ms >= self._timeout_ms
+
     def probed(self, broker_id: int, now_ms: float) -> None:
         self._probed[broker_id] = now_ms
 
@@ -85,4 +92,5 @@ class Liveness:
         self._due_ms = now_ms + self._interval_ms
         if delay_ms > 0:
             self._heard = {each: excused(heard_ms, delay_ms, now_ms) for each, heard_ms in self._heard.items()}
+            self._began_ms = excused(self._began_ms, delay_ms, now_ms)
         return [broker_id for broker_id in sorted(unfenced) if self.is_silent(broker_id, now_ms)]

@@ -46,7 +46,7 @@ class Retirement:
 
     # -- by command
 
-    def alter(self, request: admin_pb2.AlterBrokerRequest) -> admin_pb2.AlterBrokerResponse:
+    def alter(self, request: admin_pb2.AlterBrokerRequest, now_ms: float) -> admin_pb2.AlterBrokerResponse:
         """Raises BrokerIdNotRegistered, LevelNotReached, and InvalidArgument with the reason why it cannot be."""
         image = self._ledger.image
         check_reached(image.level, OPERATIONS_LEVEL, "cordoning, decommissioning and forgetting of brokers came")
@@ -66,7 +66,7 @@ class Retirement:
             self._cordon(broker.broker_id, Cordon(True, request.throttle_bytes_per_second))
             self._move(broker.broker_id)
         elif request.change == _Change.BROKER_CHANGE_FORGET:
-            self._check_is_gone(broker)
+            self._check_is_gone(broker, now_ms)
             self._forget(broker.broker_id)
         else:
             raise InvalidArgument(f"the change {request.change} of broker {broker.broker_id} is not known")
@@ -109,7 +109,7 @@ class Retirement:
             return True
         return self._ledger.rules(state.key).electable(broker_id)
 
-    def _check_is_gone(self, broker: BrokerRegistration) -> None:
+    def _check_is_gone(self, broker: BrokerRegistration, now_ms: float) -> None:
         broker_id = broker.broker_id
         what = f"broker {broker_id} cannot be forgotten"
         if self._is_voter(broker_id):
@@ -120,8 +120,10 @@ class Retirement:
                 f"{what}: it has replicas of {len(replicas)} partitions, such as {first.key.partition} of "
                 f"{first.topic_name}: `minilog broker decommission {broker_id}` moves them to others"
             )
-        if not broker.fenced:
-            raise InvalidArgument(f"{what}: it runs, or stopped less than its session ago. Stop it, and try again")
+        if not self._is_gone(broker_id, now_ms):
+            raise InvalidArgument(
+                f"{what}: it runs or starts, or was heard less than a session ago. Stop it, and try again"
+            )
 
     def _forget(self, broker_id: int) -> None:
         ledger = self._ledger
@@ -156,8 +158,8 @@ class Retirement:
                 self._forget(broker_id)
 
     def _is_gone(self, broker_id: int, now_ms: float) -> bool:
-        fenced = self._ledger.image.brokers[broker_id].fenced and not self._is_voter(broker_id)
-        return fenced and self._liveness.is_silent(broker_id, now_ms)
+        is_fenced = self._ledger.image.brokers[broker_id].fenced
+        return is_fenced and not self._is_voter(broker_id) and self._liveness.is_gone(broker_id, now_ms)
 
     def _move(self, broker_id: int) -> None:
         """Begin moves, as many as there is room for; those to brokers that are gone begin again elsewhere."""

@@ -143,9 +143,9 @@ def forgotten_with_replicas() -> Patches:
     """A broker is forgotten as soon as it is fenced."""
     check = Retirement._check_is_gone
 
-    def mutant(self: Retirement, broker: BrokerRegistration) -> None:
+    def mutant(self: Retirement, broker: BrokerRegistration, now_ms: float) -> None:
         if not broker.fenced or self._is_voter(broker.broker_id):
-            check(self, broker)
+            check(self, broker, now_ms)
 
     return [(Retirement, "_check_is_gone", mutant)]
 

@@ -152,6 +152,13 @@ def test_what_is_different_is_left_and_named_unless_it_is_to_be_overwritten() ->
     assert (plan.quotas, plan.broker_settings) == ([QUOTA], [OF_ALL, OF_TWO])
 
 
+def test_another_number_of_replicas_is_named_and_left_also_by_overwrite() -> None:
+    there = replace(KEPT, topics=[replace(FLIGHTS, replication_factor=1), TYPED])
+    plan = planned(there, overwrite=True)
+    assert (plan.topics, plan.configs, plan.conflicts) == ([], {}, [])
+    assert "topic flights: it has 1 replicas here, and 2 in the file. minilog topic reassign flights" in plan.left[0]
+
+
 def test_a_setting_of_a_broker_that_is_not_here_is_left() -> None:
     plan = plan_of(KEPT, EMPTY, [1], overwrite=True)
     assert plan.broker_settings == [OF_ALL]

@@ -47,7 +47,7 @@ def alter(
 ) -> MinilogError | None:
     ticket = cluster.ticket()
     request = admin_pb2.AlterBrokerRequest(broker_id=broker_id, change=change, throttle_bytes_per_second=throttle)
-    cluster.controller.alter_broker(ticket, request)
+    cluster.controller.alter_broker(ticket, request, cluster.now_ms)
     return error_of(cluster.answer(ticket, admin_pb2.AlterBrokerResponse))
 
 
@@ -320,3 +320,23 @@ def test_one_that_runs_votes_or_has_replicas_is_not_forgotten(cluster: Controlle
 
 def test_a_change_that_is_not_known_is_refused(cluster: ControllerCluster) -> None:
     assert "is not known" in refused(cluster, 4, admin_pb2.BROKER_CHANGE_NONE)
+
+
+def test_one_that_starts_is_not_forgotten_by_a_controller_that_never_heard_it(cluster: ControllerCluster) -> None:
+    alter(cluster, 4, DECOMMISSION)
+    cluster.fence(4)
+    cluster.register(4)
+    cluster.fail_over()
+    pass_time(cluster, 4)
+    assert 4 in cluster.image.brokers, "it has registered, and is replaying"
+    assert "it runs or starts" in refused(cluster, 4, FORGET)
+    pass_time(cluster, 4, for_ms=SESSION_TIMEOUT_MS + CHECK_MS)
+    assert 4 not in cluster.image.brokers, "it was silent for a session of this controller's term"
+
+
+def test_one_that_registered_and_is_not_unfenced_yet_is_not_forgotten_by_command(cluster: ControllerCluster) -> None:
+    cluster.fence(5)
+    cluster.register(5)
+    assert "it runs or starts" in refused(cluster, 5, FORGET)
+    pass_time(cluster, 5, for_ms=SESSION_TIMEOUT_MS + CHECK_MS)
+    assert alter(cluster, 5, FORGET) is None

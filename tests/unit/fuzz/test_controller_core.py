@@ -43,7 +43,9 @@ ASK: dict[type[Message], Ask] = {
         ticket, what
     ),
     admin_pb2.ReplaceVoterRequest: lambda controller, ticket, what, _: controller.replace_voter(ticket, what),
-    admin_pb2.AlterBrokerRequest: lambda controller, ticket, what, _: controller.alter_broker(ticket, what),
+    admin_pb2.AlterBrokerRequest: lambda controller, ticket, what, now_ms: controller.alter_broker(
+        ticket, what, now_ms
+    ),
     admin_pb2.AlterBrokerSettingsRequest: lambda controller, ticket, what, _: controller.alter_broker_settings(
         ticket, what
     ),
@@ -171,7 +173,7 @@ def goes_on(cluster: ControllerCluster) -> None:
     for broker_id in (1, 2, 3):
         cluster.restart(broker_id)
         uncordon = admin_pb2.AlterBrokerRequest(broker_id=broker_id, change=admin_pb2.BROKER_CHANGE_UNCORDON)
-        cluster.controller.alter_broker(cluster.ticket(), uncordon)
+        cluster.controller.alter_broker(cluster.ticket(), uncordon, cluster.now_ms)
         cluster.commit()
     name = "afterwards"
     cluster.created(name)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from minilog.v1 import admin_pb2, admin_pb2_grpc
 from minilog_broker.controller.controller import Controller
+from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.services.calls import HasController, UnaryCall, decision, unary
 from minilog_broker.server.shells.controller_shell import ControllerShell, OfTopics, TopicsRequest
 
@@ -17,6 +18,10 @@ def _each_topic(
         return await service.controller.decide_each_topic(kind, request, ask)
 
     return unary(answer)
+
+
+def _alter_broker(controller: Controller, ticket: object, request: admin_pb2.AlterBrokerRequest) -> None:
+    controller.alter_broker(ticket, request, now_ms())
 
 
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
@@ -35,5 +40,5 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     ReplaceVoter = decision(admin_pb2.ReplaceVoterResponse, Controller.replace_voter)
     AlterBrokerSettings = decision(admin_pb2.AlterBrokerSettingsResponse, Controller.alter_broker_settings)
     DescribeBrokerSettings = decision(admin_pb2.DescribeBrokerSettingsResponse, Controller.describe_broker_settings)
-    AlterBroker = decision(admin_pb2.AlterBrokerResponse, Controller.alter_broker)
+    AlterBroker = decision(admin_pb2.AlterBrokerResponse, _alter_broker)
     UpgradeLevel = decision(admin_pb2.UpgradeLevelResponse, Controller.upgrade_level)
