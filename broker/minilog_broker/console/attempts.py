@@ -15,7 +15,7 @@ _MOST_DOUBLINGS = 16
 
 
 class LoginAttempts:
-    """See the module's text."""
+    """The failed logins of each address, and the time that an address must wait before its next login."""
 
     def __init__(self) -> None:
         self._failures: dict[str, tuple[int, float]] = {}  # how many in a row, and when the last one was

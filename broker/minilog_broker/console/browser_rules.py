@@ -39,7 +39,7 @@ _SITES = frozenset(("same-origin", "none"))
 
 
 class BrowserRules:
-    """See the module's text."""
+    """An ASGI application that adds the security headers to each answer, and refuses requests of other origins."""
 
     def __init__(self, app: ASGIApp, *, has_tls: bool) -> None:
         self._app = app

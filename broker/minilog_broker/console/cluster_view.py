@@ -58,7 +58,10 @@ class GroupLook:
 
 
 class ClusterView:
-    """See the module's text. Lives on one event loop. Each method raises what the client does."""
+    """A viewer's client of the cluster, and the snapshots of its answers.
+
+    Lives on one event loop. Each method raises the errors of the client.
+    """
 
     def __init__(
         self,

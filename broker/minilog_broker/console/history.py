@@ -34,7 +34,7 @@ class _Track:
 
 
 class History:
-    """See the module's text."""
+    """Series of numbers over time, for the charts of one view."""
 
     def __init__(self) -> None:
         self._tracks: dict[Hashable, _Track] = {}

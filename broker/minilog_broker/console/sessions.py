@@ -32,7 +32,10 @@ class Session(Generic[View]):
 
 
 class Sessions(Generic[View]):
-    """See the module's text. What is returned as ended is the caller's to close."""
+    """The sessions of all browsers by their tokens.
+
+    A method that ends sessions returns their views, which the caller closes.
+    """
 
     def __init__(self) -> None:
         self._sessions: dict[str, Session[View]] = {}  # least recently used first

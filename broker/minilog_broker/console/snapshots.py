@@ -26,7 +26,10 @@ class _Entry:
 
 
 class Snapshots:
-    """See the module's text. Errors are kept as answers are: viewers of a cluster that is down ask it no more often."""
+    """The last answers of one view's cluster, by name.
+
+    An error is kept as an answer is: viewers of a cluster that is down do not ask it more often.
+    """
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, cpu_clock: Callable[[], float] = time.process_time

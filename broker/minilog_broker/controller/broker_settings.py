@@ -26,7 +26,7 @@ CheckSetting = Callable[[str, str | None], None]
 
 
 class BrokerSettings:
-    """See the module's text."""
+    """The controller's part that checks, writes and describes the settings of running brokers."""
 
     def __init__(self, ledger: Ledger, check: CheckSetting) -> None:
         self._ledger = ledger

@@ -89,7 +89,10 @@ def require_incarnation(ledger: Ledger, broker_id: int, broker_epoch: int) -> Br
 
 
 class BrokerRegistrations:
-    """See the module's text. Writes into the ledger; the caller seals."""
+    """The controller's part that registers, fences and unfences brokers.
+
+    It writes into the ledger, and the caller seals.
+    """
 
     def __init__(self, ledger: Ledger, liveness: Liveness) -> None:
         self._ledger = ledger

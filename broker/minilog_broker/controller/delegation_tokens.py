@@ -69,7 +69,10 @@ class Requester:
 
 
 class DelegationTokens:
-    """See the module's text. `wall_ms`: now, since 1970. Each call raises without a trace for what cannot be."""
+    """The controller's part that makes, renews, expires and removes delegation tokens.
+
+    `wall_ms`: now, since 1970. A call that raises has changed nothing.
+    """
 
     def __init__(self, ledger: Ledger, settings: TokenSettings, now_ms: float) -> None:
         self._ledger = ledger

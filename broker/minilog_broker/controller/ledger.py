@@ -44,8 +44,10 @@ NOTHING_REPORTED = Reported()
 
 
 class Ledger:
-    """See the module's text. `append` writes one batch and returns the log's new end offset; `has_spoken` is
-    Liveness's."""
+    """The image with all decisions of this controller, and the way of a decision into the log.
+
+    `append` writes one batch and returns the log's new end offset; `has_spoken` is Liveness's.
+    """
 
     def __init__(
         self,

@@ -18,7 +18,10 @@ from minilog_broker.quorum.cluster import level_record
 
 
 class Levels:
-    """See the module's text. `supported`: by the version that this controller is."""
+    """The controller's part that raises the level of the cluster.
+
+    `supported`: the levels that this controller's version can write.
+    """
 
     def __init__(self, ledger: Ledger, supported: VersionRange) -> None:
         self._ledger = ledger

@@ -22,7 +22,10 @@ SOON_MS = 1_000.0
 
 
 class PreferredLeaders:
-    """See the module's text. `interval_ms`: between two checks; infinity where nothing is to move by itself."""
+    """The controller's part that gives leadership back to preferred leaders.
+
+    `interval_ms`: the time between two checks, infinity where only a command moves leaders.
+    """
 
     def __init__(self, ledger: Ledger, interval_ms: float, now_ms: float) -> None:
         self._ledger = ledger

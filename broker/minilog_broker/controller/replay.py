@@ -23,8 +23,11 @@ from minilog_broker.storage.snapshot_id import SnapshotId
 
 
 class MetadataReplay:
-    """See the module's text. `image` is changed here only; ask it for what changed after `replay` or `load`.
-    `snapshot_bytes` may be replaced."""
+    """The owner of a broker's image, which applies committed decisions and snapshots to it.
+
+    Nothing else changes `image`. After `replay` or `load` the image tells its changes. `snapshot_bytes` may be
+    replaced.
+    """
 
     def __init__(self, node: QuorumNode, image: MetadataImage, *, snapshot_bytes: int) -> None:
         self.image = image

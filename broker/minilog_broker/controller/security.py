@@ -44,7 +44,10 @@ MIN_SALT_BYTES, MAX_SALT_BYTES = 8, 128  # RFC 8018, section 4.1, wants 8; no re
 
 
 class Security:
-    """See the module's text. Each call raises without a trace for what cannot be."""
+    """The controller's part that changes and describes users, access rules and quotas.
+
+    A call that raises has changed nothing.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

@@ -78,7 +78,7 @@ class NewTopics:
 
 
 class Topics:
-    """See the module's text. `new_topics` may be replaced."""
+    """The controller's part that creates, alters and deletes topics. `new_topics` may be replaced."""
 
     def __init__(self, ledger: Ledger, rng: random.Random, new_topics: NewTopics) -> None:
         self._ledger = ledger

@@ -18,7 +18,7 @@ PATIENCE_MS = 15_000.0
 
 
 class TornTails:
-    """See the module's text. Times are the controller's monotonic clock, in milliseconds."""
+    """The torn copies of each broker, with their ends. Times are the controller's monotonic clock, in milliseconds."""
 
     def __init__(self) -> None:
         self._ends: dict[int, dict[PartitionKey, End]] = {}

@@ -66,8 +66,11 @@ WAYS = {
 
 
 class Coordinator(Generic[Key, Value]):
-    """See the module's text. `append` gives one batch its place in the log at once and returns the end behind it. It
-    raises NotLeaderOrFollower where the leader epoch is over, and another MinilogError where it wrote nothing."""
+    """A coordinator of one partition of an internal topic: its states, its table and its waiting answers.
+
+    `append` gives one batch its place in the log at once and returns the end behind it. It raises NotLeaderOrFollower
+    where the leader epoch is over, and another MinilogError where it wrote nothing.
+    """
 
     def __init__(self, name: str, codec: Codec[Key, Value], append: AppendRecords) -> None:
         self._name = name

@@ -66,7 +66,10 @@ class _Written(NamedTuple, Generic[Key, Value]):
 
 
 class Table(Generic[Key, Value]):
-    """See the module's text. `append` writes one batch and returns the log's new end; or raises, and wrote nothing."""
+    """The committed value of each key, and the changes in flight.
+
+    `append` writes one batch and returns the log's new end. Where it raises, it wrote nothing.
+    """
 
     def __init__(self, codec: Codec[Key, Value], append: AppendRecords) -> None:
         self._codec = codec

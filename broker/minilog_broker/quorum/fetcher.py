@@ -22,7 +22,10 @@ NO_PARTITION_EPOCH = -1  # voters commit by majority: there is no ISR to be in o
 
 
 class Fetcher:
-    """See the module's text. `confirmed`: on this stream the leader has spoken as the leader of our epoch."""
+    """The session of a follower or observer to the quorum's leader.
+
+    `confirmed`: on this stream the leader has spoken as the leader of our epoch.
+    """
 
     def __init__(self, member: Member, leader_id: int, epoch: int) -> None:
         self.leader_id = leader_id

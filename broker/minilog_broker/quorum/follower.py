@@ -19,7 +19,7 @@ from minilog_broker.replication.rules.own_delay import excused
 
 
 class Follower:
-    """See the module's text. It stands at `due_ms`."""
+    """The role of a voter that follows a leader. It stands for election at `due_ms`."""
 
     role = Role.FOLLOWER
 

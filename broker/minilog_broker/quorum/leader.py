@@ -52,7 +52,10 @@ _LOOK_PAUSE_MS = 1_000.0  # between two looks at our own copy: a follower that m
 
 
 class QuorumLeader:
-    """See the module's text. The Source of its sessions. It looks at its quorum, and at whom to tell, at `due_ms`."""
+    """The role of the voter that leads the quorum.
+
+    The Source of its sessions. At `due_ms` it checks its quorum, and which voters it must tell of its epoch.
+    """
 
     role = Role.LEADER
 

@@ -35,7 +35,10 @@ class Role(enum.Enum):
 
 
 class Member:
-    """See the module's text. `given`: the voters this broker was started with; they have the addresses."""
+    """The state of a quorum node that all its roles share.
+
+    `given`: the voters this broker was started with, with their addresses.
+    """
 
     def __init__(
         self,

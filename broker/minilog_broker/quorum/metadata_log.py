@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MetadataLog(ReplicaLog):
-    """See the module's text. `snapshots`: the ones that can be sent, the newest first."""
+    """The metadata log with its snapshots. `snapshots`: the ones that can be sent, the newest first."""
 
     def __init__(self, log: Log, snapshot: SnapshotId | None) -> None:
         self.snapshots = [] if snapshot is None else [snapshot]

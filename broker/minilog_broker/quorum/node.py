@@ -67,8 +67,11 @@ if TYPE_CHECKING:
 
 
 class QuorumNode:
-    """See the module's text. `cluster_id`: what the data directory knows; None where it is new. `voters`: the addresses
-    this broker was started with. `snapshot`: the newest whole one on disk. `levels`: that this broker can read."""
+    """The core of one broker's part in the metadata quorum.
+
+    `cluster_id`: the one in the data directory, None where the directory is new. `voters`: the addresses this broker
+    was started with. `snapshot`: the newest whole one on disk. `levels`: the levels that this broker can read.
+    """
 
     def __init__(
         self,

@@ -17,7 +17,10 @@ from minilog_broker.replication.rules.own_delay import excused
 
 
 class Observer:
-    """See the module's text. At `due_ms` it opens a session, or gives up one that is silent."""
+    """The role of a node that follows the quorum without a vote.
+
+    At `due_ms` it opens a session, or gives up one that is silent.
+    """
 
     role = Role.OBSERVER
 

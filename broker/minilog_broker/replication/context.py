@@ -72,7 +72,7 @@ class Timers:
 
 @dataclass(slots=True)
 class ReplicationContext:
-    """See the module's text. One per broker."""
+    """The state that all replicas of one broker share. One per broker."""
 
     broker_id: int
     settings: ReplicationSettings

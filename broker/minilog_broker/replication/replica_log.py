@@ -53,7 +53,10 @@ class QueuedAppend:
 
 
 class ReplicaLog:
-    """See the module's text. One per replica, shared by whatever role the replica has."""
+    """A replica's log, as the commands to the disk and the disk's answers describe it.
+
+    One per replica, shared by whatever role the replica has.
+    """
 
     __slots__ = (
         "appended_end",

@@ -64,8 +64,10 @@ _NOTHING: dict[str, _ByHost] = {}
 
 
 class Authorizer:
-    """See the module's text. `super_users` are written as principals: `User:admin`. Raises ValueError where one is no
-    user, or is everybody."""
+    """The answer to "may this principal do this?", by one set of access rules.
+
+    `super_users` are written as principals: `User:admin`. Raises ValueError where one is no user, or is everybody.
+    """
 
     def __init__(self, rules: Iterable[AccessRule], super_users: Iterable[str]) -> None:
         self._super_users = frozenset(super_users)

@@ -50,7 +50,7 @@ class Fetch:
 
 
 class IssuerKeys:
-    """See the module's text. Times are of one monotonic clock, in milliseconds."""
+    """The keys of one issuer, and the times of their fetches. Times are of one monotonic clock, in milliseconds."""
 
     def __init__(self, settings: BearerSettings, pauses: FetchPauses) -> None:
         self._settings = settings

@@ -52,7 +52,10 @@ def check_dynamic(name: str, value: str | None) -> None:
 
 
 class RunningConfig:
-    """See the module's text. One per life of a broker; on its event loop only."""
+    """A broker's configuration as it counts now, and the parts of the broker that follow its changes.
+
+    There is one in each life of a broker. It lives on the broker's event loop.
+    """
 
     def __init__(self, broker_id: int, config: BrokerConfig, origins: Mapping[str, Origin]) -> None:
         self._broker_id = broker_id

@@ -26,7 +26,10 @@ class ClockNews(enum.Enum):
 
 
 class ClockGuard:
-    """See the module's text. `monotonic_s` goes on while the machine sleeps, else its sleep is a jump."""
+    """The comparison of the wall clock with the monotonic clock.
+
+    `monotonic_s` goes on while the machine sleeps, else its sleep is a jump.
+    """
 
     def __init__(self, *, wall_s: float, monotonic_s: float) -> None:
         self._difference_s = wall_s - monotonic_s

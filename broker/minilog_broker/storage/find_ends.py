@@ -21,7 +21,10 @@ class FoundEnd:
 
 
 class EndsSearch:
-    """See the module's text. A producer's first marker is its end. `step` until it is finished, or found damage."""
+    """A search in one log for the ends of some producers.
+
+    A producer's first marker is its end. The caller calls `step` until the search is finished, or found damage.
+    """
 
     def __init__(self, producer_ids: Collection[int], within: OffsetRange) -> None:
         self.found: dict[int, FoundEnd] = {}

@@ -28,7 +28,10 @@ _T = TypeVar("_T")
 
 
 class Reserve:
-    """See the module's text. Used by the disk threads of data and of metadata; `clock_s` is monotonic."""
+    """The file that keeps space on disk for metadata.
+
+    Used by the disk threads of data and of metadata. `clock_s` is monotonic.
+    """
 
     def __init__(
         self, files: FileSystem, directory: str, clock_s: Callable[[], float], size_bytes: int = RESERVE_BYTES

@@ -110,7 +110,10 @@ class _Aborted:
 
 
 class PartitionTransactions:
-    """See the module's text. Changed by what is in the log, in its order; on one thread."""
+    """The transactional producers of one partition, and its aborted transactions.
+
+    Changed by the batches of the log, in the log's order, on one thread.
+    """
 
     __slots__ = ("_aborted", "_coordinators", "_ended", "_max_ended", "_open", "_unstable", "forgotten")
 

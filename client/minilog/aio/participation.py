@@ -18,7 +18,10 @@ _log = logging.getLogger(__name__)
 
 
 class Participation:
-    """See the module's text. `begin`, then `finish` or `abort`, then `leave`, whatever happened; then perhaps anew."""
+    """A producer's membership in one transaction at a time.
+
+    Order of calls: `begin`, then `finish` or `abort`, then `leave` in every case. Then `begin` may follow again.
+    """
 
     def __init__(self, shell: ProducerShell) -> None:
         self._shell = shell

@@ -39,7 +39,10 @@ _log = logging.getLogger(__name__)
 
 
 class ProducerShell:
-    """See the module's text. `start` and everything async belongs to the loop; `accumulator` to everyone."""
+    """The I/O around a producer's sender.
+
+    `start` and all coroutines belong to the event loop, `accumulator` to every thread.
+    """
 
     def __init__(
         self, config: ClientConfig, runtime: Runtime, completion: Callable[[Batch], Any] = RecordsCompletion

@@ -56,7 +56,7 @@ _MISSING_MS = 5_000.0  # a topic may be created a little after it is asked for
 
 
 class ConsumerCore:
-    """See the module's text. Owned by one event loop."""
+    """The decisions of one consumer, without I/O. Owned by one event loop."""
 
     def __init__(self, config: ClientConfig, cache: MetadataCache) -> None:
         self._config = config

@@ -79,8 +79,10 @@ class FetchedRun:
 
 @dataclass(slots=True)
 class Assigned:
-    """See the module's text. `reset` is where to begin, as long as no offset is known, `otherwise` where that says
-    nothing (starting.py)."""
+    """The position of a consumer in one assigned partition, and the runs behind it.
+
+    `reset` is where to begin, as long as no offset is known, `otherwise` where that says nothing (starting.py).
+    """
 
     partition: TopicPartition
     end_offset: int | None

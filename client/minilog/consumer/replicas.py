@@ -32,7 +32,7 @@ _AVOIDED_MS = 5_000.0  # what metadata tells later than this is news
 
 
 class ReplicaChoice:
-    """See the module's text. `rack` empty: always the leader."""
+    """The choice of the replica that a consumer reads each partition from. `rack` empty: always the leader."""
 
     def __init__(self, rack: str, cache: MetadataCache) -> None:
         self._rack = rack

@@ -17,7 +17,10 @@ _IDLE_MS = 30_000.0
 
 
 class FetchSessions:
-    """See the module's text. A broker whose session was lost is tried again after retry.backoff.ms."""
+    """The fetch sessions of one consumer, by broker.
+
+    A broker whose session was lost is tried again after retry.backoff.ms.
+    """
 
     def __init__(self, config: ClientConfig) -> None:
         self._config = config

@@ -48,7 +48,10 @@ class Taken(enum.Enum):
 
 
 class Accumulator:
-    """See the module's text. `available` tells the partitions of a topic that have a leader."""
+    """The batches of one producer until they are settled, and their memory.
+
+    `available` tells the partitions of a topic that have a leader.
+    """
 
     def __init__(
         self,
@@ -192,7 +195,7 @@ class Accumulator:
         self._lingering.append(batch)
 
     def _mend(self) -> None:
-        """See the module's text; again from the beginning, where this is ended in its midst, too."""
+        """Puts in order what an interrupted append left torn. An interrupted `_mend` begins again."""
         for key, queue in list(self._queues.items()):
             whole = deque(each for each in queue if each.keep_whole(self._torn))
             if whole:

@@ -24,7 +24,10 @@ _FOREVER = float("inf")
 
 
 class Identity:
-    """See the module's text. Opens and shuts the accumulator: what is sent belongs to one transaction or is refused."""
+    """The producer id and epoch of a producer, and its transaction.
+
+    Opens and shuts the accumulator: a record belongs to one transaction, or is refused.
+    """
 
     def __init__(self, config: ClientConfig, accumulator: Accumulator) -> None:
         self._accumulator = accumulator

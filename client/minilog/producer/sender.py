@@ -66,7 +66,10 @@ _OLD_PICTURE = (NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch, Unkn
 
 
 class Sender:
-    """See the module's text. Owned by one event loop; the accumulator and the cache are shared with the shell."""
+    """The decisions of a producer on its batches, without I/O.
+
+    Owned by one event loop. The shell shares the accumulator and the cache.
+    """
 
     def __init__(
         self, config: ClientConfig, accumulator: Accumulator, cache: MetadataCache, chance: random.Random

@@ -14,7 +14,10 @@ _FOREVER = float("inf")
 
 
 class Streams:
-    """See the module's text. One stream to each broker that leads anything; entries keep their order on it."""
+    """The produce streams of one producer, by broker.
+
+    There is one stream to each broker that leads a partition. Entries keep their order on it.
+    """
 
     def __init__(self, config: ClientConfig) -> None:
         self._config = config

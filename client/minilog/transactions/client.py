@@ -32,7 +32,10 @@ _AGAIN_S = 0.05  # between two questions, where the first one took no time
 
 
 class Transactions:
-    """See the module's text. Each call is repeated while there is time, and asks whoever coordinates by then."""
+    """The calls of a client to coordinators of transactions.
+
+    A call is repeated until its time is over. Each attempt asks the coordinator of that moment.
+    """
 
     def __init__(self, cluster: NetworkClient) -> None:
         self._config = cluster.config

@@ -43,7 +43,10 @@ NO_OFFSET = -1
 
 
 class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
-    """See the module's text. `knows_topic(topic_id)`: whether this broker's image, as it is now, has the topic."""
+    """The coordinator that keeps the committed offsets of groups.
+
+    `knows_topic(topic_id)`: whether this broker's image, as it is now, has the topic.
+    """
 
     def __init__(self, name: str, append: AppendRecords, knows_topic: rules.KnowsTopic) -> None:
         super().__init__(name, group_codec(), append)

@@ -27,7 +27,10 @@ class _Waiting:
 
 
 class WaitingCommits:
-    """See the module's text. Bounded by the callers, each of whom waits for one answer until its time-out."""
+    """The calls that wait for the end of a commit.
+
+    Their number is bounded by the callers: each waits for one answer until its time-out.
+    """
 
     def __init__(self) -> None:
         self._waiting: list[_Waiting] = []

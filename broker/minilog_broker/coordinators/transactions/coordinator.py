@@ -53,7 +53,10 @@ PRODUCER_EPOCH = 0
 
 
 class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
-    """See the module's text. `knows_topic(topic_id)`: whether this broker's image, as it is now, has the topic."""
+    """The coordinator that decides the outcome of transactions.
+
+    `knows_topic(topic_id)`: whether this broker's image, as it is now, has the topic.
+    """
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ _GRANT_SHARE = 4  # credit is told alone when a quarter of it came back; it ride
 
 
 class FetcherState(enum.Enum):
-    """See the module's text; what leads from one to the next is in WAYS."""
+    """The states of the session to a leader. WAYS has the transitions."""
 
     CLOSED = enum.auto()
     OPENING = enum.auto()
@@ -71,7 +71,10 @@ class _Credit:
 
 
 class ReplicaFetcher:
-    """See the module's text. The Outbox of every FollowerPartition that follows this leader."""
+    """The session of a broker to one leader, for all partitions that follow it.
+
+    The Outbox of every FollowerPartition that follows this leader.
+    """
 
     def __init__(self, leader_id: int, context: ReplicationContext, rng: random.Random) -> None:
         self.leader_id = leader_id

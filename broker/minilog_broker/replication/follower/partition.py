@@ -44,7 +44,7 @@ CORRUPT_TIMES = 3  # so often the same offset came damaged before the leader is 
 
 
 class FollowerState(enum.Enum):
-    """See the module's text; what leads from one to the next is in WAYS."""
+    """The states of a replica that follows. WAYS has the transitions."""
 
     IDLE = enum.auto()
     FETCHING = enum.auto()

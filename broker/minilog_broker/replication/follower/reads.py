@@ -34,7 +34,10 @@ from minilog_broker.replication.sessions.source import Audience, PositionAnswer,
 
 
 class FollowerReads:
-    """See the module's text. A session.Source for consumers; `read_failed(error)` is called when our copy is bad."""
+    """The reads of consumers from a replica that follows.
+
+    A session.Source for consumers. `read_failed(error)` is called when our copy is bad.
+    """
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ _TURN_S = 0.1  # fewer and larger turns cost less
 
 
 class Throttle:
-    """See the module's text. Times are milliseconds of the process's monotonic clock."""
+    """The bucket of bytes for all replicas with one rate. Times are milliseconds of the process's monotonic clock."""
 
     __slots__ = ("_available_bytes", "_since_ms", "rate_bytes_per_second")
 

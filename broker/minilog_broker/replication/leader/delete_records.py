@@ -47,7 +47,7 @@ class DeleteRecordsRequest:
 
 
 class PendingDeleteRecords:
-    """See the module's text. Of one led partition, in one leader epoch."""
+    """The DeleteRecords requests of one led partition that wait for the replicas. One per leader epoch."""
 
     def __init__(self, context: ReplicationContext, name: str, key: PartitionKey, log: ReplicaLog) -> None:
         self._context = context

@@ -27,7 +27,10 @@ MAX_REMEMBERED = 40_000  # twice what one call names: the one that asks again ha
 
 
 class ForgottenEnds:
-    """See the module's text. One per leader epoch; one search at a time."""
+    """The search in the log for the ends of producers that the leader has forgotten.
+
+    One per leader epoch, with one search at a time.
+    """
 
     def __init__(self, context: ReplicationContext, name: str, key: PartitionKey, log: ReplicaLog) -> None:
         self._context = context

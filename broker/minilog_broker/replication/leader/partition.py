@@ -50,7 +50,10 @@ from minilog_broker.storage.producer_state import ProducerState
 
 
 class LeaderPartition:
-    """See the module's text. `read_failed(error)` is called when our own copy cannot be read."""
+    """A led partition in one leader epoch, with all that depends on its leader.
+
+    `read_failed(error)` is called when our own copy cannot be read.
+    """
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ class _PendingRegistration:
 
 
 class PendingRegistrations:
-    """See the module's text. One per leader epoch."""
+    """The batches of one led partition that wait for the registration of their producers. One per leader epoch."""
 
     def __init__(self, context: ReplicationContext, name: str, key: PartitionKey) -> None:
         self._context = context

@@ -63,7 +63,7 @@ MAX_UNANSWERED = 5  # batches of one producer on their way into the log; the sta
 
 
 class ProduceHandler:
-    """See the module's text. `name` is for messages."""
+    """The produce entries of one led partition, from validation to answer. `name` is for messages."""
 
     def __init__(self, context: ReplicationContext, name: str, state: PartitionState, log: ReplicaLog) -> None:
         self._context = context

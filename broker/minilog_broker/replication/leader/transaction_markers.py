@@ -65,7 +65,10 @@ class MarkersRequest:
 
 
 class TransactionMarkers:
-    """See the module's text. `append` gives a control batch its place and hands it to the disk; it returns its end."""
+    """The markers of one led partition that are on their way into the log.
+
+    `append` gives a control batch its place, hands it to the disk, and returns the batch's end.
+    """
 
     def __init__(
         self,

@@ -61,7 +61,7 @@ MAX_RUNS = 500  # of one message: what makes it, and what takes it, holds a loop
 
 
 class SubscriptionState(enum.Enum):
-    """See the module's text; what leads from one to the next is in WAYS."""
+    """The states of a partition in a session. WAYS has the transitions."""
 
     WAITING = enum.auto()
     SENDING = enum.auto()
@@ -118,8 +118,11 @@ class SessionPartition:
 
 @dataclass(slots=True, eq=False)
 class ServedSession:
-    """See the module's text. `wake(session_id)` is called when a session that waits has something to say,
-    `hold(session_id, due_ms)` when it must look again then, `read(asked)` where a run has to be waited for."""
+    """A leader's session with one follower or consumer.
+
+    `wake(session_id)` is called when a waiting session has something to say, `hold(session_id, due_ms)` when the
+    session must look again then, `read(asked)` where a run has to be waited for.
+    """
 
     session_id: int
     audience: Audience

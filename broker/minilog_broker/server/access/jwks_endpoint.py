@@ -43,8 +43,11 @@ class KeysLook:
 
 
 class JwksEndpoint:
-    """See the module's text. `run` fetches, until it is cancelled. `audit` is told when other keys count. Raises
-    InvalidConfig where the file of authorities cannot be used."""
+    """The task of a broker that fetches an issuer's keys, and the verifier that has them.
+
+    `run` fetches until it is cancelled. Each change of the keys goes to `audit`. Raises InvalidConfig where the file of
+    authorities cannot be used.
+    """
 
     def __init__(self, config: BrokerConfig, settings: BearerSettings, audit: Audit) -> None:
         self._url = HttpsUrl.parse(config.sasl_oauthbearer_jwks_endpoint_url)

@@ -41,7 +41,10 @@ class Claim(NamedTuple):
 
 
 class ProducerOwners:
-    """See the module's text. `image` is this broker's replay of the committed metadata log."""
+    """The check of a batch's producer id against its caller.
+
+    `image` is this broker's replay of the committed metadata log.
+    """
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image

@@ -61,10 +61,12 @@ class IdBlock:
 
 
 class ControllerLink:
-    """See the module's text. `find_controller` gives the controller as far as it is known.
+    """A broker's connection to the active controller.
 
-    `session_goes_on` is told with each answer when the question was sent, when the session ends, and which end of the
-    metadata log must be replayed before that counts.
+    `find_controller` gives the controller as far as this broker knows it.
+
+    `session_goes_on` is called with each answer. Its arguments: when the question was sent, when the session ends, and
+    the end of the metadata log that must be replayed before that counts.
     """
 
     def __init__(

@@ -69,7 +69,10 @@ class CallsHere:
 
 
 class CoordinatorCalls:
-    """See the module's text. `here`: what this broker answers to the same calls."""
+    """The calls of coordinators, of the lag of groups and of the scrub to other brokers.
+
+    `here`: this broker's own answers to the same calls.
+    """
 
     def __init__(
         self,

@@ -17,7 +17,10 @@ logger = structlog.get_logger()
 
 
 class InternalTopics:
-    """See the module's text. `create(name)`: by the controller; raises MinilogError where that could not be."""
+    """The creation of internal topics at their first use.
+
+    `create(name)` asks the controller, and raises MinilogError where the topic could not be created.
+    """
 
     def __init__(self, create: Callable[[str], Awaitable[None]]) -> None:
         self._create = create

@@ -44,8 +44,11 @@ class _Producer(NamedTuple):
 
 
 class PartitionRegistrations:
-    """See the module's text. `call` asks the coordinator of the request's transactional id once, and raises
-    MinilogError where it cannot be asked; `spawn` runs a task of the broker's."""
+    """The calls of leaders that register a producer's partitions with the coordinator of its transaction.
+
+    `call` asks the coordinator of the request's transactional id once, and raises MinilogError where it cannot be
+    asked. `spawn` runs a task of the broker's.
+    """
 
     def __init__(
         self,

@@ -55,7 +55,10 @@ class VoterNews:
 
 
 class QuorumPeers:
-    """See the module's text. `addresses`: where each voter listens, as this broker was told."""
+    """A broker's calls to the voters of the metadata quorum.
+
+    `addresses`: the address of each voter, by this broker's configuration.
+    """
 
     def __init__(
         self, addresses: Mapping[int, tuple[str, int]], answer_timeout_ms: float, channels: PeerChannels

@@ -62,7 +62,10 @@ def log_settings(config: TopicConfig) -> LogSettings:
 
 
 class LogDirectory:
-    """See the module's text. `logs` holds every open data log by key; `delete_delay_s` may be replaced."""
+    """All data logs of one broker, on disk.
+
+    `logs` holds every open data log by key. `delete_delay_s` may be replaced.
+    """
 
     def __init__(
         self,

@@ -33,7 +33,10 @@ METADATA_LOG_SETTINGS = LogSettings(segment_bytes=8 << 20, flush_on_append=True,
 
 
 class MetadataLogDisk:
-    """See the module's text. What is done is told by callbacks on the event loop."""
+    """The metadata log and the vote file of one broker, with the disk that both share.
+
+    Callbacks on the event loop tell that an operation is done.
+    """
 
     def __init__(
         self,

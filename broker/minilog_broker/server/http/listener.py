@@ -61,8 +61,11 @@ def _route_logs() -> None:
 
 
 class HttpListener:
-    """See the module's text. Bound when it is made: CommandFailed where it cannot be. `option`: where the address comes
-    from, for that error. `tls`: of a server, or None for plaintext."""
+    """A bounded HTTP listener for one ASGI application.
+
+    The constructor binds the port, and raises CommandFailed where it cannot. `option`: the option that gave the
+    address, for that error. `tls`: the context of a server, None for plaintext.
+    """
 
     def __init__(
         self,

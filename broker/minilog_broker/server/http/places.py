@@ -19,7 +19,7 @@ Connection = TypeVar("Connection")
 
 
 class Places(Generic[Connection]):
-    """See the module's text."""
+    """The places for connections of one HTTP listener: connections that wait, and connections that are served."""
 
     def __init__(self, most_waiting: int = MOST_WAITING, most_served: int = MOST_SERVED) -> None:
         self._most_waiting = most_waiting

@@ -59,7 +59,10 @@ class ClientEntrance:
 
 
 class BrokerAccess:
-    """See the module's text. Raises InvalidConfig where a file is missing."""
+    """The listeners of one broker, with the parts that decide on their callers.
+
+    Raises InvalidConfig where a file is missing.
+    """
 
     def __init__(self, options: BrokerOptions, image: MetadataImage, wall_us: Callable[[], int]) -> None:
         config = options.config

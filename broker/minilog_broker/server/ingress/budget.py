@@ -13,7 +13,10 @@ from contextlib import contextmanager
 
 
 class Budget:
-    """See the module's text. On the event loop only. `elsewhere`: bytes that others hold and that count too."""
+    """The bytes of messages in one direction that a broker may hold for its clients.
+
+    Lives on the event loop. `elsewhere`: bytes in other hands that count too.
+    """
 
     def __init__(self, limit_bytes: int, elsewhere: Callable[[], int] = lambda: 0) -> None:
         self.limit_bytes = limit_bytes

@@ -69,7 +69,7 @@ class _Scrape:
 
 
 class BrokerMetrics:
-    """See the module's text. `source` reads the state."""
+    """The metrics of one broker, as a scrape reads them. `source` reads the state."""
 
     def __init__(self, observations: Observations, source: Source) -> None:
         self._observations = observations

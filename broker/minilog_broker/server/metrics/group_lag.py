@@ -92,7 +92,7 @@ def lag_of(
 
 
 class GroupLag:
-    """See the module's text."""
+    """The lag of groups in records, bytes and seconds, with the points that the seconds are estimated from."""
 
     def __init__(self) -> None:
         self._looked_s = float("-inf")

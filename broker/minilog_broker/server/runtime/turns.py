@@ -14,7 +14,7 @@ SLICE_S = 0.01  # of a piece that can be cut: a request and its answer cross som
 
 
 class Turns:
-    """See the module's text. One per event loop."""
+    """The queue for turns on an event loop. One per event loop."""
 
     def __init__(self) -> None:
         self._free = asyncio.Lock()

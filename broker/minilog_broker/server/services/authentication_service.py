@@ -50,7 +50,7 @@ class _Exchange:
 
 
 class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceServicer):
-    """See the module's text. `lifetime_ms` of sessions that begin; it may be replaced."""
+    """The gRPC service that begins sessions. `lifetime_ms`: of sessions that begin. It may be replaced."""
 
     def __init__(
         self,

@@ -27,8 +27,11 @@ Validated: TypeAlias = BatchHeader | MinilogError | None
 
 
 class BatchValidation:
-    """See the module's text. `config` gives that of a partition that is led here, else None; `now_us` the wall clock,
-    None while it is not trusted."""
+    """The thread that validates the batches of large produce messages.
+
+    `config` gives the configuration of a partition that this broker leads, else None. `now_us` gives the wall clock,
+    None while it is not trusted.
+    """
 
     def __init__(self, config: Callable[[PartitionKey], TopicConfig | None], now_us: Callable[[], int | None]) -> None:
         self._config = config

@@ -22,7 +22,7 @@ MAX_NAME_CHARACTERS = 255
 
 
 class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-    """See the module's text."""
+    """The gRPC health service of a broker: `look` says whether the broker is ready."""
 
     def __init__(self, look: Look) -> None:
         self._look = look

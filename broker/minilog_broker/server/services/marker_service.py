@@ -33,7 +33,10 @@ def answer_markers(effect: AnswerMarkers) -> None:
 
 
 class MarkerService(coordinator_pb2_grpc.MarkerServiceServicer):
-    """See the module's text. `of_groups` answers for the partitions of `__groups`."""
+    """The gRPC service that writes the markers of coordinators.
+
+    `of_groups` answers for the partitions of `__groups`.
+    """
 
     def __init__(
         self, replicas: Leading, image: MetadataImage, of_groups: WriteMarkers, wall_us: Callable[[], int]

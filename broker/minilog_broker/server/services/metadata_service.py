@@ -38,7 +38,10 @@ PARTITIONS_AT_ONCE = 250  # described before a look at the clock: some milliseco
 
 
 class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
-    """See the module's text. `image` is this broker's replay of the committed metadata log."""
+    """The gRPC service for topics, brokers, the ends of logs, and producer ids.
+
+    `image` is this broker's replay of the committed metadata log.
+    """
 
     def __init__(
         self,

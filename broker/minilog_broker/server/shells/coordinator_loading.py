@@ -28,7 +28,7 @@ TakePiece = Callable[[list[LogRecord], int], None]
 
 
 class Loader:
-    """See the module's text. `log_of`: the open log of a partition of this broker."""
+    """The reader of a partition's log for a new coordinator. `log_of`: the open log of a partition of this broker."""
 
     def __init__(self, disk: Disk, log_of: Callable[[PartitionKey], Log]) -> None:
         self._disk = disk

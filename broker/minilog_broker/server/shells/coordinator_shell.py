@@ -73,7 +73,7 @@ class Surroundings:
 
 
 class CoordinatorShell(Generic[_Core]):
-    """See the module's text. `make` is given the core's `append`."""
+    """The I/O around the core of one coordinator. `make` makes the core, from its `append`."""
 
     def __init__(self, key: PartitionKey, around: Surroundings, make: Callable[[AppendRecords], _Core]) -> None:
         self.key = key

@@ -80,7 +80,7 @@ class CoordinatorsOf(Generic[Core, Shell]):
 
 
 class Coordinators:
-    """See the module's text. `image` is this broker's replay of the committed metadata."""
+    """All coordinators of one broker, by partition. `image` is this broker's replay of the committed metadata."""
 
     def __init__(
         self, image: MetadataImage, internal_topics: InternalTopics, settings: TransactionSettings, around: Surroundings

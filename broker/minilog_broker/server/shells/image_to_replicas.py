@@ -28,7 +28,10 @@ PARTITIONS_AT_ONCE = 250  # some ten milliseconds, with what follows from each
 
 
 class ImageToReplicas:
-    """See the module's text. `topics_deleted` is called when partitions were removed."""
+    """The way of changes from the image to the replicas of this broker.
+
+    `topics_deleted` is called when partitions were removed.
+    """
 
     def __init__(
         self,

@@ -17,7 +17,10 @@ logger = structlog.get_logger()
 
 
 class QuorumLink:
-    """See the module's text. The callbacks are called for the stream that is open now, never for a former one."""
+    """The stream to the leader of the metadata quorum.
+
+    The callbacks are called for the stream that is open now, never for a former one.
+    """
 
     def __init__(
         self,

@@ -69,7 +69,10 @@ class QuorumListeners:
 
 
 class QuorumShell:
-    """See the module's text. `image` is this broker's replay of the committed log, changed here only."""
+    """The I/O around a broker's quorum node.
+
+    `image` is this broker's replay of the committed log. Only the shell changes it.
+    """
 
     def __init__(
         self,

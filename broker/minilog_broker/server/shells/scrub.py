@@ -96,7 +96,10 @@ class _Led:
 
 
 class Scrub:
-    """See the module's text. `interval_s` 0: no partition is scrubbed, and other leaders are answered."""
+    """The task of one broker that scrubs its partitions, and the broker's answers to the scrub of others.
+
+    `interval_s` 0: the broker scrubs no partition of its own, and answers other leaders.
+    """
 
     def __init__(
         self,
