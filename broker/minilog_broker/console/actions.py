@@ -1,7 +1,7 @@
-"""What a viewer may change, where the console was started with --actions and the brokers' rules allow it.
+"""The changes that a viewer may make, where the console runs with --actions and the brokers' rules allow them.
 
-Each action has three steps: what it is done to is chosen, its consequence is shown, and a form with the token of this
-browser does it. The brokers judge and audit it as any call of this user.
+Each action has three steps. The viewer chooses the object, the console shows the consequence, and a form with the token
+of this browser does it. The brokers judge and audit it as any call of this user.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _PLACES = ("earliest", "latest")
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """What an action will do, before it is done. `fields` are those that it needs. `asks`: of a field that is missing
-    still, its name and label. `back`: where the viewer comes from."""
+    """What an action will do, before it is done. `fields`: the fields that it needs. `asks`: the name and label of a
+    field that is still missing. `back`: the page that the viewer comes from."""
 
     sentences: list[str]
     fields: dict[str, str]
@@ -32,7 +32,7 @@ class Consequence:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """`explain` says what it would do; `perform` does it, and returns a sentence about that."""
+    """One action. `explain` gives its consequence. `perform` does it, and returns a sentence on the outcome."""
 
     path: str
     title: str
@@ -40,28 +40,30 @@ class Action:
     explain: Callable[[ClusterView, dict[str, str]], Awaitable[Consequence]]
     perform: Callable[[Admin, dict[str, str]], Awaitable[str]]
     is_final: bool = field(default=False)
-    """What it does cannot be undone."""
+    """Nobody can undo it."""
 
 
 async def _explain_elect(view: ClusterView, fields: dict[str, str]) -> Consequence:
     name = text_field(fields, "topic", "the name of a topic")
-    found = await view.topic(name)
-    moved = [each for each in found.partitions if each.replicas and each.leader != each.replicas[0]]
-    where = ", ".join(f"{each.partition} (broker {each.replicas[0]})" for each in moved[:20])
+    topic = await view.topic(name)
+    moved = [
+        partition for partition in topic.partitions if partition.replicas and partition.leader != partition.replicas[0]
+    ]
+    where = ", ".join(f"{partition.partition} (broker {partition.replicas[0]})" for partition in moved[:20])
     sentences = [
-        f"{len(moved)} of {len(found.partitions)} partitions of {name} are not led by their first replica"
+        f"{len(moved)} of {len(topic.partitions)} partitions of {name} are not led by their first replica"
         + (f": {where}." if moved else "."),
         "The first replica of each leads again where it is in sync. Those that are not in sync stay as they are.",
-        "Producers and readers of a partition that moves wait some tenths of a second, and go on by themselves.",
+        "Producers and readers of a partition that moves wait some tenths of a second. They go on by themselves.",
     ]
     return Consequence(sentences, {"topic": name}, href("/topic", name=name))
 
 
 async def _elect(admin: Admin, fields: dict[str, str]) -> str:
     name = text_field(fields, "topic", "the name of a topic")
-    (found,) = await admin.describe_topics([name])
-    errors = await admin.elect_leaders(partitions_of(found))
-    failed = {each.partition: error for each, error in errors.items() if error is not None}
+    (topic,) = await admin.describe_topics([name])
+    errors = await admin.elect_leaders(partitions_of(topic))
+    failed = {partition.partition: error for partition, error in errors.items() if error is not None}
     done = f"{len(errors) - len(failed)} partitions of {name} are led by their first replica."
     first = next(iter(failed.items()), None)
     return done if first is None else f"{done} {len(failed)} are not: partition {first[0]}: {first[1]}"
@@ -69,8 +71,8 @@ async def _elect(admin: Admin, fields: dict[str, str]) -> str:
 
 async def _explain_trim(view: ClusterView, fields: dict[str, str]) -> Consequence:
     at = _partition(fields)
-    found = await view.topic(at.topic)
-    partition = next((each for each in found.partitions if each.partition == at.partition), None)
+    topic = await view.topic(at.topic)
+    partition = next((candidate for candidate in topic.partitions if candidate.partition == at.partition), None)
     if partition is None:
         raise InvalidArgument(f"topic {at.topic!r} has no partition {at.partition}")
     low, high = partition.log_start_offset, partition.high_watermark
@@ -86,7 +88,7 @@ async def _explain_trim(view: ClusterView, fields: dict[str, str]) -> Consequenc
     sentences = [
         f"{to - low} offsets of partition {at.partition} of {at.topic}, from {low} to {to - 1}, are deleted for good, "
         "on every replica. Nothing brings them back.",
-        f"Readers that are below {to} go on as auto.offset.reset says, or end with an error.",
+        f"Readers that are below {to} follow their auto.offset.reset: they go on elsewhere, or end with an error.",
     ]
     return Consequence(sentences, {**kept, "to": str(to)}, back)
 
@@ -105,8 +107,8 @@ async def _explain_seek(view: ClusterView, fields: dict[str, str]) -> Consequenc
     if look.description is None:
         raise look.trouble or InvalidArgument(f"there is no group {group_id!r}")
     offset = next((e for e in look.description.offsets if (e.topic, e.partition) == (at.topic, at.partition)), None)
-    where = "has committed nothing" if offset is None else f"is at {offset.offset} of {offset.end_offset}"
-    now = f"{group_id} {where} in partition {at.partition} of {at.topic}."
+    place = "has committed nothing" if offset is None else f"is at {offset.offset} of {offset.end_offset}"
+    now = f"{group_id} {place} in partition {at.partition} of {at.topic}."
     back = href("/group", id=group_id)
     kept = {"group": group_id, "topic": at.topic, "partition": str(at.partition)}
     to = fields.get("to", "").strip()
@@ -122,18 +124,18 @@ async def _explain_seek(view: ClusterView, fields: dict[str, str]) -> Consequenc
 
 async def _seek(admin: Admin, fields: dict[str, str]) -> str:
     group_id, at = text_field(fields, "group", "the id of a group"), _partition(fields)
-    found = await admin.seek_group(group_id, {at: _place(fields.get("to", "").strip())})
-    return f"{group_id} goes on at {found[at]} in partition {at.partition} of {at.topic}."
+    offsets = await admin.seek_group(group_id, {at: _place(fields.get("to", "").strip())})
+    return f"{group_id} goes on at {offsets[at]} in partition {at.partition} of {at.topic}."
 
 
 async def _explain_abort(view: ClusterView, fields: dict[str, str]) -> Consequence:
     name = text_field(fields, "id", "a transactional id")
-    found = await view.act(lambda admin: admin.describe_transaction(name))
-    open_producers = [each for each in found.producers if each.fate == "open"]
-    partitions = {each for producer in open_producers for each in producer.partitions}
+    description = await view.act(lambda admin: admin.describe_transaction(name))
+    open_producers = [producer for producer in description.producers if producer.fate == "open"]
+    partitions = {partition for producer in open_producers for partition in producer.partitions}
     sentences = [
         f"{len(open_producers)} writers of {name} have a transaction open, in {len(partitions)} partitions.",
-        "What they have written in it is never shown to readers of committed records. It cannot be undone.",
+        "Readers of committed records never see the records of these transactions. Nobody can undo an abort.",
         "The writers end with an error, and readers that wait for the end of the transaction go on.",
     ]
     return Consequence(sentences, {"id": name}, href("/transaction", id=name))
@@ -147,7 +149,7 @@ async def _abort(admin: Admin, fields: dict[str, str]) -> str:
 async def _explain_cordon(view: ClusterView, fields: dict[str, str]) -> Consequence:
     number = _broker(fields)
     health = await view.health()
-    broker = next((each for each in health.cluster.brokers if each.id == number), None)
+    broker = next((candidate for candidate in health.cluster.brokers if candidate.id == number), None)
     if broker is None:
         raise InvalidArgument(f"there is no broker {number}")
     if broker.cordoned:
@@ -156,7 +158,7 @@ async def _explain_cordon(view: ClusterView, fields: dict[str, str]) -> Conseque
     else:
         sentences = [
             f"No new replica is placed on broker {number}. Those that it has stay, and it leads on.",
-            "Where too few other brokers are left, topics cannot be created. It is undone in the same place.",
+            "Where too few other brokers are left, nobody can create a topic. The same page undoes it.",
         ]
     return Consequence(sentences, {"broker": str(number), "off": "yes" if broker.cordoned else ""}, "/brokers")
 
@@ -189,7 +191,7 @@ def _place(text: str) -> GroupPosition:
         return text
     number = number_field({"to": text}, "to", "an offset")
     if number is None:
-        raise InvalidArgument("where the group goes on is missing: an offset, earliest, or latest")
+        raise InvalidArgument("the group's new place is missing: an offset, earliest, or latest")
     return number
 
 

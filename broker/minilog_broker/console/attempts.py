@@ -1,8 +1,8 @@
-"""Failed logins slow down the address that they come from: the brokers see the console's address alone, and would slow
-down everybody that comes by it. A core: the time comes in.
+"""Failed logins slow down the address that they come from. The brokers see the console's address alone, and would slow
+down all its viewers. A core: the time comes in.
 
-The first failure makes an address wait FIRST_S, each further one twice as long, up to LONGEST_S. An address is
-forgotten FORGOTTEN_S after its last failure. At most MOST_ADDRESSES are known, of which the oldest makes room.
+The first failure makes an address wait FIRST_S, each further one twice as long, up to LONGEST_S. The console forgets an
+address FORGOTTEN_S after its last failure. It remembers at most MOST_ADDRESSES: the oldest makes room.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class LoginAttempts:
         self._failures: dict[str, tuple[int, float]] = {}  # how many in a row, and when the last one was
 
     def wait_s(self, address: str, now_s: float) -> float:
-        """How long the address has to wait before its next attempt; 0: not at all."""
+        """How long the address has to wait before its next attempt, 0 where it need not wait."""
         count, last_s = self._failures.get(address, (0, 0.0))
         if not count or now_s - last_s >= FORGOTTEN_S:
             return 0.0

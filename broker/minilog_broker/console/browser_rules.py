@@ -1,8 +1,9 @@
-"""What every answer tells the browser to forbid, and from where a request may come. An ASGI application around another.
+"""The headers of every answer, which forbid things to the browser, and the check of a request's host and origin.
 
-Contents of records are hostile: a page loads scripts and styles from this console alone, has none inline, may be in no
+Contents of records are hostile. A page loads scripts and styles from this console alone, has none inline, may be in no
 frame of another page, and sends forms and requests nowhere else. A console that has no TLS is on loopback, and answers
-by loopback's names alone: else a page of a stranger, whose name is turned to 127.0.0.1 (DNS rebinding), could read it.
+under loopback's names alone. Else a stranger's page could read it, under a name that turns to 127.0.0.1 (DNS
+rebinding).
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class BrowserRules:
     def _refusal(self, scope: Scope) -> str | None:
         headers = Headers(scope=scope)
         if not self._has_tls and not is_loopback(host_of(headers.get("host", ""))):
-            return "this console is on loopback, and answers as localhost or 127.0.0.1 alone\n"
+            return "this console is on loopback, and answers under the names localhost and 127.0.0.1 alone\n"
         if scope["method"] == "POST" and headers.get("sec-fetch-site", "same-origin") not in _SITES:
             return "this form was sent by a page of another site\n"
         return None

@@ -1,6 +1,6 @@
-"""The cluster as one viewer's rights show it: a client with the viewer's credentials, and what its last looks found.
+"""The cluster within one viewer's rights: a client with the viewer's credentials, and the answers to its last calls.
 
-The client is made when somebody looks, and closed when nobody has for ASLEEP_S: then the cluster has nothing of it.
+The view makes the client at a viewer's first look, and closes it ASLEEP_S after the last one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from minilog_broker.console.history import History
 from minilog_broker.console.snapshots import Snapshots
 
 ASLEEP_S = 60.0
-MOST_GROUPS = 20  # that one look describes: each is asked of its coordinator, and the leaders of what it reads
+MOST_GROUPS = 20  # of one look: a description takes calls to the group's coordinator and to the leaders that it reads
 TOTAL = "total"
 """The series of all topics together."""
 
@@ -28,7 +28,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """All topics at one time, with the records a second of each since the look before; None of the first one."""
+    """All topics at one time. `rates`: the records a second of each since the look before, None of the first look."""
 
     topics: list[TopicDescription]
     rates: Mapping[str, float] | None
@@ -36,7 +36,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class GroupLook:
-    """A group that was looked at: its description, or why there is none."""
+    """One group: its description, or the error that came in its place."""
 
     group_id: str
     description: GroupDescription | None
@@ -44,17 +44,17 @@ class GroupLook:
 
     @property
     def lag_records(self) -> int | None:
-        """None where any part of it is not known."""
-        if self.description is None or any(each.lag_records is None for each in self.description.offsets):
+        """None where the lag of a partition is not known."""
+        if self.description is None or any(offset.lag_records is None for offset in self.description.offsets):
             return None
-        return sum(each.lag_records or 0 for each in self.description.offsets)
+        return sum(offset.lag_records or 0 for offset in self.description.offsets)
 
     @property
     def lag_seconds(self) -> float | None:
         """Of the partition that is furthest behind."""
-        if self.description is None or any(each.lag_seconds is None for each in self.description.offsets):
+        if self.description is None or any(offset.lag_seconds is None for offset in self.description.offsets):
             return None
-        return max((each.lag_seconds or 0.0 for each in self.description.offsets), default=0.0)
+        return max((offset.lag_seconds or 0.0 for offset in self.description.offsets), default=0.0)
 
 
 class ClusterView:
@@ -83,7 +83,7 @@ class ClusterView:
         return await self.look("health", lambda admin: admin.cluster_health())
 
     async def topics(self) -> Look:
-        """All topics with the offsets of their partitions, the brokers' own among them."""
+        """All topics with the offsets of their partitions, also the internal topics."""
         return await self.look("topics", self._look_at_topics)
 
     async def topic(self, name: str) -> TopicDescription:
@@ -111,11 +111,11 @@ class ClusterView:
             self._used_s = self._clock()
 
     def forget(self) -> None:
-        """What was seen is not shown again: something was changed."""
+        """After a change: the next look at the cluster is a new one."""
         self._snapshots.forget()
 
     async def sleep(self) -> None:
-        """Close the client, where nobody has used it for a while."""
+        """Close the client, where it was not used for a while."""
         if self._admin is None or self._running or self._clock() - self._used_s < ASLEEP_S:
             return
         admin, self._admin = self._admin, None
@@ -145,12 +145,12 @@ class ClusterView:
         return Look(topics, rates)
 
     async def _look_at_topic(self, admin: Admin, name: str) -> TopicDescription:
-        (found,) = await admin.describe_topics([name], replica_ends=True)
-        self.history.add_ends(("topic", name), self._wall_s(), _ends([found]))
-        return found
+        (topic,) = await admin.describe_topics([name], replica_ends=True)
+        self.history.add_ends(("topic", name), self._wall_s(), _ends([topic]))
+        return topic
 
     async def _look_at_groups(self, admin: Admin, group_ids: tuple[str, ...]) -> list[GroupLook]:
-        looks = list(await asyncio.gather(*(_described(admin, each) for each in group_ids)))
+        looks = list(await asyncio.gather(*(_described(admin, group_id) for group_id in group_ids)))
         at_s = self._wall_s()
         for look in looks:
             if look.lag_records is not None:
@@ -162,19 +162,19 @@ class ClusterView:
 
 def _ends(topics: list[TopicDescription]) -> dict[tuple[str, int], int]:
     return {
-        (topic.id, each.partition): each.log_end_offset
+        (topic.id, partition.partition): partition.log_end_offset
         for topic in topics
-        for each in topic.partitions
-        if each.log_end_offset is not None
+        for partition in topic.partitions
+        if partition.log_end_offset is not None
     }
 
 
 async def _described(admin: Admin, group_id: str) -> GroupLook:
     try:
         return GroupLook(group_id, await admin.describe_group(group_id))
-    except MinilogError as error:  # one group that may not be seen hides none of the others
+    except MinilogError as error:  # a group that the viewer may not see hides none of the others
         return GroupLook(group_id, None, error)
 
 
 def partitions_of(topic: TopicDescription) -> list[TopicPartition]:
-    return [TopicPartition(topic.name, each.partition) for each in topic.partitions]
+    return [TopicPartition(topic.name, partition.partition) for partition in topic.partitions]

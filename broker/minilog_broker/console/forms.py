@@ -1,4 +1,4 @@
-"""What a browser may send: a query and a form of a few short fields."""
+"""The limits and the reading of a browser's forms, which have a few short fields."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _KIND = "application/x-www-form-urlencoded"
 
 
 async def form_fields(request: Request) -> dict[str, str]:
-    """The fields of a form; of several with one name the last. Raises InvalidArgument."""
+    """The fields of a form, and of several with one name the last. Raises InvalidArgument."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _KIND:
-        raise InvalidArgument(f"a form is sent as {_KIND}")
+        raise InvalidArgument(f"the form has another content type than {_KIND}")
     body = bytearray()
     try:
         async for part in request.stream():

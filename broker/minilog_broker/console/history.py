@@ -1,7 +1,7 @@
-"""Numbers over time, as viewers' looks at the cluster find them. A core: the time comes in.
+"""Numbers over time, one of each look at the cluster. A core: the time comes in.
 
-A history begins with the first look, and has gaps where nobody looked. A rate is made of two looks: the records that
-were written between them, counted in the partitions that both know.
+A history begins with the first look, and has gaps where nobody looked. A rate comes from two looks: the records that
+were written between them, in the partitions that both looks have.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 MOST_POINTS = 360  # half an hour of looks, one every 5 s
-MOST_SERIES = 64  # of one viewer; the one that was added to least recently makes room
+MOST_SERIES = 64  # of one viewer: the one without a new value for longest makes room
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points in order of time, seconds since 1970; what a chart is drawn of."""
+    """The points of a chart in order of time. `times_s`: seconds since 1970."""
 
     times_s: list[float]
     values: list[float]
@@ -44,8 +44,7 @@ class History:
         self._track(name).points.append((at_s, value))
 
     def add_ends(self, name: Hashable, at_s: float, ends: Mapping[tuple[str, int], int]) -> None:
-        """Where partitions (a topic's id, a number) end: the series is of the records a second that were written
-        since the last look."""
+        """The ends of partitions, by topic id and number. The series has the records a second between two looks."""
         track = self._track(name)
         if track.ends_at_s is not None and at_s > track.ends_at_s:
             written = sum(max(0, end - track.ends[key]) for key, end in ends.items() if key in track.ends)

@@ -1,4 +1,4 @@
-"""Which hosts are this machine alone."""
+"""The hosts that only this machine reaches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Of a name without its port, or an address."""
+    """Whether a host is this machine alone. `host`: a name without its port, or an address."""
     if host.lower() == "localhost":
         return True
     try:

@@ -1,8 +1,8 @@
-"""Some records of a topic, for a page: found by offset, time, key or condition, within limits.
+"""Some records of a topic, for a page: by offset, time, key or condition, within limits.
 
-A look reads until it has the records that were asked for, and at most SCANNED_RECORDS records, SCANNED_BYTES, and
-WITHIN_S. What it keeps of a record is what is shown of it, so a large one is in memory for one moment. READERS looks
-are under way at one time; further ones wait.
+A look reads until it has the records of its request, and at most SCANNED_RECORDS records, SCANNED_BYTES, and WITHIN_S.
+It keeps of a record only the bytes that the page shows, so a large record is in memory for a moment. READERS looks run
+at one time, and further ones wait.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ WITHIN_S = 5.0
 READERS = 2
 CELL_CHARACTERS = 200
 HEADERS_SHOWN = 20
-METADATA_COLUMNS = 5  # that `metadata=True` brings, behind the others
-_FETCH_BYTES = "1048576"  # of credit: a batch that is larger comes alone
+METADATA_COLUMNS = 5  # `metadata=True` adds them behind the others
+_FETCH_BYTES = "1048576"  # of credit: a larger batch comes alone
 _POLL_S = 0.5
 
 
@@ -45,8 +45,8 @@ class Start(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to look for. `partition`: None is all of them. `at`: an offset, or milliseconds since 1970. `key`: records
-    with this key alone. `columns` (empty: all) and `where` are of typed topics."""
+    """A request for records. `partition`: None for all. `at`: an offset, or milliseconds since 1970. `key`: the key of
+    all records, None for any. `columns` (empty for all) and `where` are of typed topics."""
 
     start: Start
     count: int
@@ -74,9 +74,11 @@ class ShownRecord:
 
 @dataclass(frozen=True, slots=True)
 class RecordsFound:
-    """In order of offsets; the latest ones, in order of time, the youngest first. `next_offset` and `former_offset`:
-    where to look on in one partition; None where it ends here, or there are several. `limit`: why the look ended before
-    it had what was asked for; empty where it has all, or all that there is."""
+    """The records for a request, in order of their offsets. The latest ones are in order of time, the youngest first.
+
+    `next_offset` and `former_offset`: where the next and the former records of one partition begin, None at its end or
+    start, and for several partitions. `limit`: the limit that ended the look early, empty where none did.
+    """
 
     records: list[ShownRecord]
     scanned: int
@@ -89,7 +91,7 @@ class RecordsFound:
 @dataclass(slots=True)
 class _Scan:
     wanted: Wanted
-    found: list[ShownRecord] = field(default_factory=list)
+    records: list[ShownRecord] = field(default_factory=list)
     columns: list[str] | None = None
     scanned: int = 0
     scanned_bytes: int = 0
@@ -100,12 +102,12 @@ class _Scan:
         return f"{self.scanned_bytes} bytes were looked at" if self.scanned_bytes >= SCANNED_BYTES else ""
 
     def take_records(self, records: list[Record]) -> None:
-        for each in records:
+        for record in records:
             self.scanned += 1
-            self.scanned_bytes += len(each.key or b"") + len(each.value or b"")
-            if self.is_full() or (self.wanted.key is not None and each.key != self.wanted.key):
+            self.scanned_bytes += len(record.key or b"") + len(record.value or b"")
+            if self.is_full() or (self.wanted.key is not None and record.key != self.wanted.key):
                 continue
-            self.found.append(_shown(each, self.wanted.form))
+            self.records.append(_shown(record, self.wanted.form))
             self._keep_latest()
 
     def take_rows(self, rows: pa.RecordBatch) -> None:
@@ -118,27 +120,29 @@ class _Scan:
         if self.wanted.start is Start.LATEST:
             rows = rows.slice(max(0, rows.num_rows - self.wanted.count))
         else:
-            rows = rows.slice(0, self.wanted.count - len(self.found))
+            rows = rows.slice(0, self.wanted.count - len(self.records))
         columns = list(rows.schema.names[:-METADATA_COLUMNS])
         self.columns = columns if self.columns is None else self.columns
-        self.found += _shown_rows(rows, columns)
+        self.records += _shown_rows(rows, columns)
         self._keep_latest()
 
     def is_full(self) -> bool:
-        """Nothing more is wanted. Of the latest ones that is known at the end alone."""
-        return self.wanted.start is not Start.LATEST and len(self.found) >= self.wanted.count
+        """Whether the request has all its records. A look at the latest ones has them at its end alone."""
+        return self.wanted.start is not Start.LATEST and len(self.records) >= self.wanted.count
 
     def _keep_latest(self) -> None:
-        if self.wanted.start is Start.LATEST and len(self.found) >= 4 * self.wanted.count:
-            self.found = self.latest()
+        if self.wanted.start is Start.LATEST and len(self.records) >= 4 * self.wanted.count:
+            self.records = self.latest()
 
     def latest(self) -> list[ShownRecord]:
-        ordered = sorted(self.found, key=lambda each: (each.timestamp_ms, each.partition, each.offset), reverse=True)
+        ordered = sorted(
+            self.records, key=lambda record: (record.timestamp_ms, record.partition, record.offset), reverse=True
+        )
         return ordered[: self.wanted.count]
 
 
 class RecordReader:
-    """Looks of all viewers; see the module's text."""
+    """The reader of records for all viewers, which bounds the looks that run at one time."""
 
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(READERS)
@@ -146,8 +150,8 @@ class RecordReader:
     async def read(
         self, client: Mapping[str, str], admin: Admin, topic: TopicDescription, wanted: Wanted
     ) -> RecordsFound:
-        """Raises InvalidArgument for what the topic does not have, or a condition that cannot be read, and what the
-        client raises."""
+        """The records for one request. Raises InvalidArgument for a partition or a column that the topic does not have,
+        or a condition with an error in it, and the errors of the client."""
         _check(topic, wanted)
         async with self._places:
             assigned = await _assignment(admin, topic, wanted)
@@ -159,7 +163,7 @@ class RecordReader:
 
 
 def _check(topic: TopicDescription, wanted: Wanted) -> None:
-    numbers = {each.partition for each in topic.partitions}
+    numbers = {partition.partition for partition in topic.partitions}
     if wanted.partition is not None and wanted.partition not in numbers:
         raise InvalidArgument(f"topic {topic.name!r} has no partition {wanted.partition}: it has 0 to {max(numbers)}")
     if wanted.start is Start.OFFSET and (wanted.partition is None or wanted.at is None):
@@ -171,31 +175,33 @@ def _check(topic: TopicDescription, wanted: Wanted) -> None:
 
 
 async def _assignment(admin: Admin, topic: TopicDescription, wanted: Wanted) -> list[TopicPartition]:
-    """What is read, each from where to the end of now; those that hold nothing there are left out."""
+    """The partitions to read, each from its begin to its end of now. Partitions without records there are left out."""
     chosen = [
-        TopicPartition(topic.name, each.partition)
-        for each in topic.partitions
-        if wanted.partition in (None, each.partition)
+        TopicPartition(topic.name, partition.partition)
+        for partition in topic.partitions
+        if wanted.partition in (None, partition.partition)
     ]
     starts = await admin.list_offsets(dict.fromkeys(chosen, "earliest"))
     ends = await admin.list_offsets(dict.fromkeys(chosen, "latest"))
     begins: dict[TopicPartition, int] = {}
     match wanted.start:
         case Start.EARLIEST:
-            begins = {each: starts[each] or 0 for each in chosen}
+            begins = {partition: starts[partition] or 0 for partition in chosen}
         case Start.LATEST:
-            is_any = wanted.key is None and not wanted.where  # else what is wanted may lie further back
+            is_any = wanted.key is None and not wanted.where  # else the records may lie further back
             share = max(1, min(wanted.count if is_any else SCANNED_RECORDS, SCANNED_RECORDS // len(chosen)))
-            begins = {each: (ends[each] or 0) - share for each in chosen}
+            begins = {partition: (ends[partition] or 0) - share for partition in chosen}
         case Start.OFFSET:
             begins = dict.fromkeys(chosen, wanted.at or 0)
         case Start.TIME:
-            found = await admin.list_offsets(dict.fromkeys(chosen, wanted.at or 0))
-            begins = {each: at for each, at in found.items() if at is not None}
+            offsets = await admin.list_offsets(dict.fromkeys(chosen, wanted.at or 0))
+            begins = {partition: at for partition, at in offsets.items() if at is not None}
     return [
-        TopicPartition(each.topic, each.partition, max(begin, starts[each] or 0), ends[each] or 0, topic.id)
-        for each, begin in begins.items()
-        if max(begin, starts[each] or 0) < (ends[each] or 0)
+        TopicPartition(
+            partition.topic, partition.partition, max(begin, starts[partition] or 0), ends[partition] or 0, topic.id
+        )
+        for partition, begin in begins.items()
+        if max(begin, starts[partition] or 0) < (ends[partition] or 0)
     ]
 
 
@@ -214,7 +220,7 @@ async def _scan(
                 scan.take_rows(rows)
         limit = scan.limit() or (f"{WITHIN_S:.0f} s have passed" if time.monotonic() >= deadline_s else "")
     limit = "" if scan.is_full() or consumer.finished() else limit
-    records = scan.latest() if wanted.start is Start.LATEST else scan.found
+    records = scan.latest() if wanted.start is Start.LATEST else scan.records
     onward, former = _places(consumer, wanted, assigned, records, limit=limit)
     return RecordsFound(records, scan.scanned, scan.columns, onward, former, limit)
 
@@ -222,11 +228,11 @@ async def _scan(
 def _places(
     consumer: Consumer, wanted: Wanted, assigned: list[TopicPartition], records: list[ShownRecord], *, limit: str
 ) -> tuple[int | None, int | None]:
-    """Where one partition goes on, and what is before: behind the last record that is shown or, where a limit ended the
-    look, behind all that was looked at."""
+    """The next and the former offset of one partition. The next one is behind the last record that is shown. Where a
+    limit ended the look, it is behind the last record that the look has read."""
     if len(assigned) != 1 or wanted.partition is None:
         return None, None
-    offsets = [each.offset for each in records]
+    offsets = [record.offset for record in records]
     first = min(offsets, default=assigned[0].offset or 0)
     former = max(0, first - wanted.count) if first > 0 and wanted.key is None and not wanted.where else None
     if limit and len(records) < wanted.count:
@@ -249,7 +255,7 @@ def _shown(record: Record, form: Form) -> ShownRecord:
 
 
 def _shown_rows(rows: pa.RecordBatch, columns: list[str]) -> list[ShownRecord]:
-    documents = [json.loads(each) for each in rows_as_json(rows.select(columns))]
+    documents = [json.loads(row) for row in rows_as_json(rows.select(columns))]
     partitions, offsets = rows.column("_partition").to_pylist(), rows.column("_offset").to_pylist()
     times = rows.column("_timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_pylist()
     keys = rows.column("_key").to_pylist()

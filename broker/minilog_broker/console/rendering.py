@@ -1,4 +1,4 @@
-"""Templates. What comes from the cluster is text, never markup: escaped for HTML, and without what steers a line."""
+"""The templates. Values from the cluster are text, never markup: escaped for HTML, and without control characters."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _NONE = "–"
 
 
 def templates() -> Environment:
-    """Loaded from this package; each is compiled once."""
-    found = Environment(
+    """The templates of this package. Each is compiled once."""
+    environment = Environment(
         loader=PackageLoader("minilog_broker.console"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -25,9 +25,9 @@ def templates() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    found.filters |= {"number": number, "short": short, "age": age, "time": time_text, "size": size, "rate": rate}
-    found.globals["href"] = href
-    return found
+    environment.filters |= {"number": number, "short": short, "age": age, "time": time_text, "size": size, "rate": rate}
+    environment.globals["href"] = href
+    return environment
 
 
 def _text(value: Any) -> Any:
@@ -36,7 +36,7 @@ def _text(value: Any) -> Any:
 
 
 def href(path: str, **fields: object) -> str:
-    """A place of this console; fields that are None are left out."""
+    """The address of a page of this console. Fields that are None are left out."""
     query = {name: str(value) for name, value in fields.items() if value is not None}
     return f"{path}?{urlencode(query, errors='replace')}" if query else path
 
@@ -81,7 +81,7 @@ def age(seconds: float | None) -> str:
 
 
 def time_text(milliseconds: int | None) -> str:
-    """A time of UTC; of one that Python has no date for the number."""
+    """A time of UTC, or the number of milliseconds where Python has no such date."""
     if milliseconds is None:
         return _NONE
     try:

@@ -1,7 +1,7 @@
 """The logins of browsers: a token in a cookie stands for a view of the cluster. A core: time and tokens come in.
 
-A session ends when it is LONGEST_S old, when nobody has used it for IDLE_S, when its browser logs out, or when the
-brokers refuse its user. At most MOST are there: a new one takes the place of the one that was used least recently.
+A session ends when it is LONGEST_S old, after IDLE_S without a request, when its browser logs out, or when the brokers
+refuse its user. There are at most MOST: a new one takes the place of the one that was used least recently.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ View = TypeVar("View")
 
 @dataclass(slots=True)
 class Session(Generic[View]):
-    """`name`: of the user, as it was given. Times are of the clock that the console gives."""
+    """One login. `name`: the user's, as typed at the login. Times are of the console's clock."""
 
     name: str
     view: View
@@ -41,7 +41,7 @@ class Sessions(Generic[View]):
         self._sessions: dict[str, Session[View]] = {}  # least recently used first
 
     def begin(self, token: str, name: str, view: View, now_s: float) -> list[View]:
-        """A new session under a token that nobody has seen before. The views that have ended by that."""
+        """Begins a session under a new token, and returns the views of the sessions that this ended."""
         ended = self.expire(now_s)
         if len(self._sessions) >= MOST:
             ended.append(self._sessions.pop(next(iter(self._sessions))).view)
@@ -49,7 +49,7 @@ class Sessions(Generic[View]):
         return ended
 
     def use(self, token: str, now_s: float) -> Session[View] | None:
-        """The session of this token, used now; None where there is none."""
+        """The session of this token, which counts as used now, or None."""
         session = self._sessions.get(token)
         if session is None or session.is_over(now_s):
             return None
@@ -71,8 +71,8 @@ class Sessions(Generic[View]):
 
 
 def form_token(key: bytes, cookie: str) -> str:
-    """What each form carries to show that it is of a page that this browser was given: no other site reads the cookie
-    or knows the key."""
+    """The token in each form, which proves that the form is of a page for this browser. Another site can neither read
+    the cookie nor guess the key."""
     return hmac.new(key, cookie.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
 

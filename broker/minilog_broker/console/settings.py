@@ -1,7 +1,7 @@
-"""What a console may be started with, and which of it is wrong.
+"""The settings of a console, and their check.
 
-A viewer acts with his own credentials. So none of the settings may say any: those of the file, which belong to the
-person that started the console, would be lent to everybody that reaches it.
+A viewer acts with credentials of his own. So the console takes none from its settings: they belong to the person that
+started the console, and would be lent to everybody that reaches it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _SASL = "SASL_SSL"
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
-    """`client`: of each client that the console makes, without credentials. `has_logins`: viewers log in.
-    `has_actions`: viewers may change what their rights allow. `has_tls`: browsers come by TLS."""
+    """The settings of one console. `client`: those of each client that it makes, without credentials. `has_logins`:
+    viewers log in. `has_actions`: viewers may change what their rights allow. `has_tls`: browsers come by TLS."""
 
     client: Mapping[str, str]
     has_logins: bool
@@ -36,7 +36,7 @@ class ConsoleSettings:
 
 
 def console_settings(client: Mapping[str, str], *, has_actions: bool, has_tls: bool) -> ConsoleSettings:
-    """Raises InvalidConfig for a setting that is wrong, and for a certificate of a client."""
+    """The settings of a console. Raises InvalidConfig for a wrong setting, and for a certificate of a client."""
     given = {name: value for name, value in client.items() if name not in _CREDENTIALS}
     has_logins = given.get(_PROTOCOL, "").strip().upper() == _SASL
     if given.get("ssl.keystore.location"):

@@ -1,7 +1,7 @@
 """Bytes of records as a person reads them: text, JSON or hex. Pure.
 
-Whatever is in them, no more than SHOWN_BYTES of it is shown, and nothing that a terminal would obey or that would turn
-the direction of a line.
+A page shows at most SHOWN_BYTES of a value. It shows no character that a terminal would obey, or that would turn the
+direction of a line.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass
 
 SHOWN_BYTES = 4096
-JSON_BYTES = 64 * 1024  # of which JSON is made: more of it is shown as text
+JSON_BYTES = 64 * 1024  # a longer value is shown as text, and not as JSON
 HEX_BYTES = 1024
 _HEX_COLUMNS = 16
 _KEPT = "\n\t"
@@ -28,8 +28,8 @@ class Form(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ShownBytes:
-    """`text` is None for null. `size_bytes`: of all of it. `is_cut`: there is more than is shown. `note`: why it is not
-    shown in the form that was asked for."""
+    """A value as a page shows it. `text` is None for null. `size_bytes`: of the whole value. `is_cut`: `text` is only
+    the beginning of it. `note`: why the form is another one than the viewer's choice."""
 
     text: str | None
     size_bytes: int = 0
@@ -38,8 +38,10 @@ class ShownBytes:
 
 
 def shown_text(text: str) -> str:
-    """`text` with escapes in the place of what is no character for people: controls, and marks of direction."""
-    return "".join(each if each.isprintable() or each in _KEPT else ascii(each)[1:-1] for each in text)
+    """`text` with escapes in the place of control characters and marks of direction."""
+    return "".join(
+        character if character.isprintable() or character in _KEPT else ascii(character)[1:-1] for character in text
+    )
 
 
 def shown_bytes(content: bytes | None, form: Form) -> ShownBytes:
@@ -77,7 +79,7 @@ def _hex(content: bytes) -> str:
     lines = []
     for start in range(0, len(content), _HEX_COLUMNS):
         part = content[start : start + _HEX_COLUMNS]
-        numbers = " ".join(f"{each:02x}" for each in part)
-        letters = "".join(chr(each) if 0x20 <= each < 0x7F else "." for each in part)
+        numbers = " ".join(f"{byte:02x}" for byte in part)
+        letters = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in part)
         lines.append(f"{start:04x}  {numbers:<{3 * _HEX_COLUMNS - 1}}  {letters}")
     return "\n".join(lines)

@@ -1,7 +1,7 @@
-"""One look at the cluster for many viewers: a snapshot is read when somebody asks for it and the last one is too old.
+"""One look at the cluster for many viewers. A viewer's request reads a new snapshot where the last one is too old.
 
-So nothing is read while nobody looks, and ten viewers cost what one does. A snapshot that took much CPU time lives
-longer: AGE_PER_CPU times what it took. That bounds what viewers cost, whatever the size of the cluster.
+So the console reads nothing while it has no viewer, and ten viewers cost as much as one. A snapshot that took much CPU
+time lives longer: AGE_PER_CPU times that time. This bounds the cost of viewers, whatever the size of the cluster.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 YOUNGEST_S = 2.0  # a browser asks every 5 s
 AGE_PER_CPU = 100.0  # the console takes 1 % of a core for one kind of snapshot, and the brokers about as much
-MOST = 64  # of one viewer: pages that are looked at; the one that was asked for least recently makes room
+MOST = 64  # of one viewer: the one that was asked for least recently makes room
 
 Value = TypeVar("Value")
 
@@ -45,11 +45,11 @@ class Snapshots:
             entry = self._begin(read)
         self._entries[name] = entry
         self._make_room()
-        value: Value = await asyncio.shield(entry.task)  # a browser that leaves spoils it for nobody
+        value: Value = await asyncio.shield(entry.task)  # others wait for it, too, when one browser leaves
         return value
 
     def forget(self) -> None:
-        """The next look is a new one: something was changed."""
+        """After a change: the next look is a new one."""
         for name, entry in list(self._entries.items()):
             if entry.task.done():
                 del self._entries[name]
@@ -86,6 +86,6 @@ class Snapshots:
 
 
 def _take_error(task: asyncio.Task[Any]) -> None:
-    """The viewers that wait have it; the loop is not to complain where all of them have left."""
+    """Retrieve the error, which the viewers that wait have. Else the loop complains where all of them have left."""
     if not task.cancelled():
         task.exception()

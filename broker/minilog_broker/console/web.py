@@ -1,7 +1,7 @@
-"""The application: which routes there are, who may ask, and errors as pages that say what to do.
+"""The application: its routes, the check of the viewer, and errors as pages that say what to do.
 
-A request passes BrowserRules, then `_visited`: who asks is found by the cookie. Where viewers log in, a stranger gets
-the page of the login on each route, and nothing else. A viewer whose user the brokers refuse is logged out.
+A request passes BrowserRules, then `_visited`, which finds the viewer by the cookie. Where viewers log in, a stranger
+gets the login page on each route, and nothing else. The console logs a viewer out whose user the brokers refuse.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PAGES: tuple[Page, ...] = (*cluster.PAGES, *topics.PAGES, *records.PAGES, *group
 MAX_QUERY_CHARACTERS = 8_192
 _STATIC = pathlib.Path(__file__).parent / "static"
 _SWEEP_EVERY_S = 10.0
-_LOGINS_AT_A_TIME = 4  # each derives a key of the password: some 10 ms, and up to half a second
+_LOGINS_AT_A_TIME = 4  # each derives a key from the password: some 10 ms, and up to half a second
 _PART = "x-minilog-part"
 _NOT_FOUND = (UnknownTopicOrPartition, GroupIdNotFound, TransactionalIdNotFound, ResourceNotFound)
 
@@ -56,8 +56,8 @@ logger = structlog.get_logger()
 
 
 class Console:
-    """One console; `app` is what a server of HTTP is given. `key`: of the tokens of forms; by default one of this
-    process alone."""
+    """One console. `app`: the ASGI application for an HTTP server. `key`: the key of form tokens, by default one of
+    this process alone."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Console:
             Route("/logout", self._logout, methods=["POST"]),
         ]
         if settings.has_actions:
-            routes += [Route(each.path, self._action(each), methods=["GET", "POST"]) for each in ACTIONS]
+            routes += [Route(action.path, self._action(action), methods=["GET", "POST"]) for action in ACTIONS]
         inner = Starlette(
             routes=[*routes, Mount("/static", StaticFiles(directory=_STATIC))],
             exception_handlers={404: self._no_page, 500: _failed},
@@ -91,7 +91,7 @@ class Console:
         self.app: ASGIApp = BrowserRules(inner, has_tls=settings.has_tls)
 
     def start(self) -> None:
-        """Begin to close what nobody uses any more."""
+        """Begin to close sessions and clients that are out of use."""
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep_forever())
 
     async def stop(self) -> None:
@@ -116,13 +116,13 @@ class Console:
         except MinilogError as error:
             logger.debug("a viewer's client did not close as it should", error=str(error))
 
-    # -- who asks
+    # -- the viewer
 
     def _token(self, request: Request) -> str:
         return request.cookies.get(self._cookie, "")
 
     def _view(self, request: Request) -> tuple[ClusterView | None, str]:
-        """The viewer's view of the cluster, None of a stranger; and the user's name."""
+        """The viewer's view of the cluster, None for a stranger, and the user's name."""
         if self._everybody is not None:
             return self._everybody, ""
         session = self._sessions.use(self._token(request), self._clock())
@@ -136,7 +136,7 @@ class Console:
     async def _visited(
         self, request: Request, section: str, work: Callable[[ClusterView], Awaitable[Response]]
     ) -> Response:
-        """What `work` answers for this viewer, and its errors as pages."""
+        """The answer of `work` for this viewer, and an error as a page."""
         view, _ = self._view(request)
         if view is None:
             return self._to_login(request)
@@ -159,7 +159,7 @@ class Console:
         except MinilogError as error:
             return self._error(request, section, 503, str(error))
 
-    # -- what is answered
+    # -- the answers
 
     def _render(
         self, request: Request, template: str, section: str, values: Mapping[str, Any], status: int = 200
@@ -187,8 +187,8 @@ class Console:
         return response
 
     def _set_cookie(self, response: Response, token: str) -> None:
-        """Lax: a link in a message leads to the page that it names. No other site's form comes with it, and nothing is
-        changed but by a form."""
+        """Set it with SameSite=Lax: a link in a message leads to its page. With a form of another site the browser
+        sends no cookie, and only a form changes anything."""
         response.set_cookie(self._cookie, token, httponly=True, secure=self._settings.has_tls, samesite="lax", path="/")
 
     def _error(self, request: Request, section: str, status: int, message: str) -> Response:
@@ -229,10 +229,10 @@ class Console:
             fields = await form_fields(request)
             if not is_form_token(self._key, self._token(request), fields.get("form_token", "")):
                 return self._error(
-                    request, "", 403, "this form is not of a page that this browser was given: load it again"
+                    request, "", 403, "this form is not of a page of this browser's session: load the page again"
                 )
             if action.is_final and fields.get("sure") != "yes":
-                raise InvalidArgument("say that you are sure: go back, and tick the box")
+                raise InvalidArgument("nothing can undo this: go back, tick the box, and send the form again")
             sentence = await view.act(lambda admin: action.perform(admin, fields))
             view.forget()
             return self._render(request, "done.html", "", {"action": action, "sentence": sentence})
@@ -253,7 +253,7 @@ class Console:
         except InvalidArgument as error:
             return self._render(request, "login.html", "", _login_values({}, str(error)), 400)
         if not is_form_token(self._key, self._token(request), fields.get("form_token", "")):
-            message = "this form is not of a page that this browser was given: try it again"
+            message = "this form is not of a page of this browser's session: try it again"
             return self._render(request, "login.html", "", _login_values(fields, message), 403)
         return await self._logged_in(request, fields)
 
@@ -291,7 +291,7 @@ class Console:
         except InvalidArgument as error:
             return PlainTextResponse(f"{error}\n", 400)
         if not is_form_token(self._key, self._token(request), fields.get("form_token", "")):
-            return PlainTextResponse("this form is not of a page that this browser was given\n", 403)
+            return PlainTextResponse("this form is not of a page of this browser's session: load the page again\n", 403)
         await self._end_session(request)
         response = RedirectResponse("/login", 303)
         response.delete_cookie(self._cookie, path="/", secure=self._settings.has_tls, httponly=True, samesite="lax")
@@ -299,10 +299,10 @@ class Console:
 
 
 async def _proven(client: Mapping[str, str], clock: Callable[[], float]) -> ClusterView:
-    """A view whose user the brokers have taken. Raises AuthenticationFailed, MinilogError."""
+    """A view whose user has passed the brokers' authentication. Raises AuthenticationFailed, MinilogError."""
     view = ClusterView(client, clock)
     try:
-        with contextlib.suppress(AuthorizationFailed):  # who may see nothing is who he says all the same
+        with contextlib.suppress(AuthorizationFailed):  # a user without rights has a right password all the same
             await view.act(lambda admin: admin.describe_cluster())
     except BaseException:
         await view.close()
@@ -312,7 +312,7 @@ async def _proven(client: Mapping[str, str], clock: Callable[[], float]) -> Clus
 
 def _login_values(fields: Mapping[str, str], message: str = "") -> dict[str, Any]:
     if not message and fields.get("ended"):
-        message = "your session has ended: the brokers do not take this user any more"
+        message = "your session has ended: the brokers refuse this user now"
     return {
         "message": message,
         "name": fields.get("user", ""),
@@ -322,10 +322,10 @@ def _login_values(fields: Mapping[str, str], message: str = "") -> dict[str, Any
 
 
 def _own_path(text: str) -> str:
-    """A page of this console: a link to a login is not to lead elsewhere."""
+    """`text` where it is a page of this console, else the overview. No link to a login leads to another site."""
     path = text.partition("?")[0]
     return text if any(path == page.path for page in PAGES) and text.isascii() and text.isprintable() else "/"
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    return PlainTextResponse("the console failed, which is a bug in minilog; its log says more\n", 500)
+    return PlainTextResponse("the console failed, which is a bug in minilog: its log says more\n", 500)

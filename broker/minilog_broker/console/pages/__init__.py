@@ -1,1 +1,1 @@
-"""What each page shows: a function from a visit to the values of its template."""
+"""The pages: of each a function from a visit to the values of its template."""

@@ -16,7 +16,7 @@ _BUSIEST = 6
 
 @dataclass(frozen=True, slots=True)
 class BrokerRow:
-    """A broker, and what it has of the topics. `out_of_sync`: its copies that are not in sync."""
+    """A broker with the numbers of its leaders and replicas. `out_of_sync`: its replicas that are not in sync."""
 
     broker: BrokerDescription
     role: str
@@ -43,29 +43,33 @@ class TopicRow:
 
 
 def topic_row(topic: TopicDescription, rates: Mapping[str, float] | None) -> TopicRow:
-    """What a list shows of it."""
+    """The topic's line in a list."""
     held = [
-        each.high_watermark - each.log_start_offset
-        for each in topic.partitions
-        if each.high_watermark is not None and each.log_start_offset is not None
+        partition.high_watermark - partition.log_start_offset
+        for partition in topic.partitions
+        if partition.high_watermark is not None and partition.log_start_offset is not None
     ]
-    expected = [set(each.replicas) - set(each.adding_replicas) - set(each.isr) for each in topic.partitions]
+    missing = [
+        set(partition.replicas) - set(partition.adding_replicas) - set(partition.isr) for partition in topic.partitions
+    ]
     return TopicRow(
         topic,
         sum(held) if len(held) == len(topic.partitions) else None,
         None if rates is None else rates.get(topic.name, 0.0),
-        sum(each.leader is None for each in topic.partitions),
-        sum(map(bool, expected)),
+        sum(partition.leader is None for partition in topic.partitions),
+        sum(map(bool, missing)),
     )
 
 
 def broker_rows(cluster: ClusterDescription, topics: list[TopicDescription]) -> list[BrokerRow]:
     """The brokers in order of their ids."""
-    partitions = [each for topic in topics for each in topic.partitions]
-    leaders = Counter(each.leader for each in partitions)
-    replicas = Counter(broker for each in partitions for broker in each.replicas)
+    partitions = [partition for topic in topics for partition in topic.partitions]
+    leaders = Counter(partition.leader for partition in partitions)
+    replicas = Counter(broker for partition in partitions for broker in partition.replicas)
     late = Counter(
-        broker for each in partitions for broker in set(each.replicas) - set(each.adding_replicas) - set(each.isr)
+        broker
+        for partition in partitions
+        for broker in set(partition.replicas) - set(partition.adding_replicas) - set(partition.isr)
     )
     lost = {voter.id for voter in cluster.voters if voter.lost}
     voters = {voter.id for voter in cluster.voters}
@@ -78,8 +82,8 @@ def broker_rows(cluster: ClusterDescription, topics: list[TopicDescription]) -> 
         return "voter" if broker_id in voters else "observer"
 
     return [
-        BrokerRow(each, role(each.id), leaders[each.id], replicas[each.id], late[each.id])
-        for each in sorted(cluster.brokers, key=lambda broker: broker.id)
+        BrokerRow(broker, role(broker.id), leaders[broker.id], replicas[broker.id], late[broker.id])
+        for broker in sorted(cluster.brokers, key=lambda broker: broker.id)
     ]
 
 
@@ -88,14 +92,14 @@ async def overview(visit: Visit) -> Mapping[str, Any]:
     health = await visit.view.health()
     look = await visit.view.topics()
     listings = await visit.view.look("group list", lambda admin: admin.list_groups())
-    groups = await visit.view.groups(tuple(each.group_id for each in listings))
+    groups = await visit.view.groups(tuple(listing.group_id for listing in listings))
     rows = [topic_row(topic, look.rates) for topic in look.topics if not topic.internal]
     busiest = sorted(rows, key=lambda row: (-(row.rate or 0.0), -(row.records or 0), row.topic.name))[:_BUSIEST]
-    furthest = sorted(groups, key=lambda each: (-(each.lag_records or 0), each.group_id))[:_BUSIEST]
-    known = [each.lag_records for each in groups if each.lag_records is not None]
+    furthest = sorted(groups, key=lambda group: (-(group.lag_records or 0), group.group_id))[:_BUSIEST]
+    lags = [group.lag_records for group in groups if group.lag_records is not None]
     return {
         "health": health,
-        "running": sum(each.state == "running" for each in health.cluster.brokers),
+        "running": sum(broker.state == "running" for broker in health.cluster.brokers),
         "topic_count": len(rows),
         "partition_count": sum(len(row.topic.partitions) for row in rows),
         "throughput": visit.view.history.series(TOTAL),
@@ -104,14 +108,14 @@ async def overview(visit: Visit) -> Mapping[str, Any]:
         "groups": furthest,
         "group_count": len(listings),
         "groups_looked_at": min(len(listings), MOST_GROUPS),
-        "lag_records": sum(known) if known else None,
+        "lag_records": sum(lags) if lags else None,
         "lag_seconds": _furthest_s(groups),
     }
 
 
 def _furthest_s(groups: list[GroupLook]) -> float | None:
-    found = [each.lag_seconds for each in groups if each.lag_seconds is not None]
-    return max(found, default=None)
+    lags = [group.lag_seconds for group in groups if group.lag_seconds is not None]
+    return max(lags, default=None)
 
 
 async def brokers(visit: Visit) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Groups, and the queries of Spark that store how far they are as groups; transactions."""
+"""Groups, among them Spark queries that commit their offsets as a group, and transactions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from minilog_broker.console.pages.page import Page, Visit, piece_of
 
 
 async def groups(visit: Visit) -> Mapping[str, Any]:
-    """A list; those that are shown are looked at."""
+    """A list of all groups, and a look at the groups that one piece of it shows."""
     listings = await visit.view.look("group list", lambda admin: admin.list_groups())
     piece = piece_of(visit, listings, lambda listing: listing.group_id, MOST_GROUPS)
-    looks = await visit.view.groups(tuple(each.group_id for each in piece.items))
+    looks = await visit.view.groups(tuple(listing.group_id for listing in piece.items))
     return {"piece": piece.of(looks), "every": len(listings)}
 
 
@@ -27,25 +27,25 @@ async def group(visit: Visit) -> Mapping[str, Any]:
     assert look.description is not None
     return {
         "look": look,
-        "offsets": piece_of(visit, look.description.offsets, lambda each: f"{each.topic}-{each.partition}"),
+        "offsets": piece_of(visit, look.description.offsets, lambda offset: f"{offset.topic}-{offset.partition}"),
         "lag": visit.view.history.series(("group", group_id)),
         "lag_seconds": visit.view.history.series(("group seconds", group_id)),
     }
 
 
 async def transactions(visit: Visit) -> Mapping[str, Any]:
-    """A list; those that are open first."""
-    found = await visit.view.look("transactions", lambda admin: admin.list_transactions())
+    """A list, the open ones first."""
+    listings = await visit.view.look("transactions", lambda admin: admin.list_transactions())
     order = {"open": 0, "ending": 1}
-    ordered = sorted(found, key=lambda each: (order.get(each.state, 2), each.transactional_id))
-    return {"piece": piece_of(visit, ordered, lambda each: each.transactional_id), "every": len(found)}
+    ordered = sorted(listings, key=lambda listing: (order.get(listing.state, 2), listing.transactional_id))
+    return {"piece": piece_of(visit, ordered, lambda listing: listing.transactional_id), "every": len(listings)}
 
 
 async def transaction(visit: Visit) -> Mapping[str, Any]:
     """One transactional id."""
     name = text_field(visit.fields, "id", "a transactional id")
-    found = await visit.view.look(("transaction", name), lambda admin: admin.describe_transaction(name))
-    return {"transaction": found}
+    description = await visit.view.look(("transaction", name), lambda admin: admin.describe_transaction(name))
+    return {"transaction": description}
 
 
 PAGES = (

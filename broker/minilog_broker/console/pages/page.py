@@ -1,4 +1,4 @@
-"""A page: where it is, and what makes it. And a long list, one piece at a time."""
+"""A page: its path, and the function that builds it. And one piece of a long list."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Other = TypeVar("Other")
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """Somebody asks for a page. `fields` are those of the query."""
+    """A viewer's request for a page. `fields`: those of the query."""
 
     view: ClusterView
     fields: dict[str, str]
@@ -30,7 +30,7 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """`section`: the entry of the navigation that it belongs to. `is_live`: browsers ask for it again by themselves."""
+    """`section`: the page's entry in the navigation. `is_live`: the browser asks for the page again and again."""
 
     path: str
     template: str
@@ -41,7 +41,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Piece(Generic[Item]):
-    """Some of many: `number` counts from 1."""
+    """One piece of a long list. `number` counts from 1."""
 
     items: Sequence[Item]
     number: int
@@ -50,15 +50,15 @@ class Piece(Generic[Item]):
     query: str
 
     def of(self, items: Sequence[Other]) -> Piece[Other]:
-        """The same piece, with what was made of its items."""
+        """The same piece, with `items` in the place of its own."""
         return Piece(items, self.number, self.count, self.total, self.query)
 
 
 def piece_of(visit: Visit, every: Sequence[Item], name: Callable[[Item], str], size: int = ON_ONE_PAGE) -> Piece[Item]:
-    """Those whose name has the text of the field `q`, the piece of `size` of them that the field `page` names."""
+    """One piece, of `size` items, of those whose name has the text of the field `q`. The field `page` is its number."""
     query = visit.field("q")[:MAX_FILTER_CHARACTERS]
-    chosen = [each for each in every if query.lower() in name(each).lower()]
+    chosen = [item for item in every if query.lower() in name(item).lower()]
     count = max(1, -(-len(chosen) // size))
-    asked = visit.field("page")
-    number = min(count, max(1, int(asked))) if asked.isascii() and asked.isdigit() and len(asked) < 10 else 1
+    page = visit.field("page")
+    number = min(count, max(1, int(page))) if page.isascii() and page.isdigit() and len(page) < 10 else 1
     return Piece(chosen[(number - 1) * size : number * size], number, count, len(chosen), query)

@@ -1,4 +1,4 @@
-"""The browser of records: what its form asks for, and what was found."""
+"""The browser of records: its form, and the records for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEX = "0x"
 
 
 def wanted_records(fields: dict[str, str]) -> Wanted:
-    """What the form asks for. Raises InvalidArgument."""
+    """The form as a request to the record reader. Raises InvalidArgument."""
     start = _one_of(Start, fields.get("start") or "latest", "start")
     partition = number_field(fields, "partition", "a partition")
     count = number_field(fields, "count", "a number of records")
@@ -33,7 +33,7 @@ def wanted_records(fields: dict[str, str]) -> Wanted:
         at=at,
         key=_key(fields.get("key", "")),
         form=_one_of(Form, fields.get("form") or "text", "form"),
-        columns=tuple(each.strip() for each in fields.get("columns", "").split(",") if each.strip()),
+        columns=tuple(column.strip() for column in fields.get("columns", "").split(",") if column.strip()),
         where=fields.get("where", "").strip() or None,
     )
 
@@ -43,7 +43,7 @@ def _one_of(kind: Any, text: str, what: str) -> Any:
         return kind(text)
     except ValueError:
         raise InvalidArgument(
-            f"{what} cannot be {text[:40]!r}: it is {', '.join(each.value for each in kind)}"
+            f"{what} cannot be {text[:40]!r}: it is {', '.join(choice.value for choice in kind)}"
         ) from None
 
 
@@ -75,25 +75,25 @@ def _time_ms(text: str) -> int | None:
 
 
 async def records(visit: Visit) -> Mapping[str, Any]:
-    """A form, and what it found. What is wrong with the form is shown beside it."""
+    """A form, and its records. An error in the form is shown beside it."""
     name = text_field(visit.fields, "topic", "the name of a topic")
     topic = await visit.view.topic(name)
-    found, trouble = RecordsFound([], 0), ""
+    result, trouble = RecordsFound([], 0), ""
     try:
         wanted = wanted_records(visit.fields)
-        found = await visit.view.act(lambda admin: visit.reader.read(visit.view.client, admin, topic, wanted))
+        result = await visit.view.act(lambda admin: visit.reader.read(visit.view.client, admin, topic, wanted))
     except MinilogError as error:
         trouble = str(error)
     return {
         "topic": topic,
         "fields": visit.fields,
-        "found": found,
+        "result": result,
         "trouble": trouble,
         "is_typed": topic.schemas is not None,
-        "forms": [each.value for each in Form],
-        "starts": [each.value for each in Start],
-        "onward": {**visit.fields, "start": "offset", "at": str(found.next_offset)},
-        "former": {**visit.fields, "start": "offset", "at": str(found.former_offset)},
+        "forms": [choice.value for choice in Form],
+        "starts": [choice.value for choice in Start],
+        "onward": {**visit.fields, "start": "offset", "at": str(result.next_offset)},
+        "former": {**visit.fields, "start": "offset", "at": str(result.former_offset)},
     }
 
 

@@ -1,4 +1,4 @@
-"""The topics, and one of them: its partitions, replicas, settings, and the versions of its schema."""
+"""The list of topics, and one topic: its partitions, replicas, settings, and the versions of its schema."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCell:
-    """One replica of a partition. `behind`: offsets that the leader's log has and its has not; None: not known."""
+    """One replica of a partition. `behind`: how many offsets its log lacks of the leader's, None where not known."""
 
     broker_id: int
     state: str
@@ -43,19 +43,19 @@ class PartitionRow:
 
 
 def partition_row(partition: PartitionDescription) -> PartitionRow:
-    """What the page of a topic shows of it."""
+    """The partition's line on the page of its topic."""
     end = partition.log_end_offset
 
     def cell(broker_id: int) -> ReplicaCell:
         if broker_id == partition.leader:
             return ReplicaCell(broker_id, "leader", 0)
-        told = partition.replica_ends.get(broker_id)
-        behind = None if told is None or end is None else max(0, end - told)
+        replica_end = partition.replica_ends.get(broker_id)
+        behind = None if replica_end is None or end is None else max(0, end - replica_end)
         if broker_id in partition.adding_replicas:
             return ReplicaCell(broker_id, "being added", behind)
         return ReplicaCell(broker_id, "in sync" if broker_id in partition.isr else "out of sync", behind)
 
-    return PartitionRow(partition, [cell(each) for each in partition.replicas])
+    return PartitionRow(partition, [cell(broker_id) for broker_id in partition.replicas])
 
 
 async def topics(visit: Visit) -> Mapping[str, Any]:
@@ -71,12 +71,12 @@ async def topics(visit: Visit) -> Mapping[str, Any]:
 async def topic(visit: Visit) -> Mapping[str, Any]:
     """One topic."""
     name = text_field(visit.fields, "name", "the name of a topic")
-    found = await visit.view.topic(name)
-    versions, trouble = _versions(found)
-    rows = [partition_row(each) for each in found.partitions]
+    description = await visit.view.topic(name)
+    versions, trouble = _versions(description)
+    rows = [partition_row(partition) for partition in description.partitions]
     held = [row.records for row in rows if row.records is not None]
     return {
-        "topic": found,
+        "topic": description,
         "piece": piece_of(visit, rows, lambda row: str(row.partition.partition)),
         "records": sum(held) if len(held) == len(rows) else None,
         "throughput": visit.view.history.series(("topic", name)),
@@ -85,10 +85,10 @@ async def topic(visit: Visit) -> Mapping[str, Any]:
     }
 
 
-def _versions(found: TopicDescription) -> tuple[list[TopicSchema], str]:
+def _versions(description: TopicDescription) -> tuple[list[TopicSchema], str]:
     """The latest first."""
     try:
-        return list(reversed(found.schema_versions)), ""
+        return list(reversed(description.schema_versions)), ""
     except UnsupportedVersion as error:
         return [], str(error)
 
