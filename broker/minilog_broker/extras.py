@@ -1,7 +1,7 @@
-"""What is installed with the extra `broker` alone, and the sentence for a command line that is there without it.
+"""The packages of the extra `broker`, and the sentence for a command line without them.
 
-The plain package is a client and the Spark connector: an executor installs no web server. The command `minilog` is
-installed with both, since a script of a package belongs to no extra. `pyproject.toml` has the same names, and
+The plain package is a client and the Spark connector: an executor installs no web server. The command `minilog` comes
+with both, since a script of a package belongs to no extra. `pyproject.toml` has the same names, and
 `tests/unit/test_repository.py` compares the two.
 """
 
@@ -22,15 +22,15 @@ BROKER_EXTRA: Mapping[str, str] = {
     "typer": "typer",
     "uvicorn": "uvicorn",
 }
-"""By the name that is imported: the name that is installed."""
+"""The name to install, by the name to import."""
 
 
 def missing_extra(error: ModuleNotFoundError) -> str | None:
-    """What to do about an import that failed; None where it is of no package of the extra."""
+    """The sentence for a failed import, None where the import is of no package of the extra."""
     package = BROKER_EXTRA.get((error.name or "").partition(".")[0])
     if package is None:
         return None
     return (
-        f"{package} is not installed, which brokers and the command line need and clients do not: "
+        f"{package} is not installed: brokers and the command line need it, and clients do not. Install it: "
         "pip install 'pyspark-minilog[broker]'"
     )

@@ -1,4 +1,4 @@
-"""Ports of this machine for brokers that run on it: which are free, and what is wrong with one that is not."""
+"""Ports of this machine for local brokers: the free ones, and the trouble with a port that is not free."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from minilog_broker.failure import CommandFailed
 from minilog_broker.server.config import BrokerConfig
 
 HOST = "127.0.0.1"
-# Below what systems give to outgoing connections (Linux: from 32768): a port there may be taken while its broker is
-# down, or a connection to it may be answered by itself.
+# Below the ports of outgoing connections (Linux: from 32768). An outgoing connection may take such a port while its
+# broker is down, or connect to itself.
 _LOWEST, _HIGHEST = 14_000, 31_000
 
 
 def free_ports(count: int, beside: Sequence[int] = ()) -> list[int]:
     """Ports that were free a moment ago, all different. So are the ports of streams beside them, and the pairs at each
-    of the distances `beside`. Raises CommandFailed where there are not so many."""
+    of the distances `beside`. Raises CommandFailed where there are too few."""
     streams = BrokerConfig().stream_port_offset
-    distances = [port for each in (0, *beside) for port in (each, each + streams)]
+    distances = [port for distance in (0, *beside) for port in (distance, distance + streams)]
     # No two pairs share a port, though their owners let go of them before the brokers listen.
     candidates = [port for port in range(_LOWEST, _HIGHEST) if port // abs(streams) % 2 == 0]
-    found: list[int] = []
+    ports: list[int] = []
     with contextlib.ExitStack() as held:
         for port in random.SystemRandom().sample(candidates, len(candidates)):
-            if len(found) == count:
-                return found
+            if len(ports) == count:
+                return ports
             with contextlib.suppress(OSError):
                 for distance in distances:
                     held.enter_context(socket.socket()).bind((HOST, port + distance))
-                found.append(port)
-    raise CommandFailed(f"{HOST} has not {count} free ports below {_HIGHEST}: say which, with --port")
+                ports.append(port)
+    raise CommandFailed(f"{HOST} has not {count} free ports below {_HIGHEST}: choose the ports with --port")
 
 
 def check_ports_are_free(ports: Iterable[int], remedy: str) -> None:
-    """CommandFailed naming the first port that somebody else holds."""
+    """Raises CommandFailed with the first port that another process holds."""
     for port in ports:
         if (trouble := port_trouble(port)) is not None:
             raise CommandFailed(f"{trouble}: {remedy}")
 
 
 def port_trouble(port: int) -> str | None:
-    """What is wrong with a port of this host for who wants to listen there; None where it is free."""
+    """Why a process cannot listen on a port of this host, None where it is free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,9 +1,9 @@
-"""One broker on a free port that lives as long as the process that started it: what `minilog.testing` runs.
+"""One broker on a free port, for `minilog.testing`. It lives as long as the process that started it.
 
     python -m minilog_broker.single_broker PARENT_PID DIRECTORY [KEY=VALUE ...]
 
-It prints one line, `bootstrap.servers=HOST:PORT`, and is `minilog broker` then. When the parent is gone, however it
-ended, the process removes DIRECTORY and ends: nobody is left to do either.
+The process prints one line, `bootstrap.servers=HOST:PORT`, and goes on as `minilog broker`. After any end of the parent
+it removes DIRECTORY and ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _end_with(parent: int, directory: pathlib.Path) -> None:
 
 
 def run(parent: int, directory: pathlib.Path, assignments: list[str]) -> None:
-    """Until a signal, or the end of the parent."""
+    """Run the broker until a signal, or the end of the parent."""
     threading.Thread(target=_end_with, args=(parent, directory), daemon=True, name="parent-watch").start()
     from minilog_broker.local_ports import HOST, free_ports
 
@@ -36,8 +36,8 @@ def run(parent: int, directory: pathlib.Path, assignments: list[str]) -> None:
     print(f"bootstrap.servers={HOST}:{port}", flush=True)
     sys.argv = ["minilog", "broker", "--id", "1", "--listen", f"{HOST}:{port}", "--voters", f"1@{HOST}:{port}"]
     sys.argv += ["--data-dir", str(directory / "broker-1")]
-    for each in assignments:
-        sys.argv += ["--set", each]
+    for assignment in assignments:
+        sys.argv += ["--set", assignment]
     main()
 
 

@@ -125,11 +125,11 @@ def test_a_group_commits_how_far_rows_were_printed(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "reason"),
     [
-        (["produce", "typed"], 1, "topic typed has a schema: say what its rows are given as, --format json, csv or"),
+        (["produce", "typed"], 1, "topic typed has a schema: give the format of the rows, --format json, csv or"),
         (["produce", "plain", "--format", "json"], 1, "topic plain has no schema: leave --format out"),
         (["produce", "typed", "--format", "json", "-k", "a"], 2, "rows have key and time in columns"),
         (["produce", "typed", "--format", "json", "--key-delimiter", ":"], 2, "rows have key and time in columns"),
-        (["produce", "typed", "a.json"], 2, "files hold rows of a typed topic: say --format"),
+        (["produce", "typed", "a.json"], 2, "files hold rows of a typed topic: give --format"),
         (["produce", "typed", "--format", "xml"], 2, "'xml'"),
         (["produce", "typed", "--format", "json", "no-such.json"], 1, "No such file or directory: no-such.json"),
         (["produce", "typed", "--format", "parquet"], 2, "a Parquet file is read from its end"),

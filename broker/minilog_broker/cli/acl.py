@@ -217,11 +217,11 @@ def rule_document(rule: AccessRule) -> dict[str, Any]:
 def wanted_rules(said: Said) -> list[AccessRule]:
     """All that the options say together. Wrong usage where something is missing."""
     if not said.principals:
-        raise typer.BadParameter("say whose rule it is: --allow-principal User:NAME or --deny-principal User:NAME")
+        raise typer.BadParameter("give the rule's principal: --allow-principal User:NAME or --deny-principal User:NAME")
     if not said.resources:
-        raise typer.BadParameter("say for what: --topic, --group, --transactional-id or --cluster")
+        raise typer.BadParameter("give the rule's resource: --topic, --group, --transactional-id or --cluster")
     if not said.operations and not said.producer and not said.consumer:
-        raise typer.BadParameter("say what may be done: --operation, --producer or --consumer")
+        raise typer.BadParameter("give the rule's operation: --operation, --producer or --consumer")
     if (said.producer or said.consumer) and any(each is Permission.DENY for _, each in said.principals):
         raise typer.BadParameter("--producer and --consumer allow: deny by --operation")
     return [
@@ -254,7 +254,7 @@ def wanted_filters(said: Said) -> list[AccessRuleFilter]:
         )
     ]
     if filters == [AccessRuleFilter()]:
-        raise typer.BadParameter("say which rules: nothing said is all of them")
+        raise typer.BadParameter("give at least one filter: without any, the command would delete all rules")
     return filters
 
 

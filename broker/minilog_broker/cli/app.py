@@ -23,7 +23,7 @@ from minilog_broker.version import say_version
 DONE, FAILED, WRONG_USAGE = 0, 1, 2
 _INTERRUPTED_BY_TYPER = 130
 
-# Each is a function of the module of its name: what it does, as the list of commands shows it, and examples.
+# Each is a function of the module of its name. Here: its summary for the list of commands, and examples.
 _COMMANDS = {
     "up": (
         "Run a local cluster until SIGINT or SIGTERM.",
@@ -71,7 +71,7 @@ _COMMANDS = {
 # Each is the `app` of the module of its name.
 _GROUPS = {
     "acl": "Who may do what.",
-    "broker": "Run one broker until SIGINT or SIGTERM; alter settings of brokers, and retire them.",
+    "broker": "Run one broker until SIGINT or SIGTERM. Or alter settings of brokers, and retire them.",
     "cert": "Keys and certificates, of an authority for tests and trials.",
     "cluster": "The brokers and who controls them.",
     "config": "Which settings count, and who says so.",
@@ -130,7 +130,7 @@ def run(arguments: list[str]) -> int:
     """Run one command line; its exit code."""
     try:
         typed = words_to_complete(os.environ) if ASKED_VARIABLE in os.environ else arguments
-        named = [each for each in typed if not each.startswith("-")][:1]
+        named = [word for word in typed if not word.startswith("-")][:1]
         with uncollected():
             commands = tree(loaded=named)
         commands(arguments, prog_name="minilog")

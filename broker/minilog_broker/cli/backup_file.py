@@ -1,9 +1,9 @@
-"""The file of `minilog cluster backup`: what the metadata of a cluster says, without data and without secrets. Pure.
+"""The file of `minilog cluster backup`: the metadata of a cluster, without data and without secrets. Pure.
 
     {"form": "minilog cluster metadata", "version": 1, "sha256": "...", "content": {...}}
 
-`sha256` is that of `content` as canonical JSON: keys in order, no spaces, UTF-8. A later version of the form is
-refused, and so is a file whose content is not what the checksum says.
+`sha256` is that of `content` as canonical JSON: keys in order, no spaces, UTF-8. `decode` refuses a later version of
+the form, and a file whose content has another checksum.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ FORM, VERSION = "minilog cluster metadata", 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptTopic:
-    """`configs`: what was set, and what the topic was made with where that is not built in. `schemas`: of a typed topic
-    all versions, the first one first, each as the JSON of its message (typed.proto)."""
+    """A topic. `configs`: its settings, with the values from its creation that are not built in. `schemas`: of a typed
+    topic all versions, the first one first, each as the JSON of its message (typed.proto)."""
 
     name: str
     partitions: int
@@ -46,7 +46,7 @@ class KeptOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """All that a file has. `users`: by name, with their mechanisms; what they prove themselves by is not there."""
+    """The content of a file. `users`: by name, with their mechanisms, and without their secrets."""
 
     cluster_id: str
     level: int
@@ -66,7 +66,8 @@ def encode(metadata: Metadata) -> bytes:
 
 
 def decode(data: bytes, name: str) -> Metadata:
-    """Raises CommandFailed for what is no such file, is damaged, or was written by a later version."""
+    """The content of a file. Raises CommandFailed for a file of another kind, a damaged one, or one of a later
+    version."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -80,7 +81,7 @@ def decode(data: bytes, name: str) -> Metadata:
         )
     content = document.get("content")
     if document.get("sha256") != _checksum(content):
-        raise CommandFailed(f"{name} is damaged: its content is not what its checksum says; take another copy")
+        raise CommandFailed(f"{name} is damaged, for its content has another checksum: take another copy")
     try:
         return msgspec.convert(content, Metadata)
     except msgspec.ValidationError as error:

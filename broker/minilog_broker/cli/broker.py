@@ -1,4 +1,4 @@
-"""`minilog broker`: one broker process in the foreground; with a verb, what is done to brokers: broker_verbs.py and
+"""`minilog broker`: one broker process in the foreground. Its verbs, for running brokers, are in broker_verbs.py and
 retirement_verbs.py."""
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ retirement_verbs.add_to(app)
 def broker(
     context: typer.Context,
     broker_id: Annotated[
-        int | None, typer.Option("--id", min=1, max=1_000_000, help="This broker's number; never changes.")
+        int | None, typer.Option("--id", min=1, max=1_000_000, help="This broker's number, which never changes.")
     ] = None,
     data_dir: Annotated[
-        pathlib.Path | None, typer.Option(help="Where its logs live; belongs to this broker alone.")
+        pathlib.Path | None, typer.Option(help="The directory of its logs, which belongs to this broker alone.")
     ] = None,
     voters: Annotated[
         str | None, typer.Option(metavar="1@HOST:PORT,...", help="The voters of the metadata quorum.")
@@ -95,7 +95,7 @@ def broker(
     if broker_id is None or data_dir is None or voters is None:
         needed = {"--id": broker_id, "--data-dir": data_dir, "--voters": voters}
         missing = next(name for name, value in needed.items() if value is None)
-        raise typer.BadParameter("a broker that is run needs it, and it is not given", param_hint=missing)
+        raise typer.BadParameter("a broker process needs this option, and it is not given", param_hint=missing)
     listen_address = _read_address(listen, "--listen")
     try:
         addresses = parse_voters(voters)
@@ -106,8 +106,8 @@ def broker(
     http_address = _read_address(http, "--http")
     if http_address is not None:
         check_plaintext("--http", *http_address, insecure=insecure)
-    said = parse_assignments(assignments or [], "--set")
-    config, origins = load_with_origins(config_file, current_environment(), said)
+    settings = parse_assignments(assignments or [], "--set")
+    config, origins = load_with_origins(config_file, current_environment(), settings)
     options = BrokerOptions(
         broker_id=broker_id,
         listen=listen_address,
@@ -134,8 +134,8 @@ def _check_none_given(context: typer.Context) -> None:
     sources = (context.get_parameter_source(name) for name in context.params)
     if any(source is not None and source.name == "COMMANDLINE" for source in sources):
         raise typer.BadParameter(
-            f"options of a broker stand before the verb {context.invoked_subcommand}: what the verb takes stands "
-            "behind it, and a broker is run without a verb"
+            f"options of a broker process stand before the verb {context.invoked_subcommand}: give the verb's options "
+            "behind it, and leave the others out"
         )
 
 

@@ -1,4 +1,4 @@
-"""`minilog broker VERB`: what is done to brokers that run."""
+"""`minilog broker alter` and `settings`: the settings of running brokers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WHOM = "all brokers"
 
 def alter(
     broker_id: Annotated[
-        int | None, typer.Argument(metavar="ID", min=1, help="The broker; --all in its place: all of them.")
+        int | None, typer.Argument(metavar="ID", min=1, help="The broker, or --all in its place for all of them.")
     ] = None,
     of_all: Annotated[bool, typer.Option("--all", help="All brokers that have no such setting of their own.")] = False,
     settings: Settings = None,
@@ -36,30 +36,32 @@ def alter(
             "-d",
             "--delete-config",
             metavar="KEY",
-            help="A setting that is again what the broker itself has; repeatable.",
+            help="A setting that goes back to the broker's own value. Repeatable.",
         ),
     ] = None,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change settings of brokers while they run, or go back to what their own configuration says.
+    """Change settings of brokers while they run, or go back to the brokers' own configuration.
 
-    They count before files and command lines, and are kept: also a broker that is started later has them.
+    They count before files and command lines. The cluster keeps them: a broker that starts later has them, too.
     """
     if (broker_id is None) != of_all:
-        raise typer.BadParameter("say whose settings they are: the ID of a broker, or --all, and not both")
+        raise typer.BadParameter("give the ID of a broker, or --all, and not both")
     configs, unset = parse_assignments(settings or [], "-c"), list(dict.fromkeys(deleted or ()))
     if not configs and not unset:
-        raise typer.BadParameter("nothing to alter: say -c KEY=VALUE or -d KEY")
+        raise typer.BadParameter("nothing to alter: give -c KEY=VALUE or -d KEY")
     if both := sorted(configs.keys() & set(unset)):
-        raise typer.BadParameter(f"{both[0]} is both set and deleted: say one of them")
+        raise typer.BadParameter(f"{both[0]} is both in -c and in -d: give it once")
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         former = admin.alter_broker_settings(broker_id, set_configs=configs, unset_configs=unset)
     if as_json:
-        print_json({"id": broker_id, "set": configs, "deleted": unset, "former": [_document(each) for each in former]})
+        print_json(
+            {"id": broker_id, "set": configs, "deleted": unset, "former": [_document(setting) for setting in former]}
+        )
         return
-    before = {each.name: each.value for each in former}
+    before = {setting.name: setting.value for setting in former}
     for name in (*configs, *unset):
         now = f"{name}={configs[name]}" if name in configs else f"{name} is deleted"
         was = f"before: {before[name]}" if name in before else "nothing was set before"
@@ -69,13 +71,15 @@ def alter(
 def settings(
     bootstrap_servers: BootstrapServers = None, command_config: CommandConfig = None, as_json: AsJson = False
 ) -> None:
-    """List what was set for brokers while they run. What one runs with: minilog config print broker --id ID."""
+    """List the settings of brokers that `alter` has changed. All of one broker: minilog config print broker --id ID."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         kept = admin.describe_broker_settings()
     if as_json:
-        print_json([_document(each) for each in kept])
+        print_json([_document(setting) for setting in kept])
     else:
-        print_table(("of", "setting", "value"), ((_whose(each.broker_id), each.name, each.value) for each in kept))
+        print_table(
+            ("of", "setting", "value"), ((_whose(setting.broker_id), setting.name, setting.value) for setting in kept)
+        )
 
 
 def add_to(app: typer.Typer) -> None:

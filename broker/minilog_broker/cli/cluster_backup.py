@@ -1,4 +1,4 @@
-"""`minilog cluster backup` and `restore`: the metadata of a cluster as a file. Data is none of it."""
+"""`minilog cluster backup` and `restore`: the metadata of a cluster as a file, without data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def backup(
 ) -> None:
     """Write the metadata of the cluster to a new file: topics, schemas, settings, rules, quotas, offsets of groups.
 
-    Users are in it by name, without what they log in by. Data is not in it: see jobs/archive.py.
+    The file has the names of users without their secrets. It has no data: see jobs/archive.py.
     """
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         metadata = collect(admin)
@@ -50,8 +50,8 @@ def backup(
     if as_json:
         print_json({"file": str(file), "cluster_id": metadata.cluster_id, **counts})
     else:
-        told = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
-        say(f"{file}: {told}. It says who may do what: keep it as you keep a configuration")
+        summary = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
+        say(f"{file}: {summary}. It has the access rules: keep it as you keep a configuration")
 
 
 _KINDS = ("topics", "broker_settings", "users", "access_rules", "quotas", "groups")
@@ -59,24 +59,27 @@ _KINDS = ("topics", "broker_settings", "users", "access_rules", "quotas", "group
 
 def restore(
     file: Target,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what a restore would do.")] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="What is there and different becomes as in the file.")
+        bool, typer.Option("--overwrite", help="Also change settings and quotas that differ from the file.")
     ] = False,
     group_offsets: Annotated[
-        bool, typer.Option("--group-offsets", help="Also where groups go on, as far as the logs here hold that.")
+        bool, typer.Option("--group-offsets", help="Also restore the offsets of groups, where the logs here hold them.")
     ] = False,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make what a file of `backup` has and this cluster lacks. What is there is left and named; nothing is deleted."""
+    """Make what a file of `backup` has and this cluster lacks.
+
+    The command leaves what is there, names what differs, and deletes nothing.
+    """
     settings = client_settings(bootstrap_servers, command_config)
     wanted = decode(file.read_bytes(), str(file))
     with admin_client(settings) as admin:
         there = collect(admin)
         held = _held(admin, wanted, there) if group_offsets else None
-        brokers = [each.id for each in admin.describe_cluster().brokers]
+        brokers = [broker.id for broker in admin.describe_cluster().brokers]
         plan = plan_of(wanted, there, brokers, overwrite=overwrite, held=held)
         if plan.conflicts:
             raise CommandFailed(f"nothing was done: {'; '.join(plan.conflicts)}. Delete those here, or edit the file")
@@ -87,22 +90,22 @@ def restore(
         return
     verb = "would be restored" if dry_run else "restored"
     say(f"{verb}: " + ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in plan.counts().items()))
-    for each in plan.left:
-        say(f"left: {each}")
+    for sentence in plan.left:
+        say(f"left: {sentence}")
 
 
 def collect(admin: Admin) -> Metadata:
-    """What the cluster has now. It is asked by several calls: what is changed meanwhile may be in it or not."""
+    """The metadata of the cluster now. Several calls read it: a change in between may be in it or not."""
     described = admin.describe_cluster()
     return Metadata(
         cluster_id=described.cluster_id,
         level=described.level,
-        topics=[_topic(each) for each in admin.describe_topics() if not each.internal],
+        topics=[_topic(topic) for topic in admin.describe_topics() if not topic.internal],
         broker_settings=admin.describe_broker_settings(),
-        users={each.name: [str(name) for name in each.iterations] for each in admin.describe_users()},
+        users={user.name: [str(name) for name in user.iterations] for user in admin.describe_users()},
         access_rules=admin.describe_access_rules(),
         quotas=admin.describe_quotas(),
-        groups={each.group_id: _offsets(admin, each.group_id) for each in admin.list_groups()},
+        groups={group.group_id: _offsets(admin, group.group_id) for group in admin.list_groups()},
     )
 
 
@@ -115,40 +118,40 @@ def _topic(topic: Any) -> KeptTopic:
         replication_factor=len(topic.partitions[0].replicas),
         configs=topic.configs,
         schemas=[
-            json_format.MessageToDict(schema_to_wire(each), preserving_proto_field_name=True)
-            for each in topic.schema_versions
+            json_format.MessageToDict(schema_to_wire(version), preserving_proto_field_name=True)
+            for version in topic.schema_versions
         ],
     )
 
 
 def _offsets(admin: Admin, group_id: str) -> list[KeptOffset]:
     offsets = admin.describe_group(group_id).offsets
-    return [KeptOffset(topic=each.topic, partition=each.partition, offset=each.offset) for each in offsets]
+    return [KeptOffset(topic=offset.topic, partition=offset.partition, offset=offset.offset) for offset in offsets]
 
 
 def _held(admin: Admin, wanted: Metadata, there: Metadata) -> Held:
-    """Of the partitions that are there and that groups of the file name. One of a topic that this very command makes
-    holds nothing."""
-    counts = {each.name: each.partitions for each in there.topics}
-    named = {(each.topic, each.partition) for offsets in wanted.groups.values() for each in offsets}
-    known = [TopicPartition(*each) for each in sorted(named) if each[1] < counts.get(each[0], 0)]
-    return {(at.topic, at.partition): found for at, found in read_ranges(admin, known).items()}
+    """The offsets that logs here hold, of the partitions that the file has group offsets of. A partition that this
+    command will make holds none."""
+    counts = {topic.name: topic.partitions for topic in there.topics}
+    named = {(offset.topic, offset.partition) for offsets in wanted.groups.values() for offset in offsets}
+    existing = [TopicPartition(name, number) for name, number in sorted(named) if number < counts.get(name, 0)]
+    return {(at.topic, at.partition): offsets for at, offsets in read_ranges(admin, existing).items()}
 
 
 def carry_out(admin: Admin, plan: Plan) -> None:
-    """Each step may be done again: what is there then is left. Rules come last but for groups: a rule that denies may
-    concern who restores."""
+    """Carry out a plan. After a failure the command may run again: it leaves what is there by then. Access rules come
+    last, for a rule that denies may be about the user that restores."""
     for topic in plan.topics:
         _create(admin, topic)
     for name, configs in plan.configs.items():
         admin.alter_topic(name, set_configs=configs)
-    for whose in dict.fromkeys(each.broker_id for each in plan.broker_settings):
-        values = {each.name: each.value for each in plan.broker_settings if each.broker_id == whose}
+    for whose in dict.fromkeys(setting.broker_id for setting in plan.broker_settings):
+        values = {setting.name: setting.value for setting in plan.broker_settings if setting.broker_id == whose}
         admin.alter_broker_settings(whose, set_configs=values)
     if plan.quotas:
-        admin.alter_quotas([QuotaAlteration(each.entity, each.key, each.value) for each in plan.quotas])
+        admin.alter_quotas([QuotaAlteration(quota.entity, quota.key, quota.value) for quota in plan.quotas])
     for group, offsets in plan.groups.items():
-        admin.seek_group(group, {TopicPartition(each.topic, each.partition): each.offset for each in offsets})
+        admin.seek_group(group, {TopicPartition(offset.topic, offset.partition): offset.offset for offset in offsets})
     if plan.access_rules:
         admin.create_access_rules(plan.access_rules)
 
@@ -158,7 +161,9 @@ def _create(admin: Admin, topic: KeptTopic) -> None:
     from minilog.typed.wire import schema_from_wire  # as above
     from minilog.v1 import typed_pb2
 
-    schemas = [schema_from_wire(json_format.ParseDict(dict(each), typed_pb2.TopicSchema())) for each in topic.schemas]
+    schemas = [
+        schema_from_wire(json_format.ParseDict(dict(schema), typed_pb2.TopicSchema())) for schema in topic.schemas
+    ]
     first = schemas[0] if schemas else None
     configs = settable_configs(topic)
     admin.create_topics([NewTopic(topic.name, topic.partitions, topic.replication_factor, configs, first)])
@@ -168,13 +173,13 @@ def _create(admin: Admin, topic: KeptTopic) -> None:
         (made,) = admin.describe_topics([topic.name])
         if made.schema_versions != schemas:
             raise CommandFailed(
-                f"topic {topic.name} has got another schema than the file says: delete it, and give this file to the "
-                "version of minilog that wrote it"
+                f"topic {topic.name} has got another schema than the one in the file: delete the topic, and restore "
+                "the file with the version of minilog that wrote it"
             )
 
 
 def _write(file: pathlib.Path, content: bytes) -> None:
-    """A new file for its owner alone, on disk when this returns; of one that fails nothing is left."""
+    """Write a new file for its owner alone, and sync it. Where a write fails, no file is left."""
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

@@ -1,7 +1,7 @@
-"""`minilog cluster rebalance`: brokers come to hold about as many bytes and to lead about as many partitions.
+"""`minilog cluster rebalance` moves replicas and leaders between brokers, to about equal bytes and numbers of leaders.
 
-The command plans (rebalance_plan.py) and asks for reassignments, a few partitions at a time. It keeps nothing: whoever
-interrupts it leaves an even part of the way behind, and another run goes on from there.
+The command plans (rebalance_plan.py) and asks for reassignments, a few partitions at a time. It keeps no state: after
+an interrupt the moves so far stay, and another run goes on from there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from minilog import Admin
     from minilog.types import BrokerDescription
 
-AT_ONCE = 20  # partitions that move together, as in a decommission: more would take the brokers' disks from clients
+AT_ONCE = 20  # partitions that move together, as in a decommission: more would keep the brokers' disks from clients
 LOOK_AGAIN_S = 1.0
 _ALL_BYTES = 1 << 62
 _Loads = Mapping[int, tuple[int, int]]  # by broker: bytes, and partitions whose preferred leader it is
@@ -49,7 +49,7 @@ def rebalance(
             "--throttle",
             min=1,
             metavar="BYTES_PER_SECOND",
-            help="What each broker may fetch of what it is to have, until it has caught up.",
+            help="The rate at which each broker may copy its new replicas.",
         ),
     ] = None,
     bootstrap_servers: BootstrapServers = None,
@@ -61,9 +61,9 @@ def rebalance(
     At most 20 partitions move at once. A partition keeps as many racks as it has. Interrupt it at any time.
     """
     if dry_run and apply:
-        raise typer.BadParameter("say --dry-run or --apply, and not both")
+        raise typer.BadParameter("give --dry-run or --apply, and not both")
     if throttle is not None and not apply:
-        raise typer.BadParameter("--throttle is of moves that are carried out: say --apply, too")
+        raise typer.BadParameter("--throttle slows moves down, and a dry run has none: give --apply, too")
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         brokers = admin.describe_cluster().brokers
         placed = placed_partitions(admin)
@@ -72,11 +72,11 @@ def rebalance(
         if apply and moves:
             _carry_out(admin, moves, throttle)
     if apply and moves and not as_json:
-        say(f"{len(moves)} partitions have moved. Run it again to see whether it is even now")
+        say(f"{len(moves)} partitions have moved. Run the command again to see whether the brokers are even now")
 
 
 def placed_partitions(admin: Admin) -> list[Placed]:
-    """All partitions that the user may see. Raises CommandFailed where a leader does not tell the size of one."""
+    """All partitions that the user may see. Raises CommandFailed where the size of one is not known."""
     placed = []
     for topic in admin.describe_topics(sizes=lambda _: SizesFrom(0, [_ALL_BYTES])):
         for partition in topic.partitions:
@@ -96,7 +96,7 @@ def _is_moving(partition: PartitionDescription) -> bool:
 
 
 def _becomes(partition: PartitionDescription) -> tuple[int, ...]:
-    return tuple(each for each in partition.replicas if each not in partition.removing_replicas)
+    return tuple(broker_id for broker_id in partition.replicas if broker_id not in partition.removing_replicas)
 
 
 def _show(
@@ -161,7 +161,7 @@ def _move_document(move: Move) -> dict[str, Any]:
 
 
 def _carry_out(admin: Admin, moves: Sequence[Move], throttle: int | None) -> None:
-    """Raises CommandFailed where a reassignment is refused: what moved before stays moved."""
+    """Raises CommandFailed where the controller refuses a reassignment. Earlier moves stay."""
     done = 0
     for some in _parts(moves):
         wanted = {move.partition: list(move.after) for move in some}
@@ -173,8 +173,9 @@ def _carry_out(admin: Admin, moves: Sequence[Move], throttle: int | None) -> Non
         if refused:
             partition, error = next(iter(refused.items()))
             raise CommandFailed(
-                f"{len(refused)} reassignments were refused, such as that of partition {partition.partition} of "
-                f"{partition.topic}: {error}. {done + len(some) - len(refused)} of {len(moves)} partitions have moved"
+                f"the controller refused {len(refused)} reassignments, such as that of partition "
+                f"{partition.partition} of {partition.topic}: {error}. "
+                f"{done + len(some) - len(refused)} of {len(moves)} partitions have moved"
             )
         done += len(some)
         say(f"{done} of {len(moves)} partitions have moved", error=True)

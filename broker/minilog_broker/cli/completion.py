@@ -1,4 +1,4 @@
-"""`minilog completion`: the script by which a shell completes verbs and options; it asks `minilog` itself for them."""
+"""`minilog completion`: the script by which a shell completes verbs and options. The script asks `minilog` for them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Annotated
 import typer
 
 ASKED_VARIABLE = "_MINILOG_COMPLETE"
-"""The shell sets it, to how it wants the answer, and the line so far in one of two others."""
+"""The shell sets it to the form of the answer that it wants. Another variable has the line so far."""
 
 
 class Shell(enum.StrEnum):
-    """Whose script it is."""
+    """The shells with a script."""
 
     BASH = "bash"
     ZSH = "zsh"
     FISH = "fish"
 
 
-def completion(shell: Annotated[Shell, typer.Argument(help="The shell that is to complete.")]) -> None:
+def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
     """Print the script by which a shell completes verbs and options."""
     from typer.completion import get_completion_script  # type: ignore[attr-defined]  # typer has no other place for it
 
@@ -31,7 +31,7 @@ def completion(shell: Annotated[Shell, typer.Argument(help="The shell that is to
 
 
 def words_to_complete(environment: Mapping[str, str]) -> list[str]:
-    """The words of a line that a shell wants completed, behind the name of the program; none where no shell asks."""
+    """The words behind the program's name, of the line that a shell wants to complete. Empty where no shell asks."""
     if ASKED_VARIABLE not in environment:
         return []
     from typer.completion import completion_init  # type: ignore[attr-defined]  # nor for this

@@ -1,5 +1,5 @@
-"""`minilog config print`: each setting as it counts, and where it comes from. No secret is shown. A broker is asked
-only for what it runs with."""
+"""`minilog config print`: each setting as it counts, and its origin, without secrets. Only with --id the command asks a
+broker."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def config() -> None:
 )
 def broker(
     broker_id: Annotated[
-        int | None, typer.Option("--id", min=1, help="A broker that runs: it is asked what it runs with.")
+        int | None, typer.Option("--id", min=1, help="A running broker, which answers with its own settings.")
     ] = None,
     config_file: Annotated[pathlib.Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings.")] = None,
     assignments: Assignments = None,
@@ -58,19 +58,21 @@ def broker(
     changed: Changed = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the settings that `minilog broker` would run with, given the same options and environment; with --id those
-    that a broker runs with, and which of them were set while it runs."""
+    """Print the settings that `minilog broker` would have with the same options and environment.
+
+    With --id: the settings of a running broker, with those that were set while it runs.
+    """
     if broker_id is not None:
         if config_file is not None or assignments:
-            raise typer.BadParameter("a broker that runs says itself what it has: leave --config and --set out")
+            raise typer.BadParameter("a running broker has its own configuration: leave --config and --set out")
         with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
             running = admin.broker_config(broker_id)
         _print(running, changed=changed, as_json=as_json)
         return
     if bootstrap_servers is not None or command_config is not None:
-        raise typer.BadParameter("no broker is asked without --id: say which, or leave the address out")
-    said = parse_assignments(assignments or [], "--set")
-    _print(explain_config(config_file, current_environment(), said), changed=changed, as_json=as_json)
+        raise typer.BadParameter("without --id the command asks no broker: give --id, or leave the address out")
+    settings = parse_assignments(assignments or [], "--set")
+    _print(explain_config(config_file, current_environment(), settings), changed=changed, as_json=as_json)
 
 
 @print_.command(

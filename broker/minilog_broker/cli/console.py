@@ -23,13 +23,13 @@ DEFAULT_LISTEN = "127.0.0.1:9644"
 # A browser opens some connections for a page, and each is for one request.
 MOST_WAITING = 128
 MOST_SERVED = 128
-LIFE_S = 30.0  # a page waits for brokers that do not answer for 8 s, and for what a look finds for 5 s
+LIFE_S = 30.0  # a page waits 8 s for a broker's answer, and reads records for 5 s
 
 
 def console(
     bootstrap_servers: BootstrapServers = None,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where browsers connect; off loopback with --ssl-keystore only.")
+        str, typer.Option(metavar="HOST:PORT", help="The address for browsers. Off loopback with --ssl-keystore only.")
     ] = DEFAULT_LISTEN,
     keystore: Annotated[
         pathlib.Path | None,
@@ -44,7 +44,10 @@ def console(
     ] = False,
     command_config: CommandConfig = None,
 ) -> None:
-    """Serve pages about a cluster, for a browser, until SIGINT or SIGTERM. Where it has users, viewers log in."""
+    """Serve pages about a cluster, for a browser, until SIGINT or SIGTERM.
+
+    Where the cluster has users, viewers log in as one of them.
+    """
     try:
         address = parse_address(listen)
     except ValueError as error:

@@ -65,8 +65,8 @@ def consume(
         typer.Option(
             "-f",
             metavar="FORMAT",
-            help=r"What is printed of a record: %t topic, %p partition, %o offset, %T timestamp, %k key, %s value, "
-            r"%h headers, %K and %S lengths; \n ends a line.",
+            help=r"The output for a record: %t topic, %p partition, %o offset, %T timestamp, %k key, %s value, "
+            r"%h headers, %K and %S lengths. \n ends a line.",
         ),
     ] = None,
     form: Annotated[
@@ -121,23 +121,23 @@ def _check_shown(
     """Raises BadParameter where options exclude each other."""
     whole = [name for name, given in (("--json", as_json), ("-f", record_format is not None)) if given]
     if len(whole) > 1:
-        raise typer.BadParameter("say either --json or -f", param_hint="-f")
+        raise typer.BadParameter("give either --json or -f", param_hint="-f")
     if whole and of_rows:
         raise typer.BadParameter(f"{whole[0]} prints whole records, {of_rows[0]} is of rows: leave one of them out")
     if len(set(topics)) < len(topics):
         raise typer.BadParameter("a topic is named twice", param_hint="TOPIC")
     if len(topics) > 1 and partition is not None:
-        raise typer.BadParameter("it is of one topic: name that alone", param_hint="--partition")
+        raise typer.BadParameter("a partition is of one topic: name that topic alone", param_hint="--partition")
 
 
 def _check_schemas(described: list[TopicDescription], of_rows: list[str]) -> bool:
-    """Whether rows are read. Raises CommandFailed where they cannot be shown together."""
-    plain = [each.name for each in described if each.schemas is None]
+    """Whether the command prints rows. Raises CommandFailed where the topics have no common form."""
+    plain = [topic.name for topic in described if topic.schemas is None]
     if plain and of_rows:
         raise CommandFailed(f"topic {plain[0]} has no schema, and {of_rows[0]} is of rows: leave it out")
-    typed = [each.name for each in described if each.schemas is not None]
+    typed = [topic.name for topic in described if topic.schemas is not None]
     if typed and of_rows and len(described) > 1:
-        raise CommandFailed(f"{of_rows[0]} is of the rows of one topic: name that alone")
+        raise CommandFailed(f"{of_rows[0]} is of the rows of one topic: name that topic alone")
     return bool(typed) and len(described) == 1
 
 
@@ -145,7 +145,7 @@ Printed = Callable[[Record], bytes]
 
 
 def _printer(record_format: str | None, *, as_json: bool) -> Printed | None:
-    """The bytes that --json or -f prints of a record; None where neither is given. Raises BadParameter."""
+    """The function that makes a record's bytes for --json or -f, None where neither is given. Raises BadParameter."""
     if record_format is not None:
         return parse_format(record_format, for_terminal if sys.stdout.isatty() else bytes)
     return _json_line if as_json else None
@@ -162,8 +162,8 @@ def _value_line(record: Record) -> bytes:
 def _config(
     cluster: dict[str, str], group: str, isolation: Isolation | None, settings: list[str] | None
 ) -> tuple[str, dict[str, Any]]:
-    """The group, that of the option or of the file, and the settings. What -c says wins over an option, and that over
-    the file. Raises InvalidConfig: a mistyped setting is named before anybody is asked."""
+    """The group, from the option or the file, and the settings. A -c counts before an option, and an option before the
+    file. Raises InvalidConfig, before any call to a broker."""
     group = group or cluster.get("group.id", "")
     config: dict[str, Any] = {**cluster}
     if isolation is not None:
@@ -178,8 +178,8 @@ def _config(
 def _assignments(
     admin: Admin, described: list[TopicDescription], partition: int | None, offset: str | None, exit_at_end: bool
 ) -> list[TopicPartition]:
-    parts = [_assignment(admin, each, partition, offset, exit_at_end) for each in described]
-    return [each for part in parts for each in part]
+    parts = [_assignment(admin, topic, partition, offset, exit_at_end) for topic in described]
+    return [assigned for part in parts for assigned in part]
 
 
 def _assignment(

@@ -1,4 +1,4 @@
-"""The examples below the help of each command: two at least, of the plain use and of what else there is."""
+"""The examples below the help of each command: at least two, one of the plain use and one of further options."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What records `minilog produce` writes: from lines or whole files, with one key, one timestamp and headers for all.
+"""The records that `minilog produce` writes: from lines or whole files, with one key, one timestamp and the same
+headers.
 
-Pure, but for the files that are named; those are read before anything is written.
+Pure, but for files of options. The command reads those before it writes anything.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ GivenRecord = tuple[bytes | None, bytes]
 
 @dataclass(frozen=True, slots=True)
 class OfAll:
-    """What each record of one command has; `options` are the ones that the user gave."""
+    """The timestamp and headers of all records of one command. `options`: the options that the user gave."""
 
     timestamp: int | None = None  # ms since 1970
     headers: tuple[tuple[str, bytes], ...] = ()
@@ -28,19 +29,19 @@ class OfAll:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Of Producer.send."""
+        """The arguments for Producer.send."""
         return {"timestamp": self.timestamp, "headers": list(self.headers) or None}
 
 
 def parse_headers(pairs: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
-    """`KEY=VALUE` as typed after -H; a key may come twice, as in a record. Raises BadParameter."""
-    found = []
+    """The headers, each from `KEY=VALUE` after -H. A key may come twice, as in a record. Raises BadParameter."""
+    headers = []
     for pair in pairs:
         name, separator, value = pair.partition("=")
         if not separator or not name:
             raise typer.BadParameter(f"{pair!r} is not valid: expected key=value", param_hint="--header")
-        found.append((name, value.encode(errors="surrogateescape")))
-    return tuple(found)
+        headers.append((name, value.encode(errors="surrogateescape")))
+    return tuple(headers)
 
 
 def key_of(key: str | None, key_file: pathlib.Path | None, key_delimiter: str | None) -> bytes | None:
@@ -51,7 +52,7 @@ def key_of(key: str | None, key_file: pathlib.Path | None, key_delimiter: str | 
         if value is not None
     ]
     if len(given) > 1:
-        raise typer.BadParameter(f"say either {given[0]} or {given[1]}", param_hint=given[0])
+        raise typer.BadParameter(f"give either {given[0]} or {given[1]}", param_hint=given[0])
     if key_delimiter == "":
         raise typer.BadParameter("'' is not valid: expected one or more characters", param_hint="--key-delimiter")
     if key_file is not None:
@@ -60,7 +61,7 @@ def key_of(key: str | None, key_file: pathlib.Path | None, key_delimiter: str | 
 
 
 def of_files(files: Iterable[pathlib.Path], key: bytes | None) -> list[GivenRecord]:
-    """One record a file: its value is all of the file's bytes. Raises OSError."""
+    """One record for each file. Its value is all of the file's bytes. Raises OSError."""
     return [(key, path.read_bytes()) for path in files]
 
 
@@ -75,6 +76,6 @@ def split_lines(lines: Iterable[bytes], key: bytes | None, key_delimiter: str | 
         if not separator:
             raise CommandFailed(
                 f"line {number} has no key delimiter {key_delimiter!r}: the lines before it are written, "
-                f"write it and what follows again"
+                f"write it and the lines behind it again"
             )
         yield before, after

@@ -63,5 +63,5 @@ def line(value: bytes) -> bytes:
 
 
 def for_terminal(value: bytes) -> bytes:
-    """A value without what a terminal would obey: that is shown as an escape."""
+    """A value with escapes in the place of characters that a terminal would obey."""
     return printable(value.decode(errors="backslashreplace")).encode(errors="backslashreplace")

@@ -36,17 +36,17 @@ def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to write to.")],
     key: Annotated[str | None, typer.Option("-k", "--key", help="The key of every record.")] = None,
     key_file: Annotated[
-        pathlib.Path | None, typer.Option(metavar="FILE", help="The key of every record is what FILE holds.")
+        pathlib.Path | None, typer.Option(metavar="FILE", help="A file whose bytes are the key of every record.")
     ] = None,
     headers: Annotated[
-        list[str] | None, typer.Option("-H", "--header", metavar="KEY=VALUE", help="Of every record; repeatable.")
+        list[str] | None, typer.Option("-H", "--header", metavar="KEY=VALUE", help="Of every record. Repeatable.")
     ] = None,
     timestamp: Annotated[
         int | None, typer.Option(min=0, metavar="MS", help="Of every record, since 1970. Default: now.")
     ] = None,
     value_files: Annotated[
         list[pathlib.Path] | None,
-        typer.Option("--file", metavar="FILE", help="A record whose value is what FILE holds; repeatable. No stdin."),
+        typer.Option("--file", metavar="FILE", help="A file whose bytes are one record's value. Repeatable. No stdin."),
     ] = None,
     partition: Annotated[int | None, typer.Option("-p", "--partition", min=0, help="Default: by key.")] = None,
     key_delimiter: Annotated[
@@ -73,13 +73,15 @@ def produce(
     if acks is not None and acks not in ACKS:
         raise typer.BadParameter(f"{acks!r} is not valid: expected 0, 1 or all", param_hint="--acks")
     if form is None and files:
-        raise typer.BadParameter("files hold rows of a typed topic: say --format json, csv or parquet")
+        raise typer.BadParameter("files hold rows of a typed topic: give --format json, csv or parquet")
     check_time_zone(time_zone, form)
     of_all = OfAll(timestamp, parse_headers(headers or []), _given(key_delimiter, value_files, headers, timestamp))
     if form is not None:
         _check_of_rows(of_all, key, key_file)
     if value_files and key_delimiter is not None:
-        raise typer.BadParameter("it splits lines of stdin: leave it out with --file", param_hint="--key-delimiter")
+        raise typer.BadParameter(
+            "the delimiter splits lines of stdin: leave it out with --file", param_hint="--key-delimiter"
+        )
     fixed_key = key_of(key, key_file, key_delimiter)
     config: dict[str, Any] = {"acks": "all", **client_settings(bootstrap_servers, command_config)}
     if acks is not None:
@@ -121,14 +123,14 @@ def _produce_records(
 
 
 def _check_of_rows(of_all: OfAll, key: str | None, key_file: pathlib.Path | None) -> None:
-    """Raises BadParameter where an option is of records, and rows are written."""
+    """Raises BadParameter where the command writes rows, and an option is for records alone."""
     given = ("--key",) * (key is not None) + ("--key-file",) * (key_file is not None) + of_all.options
     if given:
         raise typer.BadParameter(f"rows have key and time in columns, and no headers: leave {given[0]} out")
 
 
 def _given(key_delimiter: str | None, *others: object) -> tuple[str, ...]:
-    """Which of the options that are of records and not of rows the user gave."""
+    """The options for records alone that the user gave."""
     names = ("--key-delimiter", "--file", "--header", "--timestamp")
     return tuple(
         name for name, value in zip(names, (key_delimiter, *others), strict=True) if value is not None and value != []
@@ -145,4 +147,4 @@ def _of_rows(config: Mapping[str, Any], topic: str, error: InvalidRecord) -> Exc
         (described,) = admin.describe_topics([topic])
     if described.schemas is None:
         return error
-    return CommandFailed(f"topic {topic} has a schema: say what its rows are given as, --format json, csv or parquet")
+    return CommandFailed(f"topic {topic} has a schema: give the format of the rows, --format json, csv or parquet")

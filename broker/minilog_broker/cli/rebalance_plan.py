@@ -1,7 +1,7 @@
-"""Which replicas and leaders move, so that brokers hold about as many bytes and lead about as many partitions. Pure.
+"""The plan of a rebalance: moves after which brokers hold about as many bytes and lead about as many partitions. Pure.
 
     1. bytes     while it makes the fuller of two brokers less full, a replica goes from the fullest broker to the
-                 emptiest one that may have it; the largest replica that helps goes first
+                 emptiest one that may have it. The largest replica that helps goes first
     2. leaders   while it makes the numbers more even, a partition that the broker with the most leaders leads gets
                  another of its replicas as its first, which is its preferred leader
 
@@ -17,14 +17,14 @@ from dataclasses import dataclass
 
 from minilog.types import BrokerDescription, TopicPartition
 
-EVEN_WITHIN = 0.1  # of the mean: less than that between two brokers is not worth a copy
-MOST_MOVES = 1_000  # replicas of one plan: it is made anew after they have moved
-REPLICA_BYTES = 1 << 16  # what a replica weighs beside its records, so that empty ones are spread, too
+EVEN_WITHIN = 0.1  # of the mean: a smaller difference between two brokers is not worth a copy
+MOST_MOVES = 1_000  # replicas in one plan: after their moves the operator plans anew
+REPLICA_BYTES = 1 << 16  # the weight of a replica beside its records, so that empty replicas are spread, too
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A partition as it is. `size_bytes`: of its leader's log. `is_moving`: it is being reassigned."""
+    """A partition before the rebalance. `size_bytes`: of its leader's log. `is_moving`: a reassignment is under way."""
 
     partition: TopicPartition
     replicas: tuple[int, ...]
@@ -34,7 +34,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A partition gets other replicas, or another order of them. `copied_bytes`: what brokers fetch for it."""
+    """Other replicas of a partition, or another order of them. `copied_bytes`: the bytes that brokers fetch for it."""
 
     partition: TopicPartition
     before: tuple[int, ...]
@@ -43,7 +43,7 @@ class Move:
 
 
 def plan_moves(placed: Sequence[Placed], brokers: Sequence[BrokerDescription]) -> list[Move]:
-    """By partition; empty where bytes and leaders are even."""
+    """The moves, one for each partition that changes. Empty where bytes and leaders are even."""
     balance = _Balance(placed, brokers)
     balance.spread_bytes()
     balance.spread_leaders()
@@ -62,20 +62,20 @@ def loads(
     """Of each broker, after the moves: its bytes, and the partitions whose preferred leader it is."""
     after = {move.partition: move.after for move in moves}
     sizes, leaders = Counter[int](), Counter[int]()
-    for each in placed:
-        replicas = after.get(each.partition, each.replicas)
-        sizes.update(dict.fromkeys(replicas, each.size_bytes))
+    for entry in placed:
+        replicas = after.get(entry.partition, entry.replicas)
+        sizes.update(dict.fromkeys(replicas, entry.size_bytes))
         leaders.update(replicas[:1])
     return {broker.id: (sizes[broker.id], leaders[broker.id]) for broker in brokers}
 
 
 class _Balance:
-    """The replicas as they become, and what each broker has by then."""
+    """The replicas after the moves so far, and each broker's share of them."""
 
     def __init__(self, placed: Sequence[Placed], brokers: Sequence[BrokerDescription]) -> None:
-        self.replicas = {each.partition: each.replicas for each in placed}
-        self._weights = {each.partition: each.size_bytes + REPLICA_BYTES for each in placed}
-        self._movable = [each.partition for each in placed if not each.is_moving]
+        self.replicas = {entry.partition: entry.replicas for entry in placed}
+        self._weights = {entry.partition: entry.size_bytes + REPLICA_BYTES for entry in placed}
+        self._movable = [entry.partition for entry in placed if not entry.is_moving]
         self._racks: Mapping[int, str | None] = {broker.id: broker.rack for broker in brokers}
         self._takers = [broker.id for broker in brokers if broker.state == "running" and not broker.cordoned]
         self._bytes = Counter({broker.id: 0 for broker in brokers})
@@ -88,7 +88,7 @@ class _Balance:
                 self._on.setdefault(broker_id, set()).add(partition)
 
     def spread_bytes(self) -> None:
-        """The first rule of the module's text."""
+        """Rule 1: bytes."""
         for _ in range(MOST_MOVES):
             if not self._move_one():
                 return
@@ -113,7 +113,9 @@ class _Balance:
             and taker not in self.replicas[partition]
             and self._keeps_racks(self.replicas[partition], giver, taker)
         ]
-        return max(fits, key=lambda each: (self._weights[each], each.topic, -each.partition), default=None)
+        return max(
+            fits, key=lambda partition: (self._weights[partition], partition.topic, -partition.partition), default=None
+        )
 
     def _keeps_racks(self, replicas: tuple[int, ...], giver: int, taker: int) -> bool:
         before = {self._racks.get(broker_id) for broker_id in replicas}
@@ -121,14 +123,16 @@ class _Balance:
         return len(after) >= len(before)
 
     def _give(self, partition: TopicPartition, giver: int, taker: int) -> None:
-        self.replicas[partition] = tuple(taker if each == giver else each for each in self.replicas[partition])
+        self.replicas[partition] = tuple(
+            taker if broker_id == giver else broker_id for broker_id in self.replicas[partition]
+        )
         self._on[giver].discard(partition)
         self._on[taker].add(partition)
         self._bytes[giver] -= self._weights[partition]
         self._bytes[taker] += self._weights[partition]
 
     def spread_leaders(self) -> None:
-        """The second rule of the module's text."""
+        """Rule 2: leaders."""
         leaders = Counter(replicas[0] for replicas in self.replicas.values() if replicas)
         takers = set(self._takers)
         moved = True
@@ -136,10 +140,10 @@ class _Balance:
             moved = False
             for partition in self._movable:
                 replicas = self.replicas[partition]
-                others = [each for each in replicas[1:] if each in takers]
-                taker = min(others, key=lambda each: (leaders[each], each), default=None)
+                others = [broker_id for broker_id in replicas[1:] if broker_id in takers]
+                taker = min(others, key=lambda broker_id: (leaders[broker_id], broker_id), default=None)
                 if taker is not None and leaders[replicas[0]] - leaders[taker] >= 2:  # each such step evens them out
-                    self.replicas[partition] = (taker, *(each for each in replicas if each != taker))
+                    self.replicas[partition] = (taker, *(broker_id for broker_id in replicas if broker_id != taker))
                     leaders[replicas[0]] -= 1
                     leaders[taker] += 1
                     moved = True

@@ -1,10 +1,10 @@
-"""`minilog consume -f`: what is printed of each record, in kcat's letters.
+"""`minilog consume -f`: a format for each record, in kcat's letters.
 
     %t topic   %p partition   %o offset   %T timestamp, ms since 1970   %k key   %s value   %h headers, k=v,k=v
     %K and %S: the lengths of key and value in bytes, -1 where it is null   %%: %
     \\n \\t \\r \\0 \\\\ and \\xHH: that byte
 
-Nothing is added behind a record: a format that is to make lines ends with \\n. A null is printed as nothing.
+The command adds nothing behind a record: a format for lines ends with \\n. A null is printed as nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from minilog.types import Record
 _TOKEN = re.compile(r"%(.?)|\\(x[0-9a-fA-F]{2}|.?)", re.DOTALL)
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 Piece = Callable[[Record], bytes]
-"""The bytes of one part of a format, of a record."""
+"""A function that makes a record's bytes for one part of a format."""
 Shown = Callable[[bytes], bytes]
-"""What of a key, value or header goes to where it is printed: as it is, or without what a terminal would obey."""
+"""A function that makes a key, value or header fit for its output: unchanged, or without control characters."""
 
 
 def _headers(record: Record) -> bytes:
@@ -48,7 +48,7 @@ _CONTENTS: dict[str, Piece] = {
 
 
 def parse_format(text: str, shown: Shown) -> Piece:
-    """The bytes of a record by this format. Raises BadParameter."""
+    """The function that makes a record's bytes by this format. Raises BadParameter."""
     pieces: list[Piece] = []
     at = 0
     for match in _TOKEN.finditer(text):
@@ -71,7 +71,7 @@ def _field(letter: str, shown: Shown) -> Piece:
         content = _CONTENTS[letter]
         return lambda record: shown(content(record))
     if letter not in _FIELDS:
-        letters = " ".join(f"%{each}" for each in (*_FIELDS, *_CONTENTS, "%"))
+        letters = " ".join(f"%{name}" for name in (*_FIELDS, *_CONTENTS, "%"))
         raise typer.BadParameter(f"%{letter} is none of {letters}", param_hint="-f")
     return _FIELDS[letter]
 

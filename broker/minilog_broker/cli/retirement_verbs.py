@@ -1,6 +1,6 @@
-"""`minilog broker list|cordon|uncordon|decommission|forget`: what becomes of brokers.
+"""`minilog broker list|cordon|uncordon|decommission|forget`: brokers leave the cluster.
 
-What is decided lives with the controller: a command that ends, or is interrupted, leaves it as it is.
+The controller keeps each decision and carries it out. The end or interrupt of a command changes nothing of it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def list_brokers(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the brokers that are registered: their states, whether they take new replicas, and what they have."""
+    """List the registered brokers: their states, whether they take new replicas, and their replicas and leaders."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         loads = admin.list_brokers()
     if as_json:
@@ -53,14 +53,14 @@ def list_brokers(
 
 
 def placement(load: BrokerLoad) -> str:
-    """Whether new replicas are placed on it, and why not."""
+    """Whether the broker takes new replicas, or why not."""
     if load.broker.decommissioning:
         return "decommissioning"
     return "cordoned" if load.broker.cordoned else "yes"
 
 
 def load_document(load: BrokerLoad) -> dict[str, Any]:
-    """What machines get to read of one broker."""
+    """One broker, for JSON."""
     return {
         "id": load.broker.id,
         "state": load.broker.state,
@@ -90,7 +90,7 @@ def uncordon(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Place new replicas on a broker again. A decommission ends with it; moves that have begun go on."""
+    """Place new replicas on a broker again. A decommission ends with it, but moves that have begun go on."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         admin.uncordon_broker(broker_id)
     _done(broker_id, "uncordoned", f"broker {broker_id} gets new replicas again", as_json)
@@ -104,28 +104,31 @@ def decommission(
             "--throttle",
             min=1,
             metavar="BYTES_PER_SECOND",
-            help="What each broker may fetch of what it is to have, until it has caught up.",
+            help="The rate at which each broker may copy its new replicas.",
         ),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="End when it has no replica left.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="End when the broker has no replica left.")] = False,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Move all replicas of a broker to others, at most 20 partitions at once; it is forgotten when it stops after that.
+    """Move all replicas of a broker to others, at most 20 partitions at once.
 
-    The controller goes on by itself, whatever becomes of this command. `minilog broker uncordon` ends it.
+    The controller goes on by itself, also when this command ends. It forgets the broker when the broker stops after
+    that. `minilog broker uncordon` ends the decommission.
     """
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         admin.decommission_broker(broker_id, throttle_bytes_per_second=throttle)
         if wait:
             _wait_until_empty(admin, broker_id)
-    what = "has no replica left. Stop its process: it is forgotten then" if wait else "is being decommissioned"
-    _done(broker_id, "empty" if wait else "decommissioning", f"broker {broker_id} {what}", as_json)
+    outcome = (
+        "has no replica left. Stop its process: the controller then forgets it" if wait else "is being decommissioned"
+    )
+    _done(broker_id, "empty" if wait else "decommissioning", f"broker {broker_id} {outcome}", as_json)
 
 
 def _wait_until_empty(admin: Admin, broker_id: int) -> None:
-    """Raises CommandFailed where somebody has called it off."""
+    """Raises CommandFailed where the decommission has ended before."""
     with _progress(broker_id) as tell:
         while True:
             load = next((load for load in admin.list_brokers() if load.broker.id == broker_id), None)
@@ -134,15 +137,15 @@ def _wait_until_empty(admin: Admin, broker_id: int) -> None:
                 return
             if not load.broker.decommissioning:
                 raise CommandFailed(
-                    f"broker {broker_id} is not being decommissioned any more: somebody has uncordoned it, and it "
-                    f"has {load.replicas} replicas"
+                    f"the decommission of broker {broker_id} has ended: somebody has uncordoned the broker, and it has "
+                    f"{load.replicas} replicas"
                 )
             time.sleep(LOOK_AGAIN_S)
 
 
 @contextlib.contextmanager
 def _progress(broker_id: int) -> Iterator[Callable[[int], None]]:
-    """Takes how many replicas are left: a bar on a terminal, elsewhere a line of stderr for each change."""
+    """A function that shows how many replicas are left: as a bar on a terminal, elsewhere as a line on stderr."""
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -158,12 +161,13 @@ def _progress(broker_id: int) -> Iterator[Callable[[int], None]]:
 
             yield draw
         return
-    told: list[int] = []
+    last_shown: int | None = None
 
     def write(left: int) -> None:
-        if told[-1:] != [left]:
+        nonlocal last_shown
+        if last_shown != left:
             say(f"broker {broker_id} has {left} replicas left", error=True)
-        told[:] = [left]
+        last_shown = left
 
     yield write
 
@@ -174,15 +178,15 @@ def forget(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Unregister a broker that is gone and has no replica. One that starts again joins as a new broker."""
+    """Unregister a broker that is gone and has no replica. A broker that starts again joins as a new one."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         admin.forget_broker(broker_id)
     _done(broker_id, "forgotten", f"broker {broker_id} is registered no more", as_json)
 
 
-def _done(broker_id: int, what: str, sentence: str, as_json: bool) -> None:
+def _done(broker_id: int, state: str, sentence: str, as_json: bool) -> None:
     if as_json:
-        print_json({"id": broker_id, what: True})
+        print_json({"id": broker_id, state: True})
     else:
         say(sentence)
 

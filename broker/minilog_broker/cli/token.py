@@ -67,9 +67,11 @@ def create(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a token. Its secret is told this once: say --out FILE, or --print."""
+    """Create a token. The command shows the secret this once: give --out FILE, or --print."""
     if (out is None) == (not to_stdout):
-        raise typer.BadParameter("the token's secret is told once: say --out FILE or --print, one of them")
+        raise typer.BadParameter(
+            "the command shows the token's secret only once: give --out FILE or --print, one of them"
+        )
     settings = client_settings(bootstrap_servers, command_config)
     with contextlib.ExitStack() as stack:
         file = None if out is None else stack.enter_context(_private_file(out))

@@ -196,9 +196,9 @@ def alter(
     """Give a topic more partitions, or other settings."""
     configs = parse_assignments(settings or [], "-c")
     if partitions is None and not configs and not deleted:
-        raise typer.BadParameter("nothing to alter: say -p PARTITIONS, -c KEY=VALUE or --delete-config KEY")
+        raise typer.BadParameter("nothing to alter: give -p PARTITIONS, -c KEY=VALUE or --delete-config KEY")
     if both := sorted(configs.keys() & set(deleted or ())):
-        raise typer.BadParameter(f"{both[0]} is both set and deleted: say one of them")
+        raise typer.BadParameter(f"{both[0]} is both in -c and in --delete-config: give it once")
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         admin.alter_topics([TopicAlteration(name, partitions, configs, deleted or ())])
     _done(as_json, name, "altered")
@@ -245,7 +245,7 @@ def reassign(
             "--throttle",
             min=1,
             metavar="BYTES_PER_SECOND",
-            help="What each broker may fetch of what it is to have, until it has caught up.",
+            help="The rate at which each broker may copy its new replicas.",
         ),
     ] = None,
     cancel: Annotated[
@@ -257,7 +257,7 @@ def reassign(
 ) -> None:
     """Give partitions other replicas. Returns at once: `minilog topic describe` shows what is still under way."""
     if cancel == bool(to) or (cancel and throttle):
-        raise typer.BadParameter("say what is to move (--to PARTITION:BROKER,...), or --cancel alone")
+        raise typer.BadParameter("give the new replicas (--to PARTITION:BROKER,...), or --cancel alone")
     targets = dict(_target(name, text) for text in to or ())
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         wanted: dict[TopicPartition, list[int] | None] = dict(targets)

@@ -191,7 +191,7 @@ def given_evolution(
     )
     if change == Evolution():
         raise typer.BadParameter(
-            "say what is to change: --add, --drop, --rename, --widen, --nullable, --move, --schema"
+            "give at least one change: --add, --drop, --rename, --widen, --nullable, --move, --schema"
         )
     return change
 

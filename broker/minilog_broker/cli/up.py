@@ -58,7 +58,7 @@ def up(
     check_ports_are_free(ports, "choose another with --port, or stop what listens there")
     if not secure and (data_dir / "security").exists():
         raise CommandFailed(
-            f"{data_dir} is a secured cluster's: say --secure; in the clear it would be open to anybody"
+            f"{data_dir} is a secured cluster's, which in the clear would be open to anybody: give --secure"
         )
     security = _open_security(data_dir, ports, settings) if secure else None
     http_ports = _http_ports(0 if http_port is None and port == 0 else http_port, ports)

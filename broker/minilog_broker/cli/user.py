@@ -158,14 +158,16 @@ def _upsert(
 def _password(name: str, file: pathlib.Path | None, *, from_stdin: bool) -> str:
     """Of where it is said to be; else whoever sits at the terminal is asked, twice and without an echo."""
     if file is not None and from_stdin:
-        raise typer.BadParameter("say either --password-file or --password-stdin")
+        raise typer.BadParameter("give either --password-file or --password-stdin")
     if file is not None:
         with file.open("rb") as opened:
             return one_line(opened.read(MAX_PASSWORD_BYTES + 1), str(file))
     if from_stdin:
         return one_line(sys.stdin.buffer.read(MAX_PASSWORD_BYTES + 1), "stdin")
     if not sys.stdin.isatty():
-        raise typer.BadParameter("nobody can be asked for the password: say --password-file FILE or --password-stdin")
+        raise typer.BadParameter(
+            "there is no terminal to ask for the password: give --password-file FILE or --password-stdin"
+        )
     asked: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     return asked
 

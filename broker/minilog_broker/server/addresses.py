@@ -19,7 +19,7 @@ def check_advertised(what: str, host: str, remedy: str) -> None:
     if unspecified:
         raise InvalidConfig(
             f"{what} {f'[{host}]' if ':' in host else host} cannot be advertised: nobody can connect to it from "
-            f"elsewhere; say --set {remedy} with the address that others reach this broker by"
+            f"elsewhere: give --set {remedy} with the address that others reach this broker by"
         )
 
 
@@ -32,5 +32,5 @@ def check_plaintext(option: str, host: str, port: int, *, insecure: bool) -> Non
     if not is_loopback and not insecure:
         raise InvalidConfig(
             f"{option} {address_text((host, port))} would be plaintext on an address that others reach: listen on "
-            "127.0.0.1, turn security on (docs/guides/security.md), or say --insecure where the network is trusted"
+            "127.0.0.1, turn security on (docs/guides/security.md), or give --insecure where the network is trusted"
         )

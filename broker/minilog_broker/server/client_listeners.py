@@ -125,7 +125,7 @@ def client_listeners(listen: Address | None, config: BrokerConfig) -> tuple[Clie
         unnamed = ClientListener("", listen, advertised, protocol, config.ssl_keystore_location, truststore)
         found = (unnamed, *found)
     elif not found:
-        raise InvalidConfig("this broker listens nowhere: say --listen HOST:PORT, or --set listeners=NAME://HOST:PORT")
+        raise InvalidConfig("this broker listens nowhere: give --listen HOST:PORT, or --set listeners=NAME://HOST:PORT")
     elif config.inter_broker_listen is None:
         raise InvalidConfig("inter.broker.listen is missing: without --listen other brokers have nowhere to come to")
     elif config.advertised_address is not None or config.security_protocol != SecurityProtocol.PLAINTEXT.value:

@@ -26,7 +26,7 @@ def test_a_file_is_a_value_or_a_key_to_the_last_byte(tmp_path: pathlib.Path) -> 
     (tmp_path / "f").write_bytes(b"\x00\n")
     assert key_of(None, tmp_path / "f", None) == b"\x00\n"
     assert of_files([tmp_path / "f"], b"k") == [(b"k", b"\x00\n")]
-    with pytest.raises(typer.BadParameter, match="say either --key or --key-file"):
+    with pytest.raises(typer.BadParameter, match="give either --key or --key-file"):
         key_of("k", tmp_path / "f", None)
 
 

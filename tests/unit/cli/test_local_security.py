@@ -67,4 +67,4 @@ class TestLocalClusters:
     ) -> None:
         open_security(tmp_path, [1], "127.0.0.1:9092")
         assert app.run(["up", "--data-dir", str(tmp_path), "--port", "29092"]) == 1
-        assert "say --secure" in capsys.readouterr().err
+        assert "give --secure" in capsys.readouterr().err

@@ -55,6 +55,6 @@ def test_where_the_extra_is_missing_one_sentence_says_how_to_install_it(missing:
     assert (ended.returncode, ended.stdout, ended.stderr) == (
         1,
         "",
-        f"minilog: {missing} is not installed, which brokers and the command line need and clients do not: "
+        f"minilog: {missing} is not installed: brokers and the command line need it, and clients do not. Install it: "
         "pip install 'pyspark-minilog[broker]'\n",
     )

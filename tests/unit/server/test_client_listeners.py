@@ -166,7 +166,7 @@ def test_in_the_clear_elsewhere_only_where_that_is_said_to_be_meant() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "listens nowhere: say --listen HOST:PORT"),
+        ({}, "listens nowhere: give --listen HOST:PORT"),
         (TWO, "inter.broker.listen is missing: without --listen"),
         ({**TWO, **PEERS, "advertised.address": "h:1"}, "advertised.address is given, and --listen"),
         (
