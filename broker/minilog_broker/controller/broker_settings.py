@@ -1,12 +1,11 @@
 """Settings of brokers that count while they run, kept in the metadata log (Kafka's dynamic configs, KIP-226).
 
-    a broker runs with what was set for it by its number, else for all brokers, else what its command line, environment
-    and file say, else the default
+    the value for the broker's number > the value for all brokers > command line, environment, file > the default
 
-The controller keeps them, and checks each by the table that a broker's own configuration is read by (`check`: a name
-that is none, a value that is none, a setting that needs a restart). What a broker makes of them it decides by its own
-image (server/running_config.py). A request is one decision, checked whole before any of it is written; what is so
-already is not written again.
+The controller keeps the first two. `check` judges each by the table of a broker's own configuration, and refuses an
+unknown name, a wrong value, and a setting that needs a restart. A broker applies them by its own image
+(server/running_config.py). A request is one decision: the controller checks all of it before it writes any. It does
+not write a value that is there already.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from minilog_broker.levels import OPERATIONS_LEVEL, check_reached
 from minilog_broker.printable import shortened
 
 CheckSetting = Callable[[str, str | None], None]
-"""Of a name and a value, None where it is to be removed. Raises InvalidConfig."""
+"""The check of a name and its new value, None for a removal. Raises InvalidConfig."""
 
 
 class BrokerSettings:
@@ -33,8 +32,11 @@ class BrokerSettings:
         self._check = check
 
     def alter(self, request: admin_pb2.AlterBrokerSettingsRequest) -> admin_pb2.AlterBrokerSettingsResponse:
-        """Raises without a trace LevelNotReached, InvalidConfig; ResourceNotFound for a broker that never registered,
-        since a number that was mistyped would be kept for nobody."""
+        """Set and remove settings. The answer has their former values.
+
+        Raises LevelNotReached, InvalidConfig, and ResourceNotFound for a broker that never registered, since the number
+        may be mistyped. A request that raises has changed nothing.
+        """
         image = self._ledger.image
         check_reached(image.level, OPERATIONS_LEVEL, "settings of brokers cannot be changed while they run: they came")
         whose = request.broker_id if request.HasField("broker_id") else ALL_BROKERS
@@ -48,8 +50,8 @@ class BrokerSettings:
         for name, value in sorted(wanted.items()):
             if former.get(name) != value:
                 self._ledger.write(broker_setting_record(whose, name, value))
-        told = [_told(whose, name, former[name]) for name in sorted(wanted) if name in former]
-        return admin_pb2.AlterBrokerSettingsResponse(former=told)
+        settings = [_setting_message(whose, name, former[name]) for name in sorted(wanted) if name in former]
+        return admin_pb2.AlterBrokerSettingsResponse(former=settings)
 
     def _wanted(
         self, request: admin_pb2.AlterBrokerSettingsRequest, former: Mapping[str, str]
@@ -62,16 +64,18 @@ class BrokerSettings:
             self._check(name, value)
             yield name, value
         for name in request.unset_configs:
-            if name not in former:  # what is kept can go, also where another version knows the name
+            if name not in former:  # a kept setting can go, also one of a name that only another version knows
                 self._check(name, None)
             yield name, None
 
     def describe(self, request: admin_pb2.DescribeBrokerSettingsRequest) -> admin_pb2.DescribeBrokerSettingsResponse:
-        """All that is kept."""
+        """All settings that the metadata log has."""
         kept = sorted(self._ledger.image.broker_settings.items())
-        told = [_told(whose, name, value) for whose, values in kept for name, value in sorted(values.items())]
-        return admin_pb2.DescribeBrokerSettingsResponse(settings=told)
+        settings = [
+            _setting_message(whose, name, value) for whose, values in kept for name, value in sorted(values.items())
+        ]
+        return admin_pb2.DescribeBrokerSettingsResponse(settings=settings)
 
 
-def _told(whose: int, name: str, value: str) -> admin_pb2.BrokerSetting:
+def _setting_message(whose: int, name: str, value: str) -> admin_pb2.BrokerSetting:
     return admin_pb2.BrokerSetting(broker_id=None if whose == ALL_BROKERS else whose, name=name, value=value)

@@ -1,5 +1,5 @@
-"""The records of the cluster itself: its level, its voters, its brokers and their settings, and the producer ids that
-are given out."""
+"""The records of the cluster itself: its level, its voters, its brokers and their settings, and the blocks of producer
+ids."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def cordons_of(image: MetadataImage) -> Records:
 
 
 def cordon_record(broker_id: int, cordon: Cordon | None) -> records_pb2.MetadataRecord:
-    """None: the broker is cordoned no more."""
+    """The record of a cordon, None for its end."""
     record = records_pb2.BrokerCordonRecord(broker_id=broker_id, cordoned=cordon is not None)
     if cordon is not None:
         record.decommissioning = cordon.decommissioning
@@ -139,7 +139,7 @@ def cordon_record(broker_id: int, cordon: Cordon | None) -> records_pb2.Metadata
 
 
 def apply_unregister(image: MetadataImage, offset: int, record: records_pb2.UnregisterBrokerRecord) -> None:
-    """What was kept of its id goes with it: another broker may come with that id."""
+    """The cordon and the settings of the id go with the broker: another broker may come with that id."""
     image.brokers.pop(record.broker_id, None)
     image.cordons.pop(record.broker_id, None)
     image.changes.brokers.add(record.broker_id)
@@ -162,7 +162,7 @@ def block_of(image: MetadataImage) -> Records:
 
 
 def broker_setting_record(broker_id: int, name: str, value: str | None) -> records_pb2.MetadataRecord:
-    """`broker_id`: or ALL_BROKERS. `value`: None removes it."""
+    """The record of a setting. `broker_id`: a broker, or ALL_BROKERS. `value`: None removes the setting."""
     whose = None if broker_id == ALL_BROKERS else broker_id
     return records_pb2.MetadataRecord(
         broker_setting=records_pb2.BrokerSettingRecord(broker_id=whose, name=name, value=value)

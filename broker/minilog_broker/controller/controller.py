@@ -190,7 +190,7 @@ class Controller:
                 self._probe(broker, now_ms)
 
     def reconfigured(self, settings: ControllerSettings, now_ms: float) -> None:
-        """What of the settings may change while a broker runs has changed."""
+        """Decide by these settings from now on, after a change to the running broker."""
         self._settings = settings
         if self._term is not None:
             self._term.topics.new_topics = _new_topics(settings)

@@ -80,7 +80,7 @@ class DelegationTokens:
         self.next_tick_ms = now_ms + settings.expiry_check_interval_ms
 
     def reconfigured(self, settings: TokenSettings, now_ms: float) -> None:
-        """Tokens that are made or renewed from now on are made so."""
+        """Make and renew tokens by these settings from now on."""
         if settings.expiry_check_interval_ms != self._settings.expiry_check_interval_ms:
             self.next_tick_ms = now_ms + settings.expiry_check_interval_ms
         self._settings = settings

@@ -68,8 +68,8 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """No new replica is placed on this broker. `decommissioning`: those that it has move away, each no faster than the
-    throttle says (0: without limit)."""
+    """A broker that gets no new replica. `decommissioning`: its replicas move away, each at most at the throttle's rate
+    (0: without limit)."""
 
     decommissioning: bool = False
     throttle_bytes_per_second: int = 0
@@ -105,7 +105,7 @@ class ImageChanges:
 
 
 ALL_BROKERS = -1
-"""In the place of a broker's number: a setting of all that have none of that name of their own."""
+"""In the place of a broker's number: the setting counts for each broker without one of that name of its own."""
 
 _CONTENT = (
     "cluster_id",

@@ -1,6 +1,6 @@
-"""Where the replicas of new partitions go, and who takes the place of a replica that moves away.
+"""The brokers for the replicas of new partitions, and the broker that replaces a replica that moves away.
 
-Pure; the random start is the caller's.
+Pure: the random start is the caller's.
 
 Replicas of one partition are spread over failure domains first (racks, where brokers have them), then over hosts: never
 two on one host while another host of such a domain is free; then over brokers by what each has got so far. The first
@@ -49,7 +49,7 @@ def place_replicas(
 def replacement(sites: Mapping[int, Site], staying: Iterable[int], free: Iterable[int], load: Mapping[int, int]) -> int:
     """The broker of `free` that takes the place of a replica beside those that stay, by the same rules.
 
-    `sites`: of all of them. `load`: replicas by broker. Raises ValueError where nobody is free."""
+    `sites`: those of all brokers. `load`: replicas by broker. Raises ValueError where no broker is free."""
     stay = [broker for broker in staying if broker in sites]
     domains = Counter(sites[broker].domain for broker in stay)
     hosts = Counter(_host(broker, sites) for broker in stay)

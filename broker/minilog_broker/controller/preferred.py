@@ -33,7 +33,7 @@ class PreferredLeaders:
         self.next_tick_ms = now_ms + interval_ms
 
     def reconfigured(self, interval_ms: float, now_ms: float) -> None:
-        """From now on it is looked at so often."""
+        """Check at this interval from now on."""
         if interval_ms != self._interval_ms:
             self._interval_ms = interval_ms
             self.next_tick_ms = now_ms + interval_ms

@@ -32,7 +32,7 @@ class Replayed:
             known.offset = offset
 
     def forget(self, broker_id: int) -> None:
-        """It is registered no more."""
+        """Drop a broker that is registered no more."""
         self._brokers.pop(broker_id, None)
 
     def offsets(self) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""What can be set for a topic (docs/reference/settings.md § Topics), and what a topic has: one value for all brokers.
+"""The settings of topics (docs/reference/settings.md § Topics) and their values: one for all brokers.
 
     a topic has                                    written
     what a user set                                at `topic create -c`, `topic alter -c`

@@ -68,9 +68,9 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class NewTopics:
-    """What topics are made with. `num_partitions` and `replication_factor` (None: min(3, brokers)): those without.
+    """The values for new topics. `num_partitions`, `replication_factor` (None: min(3, brokers)): of requests without.
 
-    `defaults`: what they have from then on, for good: another controller may be configured otherwise."""
+    `defaults`: settings that the topic keeps for good, since another controller may have other ones."""
 
     num_partitions: int
     replication_factor: int | None

@@ -98,7 +98,7 @@ class ReplicaManager:
                 replica.leader.check_subscribers(now_ms)
 
     def reconfigured(self, settings: ReplicationSettings, now_ms: float) -> None:
-        """By these from now on; a session's credit is that of its opening."""
+        """Follow these settings from now on. A session keeps the credit of its opening."""
         self._context.settings = settings
         for replica in self._replicas.values():
             replica.reconfigured(now_ms)
@@ -208,7 +208,7 @@ class ReplicaManager:
         self._remove(key, now_ms)
 
     def copy_of(self, key: PartitionKey) -> Replica | None:
-        """The replica here, where its log can be read; for who compares copies. It changes nothing of it."""
+        """The replica here, for the scrub, None where its log cannot be read. The caller changes nothing of it."""
         replica = self._replicas.get(key)
         return None if replica is None or replica.log is None or replica.offline is not None else replica
 

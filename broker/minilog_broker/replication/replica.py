@@ -164,8 +164,8 @@ class Replica:
         committed since: so that what we told our leader before the cut is known to be older (rules/in_sync.py). Once in
         a life: a disk that damages it again is not to be trusted, and the replica stays offline.
 
-        One that differs is whole. While it is the last of the ISR it may alone have what was acknowledged since it was
-        compared, and nothing of it is cut."""
+        A copy that differs is whole. While it is the last of the ISR it may be the only one with later acknowledged
+        records, and nothing of it is cut."""
         state, config = self.state, self.config
         if (
             self._to_recover
@@ -260,7 +260,7 @@ class Replica:
         session.limit(self.key, context.throttle(min(rates)) if rates else None, now_ms)
 
     def reconfigured(self, now_ms: float) -> None:
-        """The context's settings are others."""
+        """Follow the context's new settings."""
         if self.leader is not None and self.leader.leading:
             self.leader.in_sync.reconfigured(now_ms)
         if self.state is not None and self.follower is not None:

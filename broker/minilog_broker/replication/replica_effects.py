@@ -61,8 +61,9 @@ class OpenLog:
 
 @dataclass(frozen=True, slots=True)
 class RecoverLog:
-    """The log was found damaged in this life, and the controller knows it: read all of it, and cut it at the damage;
-    and at `differs_from` in any case, where most copies have other records from there on."""
+    """Read all of a log, and cut it at the damage. A read of this life has found damage, and the controller knows it.
+
+    `differs_from`: cut it here in any case, for most copies have other records from here on."""
 
     key: PartitionKey
     config: TopicConfig

@@ -172,7 +172,7 @@ def build_scrub(
     calls: CoordinatorCalls,
     runtime: BrokerRuntime,
 ) -> Scrub:
-    """The scrub of what this broker leads, at the rate and in the interval of its configuration."""
+    """The scrub of this broker, with the rate and the interval of its configuration."""
     pace = Pace(config.log_scrub_max_bytes_per_second, runtime.monotonic_s)
-    chance = random.Random(f"{broker_id} {runtime.wall_us()}")  # another order in each life is all that it is for
+    chance = random.Random(f"{broker_id} {runtime.wall_us()}")  # only for another order in each life
     return Scrub(broker_id, replicas, disk, calls, pace, chance, config.log_scrub_interval_ms / 1000.0)

@@ -1,10 +1,10 @@
-"""What a broker can be told: every setting, its default, and what a right value looks like.
+"""The settings of a broker: their names, their defaults and their valid values.
 
-Defaults < TOML file < environment (`MINILOG_` + upper case, dots as underscores) < `--set`; and before all of them, for
-those that are _dynamic, what is set while a broker runs (running_config.py). The names users type are the attribute
-names with dots for underscores (settings.md). An unknown name offers the nearest one; a bad
-value names the key, the value, where it came from and what would be right. Settings of topics are here what this
-broker, as the controller, makes topics with: an existing topic has its own (controller/topic_config.py).
+Defaults < TOML file < environment (`MINILOG_` + upper case, dots as underscores) < `--set`. For a dynamic setting the
+metadata log comes before all of them (running_config.py). Users type the attribute names with dots for underscores
+(settings.md). The error of an unknown name offers the nearest one. The error of a bad value has the name, the value, its
+origin and the valid values. The settings of topics here are for new topics, which this broker makes as the controller:
+an existing topic has its own (controller/topic_config.py).
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _setting(kind: _Kind, default: object, *, is_dynamic: bool = False) -> Any:
 
 
 def _dynamic(kind: _Kind, default: object) -> Any:
-    """One that can be set while a broker runs, for it or for all (server/running_config.py)."""
+    """A setting that may change while a broker runs, for one broker or for all (server/running_config.py)."""
     return _setting(kind, default, is_dynamic=True)
 
 
@@ -208,9 +208,9 @@ class BrokerConfig:
     log_retention_check_interval_ms: int = _dynamic(_integer(1), 300_000)
     """How often what is too old or too much is removed: at the first checkpoint behind it."""
     log_scrub_interval_ms: int = _setting(_integer(0), 604_800_000)
-    """How long after a scrub of the partitions that this broker leads the next one begins; 0: there is none."""
+    """The time between two scrubs of the partitions that this broker leads. 0: the broker scrubs none."""
     log_scrub_max_bytes_per_second: int = _setting(_integer(65_536), 8 * _MIB)
-    """What this broker reads for scrubs: of its own, and of those of other brokers."""
+    """The rate at which this broker reads for its own scrub and for the scrubs of other brokers together."""
     queued_max_request_bytes: int = _setting(_integer(_MIB), 256 * _MIB)
     """What clients have sent and is not yet written to disk: half of it for messages of which a part has come."""
     queued_max_response_bytes: int = _setting(_integer(_MIB), 256 * _MIB)
@@ -310,7 +310,7 @@ class BrokerOptions:
     """Where health and metrics are told; None: nowhere."""
     config: BrokerConfig = dataclasses.field(default_factory=BrokerConfig)
     origins: Mapping[str, Origin] = dataclasses.field(default_factory=dict)
-    """Which layer says what is not a default, for people who ask."""
+    """The origin of each setting that is not a default, for people."""
     levels: VersionRange = SUPPORTED_LEVELS
     """That this broker can read and write; another range makes it another version, for tests."""
 
@@ -329,7 +329,7 @@ _KINDS: dict[str, _Kind] = {
 DYNAMIC_NAMES = frozenset(
     field.name.replace("_", ".") for field in dataclasses.fields(BrokerConfig) if field.metadata.get("dynamic")
 )
-"""Those that can be set while a broker runs; all others need a restart."""
+"""The settings that may change while a broker runs. All others need a restart."""
 
 
 def setting_names() -> list[str]:
@@ -359,11 +359,11 @@ def explain_config(
     overrides: Mapping[str, str] | None = None,
 ) -> list[EffectiveSetting]:
     """Each setting as it counts, and which layer says so. Raises as load_config does."""
-    return told_settings(*load_with_origins(file, environment, overrides))
+    return effective_settings(*load_with_origins(file, environment, overrides))
 
 
-def told_settings(config: BrokerConfig, origins: Mapping[str, Origin]) -> list[EffectiveSetting]:
-    """Each setting as it counts, and where it comes from: by name, else a default."""
+def effective_settings(config: BrokerConfig, origins: Mapping[str, Origin]) -> list[EffectiveSetting]:
+    """Each setting as it counts, with its origin: that in `origins`, else a default."""
     told = []
     for name, kind in _KINDS.items():
         value = getattr(config, name.replace(".", "_"))
@@ -378,7 +378,7 @@ def told_settings(config: BrokerConfig, origins: Mapping[str, Origin]) -> list[E
 def load_with_origins(
     file: pathlib.Path | None, environment: Mapping[str, str] | None, overrides: Mapping[str, str] | None
 ) -> tuple[BrokerConfig, dict[str, Origin]]:
-    """As load_config, and which layer says what; what no layer says is a default."""
+    """The configuration as load_config reads it, and the origin of each setting that is not a default."""
     values: dict[str, Any] = {}
     overrides_of_listeners: dict[tuple[str, str], str] = {}
     origins: dict[str, Origin] = {}
@@ -411,15 +411,15 @@ def _of_listener(name: str, where: str) -> tuple[str, str] | None:
 
 
 def parse_setting(name: str, text: str, where: str) -> Any:
-    """A value as the configuration has it. Raises InvalidConfig."""
+    """The value of a setting from its text. Raises InvalidConfig."""
     kind = _KINDS.get(name)
     if kind is None:
         raise unknown_name(name, _KINDS, where)
     try:
         return kind.parse(text.strip())
     except ValueError:
-        said = f"{name}={shortened(text)}" if kind.is_shown else name
-        raise InvalidConfig(f"{said} ({where}) is not valid: expected {kind.expected}") from None
+        assignment = f"{name}={shortened(text)}" if kind.is_shown else name
+        raise InvalidConfig(f"{assignment} ({where}) is not valid: expected {kind.expected}") from None
 
 
 def _from_file(file: pathlib.Path) -> Iterator[tuple[str, str, str]]:

@@ -1,7 +1,7 @@
-"""Which part of a broker has a use for which setting that changes while it runs: one subscription each.
+"""The parts of a broker, and the dynamic settings that each part uses: one subscription for each.
 
-A setting that is called dynamic (config.py) and that nobody here takes would be kept, shown, and count for nothing:
-`subscribe_parts` raises AssertionError then, at the start of every broker, simulated or not.
+A dynamic setting (config.py) without a subscriber would be kept and shown, and change nothing. For such a one
+`subscribe_parts` raises AssertionError, at the start of every broker, simulated or not.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def subscribe_parts(
     set_log_level: Callable[[str], None],
     set_shutdown_timeout: Callable[[int], None],
 ) -> None:
-    """All of a broker's parts. `set_shutdown_timeout` in milliseconds."""
+    """Subscribe all parts of a broker. `set_shutdown_timeout` takes milliseconds."""
 
     def replication(config: BrokerConfig) -> None:
         parts.replicas.manager.reconfigured(replication_settings(config), now_ms())
@@ -76,4 +76,4 @@ def subscribe_parts(
         ("controlled.shutdown.timeout.ms",), lambda config: set_shutdown_timeout(config.controlled_shutdown_timeout_ms)
     )
     if missing := DYNAMIC_NAMES - running.subscribed:
-        raise AssertionError(f"{sorted(missing)} can be set while a broker runs, and no part of it takes them")
+        raise AssertionError(f"{sorted(missing)} can change while a broker runs, and no part of the broker uses them")

@@ -1,13 +1,13 @@
-"""What one broker runs with: its own configuration, and before it what was set while it runs (Kafka's precedence).
+"""The configuration of a running broker: its own, and before it the settings in the metadata log (Kafka's precedence).
 
     for this broker by its number > for all brokers > command line, environment, file > default
 
-The metadata log keeps the first two (controller/broker_settings.py). `apply` is called with what the image has whenever
-that changed, also by a snapshot: each part that has a use for a setting has subscribed to it, and is given the new
-configuration. Nobody looks again by himself. So a value counts on each broker from the moment that it has replayed it.
+The metadata log keeps the first two (controller/broker_settings.py). After each change of the image, also by a
+snapshot, the broker calls `apply`. Each part of the broker has subscribed to the settings that it uses, and gets the
+new configuration. No part looks by itself. So a value counts on each broker from the moment of its replay.
 
-A name or value that this version does not take (a later one wrote it) counts for nothing here: the broker goes on with
-what it would have without it, and says so.
+A later version may have written a name or value that this version does not take. It counts for nothing here: the broker
+goes on as if it were not there, and logs that.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from minilog_broker.printable import shortened
 from minilog_broker.server.config import (
     DYNAMIC_NAMES,
     BrokerConfig,
+    effective_settings,
     parse_setting,
     setting_names,
-    told_settings,
     unknown_name,
 )
 
 logger = structlog.get_logger()
 
 Kept = Mapping[int, Mapping[str, str]]
-"""Of MetadataImage.broker_settings: by broker, or ALL_BROKERS."""
-_ASKED = "set while running"
+"""The settings of MetadataImage.broker_settings: by broker, or ALL_BROKERS."""
+_PLACE = "set while running"
 
 
 def check_dynamic(name: str, value: str | None) -> None:
-    """Raises InvalidConfig unless a running broker takes this value of the setting; None: unless it could have one."""
+    """Raises InvalidConfig where a running broker does not take this value, or (None) does not take the setting."""
     if name not in setting_names():
-        raise unknown_name(name, DYNAMIC_NAMES, _ASKED)
+        raise unknown_name(name, DYNAMIC_NAMES, _PLACE)
     if name not in DYNAMIC_NAMES:
         raise InvalidConfig(
             f"{name} needs a restart: put it into the file or on the command line of each broker, and start them anew "
             "one by one"
         )
     if value is not None:
-        parse_setting(name, value, _ASKED)
+        parse_setting(name, value, _PLACE)
 
 
 class RunningConfig:
@@ -63,10 +63,10 @@ class RunningConfig:
         self._origins: Mapping[str, Origin] = origins
         self._subscribers: list[tuple[frozenset[str], Callable[[BrokerConfig], None]]] = []
         self.config = config
-        """What counts now."""
+        """The configuration as it counts now."""
 
     def subscribe(self, names: Iterable[str], changed: Callable[[BrokerConfig], None]) -> None:
-        """Call `changed` with the new configuration whenever one of these settings is another than before."""
+        """Call `changed` with the new configuration after each change of one of these settings."""
         wanted = frozenset(names)
         if not wanted <= DYNAMIC_NAMES:
             raise AssertionError(f"{sorted(wanted - DYNAMIC_NAMES)} do not change while a broker runs")
@@ -74,11 +74,11 @@ class RunningConfig:
 
     @property
     def subscribed(self) -> frozenset[str]:
-        """The names that somebody has a use for."""
+        """The names of all settings with a subscriber."""
         return frozenset().union(*(names for names, _ in self._subscribers))
 
     def apply(self, kept: Kept) -> None:
-        """The metadata log says this now."""
+        """Take the settings of the metadata log as they are now, and call the subscribers of those that changed."""
         values, origins = self._taken(kept)
         former, self.config = (
             self.config,
@@ -119,8 +119,8 @@ class RunningConfig:
         return values, origins
 
     def effective(self) -> list[EffectiveSetting]:
-        """Each setting as it counts now, and who says so."""
-        return told_settings(self.config, self._origins)
+        """Each setting as it counts now, with its origin."""
+        return effective_settings(self.config, self._origins)
 
 
 def _value(config: BrokerConfig, name: str) -> Any:

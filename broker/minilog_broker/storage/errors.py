@@ -35,7 +35,7 @@ class DamagedCopy(OSError):
 
 
 class DifferingCopy(DamagedCopy):
-    """Batches of a log from `offset` on are whole, and not those that most copies have: it is cut there."""
+    """Batches of a log are whole, and from `offset` on they differ from those of most copies: the log is cut there."""
 
     def __init__(self, damage: str, offset: int) -> None:
         super().__init__(damage)

@@ -120,7 +120,7 @@ class Log:
 
     @property
     def sealed_end_offset(self) -> int:
-        """Where the segments end that nothing is appended to any more."""
+        """The end of the sealed segments."""
         return self._segments[-1].base_offset
 
     def read(self, offset: int, max_bytes: int, end_offset: int | None = None) -> bytes:

@@ -1,7 +1,7 @@
-"""What some records of a log sum up to, read from the disk with every checksum: equal on all copies that have the same.
+"""The digest of a range of a log, from the disk and with a check of every checksum. Equal copies have equal digests.
 
-Replicas have the same batches, byte for byte, and other segments. So a range is named by offsets, and begins and ends
-where batches do.
+Replicas have the same batches, byte for byte, and other segments. So offsets name a range, and it begins and ends where
+batches do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DIGEST_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class RangeDigest:
-    """Of the batches from the one with `start_offset` up to `end_offset`, where one ends."""
+    """The digest of the batches from the one with `start_offset` up to `end_offset`, where a batch ends."""
 
     start_offset: int
     end_offset: int
@@ -27,10 +27,10 @@ class RangeDigest:
 
 
 def digest_range(log: Log, start_offset: int, end_offset: int, max_bytes: int) -> RangeDigest:
-    """Of about `max_bytes` of the batches that end at or below `end_offset`; at least one where there is any.
+    """The digest of about `max_bytes` of the batches that end at or below `end_offset`, of at least one where it can.
 
-    Raises CorruptMessage, UnsupportedVersion, OSError: the copy is not what was written; OffsetOutOfRange where it does
-    not hold the offset (any more)."""
+    Raises CorruptMessage, UnsupportedVersion, OSError for damage, and OffsetOutOfRange where the log does not hold the
+    offset (any more)."""
     total, offset, size_bytes = hashlib.blake2b(digest_size=DIGEST_BYTES), start_offset, 0
     while offset < end_offset and size_bytes < max_bytes:
         run = log.read(offset, max_bytes - size_bytes, end_offset)
@@ -43,7 +43,7 @@ def digest_range(log: Log, start_offset: int, end_offset: int, max_bytes: int) -
 
 
 def _check_run(log: Log, run: bytes, offset: int) -> int:
-    """Where it ends. Raises CorruptMessage, UnsupportedVersion."""
+    """The end offset of a run after all checks. Raises CorruptMessage, UnsupportedVersion."""
     topic_id, partition = log.key
     view, expected = memoryview(run), offset
     for position, header in iterate_headers(run):

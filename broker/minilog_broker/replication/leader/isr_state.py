@@ -165,7 +165,7 @@ class IsrState:
             self._arm_lag(now_ms + self._context.settings.replica_lag_time_max_ms / 2)
 
     def reconfigured(self, now_ms: float) -> None:
-        """The context's settings are others: what was armed by the former lag time may come too late."""
+        """Follow the context's new settings: a timer that was armed by the former lag time may be too late."""
         self.marks.space(self._context.settings.replica_lag_time_max_ms)
         self.watch_lag(now_ms)
 

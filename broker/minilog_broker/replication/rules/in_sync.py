@@ -59,7 +59,7 @@ class LogEndMarks:
         self.space(lag_time_ms)
 
     def space(self, lag_time_ms: float) -> None:
-        """For this lag time from now on: all marks together are to cover two of it."""
+        """Set the distance of marks for this lag time: all marks together cover twice the lag time."""
         self._spacing_ms = lag_time_ms * 2 / MARKS
 
     def note(self, now_ms: float, end_offset: int) -> None:

@@ -92,7 +92,7 @@ class Jobs:
 
 
 class _Scheduled:
-    """A job, since when it rests, and its round while one is under way."""
+    """A job, the begin of its rest, and its round while one is under way."""
 
     def __init__(self, job: Job, now_s: float) -> None:
         self.job = job
@@ -101,7 +101,7 @@ class _Scheduled:
 
     @property
     def due_s(self) -> float:
-        """A job may have another interval than when it began to rest: that counts, from when others are looked at."""
+        """The time of the next round. A new interval of the job counts as soon as another job is due."""
         return self._since_s + (self.job.interval_s if self._round is None else 0.0)
 
     def next_slice(self) -> Slice | None:

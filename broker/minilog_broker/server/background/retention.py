@@ -44,7 +44,7 @@ class WallClock:
 
 
 class Retention:
-    """Removes what is older or larger than its topic says. `interval_s` may be replaced.
+    """Removes what is older or larger than its topic allows. `interval_s` may be replaced.
 
     `log_start_moved` is called with the key of each log that was cut. `expire` is called once a round with the wall
     clock in microseconds, while that is trusted: for all else that ends by age."""

@@ -173,8 +173,8 @@ class ControllerLink:
         self._beat_now.set()
 
     async def keep_beating(self) -> None:
-        """Heartbeats until cancelled. Raises StaleBrokerEpoch when another life has taken this one's place,
-        BrokerIdNotRegistered when the broker was forgotten."""
+        """Heartbeats until cancelled. Raises StaleBrokerEpoch after a registration of another life of this broker, and
+        BrokerIdNotRegistered after the controller has forgotten the broker."""
         while True:
             try:
                 await self._beat()

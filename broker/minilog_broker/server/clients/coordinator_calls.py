@@ -1,5 +1,5 @@
-"""What coordinators ask of other brokers: markers of the leaders of partitions, registrations of transactions; for the
-lag of groups, where logs end; and for the scrub, what copies sum up to.
+"""Calls to other brokers. Coordinators have leaders write markers, and register producers with other coordinators. The
+lag of groups asks for the ends of logs, and the scrub for the digests of copies.
 
 A call goes to the leader that this broker's image names; to this broker itself without a connection. Whoever is asked
 may be wrong, slow or gone: every failure is a MinilogError, and the coordinator asks again.
@@ -43,7 +43,7 @@ from minilog_broker.server.clients.peer_channels import PeerChannels
 from minilog_broker.server.runtime.timer import now_ms
 
 CALL_TIMEOUT_S = 10.0  # markers wait for the high watermark of their partition
-SCRUB_TIMEOUT_S = 60.0  # a copy is read at a rate, and leaders take turns
+SCRUB_TIMEOUT_S = 60.0  # the other broker reads its copy at a rate, for one leader after another
 REGISTER_WITHIN_MS = 5_000.0  # an election or two; then the client asks again
 REGISTER_PAUSE_S = 0.05
 CALLS_PER_BROKER = 32  # under way: one that hangs holds up only what is meant for it
@@ -176,7 +176,8 @@ class CoordinatorCalls:
         )
 
     async def digest_records(self, broker_id: int, request: peer_pb2.DigestRecordsRequest) -> bytes:
-        """What another copy sums up to. Raises MinilogError where it does not say: one of an earlier version, too."""
+        """The digest of another broker's copy. Raises MinilogError where there is no answer, as from a broker of an
+        earlier version."""
         request.client.CopyFrom(self._client)
         response = await self._call(
             broker_id,
@@ -187,7 +188,8 @@ class CoordinatorCalls:
         return response.digest
 
     async def set_copy_aside(self, broker_id: int, request: peer_pb2.SetCopyAsideRequest) -> None:
-        """Another copy differs from most. Raises MinilogError where it is not known to be set aside."""
+        """Have another broker set its copy aside, which differs from most. Raises MinilogError where the outcome is not
+        known."""
         request.client.CopyFrom(self._client)
         response = await self._call(
             broker_id,

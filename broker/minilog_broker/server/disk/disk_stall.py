@@ -51,7 +51,7 @@ class DiskStall:
         self._waited_ms = 0.0
 
     def reconfigured(self, lag_time_max_ms: float) -> None:
-        """It is stalled after so long from now on."""
+        """Take the disk for stalled after this lag time from now on."""
         self._most_ms = max(lag_time_max_ms, LEAST_STALL_MS)
 
     def look(self) -> DiskAnswer:

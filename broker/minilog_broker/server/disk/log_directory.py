@@ -181,8 +181,8 @@ class LogDirectory:
     def recover_damaged(
         self, key: PartitionKey, settings: LogSettings, differs_from: int | None = None
     ) -> tuple[Log, ProducerState]:
-        """A log that was marked as damaged: all of it is read, and what stands from the damage on is kept aside. From
-        `differs_from` on its records are not those of most copies: they go."""
+        """Open a log that was marked as damaged: read all of it, and keep aside what stands from the damage on. From
+        `differs_from` on its records differ from those of most copies, and are cut."""
         former = self.logs[key]
         former.close(clean=False)
         log = self._open(former.directory, key, former.topic_name, settings, unclean=True)

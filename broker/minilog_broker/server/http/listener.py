@@ -1,7 +1,7 @@
 """The HTTP listener of one broker, on its own event loop: uvicorn's protocol, bounded from outside.
 
     connections                as many as places.py says: who asks for nothing makes room, places are kept for probes
-    a connection               one request, and `life_s` from first to last byte: who sends or reads slowly is cut
+    a connection               one request, and `life_s` from first to last byte: a slow peer is cut
     a request's line, headers  at most MAX_HEAD_BYTES, else 400, in however many pieces; bodies are not read
 
 uvicorn's Server is not used: it takes the signals of the process, polls ten times a second, and waits for a request
@@ -36,7 +36,7 @@ logger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ListenerLimits:
-    """How many connections there may be (places.py), and how long one lives. By default those of a broker."""
+    """The most connections (places.py), and the lifetime of each. The defaults are a broker's."""
 
     most_waiting: int = MOST_WAITING
     most_served: int = MOST_SERVED
@@ -181,7 +181,7 @@ class _BoundedProtocol(H11Protocol):
         if self._is_served:
             await self.config.loaded_app(scope, receive, send)
             return
-        text = f"{self._limits.most_served} requests are being answered, the most at a time: ask again\n"
+        text = f"{self._limits.most_served} requests are under way, the most at a time: ask again\n"
         await PlainTextResponse(text, 503)(scope, receive, send)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -135,8 +135,8 @@ class BrokerAccess:
         return self._users.begin(mechanism)
 
     def reconfigured(self, config: BrokerConfig) -> None:
-        """What of the settings may change while a broker runs has changed: how long new sessions last, and what topics
-        without a number of partitions cost."""
+        """Take a new configuration of the running broker: the lifetime of new sessions, and the number of partitions
+        that a new topic without one counts for in quotas."""
         self._policy.default_partitions = config.num_partitions
         self._reauth_ms = float(config.connections_max_reauth_ms)
         if self._authenticating is not None:

@@ -95,7 +95,7 @@ def of_queues(parts: BrokerParts) -> Samples:
 
 
 def of_scrub(scrub: Scrub) -> Samples:
-    """What it has read and found."""
+    """The counts of the scrub."""
     counts = scrub.counts
     return [
         (names.SCRUB_ROUNDS, (), float(counts.rounds)),

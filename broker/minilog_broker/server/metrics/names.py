@@ -95,13 +95,15 @@ RUNS_READ = _counter(
 RUN_BYTES_READ = _counter("run_bytes_read_total", "Their bytes", "source")
 
 # The scrub
-SCRUB_ROUNDS = _counter("scrub_rounds_total", "Scrubs of all partitions led here that came to their end")
-SCRUB_READ_BYTES = _counter("scrub_read_bytes_total", "Bytes that this broker read for its scrub and those of others")
+SCRUB_ROUNDS = _counter("scrub_rounds_total", "Finished scrubs of all partitions led here")
+SCRUB_READ_BYTES = _counter(
+    "scrub_read_bytes_total", "Bytes that this broker read for its own scrub and for the scrub of others"
+)
 SCRUB_DAMAGED_COPIES = _counter(
-    "scrub_damaged_copies_total", "Copies of this broker that a scrub found damaged, or to differ from most"
+    "scrub_damaged_copies_total", "Copies of this broker that are damaged or differ from most, as a scrub found"
 )
 SCRUB_UNDECIDED_PARTITIONS = _gauge(
-    "scrub_undecided_partitions", "Led here: their copies differ, and nobody can tell which one is right"
+    "scrub_undecided_partitions", "Partitions led here whose copies differ, without a majority that agrees"
 )
 
 # Calls

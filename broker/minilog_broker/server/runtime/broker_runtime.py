@@ -86,7 +86,7 @@ class BrokerRuntime(Runtime, Protocol):
         """What keeps the connections of the ports of one listener within limits."""
 
     def set_log_level(self, name: str) -> None:
-        """Say what is at least as important: debug, info, warning or error."""
+        """Log messages of at least this level: debug, info, warning or error."""
 
     def on_stop_signal(self, stop: Callable[[], None]) -> None:
         """Call `stop` on the loop when the process is asked to end."""

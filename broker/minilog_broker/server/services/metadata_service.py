@@ -161,16 +161,16 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         own_id = self._quorum.broker_id
         if request.broker_id != own_id:
             refusal = InvalidArgument(
-                f"this is broker {own_id}, and what broker {request.broker_id} runs with it says itself: ask it"
+                f"this is broker {own_id}, and only broker {request.broker_id} knows its own settings: ask that one"
             )
             return metadata_pb2.GetBrokerConfigResponse(error=wire_error(refusal))
-        told = (
+        settings = (
             metadata_pb2.RunningSetting(
-                name=each.name, value=each.value, source=each.origin.source.value, where=each.origin.where
+                name=setting.name, value=setting.value, source=setting.origin.source.value, where=setting.origin.where
             )
-            for each in self._running.effective()
+            for setting in self._running.effective()
         )
-        return metadata_pb2.GetBrokerConfigResponse(settings=told)
+        return metadata_pb2.GetBrokerConfigResponse(settings=settings)
 
 
 def protocol_refusal(client: common_pb2.ClientIdentity, own_name: str) -> UnsupportedVersion | None:
@@ -202,12 +202,14 @@ def tell_brokers(
 ) -> None:
     """Each where clients of the answer's listener reach it, and never by another one; apart from those, the brokers
     that have no such listener."""
-    for each in brokers:
-        address = each.address_on(answer.listener)
-        told = _broker(each, address or ("", 0), reported, stream_port_offset=stream_port_offset, sees_all=sees_all)
-        if (cordon := cordons.get(each.broker_id)) is not None:
-            told.cordoned, told.decommissioning = True, cordon.decommissioning
-        (answer.unreachable_brokers if address is None else answer.brokers).append(told)
+    for broker in brokers:
+        address = broker.address_on(answer.listener)
+        message = _broker(
+            broker, address or ("", 0), reported, stream_port_offset=stream_port_offset, sees_all=sees_all
+        )
+        if (cordon := cordons.get(broker.broker_id)) is not None:
+            message.cordoned, message.decommissioning = True, cordon.decommissioning
+        (answer.unreachable_brokers if address is None else answer.brokers).append(message)
 
 
 def _broker(

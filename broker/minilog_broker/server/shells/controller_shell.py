@@ -126,7 +126,7 @@ class ControllerShell:
         )
 
     def reconfigured(self, config: BrokerConfig) -> None:
-        """What of the settings may change while a broker runs has changed."""
+        """Take a new configuration of the running broker."""
         self._controller.reconfigured(self._settings(config), now_ms())
         self._timer.arm()
 

@@ -238,7 +238,7 @@ class QuorumShell:
         return self._stall.look()
 
     def reconfigured(self, config: BrokerConfig) -> None:
-        """What of the settings may change while a broker runs has changed."""
+        """Take a new configuration of the running broker."""
         self._stall.reconfigured(config.replica_lag_time_max_ms)
         self._replay.snapshot_bytes = config.metadata_log_max_record_bytes_between_snapshots
 

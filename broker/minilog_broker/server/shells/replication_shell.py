@@ -401,7 +401,7 @@ class ReplicationShell:
         result.CopyFrom(refusal)
 
     def damaged(self, log: Log, error: OSError | MinilogError) -> None:
-        """What was read of a log is not what was written; nothing where the replica has another log by now."""
+        """A read has found damage in a log. Nothing happens where the replica has another log by now."""
         if self._directory.logs.get(log.key) is log and log.failed is None:
             self._event(lambda: self.manager.log_damaged(log.key, error, now_ms()))
 

@@ -1,13 +1,14 @@
-"""The scrub: a broker reads what it leads and nobody reads, and compares it with the other copies, slowly.
+"""The scrub: a broker reads the partitions that it leads, slowly, and compares them with the other copies.
 
     range       about RANGE_BYTES of batches of sealed segments, below the high watermark
-    read        by a reader's thread; what is not right there is read again in its turn on the disk's thread, where
-                nothing is cut meanwhile. What is wrong there, too, goes the way of damage
-    compare     each other member of the ISR says what the same range of its copy sums up to, and finds damage as above
-    decide      replication/rules/scrub.py; where copies differ all is asked a second time before anything is done
-    pace        what this broker reads for its own scrub and for those of others takes no more than one rate
+    read        by a reader's thread. A range with an error is read again, in its turn on the disk's thread, where
+                nothing cuts the log meanwhile. An error there, too, is damage
+    compare     each other member of the ISR answers with the digest of the same range of its copy, and finds damage in
+                the same way
+    decide      replication/rules/scrub.py. Where copies differ the leader asks all of them a second time before it acts
+    pace        the reads of a broker for its own scrub and for the scrub of others share one rate
 
-So each broker reads its copies of what others lead when they ask. The rule is in docs/spec/replication.md § Scrub.
+A broker reads its other copies when their leaders ask. The rule is in docs/spec/replication.md § Scrub.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ from minilog_broker.storage.range_digest import RangeDigest, digest_range
 logger = structlog.get_logger()
 
 RANGE_BYTES = 1 << 20  # 0.13 s of the default rate, and some milliseconds of a thread
-MOST_BYTES = RANGE_BYTES + MAX_MESSAGE_BYTES  # that another leader's range may have: one batch may be above the limit
+MOST_BYTES = RANGE_BYTES + MAX_MESSAGE_BYTES  # of another leader's range: one batch may be above the limit
 _NOT_AS_WRITTEN = (OSError, CorruptMessage, UnsupportedVersion)
 _Request = peer_pb2.DigestRecordsRequest | peer_pb2.SetCopyAsideRequest
 
 
 class ScrubCalls(Protocol):
-    """What is asked of other brokers; both raise MinilogError where there is no answer."""
+    """The calls to other brokers. Both raise MinilogError where there is no answer."""
 
     def digest_records(self, broker_id: int, request: peer_pb2.DigestRecordsRequest) -> Awaitable[bytes]: ...
 
@@ -57,7 +58,7 @@ class ScrubCalls(Protocol):
 
 
 class Pace:
-    """Turns of reading: the next begins when the bytes of those before have taken their time at the rate."""
+    """Turns of reading. The next turn begins when the bytes of the former ones have had their time at the rate."""
 
     def __init__(self, bytes_per_second: int, monotonic_s: Callable[[], float]) -> None:
         self._bytes_per_second = bytes_per_second
@@ -75,11 +76,11 @@ class Pace:
 
 @dataclass(slots=True)
 class ScrubCounts:
-    """What metrics tell."""
+    """The counts for the metrics."""
 
     read_bytes: int = 0
     rounds: int = 0
-    damaged: int = 0  # copies of this broker that were set aside
+    damaged: int = 0  # copies that this broker has set aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +124,12 @@ class Scrub:
 
     @property
     def undecided(self) -> int:
-        """Partitions led here whose copies differ while nobody can tell which one is right, as of their last scrub."""
+        """The number of partitions led here whose copies differed in the last scrub, without a majority that agrees."""
         return sum(self._led(key) is not None for key in self._undecided)
 
     async def run(self) -> None:
-        """Until cancelled. The first round begins after a random share of the interval, and each goes in random order:
-        a broker that is restarted often comes to all of its partitions, too."""
+        """Scrub until cancelled. The first round begins after a random share of the interval, and each round is in
+        random order. So a broker that restarts often comes to all of its partitions, too."""
         pause_s = self._interval_s * self._chance.random()
         while self._interval_s:
             await asyncio.sleep(pause_s)
@@ -165,28 +166,28 @@ class Scrub:
         if replica is None or replica.log is None or replica.leader is None or not replica.leader.leading:
             return None
         state, log = replica.leader.state, replica.log.log
-        members = tuple(each for each in state.in_sync_replicas if each != self._broker_id)
+        members = tuple(member for member in state.in_sync_replicas if member != self._broker_id)
         end_offset = min(log.sealed_end_offset, replica.log.high_watermark)
         return _Led(key, state.topic_name, state.leader_epoch, members, len(state.replicas), log, end_offset)
 
     # -- reading
 
     async def _digest(self, log: Log, start: int, end: int, max_bytes: int) -> RangeDigest | None:
-        """None where the copy cannot be compared, or was found to be damaged."""
+        """The digest of a range, None where the copy has no such range, or is damaged."""
         await self._pace.turn()
         try:
-            found: RangeDigest = await result_of(
+            range_digest: RangeDigest = await result_of(
                 self._replicas.readers, lambda: digest_range(log, start, end, max_bytes)
             )
         except OffsetOutOfRange:
             return None
         except _NOT_AS_WRITTEN:
             return await self._digest_in_turn(log, start, end, max_bytes)
-        self._used(found)
-        return found
+        self._used(range_digest)
+        return range_digest
 
     async def _digest_in_turn(self, log: Log, start: int, end: int, max_bytes: int) -> RangeDigest | None:
-        """The same on the disk's thread: the log is not cut while it is read, so that what is wrong is damage."""
+        """The same on the disk's thread. Nothing cuts the log during this read, so an error is damage."""
 
         def work() -> RangeDigest | OSError | MinilogError | None:
             try:
@@ -196,17 +197,17 @@ class Scrub:
             except _NOT_AS_WRITTEN as error:
                 return error
 
-        found: RangeDigest | OSError | MinilogError | None = await self._disk.call(work)
-        if isinstance(found, RangeDigest):
-            self._used(found)
-            return found
-        if found is not None:
-            self._set_aside(log, found)
+        outcome: RangeDigest | OSError | MinilogError | None = await self._disk.call(work)
+        if isinstance(outcome, RangeDigest):
+            self._used(outcome)
+            return outcome
+        if outcome is not None:
+            self._set_aside(log, outcome)
         return None
 
-    def _used(self, found: RangeDigest) -> None:
-        self._pace.used(found.size_bytes)
-        self.counts.read_bytes += found.size_bytes
+    def _used(self, range_digest: RangeDigest) -> None:
+        self._pace.used(range_digest.size_bytes)
+        self.counts.read_bytes += range_digest.size_bytes
 
     def _set_aside(self, log: Log, error: OSError | MinilogError) -> None:
         logger.error("the scrub found a copy that is not what was written", log=log.directory, error=str(error))
@@ -216,7 +217,7 @@ class Scrub:
     # -- comparing
 
     async def _compare(self, led: _Led, own: RangeDigest) -> bool:
-        """Whether copies differ, and nobody can tell which one is right."""
+        """Whether the copies differ, and no majority of them agrees."""
         digests = await self._digests_with(led, own)
         if compare_copies(digests, led.replicas) == compare_copies({}, led.replicas):
             return False
@@ -224,23 +225,24 @@ class Scrub:
         comparison = compare_copies(digests, led.replicas)
         witnesses = digests.keys() - set(comparison.differing)
         if again is None or await self._digests_with(led, again) != digests or not self._leads_still(led, witnesses):
-            return False  # something moved meanwhile; the next round tells
+            return False  # something has changed meanwhile: the next round compares again
         if comparison.is_undecided:
             self._tell_undecided(led, own, digests)
-        for broker_id in sorted(comparison.differing, key=lambda each: each == self._broker_id):  # ours last
+        for broker_id in sorted(comparison.differing, key=lambda member: member == self._broker_id):  # ours last
             if self._leads_still(led, witnesses):
                 await self._let_go(led, own, broker_id, digests[broker_id])
         return comparison.is_undecided
 
     def _leads_still(self, led: _Led, witnesses: Set[int]) -> bool:
-        """With all witnesses in the ISR: one that left lacks what was acknowledged since, and cannot replace a copy."""
+        """Whether this broker leads in the same epoch, with all witnesses in the ISR. One that left the ISR lacks later
+        acknowledged records, and cannot replace a copy."""
         now = self._led(led.key)
         if now is None or not witnesses <= {self._broker_id, *now.members}:
             return False
         return (now.leader_epoch, now.log) == (led.leader_epoch, led.log)
 
     async def _digests_with(self, led: _Led, own: RangeDigest) -> dict[int, bytes]:
-        """Of this copy and those of all members that answer, by their brokers."""
+        """The digests of this copy and of the copies of all members that answer, by broker."""
         answers = await asyncio.gather(*(self._ask(led, own, member) for member in led.members))
         others = zip(led.members, answers, strict=True)
         return {self._broker_id: own.digest} | {member: digest for member, digest in others if digest is not None}
@@ -260,9 +262,9 @@ class Scrub:
             return None
 
     async def _let_go(self, led: _Led, own: RangeDigest, broker_id: int, digest: bytes) -> None:
-        """A copy that differs goes the way of damage: another leads where it was the leader's, and it is fetched."""
+        """Set a copy aside that differs. Its broker fetches it again, and leads no more where it was the leader."""
         logger.error(
-            "a copy has other records than most copies have: it is set aside, and fetched again",
+            "a copy differs from most copies: its broker sets it aside, and fetches the records again",
             topic=led.topic_name,
             partition=led.key.partition,
             broker=broker_id,
@@ -287,44 +289,44 @@ class Scrub:
 
     def _tell_undecided(self, led: _Led, own: RangeDigest, digests: dict[int, bytes]) -> None:
         logger.error(
-            "copies of the same records differ, and nobody can tell which one is right: nothing is changed. Choose the "
-            "broker whose copy is right, and leave it alone with the partition: `minilog topic reassign TOPIC --to "
-            "PARTITION:BROKER`. The topic's min.insync.replicas must be 1 for that. When it is done, reassign the "
-            "partition to all brokers again: they fetch that copy",
+            "copies of the same records differ, and no majority of them agrees: the scrub changes nothing. Choose the "
+            "broker with the right copy, and make it the only replica: `minilog topic reassign TOPIC --to "
+            "PARTITION:BROKER`. The topic's min.insync.replicas must be 1 for that. Then reassign the partition to all "
+            "brokers again: they fetch that copy",
             topic=led.topic_name,
             partition=led.key.partition,
             start_offset=own.start_offset,
             end_offset=own.end_offset,
-            copies=", ".join(f"broker {each}: {digest.hex()}" for each, digest in sorted(digests.items())),
+            copies=", ".join(f"broker {member}: {digest.hex()}" for member, digest in sorted(digests.items())),
         )
 
-    # -- what other leaders ask
+    # -- answers to other leaders
 
     async def answer_digest(self, request: peer_pb2.DigestRecordsRequest) -> peer_pb2.DigestRecordsResponse:
-        """DigestRecords."""
+        """The answer to DigestRecords."""
         try:
-            log = self._asked_log(request)
-            found = await self._digest(log, request.start_offset, request.end_offset, MOST_BYTES)
-            if found is None or self._asked_log(request) is not log:
-                raise OffsetNotAvailable("this copy cannot be compared: it is damaged, or its records were deleted")
+            log = self._followed_log(request)
+            range_digest = await self._digest(log, request.start_offset, request.end_offset, MOST_BYTES)
+            if range_digest is None or self._followed_log(request) is not log:
+                raise OffsetNotAvailable("this copy has no such range: it is damaged, or its records were deleted")
         except MinilogError as error:
             return peer_pb2.DigestRecordsResponse(error=wire_error(error))
-        return peer_pb2.DigestRecordsResponse(digest=found.digest)
+        return peer_pb2.DigestRecordsResponse(digest=range_digest.digest)
 
     async def answer_set_aside(self, request: peer_pb2.SetCopyAsideRequest) -> peer_pb2.SetCopyAsideResponse:
-        """SetCopyAside: where the copy still is what the leader was told."""
+        """The answer to SetCopyAside. The copy must still have the digest that its leader has compared."""
         try:
-            log = self._asked_log(request)
-            found = await self._digest_in_turn(log, request.start_offset, request.end_offset, MOST_BYTES)
-            if found is None or found.digest != request.digest or self._asked_log(request) is not log:
-                raise OffsetNotAvailable("this copy is not any more what was compared")
+            log = self._followed_log(request)
+            range_digest = await self._digest_in_turn(log, request.start_offset, request.end_offset, MOST_BYTES)
+            if range_digest is None or range_digest.digest != request.digest or self._followed_log(request) is not log:
+                raise OffsetNotAvailable("this copy has changed since the leader compared it")
         except MinilogError as error:
             return peer_pb2.SetCopyAsideResponse(error=wire_error(error))
         self._set_aside(log, _differs(request.start_offset, request.end_offset))
         return peer_pb2.SetCopyAsideResponse()
 
-    def _asked_log(self, request: _Request) -> Log:
-        """The log of a follower in sync that follows who asks. Raises FencedLeaderEpoch, OffsetNotAvailable."""
+    def _followed_log(self, request: _Request) -> Log:
+        """The log of an in-sync follower of the calling leader. Raises FencedLeaderEpoch, OffsetNotAvailable."""
         replica = self._replicas.manager.copy_of(PartitionKey.of(request.partition_id))
         state = None if replica is None else replica.state
         if replica is None or replica.log is None or state is None or replica.follower is None:
@@ -338,5 +340,5 @@ class Scrub:
 
 
 def _differs(start_offset: int, end_offset: int) -> DifferingCopy:
-    words = f"the records from offset {start_offset} to {end_offset} are not those that most copies have"
-    return DifferingCopy(words, start_offset)
+    damage = f"the records from offset {start_offset} to {end_offset} differ from those of most copies"
+    return DifferingCopy(damage, start_offset)
