@@ -18,7 +18,7 @@ class Source(enum.Enum):
     ENVIRONMENT = "environment"
     OPTION = "option"
     METADATA = "metadata"
-    """Set while brokers run, for one or for all of them."""
+    """The metadata log: a setting of one running broker, or of all."""
     DERIVED = "derived"
     """Nobody: another setting brings it about."""
 

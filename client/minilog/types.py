@@ -193,8 +193,8 @@ class TopicDescription:
 class BrokerDescription:
     """One broker; `state` is starting, running, fenced or stopping. It supports the levels from `lowest_level` on.
     `host` is empty where it has no listener of the name that was asked by. `host_label`: the host that it runs on,
-    which others may share, where that was said. `cordoned`: no new replica is placed on it; `decommissioning`: those
-    that it has move away, too."""
+    which others may share, where it is configured. `cordoned`: it gets no new replica. `decommissioning`: its replicas
+    move away, too."""
 
     id: int
     host: str
@@ -211,8 +211,8 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLoad:
-    """A broker, and of the topics that the caller may see: how many partitions have a replica on it, and how many it
-    leads."""
+    """A broker, with the numbers of its replicas and of the partitions that it leads, of topics that the caller may
+    see."""
 
     broker: BrokerDescription
     replicas: int

@@ -2,9 +2,9 @@
 
 Defaults < TOML file < environment (`MINILOG_` + upper case, dots as underscores) < `--set`. For a dynamic setting the
 metadata log comes before all of them (running_config.py). Users type the attribute names with dots for underscores
-(settings.md). The error of an unknown name offers the nearest one. The error of a bad value has the name, the value, its
-origin and the valid values. The settings of topics here are for new topics, which this broker makes as the controller:
-an existing topic has its own (controller/topic_config.py).
+(settings.md). The error of an unknown name offers the nearest one. The error of a bad value has the name, the value,
+its origin and the valid values. The settings of topics here are for new topics, which this broker makes as the
+controller: an existing topic has its own (controller/topic_config.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings of brokers that count while they run: the controller keeps them, and each broker says what it runs with."""
+"""Settings of running brokers: the controller keeps them, and each broker answers with its own effective ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PAUSE_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class BrokerSetting:
-    """One of them, as it was typed. `broker_id`: None: of all brokers that have none of that name of their own."""
+    """One setting, as typed. `broker_id`: None for all brokers without a setting of that name of their own."""
 
     broker_id: int | None
     name: str
@@ -26,7 +26,8 @@ class BrokerSetting:
 
 
 class Decide(Protocol):
-    """Ask the controller, by `make(channel, seconds)`, until one answers; the answer, or its error is raised."""
+    """A function that calls the controller by `make(channel, seconds)` until one answers. It returns the answer, or
+    raises the answer's error."""
 
     def __call__(self, what: str, make: Any, *, changes: bool = True) -> Awaitable[Any]: ...
 
@@ -53,7 +54,7 @@ class BrokerSettingsAdmin:
             "alter settings of brokers",
             lambda channel, s: admin_pb2_grpc.AdminServiceStub(channel).AlterBrokerSettings(request, timeout=s),
         )
-        return told_settings(response.former)
+        return parsed_settings(response.former)
 
     async def describe(self) -> list[BrokerSetting]:
         request = admin_pb2.DescribeBrokerSettingsRequest(client=self._cluster.identity, timeout_ms=self._timeout_ms)
@@ -62,7 +63,7 @@ class BrokerSettingsAdmin:
             lambda channel, s: admin_pb2_grpc.AdminServiceStub(channel).DescribeBrokerSettings(request, timeout=s),
             changes=False,
         )
-        return told_settings(response.settings)
+        return parsed_settings(response.settings)
 
     async def running(self, broker_id: int) -> list[EffectiveSetting]:
         request = metadata_pb2.GetBrokerConfigRequest(client=self._cluster.identity, broker_id=broker_id)
@@ -72,20 +73,20 @@ class BrokerSettingsAdmin:
             if answer is not None:
                 if (error := error_from_wire(answer.error)) is not None:
                     raise error
-                return list(map(_told_running, answer.settings))
+                return list(map(_effective_setting, answer.settings))
             if now_s() >= deadline_s:
                 raise BrokerNotAvailable(
                     f"broker {broker_id} does not answer within request.timeout.ms={self._timeout_ms}, and it alone "
-                    "can tell what it runs with: see minilog cluster health"
+                    "knows its effective settings: see minilog cluster health"
                 )
             await asyncio.sleep(_PAUSE_S)
 
     async def _ask(
         self, request: metadata_pb2.GetBrokerConfigRequest, deadline_s: float
     ) -> metadata_pb2.GetBrokerConfigResponse | None:
-        """None where the broker cannot be reached now."""
+        """The broker's answer, None where it cannot be reached now."""
         answer = await self._cluster.refresh([], deadline_s)
-        if not any(each.broker_id == request.broker_id for each in (*answer.brokers, *answer.unreachable_brokers)):
+        if not any(broker.broker_id == request.broker_id for broker in (*answer.brokers, *answer.unreachable_brokers)):
             raise ResourceNotFound(f"broker {request.broker_id} has never registered: see minilog cluster describe")
         address = self._cluster.address(request.broker_id)
         within_s = max(0.001, min(1.0, deadline_s - now_s()))
@@ -98,18 +99,20 @@ class BrokerSettingsAdmin:
         )
 
 
-def told_settings(told: Iterable[admin_pb2.BrokerSetting]) -> list[BrokerSetting]:
+def parsed_settings(messages: Iterable[admin_pb2.BrokerSetting]) -> list[BrokerSetting]:
     return [
-        BrokerSetting(each.broker_id if each.HasField("broker_id") else None, each.name, each.value) for each in told
+        BrokerSetting(message.broker_id if message.HasField("broker_id") else None, message.name, message.value)
+        for message in messages
     ]
 
 
-def _told_running(told: metadata_pb2.RunningSetting) -> EffectiveSetting:
-    """Raises UnsupportedVersion where a later version names a source that this one does not know."""
+def _effective_setting(setting: metadata_pb2.RunningSetting) -> EffectiveSetting:
+    """The setting. Raises UnsupportedVersion for a source that only a later version knows."""
     try:
-        source = Source(told.source)
+        source = Source(setting.source)
     except ValueError:
         raise UnsupportedVersion(
-            f"where {told.name} comes from, {told.source!r}, this version does not know: use the version of the broker"
+            f"setting {setting.name} comes from {setting.source!r}, which this version does not know: use the version "
+            "of the broker"
         ) from None
-    return EffectiveSetting(told.name, told.value, Origin(source, told.where))
+    return EffectiveSetting(setting.name, setting.value, Origin(source, setting.where))

@@ -156,10 +156,10 @@ def describe_cluster(answer: metadata_pb2.GetMetadataResponse) -> ClusterDescrip
 
 
 def broker_loads(answer: metadata_pb2.GetMetadataResponse) -> list[BrokerLoad]:
-    """Of an answer that has all topics."""
-    partitions = [each for topic in answer.topics for each in topic.partitions]
-    replicas = Counter(broker_id for each in partitions for broker_id in each.replicas)
-    leaders = Counter(each.leader_id for each in partitions)
+    """The brokers with their replicas and leaders, from an answer that has all topics."""
+    partitions = [partition for topic in answer.topics for partition in topic.partitions]
+    replicas = Counter(broker_id for partition in partitions for broker_id in partition.replicas)
+    leaders = Counter(partition.leader_id for partition in partitions)
     brokers = describe_cluster(answer).brokers
     return [BrokerLoad(broker, replicas[broker.id], leaders[broker.id]) for broker in brokers]
 

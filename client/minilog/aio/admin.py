@@ -229,7 +229,7 @@ class Admin:
         return broker_loads(await self._all_topics("list brokers"))
 
     async def _all_topics(self, what: str) -> metadata_pb2.GetMetadataResponse:
-        """The active controller's: it knows first what it has just decided."""
+        """The active controller's metadata: the controller has its own decisions first."""
         request = metadata_request(self._cluster.identity, None)
         deadline_s = self._cluster.deadline()
         while True:

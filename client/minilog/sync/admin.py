@@ -129,27 +129,30 @@ class Admin:
         return self._loop.run(self._admin.list_partition_reassignments())
 
     def list_brokers(self) -> list[BrokerLoad]:
-        """The brokers that are registered, and how much each has."""
+        """The registered brokers, each with the numbers of its replicas and leaders."""
         return self._loop.run(self._admin.list_brokers())
 
     def cordon_broker(self, broker_id: int) -> None:
-        """No new replica is placed on it from now on. Raises BrokerIdNotRegistered."""
+        """Place no new replica on a broker from now on. Raises BrokerIdNotRegistered."""
         self._loop.run(self._admin.cordon_broker(broker_id))
 
     def uncordon_broker(self, broker_id: int) -> None:
-        """It takes new replicas again; a decommission ends, but for the moves that have begun. Raises
+        """Place new replicas on a broker again. A decommission of it ends, but moves that have begun go on. Raises
         BrokerIdNotRegistered."""
         self._loop.run(self._admin.uncordon_broker(broker_id))
 
     def decommission_broker(self, broker_id: int, *, throttle_bytes_per_second: int | None = None) -> None:
-        """Its replicas begin to move to others, at most 20 partitions at once; `list_brokers` tells how many are left.
-        When it has none and its process is stopped, it is unregistered. Begun again it goes on, with another throttle
-        for the moves to come. Raises InvalidArgument with the reason where it cannot be, BrokerIdNotRegistered."""
+        """Begin to move a broker's replicas to others, at most 20 partitions at once.
+
+        `list_brokers` has the number of replicas that are left. The controller unregisters the broker when it has none
+        and its process has stopped. A second call goes on, with its throttle for the moves to come. Raises
+        InvalidArgument with the reason where the broker cannot leave, BrokerIdNotRegistered.
+        """
         self._loop.run(self._admin.decommission_broker(broker_id, throttle_bytes_per_second=throttle_bytes_per_second))
 
     def forget_broker(self, broker_id: int) -> None:
-        """A broker that is gone, and has no replica, is registered no more. Raises InvalidArgument where it runs, votes
-        or has replicas, BrokerIdNotRegistered."""
+        """Unregister a broker that is gone and has no replica. Raises InvalidArgument where it runs, votes or has
+        replicas, BrokerIdNotRegistered."""
         self._loop.run(self._admin.forget_broker(broker_id))
 
     def replace_voter(self, broker_id: int, *, lost_directory_id: str | None = None) -> tuple[str, str]:
@@ -169,11 +172,13 @@ class Admin:
         set_configs: Mapping[str, str] | None = None,
         unset_configs: Iterable[str] = (),
     ) -> list[BrokerSetting]:
-        """Set and remove what brokers run with, of one by its number, or (None) of all that have none of that name of
-        their own; all of it, or nothing. It counts on each broker as soon as that has replayed it, before its file and
-        its command line. Returns what was in their places before. Raises InvalidConfig for a name or value that is
-        none, and for a setting that needs a restart; ResourceNotFound for a broker that never registered;
-        LevelNotReached."""
+        """Set and remove settings of running brokers: all of the request, or nothing.
+
+        `broker_id`: one broker, or None for all without a setting of that name of their own. A setting counts on each
+        broker from its replay on, before the broker's file and command line. Returns the former values. Raises
+        InvalidConfig for an unknown name, a wrong value, and a setting that needs a restart, ResourceNotFound for a
+        broker that never registered, LevelNotReached.
+        """
         return self._loop.run(
             self._admin.alter_broker_settings(
                 broker_id, set_configs=dict(set_configs or {}), unset_configs=list(unset_configs)
@@ -181,12 +186,12 @@ class Admin:
         )
 
     def describe_broker_settings(self) -> list[BrokerSetting]:
-        """What is kept of that, those of all brokers first."""
+        """The settings that `alter_broker_settings` has set, those for all brokers first."""
         return self._loop.run(self._admin.describe_broker_settings())
 
     def broker_config(self, broker_id: int) -> list[EffectiveSetting]:
-        """What a broker runs with: each setting, and where it comes from. It is asked itself. Raises ResourceNotFound
-        for one that never registered, BrokerNotAvailable where it does not answer."""
+        """Each setting of a running broker, with its origin, by the broker's own answer. Raises ResourceNotFound for a
+        broker that never registered, BrokerNotAvailable where it does not answer."""
         return self._loop.run(self._admin.broker_config(broker_id))
 
     def list_topics(self, *, internal: bool = False) -> list[str]:

@@ -5,8 +5,8 @@
     with running_cluster() as cluster:
         producer = Producer(cluster.settings)
 
-For pytest there is the fixture `minilog_cluster` in `minilog.testing.fixtures`. The broker ends and its data is removed
-with the block, and also when the test process dies in it. Brokers need the extra `broker`.
+For pytest there is the fixture `minilog_cluster` in `minilog.testing.fixtures`. At the end of the block the broker ends
+and its data goes, also when the test process dies in the block. Brokers need the extra `broker`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from minilog.sync.admin import Admin
 __all__ = ["RunningCluster", "running_cluster"]
 
 START_WITHIN_S = 60.0
-"""A start takes about one second of CPU; a machine that runs many tests at a time may take long for it."""
+"""A start takes about one second of CPU. A machine that runs many tests at a time may need long for it."""
 _ANSWER_WITHIN_MS = 2_000
 _LOOK_EVERY_S = 0.02
 _LAST_LINES = 5  # of the log of a broker that did not start
@@ -39,14 +39,15 @@ _PREFIX = "bootstrap.servers="
 
 @dataclass(frozen=True, slots=True)
 class RunningCluster:
-    """A cluster of one broker that takes clients. A topic in it has one replica."""
+    """A cluster of one broker, ready for clients. A topic in it has one replica."""
 
     bootstrap_servers: str
     """`HOST:PORT`, for clients and for Spark's option `bootstrap.servers`."""
 
     @property
     def settings(self) -> dict[str, str]:
-        """What a Producer, a Consumer or an Admin is made with; a copy, to be added to."""
+        """The settings for a Producer, a Consumer or an Admin: a new dictionary at each access, to which a test may add
+        its own."""
         return {"bootstrap.servers": self.bootstrap_servers}
 
 
@@ -54,10 +55,10 @@ class RunningCluster:
 def running_cluster(
     settings: Mapping[str, str] | None = None, *, start_within_s: float = START_WITHIN_S
 ) -> Iterator[RunningCluster]:
-    """For the length of the block: a cluster that is new and empty.
+    """A new and empty cluster for the length of the block.
 
-    `settings`: of its broker (docs/reference/settings.md). Raises RuntimeError, with the end of the broker's log, where
-    it does not run in time.
+    `settings`: those of its broker (docs/reference/settings.md). Raises RuntimeError, with the end of the broker's log,
+    where the broker does not run in time.
     """
     with tempfile.TemporaryDirectory(prefix="minilog-testing-", ignore_cleanup_errors=True) as folder:
         directory = pathlib.Path(folder)
@@ -67,7 +68,7 @@ def running_cluster(
 
 @contextlib.contextmanager
 def _broker(directory: pathlib.Path, settings: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """The process; killed at the end, since its data goes with it."""
+    """The broker's process. It is killed at the end of the block, since its data goes with it."""
     command = [sys.executable, "-m", "minilog_broker.single_broker", str(os.getpid()), str(directory)]
     command += [f"{name}={value}" for name, value in settings.items()]
     with _log(directory).open("wb") as log:
@@ -82,20 +83,20 @@ def _broker(directory: pathlib.Path, settings: Mapping[str, str]) -> Iterator[su
 
 
 def _started(process: subprocess.Popen[bytes], directory: pathlib.Path, deadline_s: float) -> RunningCluster:
-    """The cluster, when it takes clients."""
+    """The cluster, as soon as it is ready for clients."""
     servers = _read_servers(process, deadline_s)
-    # Whoever asks gRPC for a port that is closed waits a second for its next look.
+    # A call of gRPC to a closed port waits a second before it tries again. So the port is checked first.
     while servers and process.poll() is None and time.monotonic() < deadline_s:
         if _is_open(servers) and _is_running(servers):
             return RunningCluster(servers)
         time.sleep(_LOOK_EVERY_S)
     lines = _log(directory).read_text(errors="replace").splitlines()[-_LAST_LINES:]
-    how = "is not running in time" if process.poll() is None else f"ended with exit code {process.returncode}"
-    raise RuntimeError(f"the broker of minilog.testing {how}. Its log ends with: {' | '.join(lines) or 'nothing'}")
+    failure = "is not running in time" if process.poll() is None else f"ended with exit code {process.returncode}"
+    raise RuntimeError(f"the broker of minilog.testing {failure}. Its log ends with: {' | '.join(lines) or 'nothing'}")
 
 
 def _read_servers(process: subprocess.Popen[bytes], deadline_s: float) -> str:
-    """What its first line says; empty where it has none in time."""
+    """The address in the first line of its output, empty where the line does not come in time."""
     assert process.stdout is not None
     if not select.select([process.stdout], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
         return ""
@@ -113,7 +114,7 @@ def _is_open(servers: str) -> bool:
 def _is_running(servers: str) -> bool:
     try:
         with Admin({"bootstrap.servers": servers, "request.timeout.ms": _ANSWER_WITHIN_MS}) as admin:
-            return any(each.state == "running" for each in admin.describe_cluster().brokers)
+            return any(broker.state == "running" for broker in admin.describe_cluster().brokers)
     except MinilogError:
         return False
 
