@@ -1,12 +1,12 @@
-"""The site of the documents: its pages are laid out, Zensical builds them, and what it built is held to two rules.
+"""The site of the documents: this tool lays out the pages, Zensical builds them, and the tool checks the result.
 
-    python -m tools.build_site        # or `make docs`; begin at artifacts/site/html/index.html
+    python -m tools.build_site        # or `make docs`. Begin at artifacts/site/html/index.html
 
-Pages are the files of docs/, and those of the root, which keep their place in git (`MOVED`): each relative link is
-rewritten to where its file stands in the site. A diagram in Mermaid's language becomes the picture that
-tools/draw_diagrams.py drew of it. Zensical refuses a link to a page or a heading that is not there (its strict mode).
-Then each address in the built pages is followed: all are inside the site, with their anchors, and nothing is loaded
-from the net, so the site works from a folder.
+Pages are the files of docs/, and some files of the root, which keep their place in git (`MOVED`). Each relative link
+leads to the place of its file in the site. A diagram in Mermaid's language becomes the picture that
+tools/draw_diagrams.py drew of it. Zensical, in its strict mode, refuses a link to a missing page or heading. Then the
+tool follows each address in the built pages. All must be inside the site, with their anchors. A page must load nothing
+from the net, so that the site works from a folder.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOVED = {
     "CHANGELOG.md": "reference/changelog.md",
     "tests/simulation/FOUND.md": "internals/found.md",
 }
-"""Documents outside of docs/, and where they stand in the site."""
+"""Documents outside of docs/, with their places in the site."""
 
 MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s]+)(\))")
@@ -47,7 +47,7 @@ _FROM_THE_NET_IN_CSS = re.compile(r"(?:url\(\s*[\"']?|@import\s+[\"'])(https?:)?
 
 
 class SiteError(Exception):
-    """What is wrong with the documents or with what was built of them: where, and what to do."""
+    """A fault of the documents or of the built site: its place, and what to do."""
 
 
 def main() -> int:
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def lay_out(pages: pathlib.Path) -> None:
-    """All that the site is made of, in one folder."""
+    """Write the sources of all pages into one folder."""
     shutil.rmtree(pages, ignore_errors=True)
     shutil.copytree(ROOT / "docs", pages)
     for source in (*(str(file.relative_to(ROOT)) for file in (ROOT / "docs").rglob("*.md")), *MOVED):
@@ -75,7 +75,7 @@ def lay_out(pages: pathlib.Path) -> None:
 
 
 def place_of(source: str) -> str:
-    """Where a file of the repository stands in the site; empty where it does not."""
+    """The place of a file of the repository in the site, empty where it has none."""
     if source in MOVED:
         return MOVED[source]
     return source.removeprefix("docs/") if source.startswith("docs/") else ""
@@ -84,22 +84,22 @@ def place_of(source: str) -> str:
 def page(source: str, text: str) -> str:
     """A document as a page of the site."""
 
-    def drawn(found: re.Match[str]) -> str:
-        picture = picture_of(found[1])
+    def drawn(match: re.Match[str]) -> str:
+        picture = picture_of(match[1])
         if not (ROOT / picture).is_file():
-            raise SiteError(f"{source}: a diagram was not drawn: run python -m tools.draw_diagrams (npm and Chromium)")
+            raise SiteError(f"{source}: a diagram has no picture: run python -m tools.draw_diagrams (npm and Chromium)")
         return f"![Diagram]({os.path.relpath(picture, pathlib.Path(source).parent)})"
 
-    return _LINK.sub(lambda found: found[1] + _moved(source, found[2]) + found[3], MERMAID.sub(drawn, text))
+    return _LINK.sub(lambda match: match[1] + _moved(source, match[2]) + match[3], MERMAID.sub(drawn, text))
 
 
 def picture_of(diagram: str) -> str:
-    """The file that has the picture of this text, and of no other."""
+    """The file for the picture of this text. Another text has another file."""
     return f"{DIAGRAMS}/{hashlib.sha256(diagram.encode()).hexdigest()[:12]}.svg"
 
 
 def _moved(source: str, link: str) -> str:
-    """The same link, from the page of `source` in the site."""
+    """The link as the page of `source` has it in the site."""
     path, mark, anchor = link.partition("#")
     if not path or "://" in link:
         return link
@@ -121,7 +121,7 @@ def _build() -> None:
 
 @dataclass
 class _Page(html.parser.HTMLParser):
-    """What a built page names: its anchors, what it loads, where it leads."""
+    """The anchors of a built page, the addresses that it loads, and its links."""
 
     anchors: set[str] = field(default_factory=set)
     loaded: list[str] = field(default_factory=list)
@@ -140,18 +140,18 @@ class _Page(html.parser.HTMLParser):
 
 
 def faults(built: pathlib.Path) -> Iterator[str]:
-    """What is wrong in the built pages, one line for each."""
+    """The faults of the built pages, one line for each."""
     pages = {file: _read(file) for file in sorted(built.rglob("*.html"))}
     if not pages:
         yield f"{built} has no page"
-    for file, found in pages.items():
+    for file, contents in pages.items():
         name = file.relative_to(built)
-        for address in found.loaded:
+        for address in contents.loaded:
             if urllib.parse.urlsplit(address).netloc:
                 yield f"{name} loads {address} from the net"
             elif not _target(built, file, address).is_file():
                 yield f"{name} loads {address}, which is not there"
-        for address in found.links:
+        for address in contents.links:
             parts = urllib.parse.urlsplit(address)
             if parts.scheme or parts.netloc:
                 continue
@@ -170,9 +170,9 @@ def _has(page: _Page, anchor: str) -> bool:
 
 
 def _read(file: pathlib.Path) -> _Page:
-    found = _Page()
-    found.feed(file.read_text())
-    return found
+    contents = _Page()
+    contents.feed(file.read_text())
+    return contents
 
 
 def _target(built: pathlib.Path, file: pathlib.Path, address: str) -> pathlib.Path:

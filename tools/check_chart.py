@@ -1,10 +1,10 @@
-"""Render deploy/helm/minilog for each file of deploy/helm/values, and decode what comes out into Kubernetes' own types.
+"""Render deploy/helm/minilog for each file of deploy/helm/values, and decode the manifests into Kubernetes' own types.
 
     .venv/bin/python -m tools.check_chart --helm HELM     needs `helm` and `go`; Go fetches Kubernetes' types once
-    go install helm.sh/helm/v3/cmd/helm@v3.19.0           is where helm may come from
+    go install helm.sh/helm/v3/cmd/helm@v3.19.0           installs helm
 
-A field that Kubernetes does not have, or that has another type, fails. What an API server checks beyond that (names
-that must exist, ranges, immutable fields) is not checked: there is none here.
+A field that Kubernetes does not have, or that has another type, fails. The further checks of an API server (names that
+must exist, ranges, immutable fields) are left out, for there is no API server here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def rendered(helm: str, values: pathlib.Path) -> str:
 
 
 def main() -> int:
-    """0 where all is as it should be."""
+    """0 where all manifests decode."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--helm", default="helm", help="the program")
     helm = parser.parse_args().helm

@@ -1,8 +1,8 @@
-"""Take the pictures of the console that the documents show, of a real cluster under load.
+"""Take the documents' pictures of the console, with a real cluster under load.
 
-    .venv/bin/python -m tools.console_pictures     needs `chromium` and `chromedriver`; writes docs/images/console-*.png
+    .venv/bin/python -m tools.console_pictures     needs `chromium` and `chromedriver`, writes docs/images/console-*.png
 
-It takes about a minute and a half: lines need looks.
+It takes about a minute and a half, since the lines of charts need looks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Pictures of the diagrams that documents have in Mermaid's language, for the site, which loads nothing from the net.
+"""Pictures of the documents' diagrams in Mermaid's language, for the site, which loads nothing from the net.
 
     python -m tools.draw_diagrams     # needs npm and Chromium
 
-A picture is named by its text (`build_site.picture_of`): a diagram that changed has none, and `make docs` says so.
+The name of a picture comes from its text (`build_site.picture_of`). A changed diagram has no picture, and `make docs`
+reports that.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _SCALE = 0.85  # its letters are then as large as those of the text
 
 def main() -> int:
     documents = [*(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in MOVED)]
-    diagrams = {picture_of(found[1]): found[1] for file in documents for found in MERMAID.finditer(file.read_text())}
+    diagrams = {picture_of(match[1]): match[1] for file in documents for match in MERMAID.finditer(file.read_text())}
     folder = ROOT / DIAGRAMS
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.svg"):
@@ -57,11 +58,11 @@ def _drawn(diagram: str, library: pathlib.Path, folder: pathlib.Path) -> str:
     ]
     options += [f"--virtual-time-budget={_DRAWN_WITHIN_MS}", "--dump-dom", page.as_uri()]
     dumped = subprocess.run([browser, *options], capture_output=True, check=True, timeout=120).stdout.decode()
-    found = re.search(r"<svg.*?</svg>", dumped, re.DOTALL)
-    if found is None:
+    match = re.search(r"<svg.*?</svg>", dumped, re.DOTALL)
+    if match is None:
         raise SystemExit(f"Mermaid drew nothing of:\n{diagram}")
-    width, height = (float(size) * _SCALE for size in re.findall(r'viewBox="\S+ \S+ (\S+) (\S+)"', found[0])[0])
-    drawn = re.sub(r"mermaid-\d+", "diagram", found[0]).replace("<br>", "<br/>")  # in HTML a break has no end
+    width, height = (float(size) * _SCALE for size in re.findall(r'viewBox="\S+ \S+ (\S+) (\S+)"', match[0])[0])
+    drawn = re.sub(r"mermaid-\d+", "diagram", match[0]).replace("<br>", "<br/>")  # in HTML a break has no end
     return drawn.replace('width="100%"', f'width="{width:.0f}" height="{height:.0f}"', 1) + "\n"
 
 

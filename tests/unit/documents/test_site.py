@@ -44,7 +44,7 @@ def test_a_diagram_becomes_its_picture() -> None:
 
 
 def test_a_diagram_that_has_changed_is_to_be_drawn_anew() -> None:
-    with pytest.raises(SiteError, match=r"README\.md: a diagram was not drawn: run python -m tools\.draw_diagrams"):
+    with pytest.raises(SiteError, match=r"README\.md: a diagram has no picture: run python -m tools\.draw_diagrams"):
         page("README.md", "```mermaid\nflowchart LR\n```\n")
 
 
