@@ -15,6 +15,6 @@ _INSTALLED = re.compile(r"test_packages\.py::test_it_runs_in_a_clean_environment
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Which Pythons the packages were installed in: not every machine has all of them."""
-    found = [_INSTALLED.search(each.nodeid) for each in terminalreporter.stats.get("passed", ())]
-    if versions := sorted({match.group(1) for match in found if match}):
+    matches = [_INSTALLED.search(report.nodeid) for report in terminalreporter.stats.get("passed", ())]
+    if versions := sorted({match.group(1) for match in matches if match}):
         terminalreporter.write_line(f"packages: installed in clean environments of Python {', '.join(versions)}")

@@ -52,12 +52,12 @@ def blocks(document: str) -> list[Block]:
     return [
         Block(
             document,
-            text.count("\n", 0, found.start("code")) + 1,
-            found["language"],
-            found["code"],
-            found["reason"] or "",
+            text.count("\n", 0, match.start("code")) + 1,
+            match["language"],
+            match["code"],
+            match["reason"] or "",
         )
-        for found in _BLOCK.finditer(text)
+        for match in _BLOCK.finditer(text)
     ]
 
 
@@ -76,19 +76,19 @@ class Step:
 
 def steps(document: str) -> list[Step]:
     """The steps of `minilog` in a document, in its order. What `printf` or `echo` pipes into one is its stdin."""
-    found: list[Step] = []
+    steps: list[Step] = []
     is_shown = False
     for line in (ROOT / document).read_text().splitlines():
         code = line.removeprefix("    ")
         if line.startswith("    $ "):
             before, _, command = code[2:].rpartition(" | ")
             if is_shown := command.startswith("minilog "):
-                found.append(Step(shlex.split(command)[1:], _written(shlex.split(before)), []))
+                steps.append(Step(shlex.split(command)[1:], _written(shlex.split(before)), []))
         elif not line.startswith("    "):
             is_shown = False
         elif is_shown:
-            found[-1].shown.append(code)
-    return found
+            steps[-1].shown.append(code)
+    return steps
 
 
 def _written(words: list[str]) -> str:

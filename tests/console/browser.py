@@ -33,9 +33,9 @@ _SWITCHES = (
 
 
 def _binary(name: str) -> str:
-    found = shutil.which(name)
-    assert found is not None, f"{name} is not installed: apt-get install chromium chromium-driver"
-    return found
+    path = shutil.which(name)
+    assert path is not None, f"{name} is not installed: apt-get install chromium chromium-driver"
+    return path
 
 
 class Browser:
@@ -86,12 +86,14 @@ class Browser:
     def violations(self) -> list[str]:
         """What axe-core finds wrong by WCAG 2.2, A and AA, and its own best practices."""
         self.run(AXE.read_text())
-        found = self.driver.execute_async_script(
+        violations = self.driver.execute_async_script(
             "const done = arguments[arguments.length - 1];"
             "axe.run(document, {resultTypes: ['violations']}).then(r => done(r.violations), e => done(String(e)));"
         )
-        assert isinstance(found, list), found
-        return [f"{each['id']}: {[node['html'][:160] for node in each['nodes'][:3]]}" for each in found]
+        assert isinstance(violations, list), violations
+        return [
+            f"{violation['id']}: {[node['html'][:160] for node in violation['nodes'][:3]]}" for violation in violations
+        ]
 
     def picture(self, file: pathlib.Path, height: int | None = None) -> None:
         """The page as a PNG; with `height` no more of it than that."""

@@ -65,4 +65,4 @@ def commit(client: Mapping[str, Any], offset: int) -> None:
         ends = admin.list_offsets(dict.fromkeys(partitions, "latest"))
     for group, most in ((GROUP, offset), ("spark-delays-1f0c9a2b", offset * 100)):
         with Consumer({**client, "group.id": group}) as consumer:
-            consumer.commit({each: min(most, end or 0) for each, end in ends.items()})
+            consumer.commit({partition: min(most, end or 0) for partition, end in ends.items()})

@@ -41,14 +41,14 @@ class Visitor:
 
     def send(self, target: str, form: Mapping[str, str], *, token: str | None = None) -> Page:
         """A form, with the token of this visitor's pages where none is given."""
-        known = self.form_token("/login", f"{target}?{urlencode(form)}", "/") if token is None else token
-        return self._ask("POST", target, urlencode({**form, "form_token": known}), {})
+        form_token = self.form_token("/login", f"{target}?{urlencode(form)}", "/") if token is None else token
+        return self._ask("POST", target, urlencode({**form, "form_token": form_token}), {})
 
     def form_token(self, *targets: str) -> str:
         """Of the first of these pages that has a form which sends one."""
         for target in targets:
-            if found := re.search(r'name="form_token" value="([0-9a-f]+)"', self.get(target).text):
-                return found[1]
+            if match := re.search(r'name="form_token" value="([0-9a-f]+)"', self.get(target).text):
+                return match[1]
         return ""
 
     def log_in(self, user: str, password: str, kind: str = "user", to: str = "/") -> Page:

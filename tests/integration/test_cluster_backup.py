@@ -60,8 +60,8 @@ def test_a_backup_makes_another_cluster_the_same_but_for_data(tmp_path: pathlib.
         dry = done(cluster, "cluster", "restore", str(file), "--dry-run")
         assert "would be restored: 2 topics" in dry
         assert metadata_of(cluster).topics == []
-        told = done(cluster, "cluster", "restore", str(file), "--group-offsets")
-        assert "group readers at 3 of partition 0 of plain: it is not there" in told
+        output = done(cluster, "cluster", "restore", str(file), "--group-offsets")
+        assert "group readers at 3 of partition 0 of plain: it is not there" in output
         second = metadata_of(cluster)
         assert second.topics == first.topics
         assert second.broker_settings == first.broker_settings

@@ -186,9 +186,9 @@ def test_headers_a_key_of_a_file_a_timestamp_and_a_value_of_a_file(cluster: Clus
     given = ["--key-file", str(tmp_path / "key"), "-H", "source=radar", "-H", "empty=", "--timestamp", "1714566600000"]
     written = minilog(cluster, "produce", "images", *given, "--file", str(tmp_path / "value"))
     assert (written.returncode, written.stderr) == (0, "1 records acknowledged\n")
-    (found,) = documents(minilog(cluster, "consume", "images", "--exit-at-end", "--json").stdout)
-    assert (found["key_base64"], found["value"], found["timestamp"]) == ("AP8K", "two\nlines\n", 1714566600000)
-    assert found["headers"] == [{"key": "source", "value": "radar"}, {"key": "empty", "value": ""}]
+    (document,) = documents(minilog(cluster, "consume", "images", "--exit-at-end", "--json").stdout)
+    assert (document["key_base64"], document["value"], document["timestamp"]) == ("AP8K", "two\nlines\n", 1714566600000)
+    assert document["headers"] == [{"key": "source", "value": "radar"}, {"key": "empty", "value": ""}]
 
 
 def test_several_topics_in_a_format(cluster: Cluster) -> None:
@@ -206,20 +206,20 @@ _READY = re.compile(r"minilog is ready: bootstrap\.servers=(\S+)\n")
 def test_up_on_any_free_ports_resumes_with_other_ports(tmp_path: pathlib.Path) -> None:
     """Where each broker listens is no part of what is stored, also of three voters."""
     command = [*programs.MINILOG, "up", "--port", "0", "--data-dir", str(tmp_path)]
-    found = []
-    for said in ("topic create kept", "topic describe kept"):
+    addresses = []
+    for verb in ("topic create kept", "topic describe kept"):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         with process:
             assert process.stdout is not None
             match = _READY.fullmatch(process.stdout.readline())
             assert match is not None
             servers = match.group(1)
-            found.append(servers)
-            assert minilog(None, *said.split(), "-b", servers).returncode == 0
+            addresses.append(servers)
+            assert minilog(None, *verb.split(), "-b", servers).returncode == 0
             process.terminate()
             assert process.wait(END_WITHIN_S) == 0
-    assert all(len(set(servers.split(","))) == 3 for servers in found)
-    assert found[0] != found[1]
+    assert all(len(set(servers.split(","))) == 3 for servers in addresses)
+    assert addresses[0] != addresses[1]
 
 
 def two_ports_in_a_row() -> int:

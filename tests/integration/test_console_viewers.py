@@ -152,19 +152,19 @@ def test_of_a_record_of_60_mb_the_beginning_is_shown_and_memory_has_a_bound(
 
 def test_an_action_says_what_it_does_and_is_done_by_a_form_alone(cluster: Cluster, visitor: Visitor) -> None:
     assert "10 offsets of partition 1" in visitor.get("/trim?topic=flights&partition=1&to=10").text
-    asked = {"topic": "flights", "partition": "1", "to": "10"}
-    assert visitor.send("/trim", {**asked, "sure": "yes"}, token="0" * 64).status == 403
-    assert visitor.send("/trim", asked).status == 400, "it is not sure"
+    fields = {"topic": "flights", "partition": "1", "to": "10"}
+    assert visitor.send("/trim", {**fields, "sure": "yes"}, token="0" * 64).status == 403
+    assert visitor.send("/trim", fields).status == 400, "it is not sure"
     with Admin(cluster.client) as admin:
         assert admin.list_offsets({TopicPartition("flights", 1): "earliest"}) == {TopicPartition("flights", 1): 0}
-        assert "starts at 10" in visitor.send("/trim", {**asked, "sure": "yes"}).text
+        assert "starts at 10" in visitor.send("/trim", {**fields, "sure": "yes"}).text
         assert admin.list_offsets({TopicPartition("flights", 1): "earliest"}) == {TopicPartition("flights", 1): 10}
         seek = {"group": HOSTILE, "topic": "flights", "partition": "0", "to": "earliest"}
         assert "goes on at 0" in visitor.send("/seek", seek).text
-        assert [each.offset for each in admin.describe_group(HOSTILE).offsets] == [0]
+        assert [offset.offset for offset in admin.describe_group(HOSTILE).offsets] == [0]
         assert "2 partitions of flights" in visitor.send("/elect", {"topic": "flights"}).text
         assert "gets no new replica" in visitor.send("/cordon", {"broker": "3"}).text
-        assert [each.cordoned for each in admin.describe_cluster().brokers if each.id == 3] == [True]
+        assert [broker.cordoned for broker in admin.describe_cluster().brokers if broker.id == 3] == [True]
         assert "Uncordon" in visitor.get("/brokers").text
         assert "takes new replicas" in visitor.send("/cordon", {"broker": "3", "off": "yes"}).text
 
@@ -218,7 +218,7 @@ def test_it_ends_cleanly_when_it_is_told_to(cluster: Cluster, tmp_path: pathlib.
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
     with running_secured_cluster(tmp_path_factory.mktemp("secured")) as running:
         with Admin(running.client) as admin:
-            admin.create_topics([NewTopic(each, num_partitions=1) for each in ("open", "unseen-topic")])
+            admin.create_topics([NewTopic(name, num_partitions=1) for name in ("open", "unseen-topic")])
             admin.alter_quotas([QuotaAlteration("User:alice", "connections", 50)])
         yield running
 
@@ -233,15 +233,15 @@ def closed(secured: SecuredCluster, tmp_path_factory: pytest.TempPathFactory) ->
 def viewer(secured: SecuredCluster, closed: RunningConsole, name: str, *operations: Operation) -> Visitor:
     """Somebody that has logged in, and may do this with the topic `open`."""
     rules = [
-        AccessRule(f"User:{name}", "*", each, ResourceKind.TOPIC, "open", Pattern.LITERAL, Permission.ALLOW)
-        for each in operations
+        AccessRule(f"User:{name}", "*", operation, ResourceKind.TOPIC, "open", Pattern.LITERAL, Permission.ALLOW)
+        for operation in operations
     ]
     with Admin(secured.client) as admin:
         admin.alter_users([UserUpsertion(name, PASSWORD, iterations=4_096)])
         admin.create_access_rules(rules)
-    found = Visitor(closed.port)
-    wait_until(lambda: found.log_in(name, PASSWORD).status == 303)
-    return found
+    visitor = Visitor(closed.port)
+    wait_until(lambda: visitor.log_in(name, PASSWORD).status == 303)
+    return visitor
 
 
 def test_the_password_of_the_file_lets_nobody_in(closed: RunningConsole) -> None:

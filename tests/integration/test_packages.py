@@ -62,7 +62,7 @@ class Built:
 
 def _candidates() -> Iterator[pathlib.Path]:
     yield pathlib.Path(sys.executable)
-    folders = [pathlib.Path(each) for each in os.environ.get("PATH", "").split(os.pathsep)]
+    folders = [pathlib.Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep)]
     folders += sorted((pathlib.Path.home() / ".pyenv" / "versions").glob("*/bin"))
     for folder, (major, minor) in itertools.product(folders, SUPPORTED):
         yield folder / f"python{major}.{minor}"
@@ -71,21 +71,21 @@ def _candidates() -> Iterator[pathlib.Path]:
 @functools.cache
 def interpreters() -> dict[str, pathlib.Path]:
     """By version, the first of each that runs. A name on the PATH may be a shim with nothing behind it."""
-    found: dict[str, pathlib.Path] = {}
+    paths: dict[str, pathlib.Path] = {}
     for path in _candidates():
         wanted = path.name.removeprefix("python")
-        if wanted in found or not path.exists():
+        if wanted in paths or not path.exists():
             continue
-        asked = subprocess.run([path, "-c", _VERSION], capture_output=True, text=True, check=False)
-        if asked.returncode == 0:
-            found.setdefault(asked.stdout.strip().replace(" ", "."), path)
-    return found
+        answer = subprocess.run([path, "-c", _VERSION], capture_output=True, text=True, check=False)
+        if answer.returncode == 0:
+            paths.setdefault(answer.stdout.strip().replace(" ", "."), path)
+    return paths
 
 
 def versions() -> list[ParameterSet]:
     """Of all interpreters. `make test` takes that of the tests; an environment costs half a minute of two cores."""
     own = "{}.{}".format(*sys.version_info)
-    return [pytest.param(each, marks=() if each == own else pytest.mark.long) for each in interpreters()]
+    return [pytest.param(version, marks=() if version == own else pytest.mark.long) for version in interpreters()]
 
 
 def _run(*command: str | pathlib.Path, within_s: float = _INSTALLS_WITHIN_S) -> str:
@@ -115,18 +115,18 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 def _metadata(wheel: pathlib.Path) -> Message:
     with zipfile.ZipFile(wheel) as archive:
-        [name] = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
-        return Parser().parsestr(archive.read(name).decode())
+        [metadata] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return Parser().parsestr(archive.read(metadata).decode())
 
 
 def _required(metadata: Message, extra: str | None) -> set[str]:
     ends = f"; extra == '{extra}'"
     lines = metadata.get_all("Requires-Dist") or []
     if extra is None:
-        lines = [each for each in lines if "extra ==" not in each]
+        lines = [line for line in lines if "extra ==" not in line]
     else:
-        lines = [each for each in lines if each.endswith(ends)]
-    return {each.split(">=")[0].split("==")[0].lower() for each in lines}
+        lines = [line for line in lines if line.endswith(ends)]
+    return {line.split(">=")[0].split("==")[0].lower() for line in lines}
 
 
 def test_a_client_requires_no_web_server(built: Built) -> None:
@@ -138,7 +138,7 @@ def test_a_client_requires_no_web_server(built: Built) -> None:
 def test_the_wheel_is_small_and_holds_what_the_tree_has(built: Built) -> None:
     assert built.wheel.stat().st_size < LARGEST_WHEEL_BYTES
     with zipfile.ZipFile(built.wheel) as archive:
-        names = {each for each in archive.namelist() if ".dist-info/" not in each}
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
     homes = ("client", "broker", "spark_connector")
     tree = {
         str(path.relative_to(ROOT / home))
@@ -160,7 +160,7 @@ def test_it_runs_in_a_clean_environment(built: Built, tmp_path: pathlib.Path, ve
     _run(*install, built.wheel)
     assert "minilog.sync.producer" in _run(python, "-I", "-c", _CLIENT_ONLY)
     listed = _run(python, "-m", "pip", "list", "--format", "freeze")
-    there = {each.split("==")[0].lower() for each in listed.split()}
+    there = {line.split("==")[0].lower() for line in listed.split()}
     assert not there & {"starlette", "uvicorn", "typer", "structlog", "cryptography", "prometheus-client"}
     assert _run(minilog, "--version").startswith("minilog 0.")
     refused = subprocess.run([minilog, "topic", "list"], capture_output=True, text=True, check=False)

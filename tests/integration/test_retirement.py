@@ -36,7 +36,7 @@ def run(cluster: Cluster, *arguments: str) -> Any:
 
 
 def brokers(cluster: Cluster) -> dict[int, dict[str, Any]]:
-    return {each["id"]: each for each in broker(cluster, "list")}
+    return {entry["id"]: entry for entry in broker(cluster, "list")}
 
 
 def refusal(cluster: Cluster, *arguments: str) -> str:
@@ -64,7 +64,7 @@ def test_bytes_and_leaders_are_spread_over_all_brokers(cluster: Cluster) -> None
         assert rebalance(cluster, "--apply")["moves"] == planned["moves"]
         assert not client.list_partition_reassignments()
     assert rebalance(cluster)["moves"] == []
-    leaders = [each["leaders"] for each in brokers(cluster).values()]
+    leaders = [entry["leaders"] for entry in brokers(cluster).values()]
     assert max(leaders) - min(leaders) <= 2, leaders
 
 

@@ -25,7 +25,7 @@ def test_rot_that_nobody_reads_is_found_and_mended(tmp_path: pathlib.Path, victi
                     producer.send(TOPIC, value=number.to_bytes(4, "big") * 100)
                 producer.flush()
         partition = admin.describe_topics([TOPIC])[0].partitions[0]
-        others = [each for each in partition.replicas if each != partition.leader]
+        others = [broker_id for broker_id in partition.replicas if broker_id != partition.leader]
         broker_id = partition.leader if victim == "leader" else others[0]
         assert broker_id is not None
         path = sorted((cluster.data_directory(broker_id) / f"{TOPIC}-0").glob("*.log"))[0]
@@ -37,9 +37,9 @@ def test_rot_that_nobody_reads_is_found_and_mended(tmp_path: pathlib.Path, victi
         while not _is_whole(admin, path, sound):
             assert time.monotonic() < deadline_s, cluster.log_text(broker_id)[-3000:]
             time.sleep(0.2)
-        said = cluster.log_text(broker_id)
-        assert "the scrub found a copy that is not what was written" in said
-        assert "Traceback" not in said
+        log_text = cluster.log_text(broker_id)
+        assert "the scrub found a copy that is not what was written" in log_text
+        assert "Traceback" not in log_text
 
 
 def _is_whole(admin: Admin, path: pathlib.Path, sound: bytes) -> bool:

@@ -39,9 +39,9 @@ def done(cluster: Cluster, *arguments: str) -> str:
 
 def running(cluster: Cluster, broker_id: int, name: str) -> tuple[str, str]:
     """The value that a broker runs with, and where it comes from."""
-    told = json.loads(done(cluster, "config", "print", "broker", "--id", str(broker_id), "--json"))
-    (found,) = [each for each in told if each["name"] == name]
-    return found["value"], f"{found['source']} {found['where']}".strip()
+    settings = json.loads(done(cluster, "config", "print", "broker", "--id", str(broker_id), "--json"))
+    (setting,) = [entry for entry in settings if entry["name"] == name]
+    return setting["value"], f"{setting['source']} {setting['where']}".strip()
 
 
 def wait_until(what: Callable[[], object], wanted: object) -> None:
@@ -64,7 +64,7 @@ def test_they_count_at_once_while_a_producer_writes_and_survive_restarts(cluster
                 done(cluster, "broker", "alter", "--all", "-c", f"{LAG}=20000", "-c", f"{RETENTION}=123456789")
             if number == 200:
                 done(cluster, "broker", "alter", "3", "-c", f"{LAG}=30000", "-c", f"{LEVEL}=debug")
-        assert [each.result(timeout=60).offset for each in sent] == list(range(300))
+        assert [record.result(timeout=60).offset for record in sent] == list(range(300))
         wait_until(lambda: running(cluster, 1, LAG), ("20000", "metadata all brokers"))
         wait_until(lambda: running(cluster, 2, LAG), ("20000", "metadata all brokers"))
         wait_until(lambda: running(cluster, 3, LAG), ("30000", "metadata broker 3"))
@@ -79,16 +79,16 @@ def test_they_count_at_once_while_a_producer_writes_and_survive_restarts(cluster
         cluster.stop(broker_id)
         cluster.start(broker_id)
         cluster.wait_running()
-    assert [running(cluster, each, LAG)[0] for each in cluster.ports] == ["20000", "20000", "30000"]
+    assert [running(cluster, port, LAG)[0] for port in cluster.ports] == ["20000", "20000", "30000"]
     kept = json.loads(done(cluster, "broker", "settings", "--json"))
-    assert [(each["id"], each["name"], each["value"]) for each in kept] == [
+    assert [(setting["id"], setting["name"], setting["value"]) for setting in kept] == [
         (None, LAG, "20000"),
         (None, RETENTION, "123456789"),
         (3, LEVEL, "debug"),
         (3, LAG, "30000"),
     ]
-    told = done(cluster, "broker", "alter", "3", "-d", LAG, "-d", LEVEL)
-    assert "broker 3: log.level is deleted (before: debug)" in told
+    output = done(cluster, "broker", "alter", "3", "-d", LAG, "-d", LEVEL)
+    assert "broker 3: log.level is deleted (before: debug)" in output
     done(cluster, "broker", "alter", "--all", "-d", LAG, "-d", RETENTION)
     wait_until(lambda: running(cluster, 2, LAG), ("7000", "option --set"))
     wait_until(lambda: running(cluster, 3, LAG), ("10000", "default"))
@@ -124,8 +124,8 @@ def test_a_broker_speaks_for_itself_alone(cluster: Cluster, tmp_path: pathlib.Pa
     assert result.returncode == 1
     assert "broker 9 has never registered" in result.stderr
     with Admin({"bootstrap.servers": f"{HOST}:{cluster.ports[1]}"}) as admin:
-        found = {each.name: each.value for each in admin.broker_config(2)}
-    assert found["stream.port.offset"] == "1000"
+        settings = {setting.name: setting.value for setting in admin.broker_config(2)}
+    assert settings["stream.port.offset"] == "1000"
     with grpc.insecure_channel(f"{HOST}:{cluster.ports[1]}") as channel:
         request = metadata_pb2.GetBrokerConfigRequest(broker_id=2)
         answer = metadata_pb2_grpc.MetadataServiceStub(channel).GetBrokerConfig(request, timeout=10)

@@ -37,15 +37,15 @@ _GONE_WITHIN_S = 20.0
 
 def _brokers(folder: pathlib.Path) -> list[int]:
     """The processes whose command line names the folder."""
-    found = []
+    process_ids = []
     for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
         if b"minilog_broker.single_broker" in words and any(os.fsencode(folder) in word for word in words):
-            found.append(int(path.parent.name))
-    return found
+            process_ids.append(int(path.parent.name))
+    return process_ids
 
 
 def test_records_go_in_and_come_out_and_nothing_is_left(
@@ -63,8 +63,8 @@ def test_records_go_in_and_come_out_and_nothing_is_left(
         group = {"group.id": "report", "auto.offset.reset": "earliest"}
         with Consumer({**cluster.settings, **group}) as consumer:
             consumer.subscribe(["flights"])
-            records = [each for _ in range(30) for each in consumer.poll(timeout=0.2)]
-            assert [each.value for each in records] == [b"late"]
+            records = [record for _ in range(30) for record in consumer.poll(timeout=0.2)]
+            assert [record.value for record in records] == [b"late"]
     assert not _brokers(tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -112,7 +112,7 @@ def test_a_broker_that_does_not_start_says_why() -> None:
 
 def test_who_does_not_ask_for_the_fixture_loads_nothing_of_minilog(tmp_path: pathlib.Path) -> None:
     (tmp_path / "test_other.py").write_text(
-        "import sys\ndef test_it():\n    assert not [each for each in sys.modules if each.startswith('minilog')]\n"
+        "import sys\ndef test_it():\n    assert not [name for name in sys.modules if name.startswith('minilog')]\n"
     )
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],

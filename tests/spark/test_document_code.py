@@ -53,8 +53,8 @@ class Reader:
 
     def read(self, topic: str) -> list[str]:
         """The values of a topic."""
-        found = self.spark.read.format("minilog").option("bootstrap.servers", self.servers).option("subscribe", topic)
-        return sorted(row.text for row in found.load().selectExpr("string(value) AS text").collect())
+        reader = self.spark.read.format("minilog").option("bootstrap.servers", self.servers).option("subscribe", topic)
+        return sorted(row.text for row in reader.load().selectExpr("string(value) AS text").collect())
 
     def runs(self, document: str, changes: Mapping[str, str] | None = None) -> Iterator[documents.Block]:
         """Run the blocks of a document, one at each step, and give each that was run."""
@@ -195,8 +195,8 @@ def test_spark(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None:
     assert reader.read("copies") == ["again", "late", "on time"]
 
 
-def equal(found: object, expected: object) -> None:
-    assert found == expected
+def equal(value: object, expected: object) -> None:
+    assert value == expected
 
 
 def in_a_thread(reader: Reader) -> None:

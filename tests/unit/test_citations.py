@@ -72,16 +72,16 @@ def resolved(cited: str, citing: str) -> pathlib.Path | None:
 
 def documents() -> Iterator[tuple[str, str]]:
     for name, text in files().items():
-        for found in DOCUMENT.finditer(text) if name not in SITE else ():
-            yield name, found[0]
+        for match in DOCUMENT.finditer(text) if name not in SITE else ():
+            yield name, match[0]
 
 
 def sections() -> Iterator[tuple[str, str | None, str]]:
     """(the file that cites, the document, what follows the sign)."""
     for name, text in files().items():
-        for found in SECTION.finditer(text):
-            before = list(DOCUMENT.finditer(text, max(0, found.start() - FARTHEST), found.start()))
-            yield name, before[-1][0] if before else None, text[found.end() : found.end() + 100]
+        for match in SECTION.finditer(text):
+            before = list(DOCUMENT.finditer(text, max(0, match.start() - FARTHEST), match.start()))
+            yield name, before[-1][0] if before else None, text[match.end() : match.end() + 100]
 
 
 def has_section(document: pathlib.Path, follows: str) -> bool:

@@ -23,7 +23,7 @@ START = (CHART / "templates" / "configmap.yaml").read_text()
 VALUES = (CHART / "values.yaml").read_text()
 UNIT = (DEPLOY / "systemd" / "minilog@.service").read_text()
 _TREE: Any = typer.main.get_command(app.tree())
-BROKER_OPTIONS = {name for each in _TREE.commands["broker"].params for name in each.opts}
+BROKER_OPTIONS = {name for option in _TREE.commands["broker"].params for name in option.opts}
 
 
 def _options(text: str) -> set[str]:
@@ -32,11 +32,11 @@ def _options(text: str) -> set[str]:
 
 
 def test_settings_that_the_chart_names_are_settings_of_brokers() -> None:
-    known = load_config(None, {}, {}).__class__.__dataclass_fields__
+    fields = load_config(None, {}, {}).__class__.__dataclass_fields__
     named = set(re.findall(r'^ {4}"([a-z.]+)" = ', START, re.MULTILINE))
     named |= set(re.findall(r'--set "([a-z.]+)=', START))
     assert len(named) >= 10
-    assert {each for each in named if each.replace(".", "_") not in known} == set()
+    assert {name for name in named if name.replace(".", "_") not in fields} == set()
 
 
 def test_options_of_brokers_are_options_of_the_command() -> None:
@@ -68,7 +68,7 @@ def test_the_ports_of_streams_are_named_where_those_of_calls_are() -> None:
 
 
 def test_values_that_templates_name_are_there() -> None:
-    text = "".join(each.read_text() for each in (CHART / "templates").iterdir())
+    text = "".join(template.read_text() for template in (CHART / "templates").iterdir())
     paths = set(re.findall(r"\.Values\.([\w.]+)", text))
     first = set(re.findall(r"^(\w+):", VALUES, re.MULTILINE))
     second = set(re.findall(r"^  (\w+):", VALUES, re.MULTILINE))

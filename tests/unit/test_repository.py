@@ -111,9 +111,13 @@ def test_every_package_says_that_it_is_typed() -> None:
 def test_the_extra_of_brokers_is_named_alike_everywhere() -> None:
     """Where it is installed from, where a missing package is explained, and where its imports are forbidden."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    installed = {re.split(r"[<>=]", each)[0] for each in project["project"]["optional-dependencies"]["broker"]}
+    installed = {
+        re.split(r"[<>=]", requirement)[0] for requirement in project["project"]["optional-dependencies"]["broker"]
+    }
     contracts = project["tool"]["importlinter"]["contracts"]
-    forbidden = [set(each["forbidden_modules"]) for each in contracts if "the extra `broker`" in each["name"]]
+    forbidden = [
+        set(contract["forbidden_modules"]) for contract in contracts if "the extra `broker`" in contract["name"]
+    ]
     assert installed == set(extras.BROKER_EXTRA.values())
     assert forbidden == [set(extras.BROKER_EXTRA)]
 

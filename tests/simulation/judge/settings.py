@@ -63,9 +63,9 @@ class Settings:
 
     async def _wrong(self, admin: Admin, number: int) -> str | None:
         try:
-            told = await admin.broker_config(number)
+            settings = await admin.broker_config(number)
         except MinilogError as error:
             return f"b{number} does not say what it runs with: {error}"
-        runs = {each.name: each.value for each in told if each.origin.source is Source.METADATA}
+        runs = {setting.name: setting.value for setting in settings if setting.origin.source is Source.METADATA}
         wanted = self.of(number)
         return None if runs == wanted else f"b{number} runs with {runs}, and the metadata log says {wanted}"

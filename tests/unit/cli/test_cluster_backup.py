@@ -57,10 +57,10 @@ def test_any_bit_that_flips_is_noticed() -> None:
         rotten = bytearray(data)
         rotten[at] ^= 4
         try:
-            found = decode(bytes(rotten), "f")
+            metadata = decode(bytes(rotten), "f")
         except CommandFailed:
             continue
-        assert found == KEPT, f"byte {at}"  # white space between the parts
+        assert metadata == KEPT, f"byte {at}"  # white space between the parts
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,14 @@ def broker(
 
 def placed(*replicas: tuple[int, ...], size_bytes: int = MIB, is_moving: bool = False) -> list[Placed]:
     return [
-        Placed(TopicPartition("flights", number), each, size_bytes, is_moving) for number, each in enumerate(replicas)
+        Placed(TopicPartition("flights", number), brokers, size_bytes, is_moving)
+        for number, brokers in enumerate(replicas)
     ]
 
 
 def after(partitions: list[Placed], moves: list[Move]) -> list[tuple[int, ...]]:
     changed = {move.partition: move.after for move in moves}
-    return [changed.get(each.partition, each.replicas) for each in partitions]
+    return [changed.get(partition.partition, partition.replicas) for partition in partitions]
 
 
 def test_an_even_cluster_stays_as_it_is() -> None:
@@ -100,13 +101,18 @@ def test_any_plan_keeps_factors_and_makes_no_broker_fuller(
 
     def weights(which: list[tuple[int, ...]]) -> list[int]:
         return [
-            sum(each.size_bytes + REPLICA_BYTES for each, on in zip(partitions, which, strict=True) if one.id in on)
+            sum(
+                partition.size_bytes + REPLICA_BYTES
+                for partition, on in zip(partitions, which, strict=True)
+                if one.id in on
+            )
             for one in brokers
         ]
 
     assert max(weights(becomes)) <= max(weights([replicas for replicas, _ in rows]))
     again = [
-        Placed(each.partition, replicas, each.size_bytes) for each, replicas in zip(partitions, becomes, strict=True)
+        Placed(partition.partition, replicas, partition.size_bytes)
+        for partition, replicas in zip(partitions, becomes, strict=True)
     ]
     assert plan_moves(again, brokers) == []  # one plan is enough
     assert EVEN_WITHIN < 1

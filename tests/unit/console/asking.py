@@ -63,8 +63,10 @@ async def ask(
         sent.append(message)
 
     await app(scope, receive, send)
-    start = next(each for each in sent if each["type"] == "http.response.start")
-    told = {name.decode().lower(): value.decode() for name, value in start["headers"]}
+    start = next(message for message in sent if message["type"] == "http.response.start")
+    answer_headers = {name.decode().lower(): value.decode() for name, value in start["headers"]}
     return Answer(
-        start["status"], told, b"".join(each.get("body", b"") for each in sent if each["type"] == "http.response.body")
+        start["status"],
+        answer_headers,
+        b"".join(message.get("body", b"") for message in sent if message["type"] == "http.response.body"),
     )

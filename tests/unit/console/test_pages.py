@@ -51,7 +51,7 @@ def test_records_of_a_topic_are_told_where_all_leaders_answer() -> None:
 
 def test_a_replica_says_how_far_it_is_behind_its_leader() -> None:
     cells = partition_row(partition(0, isr=(1, 2))).replicas
-    assert [(each.broker_id, each.state, each.behind) for each in cells] == [
+    assert [(cell.broker_id, cell.state, cell.behind) for cell in cells] == [
         (1, "leader", 0),
         (2, "in sync", 0),
         (3, "out of sync", 60),
@@ -59,7 +59,7 @@ def test_a_replica_says_how_far_it_is_behind_its_leader() -> None:
 
 
 def test_brokers_are_counted_by_what_they_have() -> None:
-    brokers = [BrokerDescription(each, "h", 1, None, "running") for each in (3, 1, 2, 4)]
+    brokers = [BrokerDescription(number, "h", 1, None, "running") for number in (3, 1, 2, 4)]
     cluster = ClusterDescription("c", 1, 0, brokers, [VoterDescription(1, "d", False), VoterDescription(2, "d", True)])
     rows = broker_rows(cluster, [topic(partition(0), partition(1, leader=2, isr=(1, 2)))])
     assert [(row.broker.id, row.role, row.leaders, row.replicas, row.out_of_sync) for row in rows] == [
@@ -81,13 +81,13 @@ def test_a_long_list_comes_in_pieces() -> None:
 
 
 def test_the_form_of_records_is_read() -> None:
-    found = wanted_records(
+    wanted = wanted_records(
         {"start": "time", "at": "2026-05-01T12:00", "count": "5000", "key": "0xC0FFEE", "form": "hex", "partition": "3"}
     )
-    assert found.start is Start.TIME
-    assert found.at == 1777636800000
-    assert found.count == MOST_RECORDS
-    assert (found.key, found.form, found.partition) == (b"\xc0\xff\xee", Form.HEX, 3)
+    assert wanted.start is Start.TIME
+    assert wanted.at == 1777636800000
+    assert wanted.count == MOST_RECORDS
+    assert (wanted.key, wanted.form, wanted.partition) == (b"\xc0\xff\xee", Form.HEX, 3)
     assert wanted_records({"start": "time", "at": "1777636800000"}).at == 1777636800000
     assert wanted_records({"columns": "carrier, delay,", "where": " "}).columns == ("carrier", "delay")
     assert wanted_records({}).start is Start.LATEST
@@ -112,12 +112,12 @@ def test_what_cannot_be_read_is_told(fields: dict[str, str]) -> None:
 
 
 def test_numbers_are_short_for_people() -> None:
-    assert [short(each) for each in (None, 0, 7, 1.25, 9999, 10_400, 1_250_000, 3e9)] == [
+    assert [short(value) for value in (None, 0, 7, 1.25, 9999, 10_400, 1_250_000, 3e9)] == [
         "–", "0", "7", "1.2", "9,999", "10.4 k", "1.25 M", "3 G",
     ]  # fmt: skip
     assert (rate(None), rate(225.0)) == ("–", "225/s")
-    assert [size(each) for each in (None, 12, 2048, 62_914_560)] == ["–", "12 B", "2.0 KiB", "60.0 MiB"]
-    assert [age(each) for each in (None, 0, 0.5, 59, 150, 9000, 864_000)] == [
+    assert [size(value) for value in (None, 12, 2048, 62_914_560)] == ["–", "12 B", "2.0 KiB", "60.0 MiB"]
+    assert [age(value) for value in (None, 0, 0.5, 59, 150, 9000, 864_000)] == [
         "–", "0 s", "< 1 s", "59 s", "2 min", "2 h", "10 d",
     ]  # fmt: skip
     assert time_text(1777636800123) == "2026-05-01 12:00:00.123"

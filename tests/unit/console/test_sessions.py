@@ -8,9 +8,9 @@ from minilog_broker.console.sessions import IDLE_S, LONGEST_S, MOST, Sessions, f
 def test_a_session_is_found_by_its_token_alone() -> None:
     sessions: Sessions[str] = Sessions()
     assert sessions.begin("t", "alice", "view", 0.0) == []
-    found = sessions.use("t", 1.0)
-    assert found is not None
-    assert (found.name, found.view) == ("alice", "view")
+    session = sessions.use("t", 1.0)
+    assert session is not None
+    assert (session.name, session.view) == ("alice", "view")
     assert sessions.use("u", 1.0) is None
     assert sessions.use("", 1.0) is None
 

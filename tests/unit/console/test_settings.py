@@ -18,15 +18,15 @@ SECURED = {
 
 def test_credentials_of_the_file_are_lent_to_nobody() -> None:
     given = {**SECURED, "sasl.username": "admin", "sasl.password": "secret"}
-    found = console_settings(given, has_actions=False, has_tls=False)
-    assert found.has_logins
-    assert "secret" not in str(found.client)
-    assert not {name for name in found.client if name.startswith("sasl.")}
+    settings = console_settings(given, has_actions=False, has_tls=False)
+    assert settings.has_logins
+    assert "secret" not in str(settings.client)
+    assert not {name for name in settings.client if name.startswith("sasl.")}
 
 
 def test_a_viewer_brings_his_own() -> None:
-    found = console_settings({**SECURED, "sasl.mechanism": "SCRAM-SHA-256"}, has_actions=False, has_tls=False)
-    client = viewer_client(found, "alice", "own", is_token=True)
+    settings = console_settings({**SECURED, "sasl.mechanism": "SCRAM-SHA-256"}, has_actions=False, has_tls=False)
+    client = viewer_client(settings, "alice", "own", is_token=True)
     config = parse_config(client)
     assert (config.sasl_username, config.sasl_tokenauth) == ("alice", True)
     assert config.sasl_mechanism == "SCRAM-SHA-256"

@@ -66,11 +66,13 @@ def test_hex_has_addresses_and_letters() -> None:
 def test_whatever_comes_is_printable(content: bytes, form: Form) -> None:
     shown = shown_bytes(content, form)
     assert shown.text is not None
-    assert all(each.isprintable() or each in "\n\t" for each in shown.text)
+    assert all(character.isprintable() or character in "\n\t" for character in shown.text)
 
 
 @given(
-    st.recursive(st.none() | st.text() | st.floats(), lambda each: st.lists(each) | st.dictionaries(st.text(), each))
+    st.recursive(
+        st.none() | st.text() | st.floats(), lambda children: st.lists(children) | st.dictionaries(st.text(), children)
+    )
 )
 def test_json_is_shown_whatever_it_says(document: object) -> None:
     shown = shown_bytes(json.dumps(document).encode(), Form.JSON)

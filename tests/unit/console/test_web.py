@@ -45,9 +45,9 @@ def cookie_of(answer: Answer) -> str:
 
 
 def form_token_of(answer: Answer) -> str:
-    found = re.search(r'name="form_token" value="([0-9a-f]+)"', answer.text)
-    assert found is not None
-    return found[1]
+    match = re.search(r'name="form_token" value="([0-9a-f]+)"', answer.text)
+    assert match is not None
+    return match[1]
 
 
 def test_a_stranger_gets_the_login_on_each_route_and_nothing_else() -> None:
@@ -177,7 +177,7 @@ def test_a_console_that_was_started_without_actions_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"x" * (MAX_FORM_BYTES + 1), b"\xff=1", b"&".join(b"a%d=1" % each for each in range(60))]
+    "body", [b"x" * (MAX_FORM_BYTES + 1), b"\xff=1", b"&".join(b"a%d=1" % number for number in range(60))]
 )
 def test_a_form_that_no_browser_sends_is_refused(body: bytes) -> None:
     async def test(app: ASGIApp) -> None:

@@ -40,8 +40,11 @@ def alter(
 def kept(cluster: ControllerCluster) -> list[tuple[int | None, str, str]]:
     ticket = cluster.ticket()
     cluster.controller.describe_broker_settings(ticket, admin_pb2.DescribeBrokerSettingsRequest())
-    told = cluster.answer(ticket, admin_pb2.DescribeBrokerSettingsResponse)
-    return [(each.broker_id if each.HasField("broker_id") else None, each.name, each.value) for each in told.settings]
+    response = cluster.answer(ticket, admin_pb2.DescribeBrokerSettingsResponse)
+    return [
+        (setting.broker_id if setting.HasField("broker_id") else None, setting.name, setting.value)
+        for setting in response.settings
+    ]
 
 
 def refused(cluster: ControllerCluster, *arguments: object) -> MinilogError:
@@ -65,15 +68,15 @@ def test_one_request_is_one_batch_and_what_is_so_already_is_not_written(cluster:
     batches, records = len(cluster.batches), len(cluster.records)
     alter(cluster, None, {LAG: "20000", RETENTION: "1"})
     assert (len(cluster.batches), len(cluster.records)) == (batches + 1, records + 2)
-    told = alter(cluster, None, {LAG: "20000"})
+    response = alter(cluster, None, {LAG: "20000"})
     assert (len(cluster.batches), len(cluster.records)) == (batches + 1, records + 2)
-    assert [(each.name, each.value) for each in told.former] == [(LAG, "20000")]
+    assert [(setting.name, setting.value) for setting in response.former] == [(LAG, "20000")]
 
 
 def test_what_is_deleted_is_gone_and_what_was_not_there_is_no_error(cluster: ControllerCluster) -> None:
     alter(cluster, 3, {LAG: "20000"})
-    told = alter(cluster, 3, {}, [LAG, RETENTION])
-    assert [(each.name, each.value) for each in told.former] == [(LAG, "20000")]
+    response = alter(cluster, 3, {}, [LAG, RETENTION])
+    assert [(setting.name, setting.value) for setting in response.former] == [(LAG, "20000")]
     assert kept(cluster) == []
     assert cluster.image.broker_settings == {}
 

@@ -53,13 +53,13 @@ def test_a_command_that_a_document_shows_is_understood(place: str, words: list[s
 def test_a_command_in_a_sentence_has_its_verb_and_its_options() -> None:
     wrong = []
     for document in documents.READ_BY_USERS:
-        for found in IN_SENTENCES.findall((ROOT / document).read_text().replace(documents.PRINTED, "")):
-            command, arguments = verb(found.replace(",", " ").split())
+        for words in IN_SENTENCES.findall((ROOT / document).read_text().replace(documents.PRINTED, "")):
+            command, arguments = verb(words.replace(",", " ").split())
             options = {option for parameter in command.params for option in parameter.opts} | {"--help", "--version"}
-            asked = [word.partition("=")[0] for word in arguments if re.fullmatch(r"-[a-z]|--[a-z-]+(=.*)?", word)]
-            wrong += [f"{document}: minilog {found}: {option}" for option in asked if option not in options]
+            given = [word.partition("=")[0] for word in arguments if re.fullmatch(r"-[a-z]|--[a-z-]+(=.*)?", word)]
+            wrong += [f"{document}: minilog {words}: {option}" for option in given if option not in options]
             if verbs_of(command) and arguments and arguments[0] not in options | {"..."}:
-                wrong.append(f"{document}: minilog {found} is no command")
+                wrong.append(f"{document}: minilog {words} is no command")
     assert not wrong
 
 

@@ -21,8 +21,8 @@ PYTHON = (REFERENCE / "python.md").read_text()
 
 def rows(text: str, cells: int) -> list[list[str]]:
     """The rows of all tables that have so many cells and begin with a name in backquotes."""
-    found = [[cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\| `.*\|$", text, re.M)]
-    return [row for row in found if len(row) == cells]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\| `.*\|$", text, re.M)]
+    return [row for row in rows if len(row) == cells]
 
 
 def meaning(error: type[Exception]) -> str:
@@ -32,21 +32,21 @@ def meaning(error: type[Exception]) -> str:
 def defined(module: object) -> list[type[Exception]]:
     """Its errors, in the order of the module."""
     classes = [value for name, value in vars(module).items() if inspect.isclass(value) and not name.startswith("_")]
-    return [each for each in classes if issubclass(each, Exception) and each.__module__ == module.__name__]  # type: ignore[attr-defined]
+    return [member for member in classes if issubclass(member, Exception) and member.__module__ == module.__name__]  # type: ignore[attr-defined]
 
 
 def test_every_error_is_in_the_table_with_its_code_and_its_meaning() -> None:
     shown = [row[:4] for row in rows(ERRORS, cells=5)]
     assert shown == [
-        [f"`{each.__name__}`", f"`{each.code}`", "yes" if each.retriable else "no", meaning(each)]
-        for each in defined(errors)
-        if issubclass(each, errors.MinilogError)
+        [f"`{error.__name__}`", f"`{error.code}`", "yes" if error.retriable else "no", meaning(error)]
+        for error in defined(errors)
+        if issubclass(error, errors.MinilogError)
     ]
 
 
 def test_every_error_of_the_connector_is_in_the_second_table() -> None:
     shown = [row[:2] for row in rows(ERRORS, cells=3)]
-    assert shown == [[f"`{each.__name__}`", meaning(each)] for each in defined(connector_errors)]
+    assert shown == [[f"`{error.__name__}`", meaning(error)] for error in defined(connector_errors)]
 
 
 def test_every_error_says_what_to_do() -> None:
@@ -56,37 +56,37 @@ def test_every_error_says_what_to_do() -> None:
 def test_every_metric_is_in_the_table_with_its_type_and_labels() -> None:
     """The meaning there may say more than the line of help that a scrape has."""
     shown = {tuple(row[:3]) for row in rows(METRICS, cells=4)}
-    assert shown == {(f"`{each.name}`", each.type.value, ", ".join(each.labels)) for each in names.ALL}
+    assert shown == {(f"`{metric.name}`", metric.type.value, ", ".join(metric.labels)) for metric in names.ALL}
     assert all(row[3] for row in rows(METRICS, cells=4))
 
 
 def documented() -> dict[str, object]:
     """What python.md has the docstrings of, by the path that it gives."""
-    found: dict[str, object] = {}
+    objects: dict[str, object] = {}
     for path in re.findall(r"^::: (\S+)$", PYTHON, re.M):
         module, _, name = path.rpartition(".")
         try:
-            found[path] = importlib.import_module(path)
+            objects[path] = importlib.import_module(path)
         except ModuleNotFoundError:
-            found[path] = getattr(importlib.import_module(module), name)
-    return found
+            objects[path] = getattr(importlib.import_module(module), name)
+    return objects
 
 
 def test_every_public_name_is_in_the_python_reference() -> None:
     objects = documented()
-    whole = {path for path, each in objects.items() if inspect.ismodule(each)}
+    whole = {path for path, value in objects.items() if inspect.ismodule(value)}
     public = [getattr(minilog, name) for name in minilog.__all__ if name != "aio"]
     public += [getattr(minilog.aio, name) for name in minilog.aio.__all__]
     public += [getattr(pyspark_minilog, name) for name in pyspark_minilog.__all__ if name != "DefaultSource"]
     missing = [
-        each
-        for each in public
-        if each not in objects.values()
-        and each.__module__ not in whole
-        and not (inspect.isclass(each) and issubclass(each, errors.MinilogError))  # errors.md has them
+        value
+        for value in public
+        if value not in objects.values()
+        and value.__module__ not in whole
+        and not (inspect.isclass(value) and issubclass(value, errors.MinilogError))  # errors.md has them
     ]
     assert not missing
 
 
 def test_everything_in_the_python_reference_says_what_it_is_for() -> None:
-    assert not [path for path, each in documented().items() if not inspect.getdoc(each)]
+    assert not [path for path, value in documented().items() if not inspect.getdoc(value)]

@@ -30,9 +30,9 @@ def template(text: ast.expr) -> str | None:
     return None
 
 
-def said() -> set[tuple[str, str]]:
+def sentences() -> set[tuple[str, str]]:
     """(module, text) of each text of four words and more which is no docstring and no part of another text."""
-    found = set()
+    texts = set()
     for module in sorted(CONNECTOR.glob("*.py")):
         tree = ast.parse(module.read_text())
         inner = {id(part) for text in ast.walk(tree) if isinstance(text, ast.JoinedStr) for part in text.values}
@@ -40,8 +40,8 @@ def said() -> set[tuple[str, str]]:
         for node in ast.walk(tree):
             text = template(node) if isinstance(node, ast.expr) and id(node) not in inner else None
             if text and text.count(" ") >= _SENTENCE_WORDS - 1 and module.name != METRICS:
-                found.add((module.name, text))
-    return found - NOT_SENTENCES
+                texts.add((module.name, text))
+    return texts - NOT_SENTENCES
 
 
 def fixed_parts(text: str) -> list[str]:
@@ -59,7 +59,7 @@ ROWS = [line for line in PAGE.partition(OF_OTHERS)[2].partition("\n## ")[2].spli
 
 
 def test_each_sentence_of_the_connector_has_a_row() -> None:
-    texts = said()
+    texts = sentences()
     assert len(texts) > 150
     whole = re.sub(r"\s+", " ", " ".join(LINES))
     lines = [*LINES, whole[whole.index("observe writes lines") :]]
@@ -70,6 +70,6 @@ def test_each_sentence_of_the_connector_has_a_row() -> None:
 
 
 def test_each_row_has_a_sentence_that_is_said() -> None:
-    texts = {text.replace("`", "") for _, text in said()}
+    texts = {text.replace("`", "") for _, text in sentences()}
     assert len(ROWS) > 90
     assert not [row for row in ROWS if not any(shown_by(row.replace("`", ""), text) for text in texts)]

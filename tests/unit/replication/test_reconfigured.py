@@ -89,7 +89,7 @@ def test_a_session_has_the_credit_of_its_opening() -> None:
     (session,) = cluster[3].manager._leaders.by_leader.values()
     reconfigure(cluster, 3, replica_fetch_max_bytes=50_000)
     assert session._credit.window_bytes == 20_000
-    (link,) = [each for each in cluster.links() if (each.follower_id, each.leader_id) == (3, 1)]
+    (link,) = [link for link in cluster.links() if (link.follower_id, link.leader_id) == (3, 1)]
     cluster.break_link(link)
     cluster.advance(1_000)
     assert session._credit.window_bytes == 50_000

@@ -39,7 +39,11 @@ def test_a_copy_is_set_aside_by_a_majority_of_all_replicas_alone(
 def test_a_majority_is_left_whatever_is_set_aside() -> None:
     for replicas in range(1, 6):
         for number in range(3**replicas):
-            digests = {each: bytes([number // 3**each % 3]) for each in range(replicas) if number // 3**each % 3}
+            digests = {
+                broker_id: bytes([number // 3**broker_id % 3])
+                for broker_id in range(replicas)
+                if number // 3**broker_id % 3
+            }
             gone = compare_copies(digests, replicas).differing
-            left = {digests[each] for each in digests.keys() - gone}
+            left = {digests[broker_id] for broker_id in digests.keys() - gone}
             assert not gone or (len(left) == 1 and 2 * len(digests.keys() - gone) > replicas)

@@ -22,12 +22,12 @@ class Looking:
 
     def for_ms(self, duration_ms: float, beat_ms: float = BEAT_MS) -> DiskAnswer:
         """What the last look says."""
-        found = DiskAnswer.IN_TIME
+        answer = DiskAnswer.IN_TIME
         until_ms = self.now_ms + duration_ms
         while self.now_ms < until_ms:
             self.now_ms += beat_ms
-            found = self.stall.look()
-        return found
+            answer = self.stall.look()
+        return answer
 
 
 def crashed(error: BaseException) -> None:
@@ -107,12 +107,12 @@ def test_another_lag_time_counts_for_the_call_that_hangs() -> None:
         disk = DiskThread("data-disk", asyncio.get_running_loop(), crashed)
         returns, waiting = await hung(disk)
         looking = Looking(disk, 10 * LAG_MS)
-        found = [looking.for_ms(2 * LAG_MS)]
+        looks = [looking.for_ms(2 * LAG_MS)]
         looking.stall.reconfigured(LAG_MS)
-        found.append(looking.for_ms(BEAT_MS))
+        looks.append(looking.for_ms(BEAT_MS))
         returns.set()
         await waiting
         await disk.stop()
-        return found
+        return looks
 
     assert asyncio.run(look()) == [DiskAnswer.IN_TIME, DiskAnswer.STALLED]

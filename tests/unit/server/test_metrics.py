@@ -127,10 +127,10 @@ def test_a_label_of_any_text_stays_a_label(group: str) -> None:
 
 def test_every_metric_has_one_type_and_its_help() -> None:
     samples: Samples = [
-        (each, tuple("x" for _ in each.labels), 1.0)
-        for each in names.ALL
-        if each.type is MetricType.GAUGE
-        or each.name.startswith("minilog_scrub_")  # these are read, and not counted here
+        (metric, tuple("x" for _ in metric.labels), 1.0)
+        for metric in names.ALL
+        if metric.type is MetricType.GAUGE
+        or metric.name.startswith("minilog_scrub_")  # these are read, and not counted here
     ]
     text = exposed(Observations(1), Told(samples))
     for each in names.ALL:

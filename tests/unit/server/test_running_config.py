@@ -31,9 +31,9 @@ class Running:
     def apply(self, kept: Kept) -> None:
         self.running.apply(kept)
 
-    def told(self, name: str) -> tuple[str, Origin]:
-        (found,) = [each for each in self.running.effective() if each.name == name]
-        return found.value, found.origin
+    def effective(self, name: str) -> tuple[str, Origin]:
+        (setting,) = [setting for setting in self.running.effective() if setting.name == name]
+        return setting.value, setting.origin
 
 
 @pytest.fixture
@@ -57,17 +57,17 @@ def test_its_own_counts_before_that_of_all_and_both_before_its_command_line(
     broker: Running, kept: Kept, value: str, source: Source, where: str
 ) -> None:
     broker.apply(kept)
-    assert broker.told(LAG) == (value, Origin(source, where))
+    assert broker.effective(LAG) == (value, Origin(source, where))
     assert broker.running.config.replica_lag_time_max_ms == int(value)
-    assert broker.told(RETENTION)[1] == Origin(Source.DEFAULT)
+    assert broker.effective(RETENTION)[1] == Origin(Source.DEFAULT)
 
 
 def test_what_is_deleted_is_again_what_the_broker_has_itself(broker: Running) -> None:
     broker.apply({ALL_BROKERS: {LAG: "5000"}, 2: {LAG: "6000"}})
     broker.apply({ALL_BROKERS: {LAG: "5000"}})
-    assert broker.told(LAG)[0] == "5000"
+    assert broker.effective(LAG)[0] == "5000"
     broker.apply({})
-    assert broker.told(LAG) == ("4000", Origin(Source.OPTION, "--set"))
+    assert broker.effective(LAG) == ("4000", Origin(Source.OPTION, "--set"))
 
 
 def test_a_subscriber_hears_of_a_change_of_its_settings_once_and_of_no_other(broker: Running) -> None:
@@ -85,12 +85,12 @@ def test_a_subscriber_hears_of_a_change_of_its_settings_once_and_of_no_other(bro
 def test_what_this_version_does_not_take_counts_for_nothing_and_is_logged(broker: Running) -> None:
     with capture_logs() as logs:
         broker.apply({ALL_BROKERS: {LAG: "5000"}, 2: {LAG: "-1", "of.the.future": "1", "listeners": "a://b:1"}})
-    assert broker.told(LAG) == ("5000", Origin(Source.METADATA, "all brokers"))
-    warned = [each for each in logs if each["log_level"] == "warning"]
-    assert [each["setting"] for each in warned] == [LAG, "of.the.future", "listeners"]
+    assert broker.effective(LAG) == ("5000", Origin(Source.METADATA, "all brokers"))
+    warned = [entry for entry in logs if entry["log_level"] == "warning"]
+    assert [entry["setting"] for entry in warned] == [LAG, "of.the.future", "listeners"]
     assert "expected a whole number of at least 1" in warned[0]["reason"]
-    changed = [each for each in logs if each["event"] == "a setting changed"]
-    assert [(each["setting"], each["value"], each["former"], each["source"]) for each in changed] == [
+    changed = [entry for entry in logs if entry["event"] == "a setting changed"]
+    assert [(entry["setting"], entry["value"], entry["former"], entry["source"]) for entry in changed] == [
         (LAG, 5000, 4000, "metadata all brokers")
     ]
 

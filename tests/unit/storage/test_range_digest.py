@@ -30,9 +30,9 @@ def test_segments_make_no_difference() -> None:
 def test_pieces_go_on_where_the_one_before_ended() -> None:
     log, offset, pieces = filled(), 0, 0
     while offset < 100:
-        found = digest_range(log, offset, 100, 500)
-        assert offset < found.end_offset <= 100
-        offset, pieces = found.end_offset, pieces + 1
+        range_digest = digest_range(log, offset, 100, 500)
+        assert offset < range_digest.end_offset <= 100
+        offset, pieces = range_digest.end_offset, pieces + 1
     assert pieces > 3
 
 
