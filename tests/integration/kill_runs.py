@@ -15,7 +15,8 @@
 --typed: rows of a typed topic, whose schema evolves before each round, so that the fault may meet it on its way.
 
 Prints a line per round, then a table (median and worst of the rounds), then what was acknowledged, lost and doubled;
---json FILE writes the same. Exit 1 when anything was lost, doubled, reordered or made up, or copies differ.
+--json FILE writes the same. Exit 1 when anything was lost, doubled, reordered or made up, when copies
+differ, or when a write failed of the client that always reaches a majority.
 """
 
 from __future__ import annotations
@@ -69,6 +70,9 @@ class KillRunOutcome:
     seed: int
     measured: list[Measured] = field(default_factory=list)
     history: History = field(default_factory=History)
+    refused: int = 0
+    """Writes that failed of the client that always reaches a majority: there are none. A client on the other side of an
+    isolation has some, and they are right."""
     wrong: list[str] = field(default_factory=list)
 
     def summary(self) -> dict[str, object]:
@@ -81,6 +85,7 @@ class KillRunOutcome:
             "unknown": len(self.history.unknown),
             "failed": len(self.history.failed),
             "longest_stall_s": round(self.history.longest_stall_s, 3),
+            "refused": self.refused,
             "wrong": self.wrong,
         }
 
@@ -118,6 +123,7 @@ def run(
                 print(f"round {scene.number + 1}: {_words(outcome.measured[-1])}, {writer.acknowledged()}", flush=True)
         finally:
             outcome.history = writer.stop()
+            outcome.refused = len(outcome.history.failed)
             read = reader.stop()
         outcome.wrong = _judge(cluster, scene, outcome, [read, *(each.read for each in sides)], sides, form)
     return outcome
@@ -222,7 +228,7 @@ def main() -> int:
     show(outcome)
     if chosen.json:
         chosen.json.write_text(json.dumps(outcome.summary(), indent=2) + "\n")
-    return 1 if outcome.wrong or outcome.history.failed else 0
+    return 1 if outcome.wrong or outcome.refused else 0
 
 
 if __name__ == "__main__":
