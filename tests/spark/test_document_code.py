@@ -150,7 +150,7 @@ def test_transactions(reader: Reader) -> None:
     assert reader.runs_all("docs/guides/transactions.md", ENDS) == 1
     assert reader.read("copies") == ["late", "on time"]
     assert sum(map(int, reader.read("totals"))) == 2
-    assert sum(place.offset for place in reader.admin.describe_group("report").offsets) == 2
+    assert sum(place.offset for place in reader.admin.describe_group("copier").offsets) == 2
     assert reader.runs_all("docs/guides/transactions.md", ENDS) == 1
     assert reader.read("copies") == ["late", "on time"]
 
