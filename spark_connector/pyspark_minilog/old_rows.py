@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark_minilog.sink import Payload
 
-_TOPICS_OWN_MS = 604_800_000  # retention.ms where nothing is said: docs/reference/settings.md
+_TOPICS_OWN_MS = 604_800_000  # the default of retention.ms: docs/reference/settings.md
 NEW_MS = 60_000  # rows of the last minute are not looked after: their topic would keep next to nothing
 
 

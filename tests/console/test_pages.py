@@ -55,7 +55,7 @@ def test_a_page_can_be_used_by_everybody(
     browser.open(console.url + PAGES[page])
     assert browser.violations() == []
     assert not browser.is_wider_than_screen()
-    refused = [each for each in browser.said_to_console() if "the server responded with a status of" not in each]
+    refused = [line for line in browser.said_to_console() if "the server responded with a status of" not in line]
     assert refused == []
     assert browser.run("return window.caught") is None
 
@@ -173,7 +173,7 @@ def test_the_policy_holds_even_where_markup_came_in(browser: Browser, console: R
         "document.body.append(d); const s = document.createElement('script'); s.textContent = 'window.caught = true';"
         "document.body.append(s); d.remove();"
     )
-    browser.wait(lambda: any("Content Security Policy" in each for each in browser.said_to_console()), "it is refused")
+    browser.wait(lambda: any("Content Security Policy" in line for line in browser.said_to_console()), "it is refused")
     assert browser.run("return window.caught") is None
 
 

@@ -218,5 +218,5 @@ def test_what_cannot_be_made_is_told_in_words(
 
 
 def test_every_command_has_an_example() -> None:
-    for each in ("authority", "broker", "server", "client"):
-        assert f"Examples: minilog cert create {each}" in " ".join(cert(each, "--help").stdout.split())
+    for command in ("authority", "broker", "server", "client"):
+        assert f"Examples: minilog cert create {command}" in " ".join(cert(command, "--help").stdout.split())

@@ -48,7 +48,7 @@ with running_cluster() as cluster, Admin(cluster.settings) as admin:
         producer.send("flights", b"late").result(timeout=30)
         consumer.assign([TopicPartition("flights", 0, 0, 1)])
         while not consumer.finished():
-            print([each.value for each in consumer.poll(timeout=1.0)])
+            print([record.value for record in consumer.poll(timeout=1.0)])
 """
 
 

@@ -21,7 +21,7 @@ from minilog_broker.cli.common import (
 )
 from minilog_broker.cli.examples import examples
 
-_WHOM = "all brokers"
+_ALL = "all brokers"
 
 
 def alter(
@@ -65,7 +65,7 @@ def alter(
     for name in (*configs, *unset):
         now = f"{name}={configs[name]}" if name in configs else f"{name} is deleted"
         was = f"before: {before[name]}" if name in before else "nothing was set before"
-        say(f"{_whose(broker_id)}: {now} ({was})")
+        say(f"{_owner(broker_id)}: {now} ({was})")
 
 
 def settings(
@@ -78,7 +78,7 @@ def settings(
         print_json([_document(setting) for setting in kept])
     else:
         print_table(
-            ("of", "setting", "value"), ((_whose(setting.broker_id), setting.name, setting.value) for setting in kept)
+            ("of", "setting", "value"), ((_owner(setting.broker_id), setting.name, setting.value) for setting in kept)
         )
 
 
@@ -93,8 +93,8 @@ def add_to(app: typer.Typer) -> None:
     app.command(epilog=examples("minilog broker settings", "minilog broker settings --json"))(settings)
 
 
-def _whose(broker_id: int | None) -> str:
-    return _WHOM if broker_id is None else f"broker {broker_id}"
+def _owner(broker_id: int | None) -> str:
+    return _ALL if broker_id is None else f"broker {broker_id}"
 
 
 def _document(setting: BrokerSetting) -> dict[str, int | str | None]:

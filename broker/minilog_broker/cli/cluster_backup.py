@@ -145,9 +145,9 @@ def carry_out(admin: Admin, plan: Plan) -> None:
         _create(admin, topic)
     for name, configs in plan.configs.items():
         admin.alter_topic(name, set_configs=configs)
-    for whose in dict.fromkeys(setting.broker_id for setting in plan.broker_settings):
-        values = {setting.name: setting.value for setting in plan.broker_settings if setting.broker_id == whose}
-        admin.alter_broker_settings(whose, set_configs=values)
+    for broker_id in dict.fromkeys(setting.broker_id for setting in plan.broker_settings):
+        values = {setting.name: setting.value for setting in plan.broker_settings if setting.broker_id == broker_id}
+        admin.alter_broker_settings(broker_id, set_configs=values)
     if plan.quotas:
         admin.alter_quotas([QuotaAlteration(quota.entity, quota.key, quota.value) for quota in plan.quotas])
     for group, offsets in plan.groups.items():

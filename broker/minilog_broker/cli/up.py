@@ -31,13 +31,13 @@ DEFAULT_HTTP_PORT = 8080
 def up(
     brokers: Annotated[int, typer.Option(min=1, max=100, help="How many.")] = 3,
     data_dir: Annotated[
-        pathlib.Path, typer.Option(help="Where their data lives; starting again on it resumes.")
+        pathlib.Path, typer.Option(help="The directory of their data. Another start on it resumes.")
     ] = pathlib.Path("minilog-data"),
     port: Annotated[
-        int, typer.Option(min=0, max=65_436, help="The first broker's port; the others follow. 0: any that are free.")
+        int, typer.Option(min=0, max=65_436, help="The first broker's port. The others follow. 0: any free ports.")
     ] = 9092,
     secure: Annotated[
-        bool, typer.Option("--secure", help="TLS, users and access rules; DIR/client.properties is for clients.")
+        bool, typer.Option("--secure", help="TLS, users and access rules. DIR/client.properties is for clients.")
     ] = False,
     http_port: Annotated[
         int | None,
@@ -45,8 +45,8 @@ def up(
             min=0,
             max=65_436,
             show_default=str(DEFAULT_HTTP_PORT),
-            help="Where the first broker tells health and metrics; the others follow. 0: nowhere, as by default with "
-            "--port 0.",
+            help="The first broker's port for health and metrics. The others follow. 0: none, the default "
+            "with --port 0.",
         ),
     ] = None,
     assignments: Assignments = None,
@@ -55,7 +55,7 @@ def up(
     settings = parse_assignments(assignments or [], "--set")
     load_config(None, current_environment(), settings)
     ports = _ports(port, brokers, secure=secure)
-    check_ports_are_free(ports, "choose another with --port, or stop what listens there")
+    check_ports_are_free(ports, "choose another with --port, or stop the process that listens there")
     if not secure and (data_dir / "security").exists():
         raise CommandFailed(
             f"{data_dir} is a secured cluster's, which in the clear would be open to anybody: give --secure"
@@ -105,7 +105,7 @@ def _http_ports(asked: int | None, ports: Sequence[int]) -> list[int | None]:
         own = f"port {port} on {HOST} is a broker's of this cluster" if port in ports else None
         trouble = own or port_trouble(port)
         if trouble is not None and asked is not None:
-            raise CommandFailed(f"{trouble}: choose another with --http-port, or stop what listens there")
+            raise CommandFailed(f"{trouble}: choose another with --http-port, or stop the process that listens there")
         if trouble is not None:
             say(f"minilog: {trouble}: broker {broker_id} tells no health and metrics; choose --http-port", error=True)
         found.append(port if trouble is None else None)

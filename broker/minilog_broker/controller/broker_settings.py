@@ -39,18 +39,18 @@ class BrokerSettings:
         """
         image = self._ledger.image
         check_reached(image.level, OPERATIONS_LEVEL, "settings of brokers cannot be changed while they run: they came")
-        whose = request.broker_id if request.HasField("broker_id") else ALL_BROKERS
-        if request.HasField("broker_id") and whose not in image.brokers:
+        broker_id = request.broker_id if request.HasField("broker_id") else ALL_BROKERS
+        if request.HasField("broker_id") and broker_id not in image.brokers:
             raise ResourceNotFound(
-                f"broker {whose} has never registered, and has no settings: the brokers are "
+                f"broker {broker_id} has never registered, and has no settings: the brokers are "
                 f"{', '.join(map(str, sorted(image.brokers))) or 'none'}"
             )
-        former = image.broker_settings.get(whose, {})
+        former = image.broker_settings.get(broker_id, {})
         wanted = dict(self._wanted(request, former))
         for name, value in sorted(wanted.items()):
             if former.get(name) != value:
-                self._ledger.write(broker_setting_record(whose, name, value))
-        settings = [_setting_message(whose, name, former[name]) for name in sorted(wanted) if name in former]
+                self._ledger.write(broker_setting_record(broker_id, name, value))
+        settings = [_setting_message(broker_id, name, former[name]) for name in sorted(wanted) if name in former]
         return admin_pb2.AlterBrokerSettingsResponse(former=settings)
 
     def _wanted(
@@ -72,10 +72,12 @@ class BrokerSettings:
         """All settings that the metadata log has."""
         kept = sorted(self._ledger.image.broker_settings.items())
         settings = [
-            _setting_message(whose, name, value) for whose, values in kept for name, value in sorted(values.items())
+            _setting_message(broker_id, name, value)
+            for broker_id, values in kept
+            for name, value in sorted(values.items())
         ]
         return admin_pb2.DescribeBrokerSettingsResponse(settings=settings)
 
 
-def _setting_message(whose: int, name: str, value: str) -> admin_pb2.BrokerSetting:
-    return admin_pb2.BrokerSetting(broker_id=None if whose == ALL_BROKERS else whose, name=name, value=value)
+def _setting_message(broker_id: int, name: str, value: str) -> admin_pb2.BrokerSetting:
+    return admin_pb2.BrokerSetting(broker_id=None if broker_id == ALL_BROKERS else broker_id, name=name, value=value)

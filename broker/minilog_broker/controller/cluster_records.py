@@ -163,22 +163,22 @@ def block_of(image: MetadataImage) -> Records:
 
 def broker_setting_record(broker_id: int, name: str, value: str | None) -> records_pb2.MetadataRecord:
     """The record of a setting. `broker_id`: a broker, or ALL_BROKERS. `value`: None removes the setting."""
-    whose = None if broker_id == ALL_BROKERS else broker_id
+    wire_id = None if broker_id == ALL_BROKERS else broker_id
     return records_pb2.MetadataRecord(
-        broker_setting=records_pb2.BrokerSettingRecord(broker_id=whose, name=name, value=value)
+        broker_setting=records_pb2.BrokerSettingRecord(broker_id=wire_id, name=name, value=value)
     )
 
 
 def apply_broker_setting(image: MetadataImage, offset: int, record: records_pb2.BrokerSettingRecord) -> None:
-    whose = record.broker_id if record.HasField("broker_id") else ALL_BROKERS
-    values = dict(image.broker_settings.get(whose, {}))
+    broker_id = record.broker_id if record.HasField("broker_id") else ALL_BROKERS
+    values = dict(image.broker_settings.get(broker_id, {}))
     if record.HasField("value"):
         values[record.name] = record.value
     else:
         values.pop(record.name, None)
-    image.broker_settings[whose] = values
+    image.broker_settings[broker_id] = values
     if not values:
-        del image.broker_settings[whose]
+        del image.broker_settings[broker_id]
     image.changes.broker_settings = True
 
 

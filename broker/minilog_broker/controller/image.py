@@ -153,7 +153,7 @@ class MetadataImage:
         self.access_rules: set[AccessRule] = set()
         self.quotas: dict[str, Mapping[str, int]] = {}
         self.tokens: dict[str, DelegationToken] = {}
-        self.broker_settings: dict[int, Mapping[str, str]] = {}  # by broker, or ALL_BROKERS; as they were typed
+        self.broker_settings: dict[int, Mapping[str, str]] = {}  # by broker, or ALL_BROKERS, as typed
         self.end_offset = 0
         self.changes = ImageChanges()
         self._effective: dict[bytes, TopicConfig] = {}  # what was asked for, until it changes

@@ -166,7 +166,7 @@ class Topics:
         if not 1 <= factor <= len(sites):
             available = ", ".join(str(broker_id) for broker_id in sorted(sites)) or "none"
             kept_out = sorted({broker.broker_id for broker in running} - sites.keys())
-            cordoned = f"; cordoned are {kept_out}" if kept_out else ""
+            cordoned = f". The cordoned brokers are {kept_out}" if kept_out else ""
             raise InvalidReplicationFactor(
                 f"topic {name} cannot have replication factor {factor}: it is at least 1 and at most the number of "
                 f"brokers available, which are: {available}{cordoned}"

@@ -11,7 +11,7 @@ LEAST_KEEPALIVE_MS = 100.0  # nobody says something more often because another a
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSettings:
-    """The first block is configurable; the second is not, and says why each has its value (settings.md)."""
+    """The first block is configurable (settings.md). The second is not: a comment has the reason of each value."""
 
     replica_lag_time_max_ms: float = 10_000.0
     replica_lag_max_records: int | None = None

@@ -163,7 +163,7 @@ def _dynamic(kind: _Kind, default: object) -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """All settings of one broker. Units are in the names; -1 is "without limit" where settings.md says so."""
+    """All settings of one broker. Units are in the names. -1 is "without limit" where settings.md has it."""
 
     num_partitions: int = _dynamic(_integer(1, 10_000), 1)
     default_replication_factor: int | None = _dynamic(_integer(1, 100, none_word="auto"), None)

@@ -102,9 +102,9 @@ class RunningConfig:
     def _taken(self, kept: Kept) -> tuple[dict[str, Any], dict[str, Origin]]:
         values: dict[str, Any] = {}
         origins: dict[str, Origin] = {}
-        for whose in (ALL_BROKERS, self._broker_id):
-            where = "all brokers" if whose == ALL_BROKERS else f"broker {whose}"
-            for name, text in kept.get(whose, {}).items():
+        for broker_id in (ALL_BROKERS, self._broker_id):
+            where = "all brokers" if broker_id == ALL_BROKERS else f"broker {broker_id}"
+            for name, text in kept.get(broker_id, {}).items():
                 try:
                     check_dynamic(name, text)
                 except InvalidConfig as error:

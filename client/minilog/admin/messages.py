@@ -141,8 +141,8 @@ def describe_broker(broker: metadata_pb2.BrokerMetadata) -> BrokerDescription:
     rack = broker.rack if broker.HasField("rack") else None
     state, levels = _STATES.get(broker.state, "starting"), range_from_wire(broker.levels)
     host_label = broker.host_label if broker.HasField("host_label") else None
-    told = broker.broker_id, broker.host, broker.port, rack, state, levels.lowest, levels.highest, broker.version
-    return BrokerDescription(*told, host_label, broker.cordoned, broker.decommissioning)
+    values = broker.broker_id, broker.host, broker.port, rack, state, levels.lowest, levels.highest, broker.version
+    return BrokerDescription(*values, host_label, broker.cordoned, broker.decommissioning)
 
 
 def describe_cluster(answer: metadata_pb2.GetMetadataResponse) -> ClusterDescription:

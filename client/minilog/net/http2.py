@@ -1,4 +1,4 @@
-"""What both sides of each connection tell gRPC of HTTP/2 (docs/internals/departures.md)."""
+"""The settings of HTTP/2 that both sides of each connection give gRPC (docs/internals/departures.md)."""
 
 from __future__ import annotations
 

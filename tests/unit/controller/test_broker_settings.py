@@ -1,4 +1,4 @@
-"""Settings of brokers that count while they run, as the controller keeps them: checked whole, replayed, told."""
+"""Settings of running brokers at the controller: their check as a whole, their replay, and their description."""
 
 from __future__ import annotations
 

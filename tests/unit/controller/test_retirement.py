@@ -102,7 +102,7 @@ def test_what_does_not_fit_beside_cordoned_brokers_is_refused_and_they_are_named
     result = cluster.create("t", 1, 3)
     error = error_of(result)
     assert isinstance(error, InvalidReplicationFactor)
-    assert "cordoned are [3, 4, 5]" in str(error)
+    assert "The cordoned brokers are [3, 4, 5]" in str(error)
     result = cluster.create("as-many-as-there-are", 1, None)
     assert error_of(result) is None
     assert set(cluster.state(PartitionKey(result.topic_id, 0)).replicas) == {1, 2}, (

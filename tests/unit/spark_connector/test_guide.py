@@ -1,4 +1,4 @@
-"""docs/guides/spark.md, the guide of Spark's users, names all that the connector knows, and what it quotes is said."""
+"""docs/guides/spark.md, the guide of Spark's users, names all options of the connector, and quotes its sentences."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ def quotas(request: security_pb2.AlterQuotasRequest) -> Iterable[str]:
 
 
 def broker_settings(request: admin_pb2.AlterBrokerSettingsRequest) -> Iterable[str]:
-    whose = f"broker:{request.broker_id}" if request.HasField("broker_id") else "all-brokers"
-    return (f"{whose} {name}" for name in sorted({*request.set_configs, *request.unset_configs}))
+    owner = f"broker:{request.broker_id}" if request.HasField("broker_id") else "all-brokers"
+    return (f"{owner} {name}" for name in sorted({*request.set_configs, *request.unset_configs}))
 
 
 def rules(request: security_pb2.CreateAccessRulesRequest) -> Iterable[str]:

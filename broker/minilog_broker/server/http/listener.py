@@ -209,7 +209,7 @@ def _bound(host: str, port: int, option: str) -> socket.socket:
             raise
     except OSError as error:
         raise CommandFailed(
-            f"{option} cannot listen on {address_text((host, port))} ({error.strerror}): stop what listens there, or "
-            "choose another port"
+            f"{option} cannot listen on {address_text((host, port))} ({error.strerror}): stop the process that "
+            "listens there, or choose another port"
         ) from None
     return bound

@@ -210,7 +210,7 @@ class Scrub:
         self.counts.read_bytes += range_digest.size_bytes
 
     def _set_aside(self, log: Log, error: OSError | MinilogError) -> None:
-        logger.error("the scrub found a copy that is not what was written", log=log.directory, error=str(error))
+        logger.error("the scrub found a damaged or differing copy", log=log.directory, error=str(error))
         self.counts.damaged += 1
         self._replicas.damaged(log, error)
 
