@@ -20,7 +20,8 @@ READ_BY_USERS = (
     "docs/start.md",
     *sorted(str(file.relative_to(ROOT)) for folder in _FOLDERS for file in (ROOT / folder).glob("*.md")),
 )
-"""Whose code is to run. Documents of the inside (spec, internals) show pieces of code, and tests name them."""
+"""The documents whose code must run. Documents of the inside (spec, internals) show pieces of code, and tests name
+them."""
 
 PRINTED = "minilog is ready"
 """No command: a line that `minilog up` prints."""
@@ -33,7 +34,7 @@ _ENDS = {"|", "||", "&&", "&", ";", ">", ">>", "<"}
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One fenced block. `reason` is empty unless it says that it is not run."""
+    """One fenced block. `reason`: why no test runs it, empty where a test does."""
 
     document: str
     line: int
@@ -92,7 +93,7 @@ def steps(document: str) -> list[Step]:
 
 
 def _written(words: list[str]) -> str:
-    """What `printf TEXT` or `echo TEXT` writes."""
+    """The output of `printf TEXT` or `echo TEXT`."""
     match words:
         case ["printf", text]:
             return text.replace("\\n", "\n")
@@ -120,7 +121,7 @@ def commands(document: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _simple_commands(line: str) -> Iterator[list[str]]:
-    """The words of each command of a line, without its redirections; none where it is no line for a shell."""
+    """The words of each command of a line, without its redirections. Empty where the line is not for a shell."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     try:

@@ -1,4 +1,4 @@
-"""A headless Chromium with a profile of its own, and what tests and pictures ask of a page in it."""
+"""A headless Chromium with a profile of its own, and the questions of tests and pictures to a page in it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Browser:
         self.driver = driver
 
     def look(self, width: int, height: int, theme: str = "light") -> None:
-        """From now on a screen of this size, in CSS pixels, and this theme of the system."""
+        """Set the size of the screen, in CSS pixels, and the theme of the system."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         features = [{"name": "prefers-color-scheme", "value": theme}]
@@ -59,14 +59,14 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def text(self) -> str:
-        """All that a person reads on the page."""
+        """The visible text of the page."""
         return str(self.run("return document.body.innerText"))
 
     def find(self, selector: str) -> WebElement:
         return self.driver.find_element("css selector", selector)
 
     def press(self, keys: str) -> None:
-        """On the keyboard, into whatever has the focus."""
+        """Type on the keyboard, into the element with the focus."""
         self.driver.switch_to.active_element.send_keys(keys)
 
     def wait(self, condition: Callable[[], object], what: str, within_s: float = WITHIN_S) -> None:
@@ -76,7 +76,7 @@ class Browser:
             time.sleep(0.05)
 
     def said_to_console(self) -> list[str]:
-        """What the page complained about, and what it was refused, since this was asked last."""
+        """The complaints of the page, and the refusals of the browser, since the last call."""
         return [str(entry["message"]) for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
 
     def is_wider_than_screen(self) -> bool:
@@ -84,7 +84,7 @@ class Browser:
         return bool(self.run("return document.documentElement.scrollWidth > window.innerWidth"))
 
     def violations(self) -> list[str]:
-        """What axe-core finds wrong by WCAG 2.2, A and AA, and its own best practices."""
+        """The violations that axe-core finds, by WCAG 2.2, A and AA, and its own best practices."""
         self.run(AXE.read_text())
         violations = self.driver.execute_async_script(
             "const done = arguments[arguments.length - 1];"
@@ -108,7 +108,7 @@ class Browser:
 
 @contextlib.contextmanager
 def running_browser() -> Iterator[Browser]:
-    """One with a fresh profile, gone afterwards."""
+    """A browser with a fresh profile, for the length of the block."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         options = webdriver.ChromeOptions()
         options.binary_location = _binary("chromium")

@@ -1,4 +1,4 @@
-"""What a cluster has that tests and pictures of the console look at: ordinary records, and hostile ones."""
+"""The content of a cluster for tests and pictures of the console: ordinary records, and hostile ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fill(client: Mapping[str, Any]) -> None:
 
 
 def attack(client: Mapping[str, Any]) -> None:
-    """A topic and a group with what is hostile in each field."""
+    """A topic and a group with hostile text in each field."""
     with Admin(client) as admin:
         admin.create_topics([NewTopic(ATTACKED, num_partitions=1, replication_factor=1)])
     with Producer(client) as producer:
@@ -45,7 +45,7 @@ def attack(client: Mapping[str, Any]) -> None:
 
 
 def produce(client: Mapping[str, Any], count: int, first: int = 0) -> None:
-    """So many flights with their delays."""
+    """Flights with their delays."""
     with Producer(client) as producer:
         for number in range(first, first + count):
             carrier = _CARRIERS[number % len(_CARRIERS)]
@@ -59,7 +59,7 @@ def produce(client: Mapping[str, Any], count: int, first: int = 0) -> None:
 
 
 def commit(client: Mapping[str, Any], offset: int) -> None:
-    """How far a group is, and a query of Spark that keeps up."""
+    """Commit a group's offset, and the offset of a Spark query that keeps up."""
     with Admin(client) as admin:
         partitions = [TopicPartition(FLIGHTS, number) for number in range(6)]
         ends = admin.list_offsets(dict.fromkeys(partitions, "latest"))

@@ -1,4 +1,4 @@
-"""Each page as people have it: on a desk and in a hand, light and dark, with a keyboard alone, and what is hostile."""
+"""Each page on a desktop and on a phone, light and dark, with a keyboard alone, and with hostile records."""
 
 from __future__ import annotations
 

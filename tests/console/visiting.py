@@ -30,7 +30,7 @@ class Page:
 
 @dataclass
 class Visitor:
-    """One that follows no redirect by itself."""
+    """A visitor that follows no redirect by itself."""
 
     port: int
     tls: ssl.SSLContext | None = None
@@ -40,12 +40,12 @@ class Visitor:
         return self._ask("GET", target, None, headers or {})
 
     def send(self, target: str, form: Mapping[str, str], *, token: str | None = None) -> Page:
-        """A form, with the token of this visitor's pages where none is given."""
+        """Send a form, with the token of this visitor's pages where none is given."""
         form_token = self.form_token("/login", f"{target}?{urlencode(form)}", "/") if token is None else token
         return self._ask("POST", target, urlencode({**form, "form_token": form_token}), {})
 
     def form_token(self, *targets: str) -> str:
-        """Of the first of these pages that has a form which sends one."""
+        """The form token of the first of these pages that has one."""
         for target in targets:
             if match := re.search(r'name="form_token" value="([0-9a-f]+)"', self.get(target).text):
                 return match[1]
@@ -72,7 +72,7 @@ class Visitor:
 
 @dataclass
 class RunningConsole:
-    """Its process, and where it is."""
+    """A console's process, its port and its log."""
 
     process: Process
     port: int
@@ -85,7 +85,7 @@ class RunningConsole:
 
 @contextlib.contextmanager
 def running_console(directory: pathlib.Path, *arguments: str) -> Iterator[RunningConsole]:
-    """One that listens, and is gone afterwards."""
+    """A console that listens, for the length of the block."""
     [port] = free_ports(1)
     directory.mkdir(parents=True, exist_ok=True)
     log = directory / f"console-{port}.log"

@@ -1,4 +1,4 @@
-"""The metadata of one cluster in a file, and a new cluster made of it: both say the same then."""
+"""The metadata of one cluster in a file, and a new cluster with the same metadata from that file."""
 
 from __future__ import annotations
 

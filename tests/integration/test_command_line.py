@@ -204,7 +204,7 @@ _READY = re.compile(r"minilog is ready: bootstrap\.servers=(\S+)\n")
 
 
 def test_up_on_any_free_ports_resumes_with_other_ports(tmp_path: pathlib.Path) -> None:
-    """Where each broker listens is no part of what is stored, also of three voters."""
+    """The addresses of brokers are not stored on disk, also with three voters."""
     command = [*programs.MINILOG, "up", "--port", "0", "--data-dir", str(tmp_path)]
     addresses = []
     for verb in ("topic create kept", "topic describe kept"):

@@ -35,7 +35,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster
 
 @pytest.fixture(scope="module")
 def port(cluster: SecuredCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Of a console that was given the administrator's password in its file, and must not use it."""
+    """The port of a console that has the administrator's password in its file, and must not use it."""
     file: pathlib.Path = tmp_path_factory.mktemp("console") / "console.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in cluster.client.items()))
     file.chmod(0o600)
@@ -48,7 +48,7 @@ def port(cluster: SecuredCluster, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def ask(port: int, target: str, cookie: str = "", form: dict[str, str] | None = None) -> tuple[int, str, str]:
-    """The status, the cookie that was set, and the text."""
+    """The status, the new cookie, and the text."""
     headers = {"Cookie": cookie, "Content-Type": "application/x-www-form-urlencoded"}
     with contextlib.closing(http.client.HTTPConnection(HOST, port, timeout=20)) as connection:
         connection.request("GET" if form is None else "POST", target, urlencode(form or {}), headers)

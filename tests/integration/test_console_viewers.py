@@ -1,4 +1,4 @@
-"""The console beside real brokers: what it shows, whom it lets in, what a lost right does to a viewer, and limits."""
+"""The console beside real brokers: its pages, its logins, the loss of a viewer's right, and its limits."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def closed(secured: SecuredCluster, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def viewer(secured: SecuredCluster, closed: RunningConsole, name: str, *operations: Operation) -> Visitor:
-    """Somebody that has logged in, and may do this with the topic `open`."""
+    """A visitor after its login, with rights for these operations on the topic `open`."""
     rules = [
         AccessRule(f"User:{name}", "*", operation, ResourceKind.TOPIC, "open", Pattern.LITERAL, Permission.ALLOW)
         for operation in operations

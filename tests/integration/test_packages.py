@@ -1,4 +1,4 @@
-"""The wheel and the sdist, in clean environments: what they hold, what they bring along, and that they run.
+"""The wheel and the sdist, in clean environments: their files, their dependencies, and a run of each.
 
 Each Python of this machine from 3.11 to 3.13 gets an environment: in `make test` the one that runs the tests, in `make
 soak` the others. The id of a test is the version. Packages are installed as users install them, in the versions of
@@ -54,7 +54,7 @@ with running_cluster() as cluster, Admin(cluster.settings) as admin:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What is uploaded to a registry."""
+    """The wheel and the sdist, as a registry gets them."""
 
     wheel: pathlib.Path
     sdist: pathlib.Path
@@ -70,7 +70,7 @@ def _candidates() -> Iterator[pathlib.Path]:
 
 @functools.cache
 def interpreters() -> dict[str, pathlib.Path]:
-    """By version, the first of each that runs. A name on the PATH may be a shim with nothing behind it."""
+    """The first working interpreter of each version. A name on the PATH may be a shim with nothing behind it."""
     paths: dict[str, pathlib.Path] = {}
     for path in _candidates():
         wanted = path.name.removeprefix("python")
@@ -83,7 +83,8 @@ def interpreters() -> dict[str, pathlib.Path]:
 
 
 def versions() -> list[ParameterSet]:
-    """Of all interpreters. `make test` takes that of the tests; an environment costs half a minute of two cores."""
+    """One parameter for each interpreter. `make test` takes only that of the tests, since an environment costs half a
+    minute of two cores."""
     own = "{}.{}".format(*sys.version_info)
     return [pytest.param(version, marks=() if version == own else pytest.mark.long) for version in interpreters()]
 

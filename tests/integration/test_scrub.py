@@ -1,4 +1,4 @@
-"""Real brokers: a bit that flips in a sealed segment is found and mended though nobody reads there."""
+"""Real brokers: the scrub finds and mends a flipped bit in a sealed segment that no client reads."""
 
 from __future__ import annotations
 

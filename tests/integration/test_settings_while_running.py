@@ -1,4 +1,4 @@
-"""Settings of brokers that change while they run: under a producer, over restarts; what is refused, in a sentence."""
+"""Settings of running brokers: changes under a producer and over restarts, and the sentences of refusals."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def done(cluster: Cluster, *arguments: str) -> str:
 
 
 def running(cluster: Cluster, broker_id: int, name: str) -> tuple[str, str]:
-    """The value that a broker runs with, and where it comes from."""
+    """The effective value of a running broker's setting, and its origin."""
     settings = json.loads(done(cluster, "config", "print", "broker", "--id", str(broker_id), "--json"))
     (setting,) = [entry for entry in settings if entry["name"] == name]
     return setting["value"], f"{setting['source']} {setting['where']}".strip()

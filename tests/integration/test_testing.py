@@ -1,4 +1,4 @@
-"""`minilog.testing`, as the tests of somebody's program use it."""
+"""`minilog.testing`, as the tests of a user's program use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scrub on whole brokers: what nobody reads rots, or is something else on one replica, under right checksums.
+"""The scrub on whole brokers: records that no client reads rot, or differ on one replica under right checksums.
 
 The topic has small segments; the bytes that change lie in sealed ones. Nobody reads: the scene has no consumer.
 """
@@ -45,7 +45,7 @@ def sealed_segments(host: SimulatedHost) -> list[str]:
 
 
 def second_batch(host: SimulatedHost) -> tuple[str, int, bytes]:
-    """Of the first segment: path, position, bytes."""
+    """The second batch of the first segment: path, position, bytes."""
     path = sealed_segments(host)[0]
     content = bytes(host.disk.content(path))
     position, header = list(iterate_headers(content))[1]

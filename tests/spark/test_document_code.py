@@ -30,7 +30,7 @@ ENDS = {"while True:": "for _ in range(5):"}
 
 @dataclass(frozen=True)
 class Reader:
-    """Somebody who types what a document says, with a cluster and a folder of his own."""
+    """A reader that types the code of a document, with a cluster and a folder of its own."""
 
     spark: SparkSession
     cluster: Cluster
@@ -69,7 +69,8 @@ class Reader:
             yield block
 
     def types(self, step: documents.Step) -> None:
-        """Run a command, and see what the document shows of it: lines in any order, and no more where `...` is not."""
+        """Run a command, and compare its output with the document: lines in any order, with no others unless the
+        document has `...`."""
         ended = programs.run(*step.words, stdin=step.stdin, environment={"MINILOG_BOOTSTRAP_SERVERS": self.servers})
         printed = [re.sub(r"\d{13}", "TIME", line) for line in (ended.stdout + ended.stderr).splitlines()]
         shown = [re.sub(r"\d{13}", "TIME", line) for line in step.shown if line != "..."]
@@ -78,7 +79,7 @@ class Reader:
         assert "..." in step.shown or sorted(shown) == sorted(printed)
 
     def finish_queries(self) -> None:
-        """Let what a block has started read all there is, and end it."""
+        """Let a query of a block read all records, and end it."""
         for query in self.spark.streams.active:
             query.processAllAvailable()
             query.stop()

@@ -1,4 +1,5 @@
-"""deploy/ without the programs that would run it: what it names is there. `tools.check_chart` renders the chart."""
+"""deploy/, without the programs that would run it: the things that it names exist. `tools.check_chart` renders the
+chart."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ LOOK_S = 0.5
 
 
 class Retirement:
-    """See the module's text."""
+    """The cordons, decommissions and unregistrations of the committed log, and the checks of their rules."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
@@ -90,7 +90,7 @@ class Retirement:
 
     @property
     def cordoned(self) -> list[int]:
-        """Those that are cordoned and nothing more."""
+        """The brokers that are cordoned, and not decommissioned."""
         return [broker_id for broker_id, decommissioned in self._cordons.items() if not decommissioned]
 
     async def check_empty(self) -> None:

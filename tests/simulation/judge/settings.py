@@ -1,4 +1,4 @@
-"""In the end all live brokers run with what the metadata log says. Rule "settings".
+"""In the end the settings of all live brokers are those of the metadata log. Rule "settings".
 
 What is committed is replayed here, not by the product; what a broker runs with it is asked on the wire, by a client.
 """
@@ -26,7 +26,7 @@ WITHIN_MS = 3_000
 
 
 class Settings:
-    """What the committed log says of brokers' settings: (broker or ALL, name) and the value."""
+    """The settings of brokers in the committed log: the value by (broker or ALL, name)."""
 
     def __init__(self) -> None:
         self.kept: dict[tuple[int, str], str] = {}
@@ -41,7 +41,7 @@ class Settings:
                     self.kept[place] = setting.value
 
     def of(self, number: int) -> dict[str, str]:
-        """What one broker is to run with, as far as the log says."""
+        """The settings of one broker by the log."""
         of_all = {name: value for (whose, name), value in self.kept.items() if whose == ALL}
         return of_all | {name: value for (whose, name), value in self.kept.items() if whose == number}
 

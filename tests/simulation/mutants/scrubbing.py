@@ -15,7 +15,7 @@ from tests.simulation.mutants.replication import Patches
 
 
 def checksums_are_not_looked_at() -> Patches:
-    """A range is summed up as it lies there; and a copy that differs from most is not set aside either."""
+    """The digest of a range does not check its checksums, and a copy that differs from most is not set aside either."""
 
     def check_run(log: Log, run: bytes, offset: int) -> int:
         headers = list(iterate_headers(run))
@@ -25,7 +25,7 @@ def checksums_are_not_looked_at() -> Patches:
 
 
 def copies_are_not_compared() -> Patches:
-    """Whatever copies sum up to, they do not differ."""
+    """Copies never differ, whatever their digests."""
     return [(scrub, "compare_copies", lambda digests, replicas: Comparison())]
 
 

@@ -1,4 +1,4 @@
-"""The file of a backup, and what a restore makes of it: what is missing, left, different, or cannot be."""
+"""The file of a backup, and the plan of a restore: what it creates, leaves, changes, and refuses."""
 
 from __future__ import annotations
 

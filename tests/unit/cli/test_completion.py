@@ -1,4 +1,4 @@
-"""What a shell gets that asks for the rest of a line."""
+"""The answers to a shell that completes a line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command's help ends with examples, and each of them is a command line that would be taken."""
+"""Every command's help ends with examples, and each example is a valid command line."""
 
 from __future__ import annotations
 

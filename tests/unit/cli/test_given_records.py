@@ -1,4 +1,4 @@
-"""What `minilog produce` writes, and what `minilog consume -f` prints."""
+"""The records that `minilog produce` writes, and the output of `minilog consume -f`."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Scope
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back; names of headers are in lower case."""
+    """The answer to a request. Names of headers are in lower case."""
 
     status: int
     headers: dict[str, str]

@@ -1,4 +1,4 @@
-"""Numbers over time: rates are of what two looks both know."""
+"""Numbers over time: a rate counts the partitions that both looks have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages make of the client's answers, and of what a person types."""
+"""The values of pages, from the client's answers and from a viewer's input."""
 
 from __future__ import annotations
 

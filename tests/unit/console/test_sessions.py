@@ -1,4 +1,4 @@
-"""Logins of browsers: how long they last, how many there are, and the token of forms."""
+"""Logins of browsers: their lifetime, their number, and the token of forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a console may be started with: nobody's credentials."""
+"""The settings of a console have no credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes of records as people read them: whatever they are, bounded, and without orders to anything."""
+"""Bytes of records as people read them: any bytes, with a bound, and without control characters."""
 
 from __future__ import annotations
 

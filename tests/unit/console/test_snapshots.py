@@ -1,4 +1,4 @@
-"""One look for many viewers: when another is taken, what is shared, and what a viewer that leaves spoils."""
+"""One look for many viewers: its age, its sharing, and viewers that leave before its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minilog_broker.console.snapshots import AGE_PER_CPU, MOST, YOUNGEST_S, Snap
 
 
 class Clock:
-    """Seconds that a test turns."""
+    """A clock that the test sets, in seconds."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -21,7 +21,7 @@ class Clock:
 
 
 class Reads:
-    """What is read: how often, and when it comes."""
+    """A read of the cluster that counts its calls, and ends when the test says so."""
 
     def __init__(self, cpu: Clock, cpu_s: float = 0.0) -> None:
         self.count = 0

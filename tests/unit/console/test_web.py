@@ -1,4 +1,4 @@
-"""The application without a cluster: strangers, headers, hosts, forms, and what a failed login costs."""
+"""The application without a cluster: strangers, headers, hosts, forms, and the pause after a failed login."""
 
 from __future__ import annotations
 

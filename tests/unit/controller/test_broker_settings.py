@@ -48,7 +48,7 @@ def kept(cluster: ControllerCluster) -> list[tuple[int | None, str, str]]:
 
 
 def refused(cluster: ControllerCluster, *arguments: object) -> MinilogError:
-    """The error; nothing of the request is in the log."""
+    """The error of a refused request, of which nothing is in the log."""
     before = len(cluster.records)
     error = error_of(alter(cluster, *arguments))  # type: ignore[arg-type]
     assert error is not None

@@ -52,7 +52,7 @@ def alter(
 
 
 def refused(cluster: ControllerCluster, broker_id: int, change: admin_pb2.BrokerChange.ValueType) -> str:
-    """The reason; nothing was written."""
+    """The reason of a refusal that wrote nothing."""
     before = len(cluster.records)
     error = alter(cluster, broker_id, change)
     assert isinstance(error, InvalidArgument), error

@@ -1,4 +1,4 @@
-"""Commands that documents show exist, with those options and arguments; settings that they show are settings."""
+"""The commands in documents exist, with their options and arguments, and the settings in documents exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/guides/from-kafka.md: what it calls the same is there, and what it calls absent is not."""
+"""docs/guides/from-kafka.md: names that it calls the same exist, and names that it calls absent do not."""
 
 from __future__ import annotations
 

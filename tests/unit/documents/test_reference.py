@@ -1,4 +1,4 @@
-"""docs/reference says of errors, metrics and the Python API what the code says, and no more."""
+"""docs/reference has the errors, the metrics and the Python API of the code, and no more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How documents become pages, and what is refused of the pages that were built (tools/build_site.py)."""
+"""The way of documents to pages, and the faults of built pages (tools/build_site.py)."""
 
 from __future__ import annotations
 

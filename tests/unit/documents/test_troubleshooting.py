@@ -1,4 +1,4 @@
-"""docs/guides/troubleshooting.md has each sentence that the Spark connector can say, and no row that is stale."""
+"""docs/guides/troubleshooting.md has each sentence of the Spark connector, and no stale row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SENTENCE_WORDS = 4
 
 
 def template(text: ast.expr) -> str | None:
-    """The text of a literal, with `…` for what varies; None of anything else."""
+    """The text of a literal, with `…` for its variable parts, None for any other expression."""
     match text:
         case ast.Constant(value=str(value)):
             return re.sub(r"%[sd]", VARIES, value)
@@ -31,7 +31,7 @@ def template(text: ast.expr) -> str | None:
 
 
 def sentences() -> set[tuple[str, str]]:
-    """(module, text) of each text of four words and more which is no docstring and no part of another text."""
+    """(module, text) of each text of at least four words that is no docstring and no part of another text."""
     texts = set()
     for module in sorted(CONNECTOR.glob("*.py")):
         tree = ast.parse(module.read_text())
@@ -45,12 +45,12 @@ def sentences() -> set[tuple[str, str]]:
 
 
 def fixed_parts(text: str) -> list[str]:
-    """What of a text does not vary."""
+    """The constant parts of a text."""
     return [part for part in (part.strip(" .,:;'()`") for part in text.split(VARIES)) if re.search(r"\w{2}", part)]
 
 
 def shown_by(line: str, text: str) -> bool:
-    """Whether all that does not vary of the text is in the line, in its order."""
+    """Whether the line has all constant parts of the text, in their order."""
     return re.search(".*?".join(map(re.escape, fixed_parts(text))), line) is not None
 
 

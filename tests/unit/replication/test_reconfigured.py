@@ -1,4 +1,4 @@
-"""Settings of a broker's replication that change while it runs: they count for what is under way."""
+"""Settings of replication that change while the broker runs count for sessions and timers under way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker runs with: who counts before whom, who hears of what, and what it makes of what it does not know."""
+"""The configuration of a running broker: the precedence of its origins, its subscribers, and unknown settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAG, RETENTION, LEVEL = "replica.lag.time.max.ms", "retention.ms", "log.level"
 
 
 class Running:
-    """Broker 2, whose command line says one thing, and what a subscriber of two settings heard."""
+    """Broker 2 with one setting on its command line, and the calls to a subscriber of two settings."""
 
     def __init__(self) -> None:
         config, origins = load_with_origins(None, {}, {LAG: "4000"})

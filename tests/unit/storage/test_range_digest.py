@@ -1,4 +1,4 @@
-"""What a range of a log sums up to: the same whatever the segments are, and nothing where a bit is wrong."""
+"""The digest of a range of a log: the same with any segments, and an error where a bit is wrong."""
 
 from __future__ import annotations
 
