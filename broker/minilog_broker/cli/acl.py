@@ -35,21 +35,21 @@ from minilog_broker.failure import CommandFailed
 
 app = typer.Typer(no_args_is_help=True)
 Allowed = Annotated[
-    list[str] | None, typer.Option("--allow-principal", metavar="User:NAME", help="User:* is everybody; repeatable.")
+    list[str] | None, typer.Option("--allow-principal", metavar="User:NAME", help="User:* is everybody. Repeatable.")
 ]
 Denied = Annotated[
     list[str] | None, typer.Option("--deny-principal", metavar="User:NAME", help="Counts above what is allowed.")
 ]
 Operations = Annotated[list[Operation] | None, typer.Option("--operation", help="Repeatable.")]
-Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="NAME", help="'*' is every topic; repeatable.")]
-Groups = Annotated[list[str] | None, typer.Option("--group", metavar="NAME", help="'*' is every group; repeatable.")]
+Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="NAME", help="'*' is every topic. Repeatable.")]
+Groups = Annotated[list[str] | None, typer.Option("--group", metavar="NAME", help="'*' is every group. Repeatable.")]
 TransactionalIds = Annotated[
-    list[str] | None, typer.Option("--transactional-id", metavar="NAME", help="'*' is every one; repeatable.")
+    list[str] | None, typer.Option("--transactional-id", metavar="NAME", help="'*' is every one. Repeatable.")
 ]
 OfCluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
 Prefixed = Annotated[bool, typer.Option("--prefixed", help="All whose names begin so.")]
 Hosts = Annotated[
-    list[str] | None, typer.Option("--host", metavar="ADDRESS", help="Where the client is; default: anywhere.")
+    list[str] | None, typer.Option("--host", metavar="ADDRESS", help="The client's address. Default: any.")
 ]
 OfProducer = Annotated[
     bool, typer.Option("--producer", help="What writing to --topic needs, and to --transactional-id.")
@@ -97,7 +97,7 @@ class Said:
 
 @app.callback()
 def acl() -> None:
-    """Say who may do what: rules allow or deny; what none allows is denied."""
+    """Add, list and remove access rules. Rules allow or deny. Anything that no rule allows is denied."""
 
 
 @app.command(

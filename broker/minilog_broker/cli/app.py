@@ -30,7 +30,7 @@ _COMMANDS = {
         examples("minilog up --data-dir /tmp/minilog", "minilog up --brokers 5 --port 0 --secure"),
     ),
     "check": (
-        "Read every file in the data directory of a stopped broker, and tell what is not as it was written.",
+        "Read every file in the data directory of a stopped broker, and report damage.",
         examples("minilog check /var/lib/minilog", "minilog check /var/lib/minilog --repair-indexes --json"),
     ),
     "demo": (
@@ -38,7 +38,7 @@ _COMMANDS = {
         examples("minilog demo", "minilog demo --records 50000 --report report.json"),
     ),
     "produce": (
-        "Write one record per line of stdin; to a typed topic the rows of files, or of stdin, with --format.",
+        "Write one record per line of stdin. With --format: the rows of files, or of stdin, to a typed topic.",
         examples(
             "printf 'UA:late\\n' | minilog produce flights --key-delimiter :",
             "minilog produce flights -k UA -H source=radar --file late.json",
@@ -46,7 +46,7 @@ _COMMANDS = {
         ),
     ),
     "consume": (
-        "Print records until told to stop; Ctrl-C is a clean end.",
+        "Print records until a signal. Ctrl-C is a clean end.",
         examples(
             "minilog consume flights -o start --exit-at-end --json",
             "minilog consume flights weather -f '%t-%p@%o %k: %s\\n'",
@@ -70,17 +70,17 @@ _COMMANDS = {
 }
 # Each is the `app` of the module of its name.
 _GROUPS = {
-    "acl": "Who may do what.",
+    "acl": "Add, list and remove access rules.",
     "broker": "Run one broker until SIGINT or SIGTERM. Or alter settings of brokers, and retire them.",
     "cert": "Keys and certificates, of an authority for tests and trials.",
-    "cluster": "The brokers and who controls them.",
-    "config": "Which settings count, and who says so.",
-    "group": "How far the groups of consumers have got.",
+    "cluster": "Describe, upgrade, rebalance, back up and restore the cluster.",
+    "config": "Print settings as they count, with their origins.",
+    "group": "List, describe, seek and delete groups.",
     "transaction": "List, describe and abort transactions.",
-    "quota": "How much a user may do.",
+    "quota": "Set, list and remove quotas of users.",
     "topic": "Create, list, describe, delete and alter topics.",
-    "token": "Delegation tokens: to log in for a while in the name of their owner.",
-    "user": "Who may log in by SCRAM.",
+    "token": "Create, renew, expire and list delegation tokens.",
+    "user": "Create, alter, delete and list users, which log in by SCRAM.",
 }
 VERBS = (*_COMMANDS, *_GROUPS)
 

@@ -72,7 +72,7 @@ def broker(
     listen: Annotated[
         str | None,
         typer.Option(
-            metavar="HOST:PORT", help="Where clients and brokers connect; the setting listeners names others."
+            metavar="HOST:PORT", help="The address for clients and brokers. The setting `listeners` has further ones."
         ),
     ] = None,
     rack: Annotated[str | None, typer.Option(metavar="NAME", help="Where it stands.")] = None,
@@ -80,7 +80,7 @@ def broker(
         str | None, typer.Option(metavar="NAME", help="The host it runs on, where several brokers share one.")
     ] = None,
     http: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Where health and metrics are told; nowhere by default.")
+        str | None, typer.Option(metavar="HOST:PORT", help="The address for health and metrics. None by default.")
     ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Plaintext also on other addresses than loopback.")

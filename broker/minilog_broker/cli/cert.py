@@ -33,19 +33,21 @@ KEYSTORE = "keystore.pem"
 """A key and its certificate in one file, as `ssl.keystore.location` wants them."""
 _MAX_FILE_BYTES = 64 << 10  # a certificate has one or two KiB
 
-Out = Annotated[pathlib.Path, typer.Option("--out", metavar="DIR", help="Where to write; made if it is not there.")]
+Out = Annotated[
+    pathlib.Path, typer.Option("--out", metavar="DIR", help="The directory for the files. Made where it is missing.")
+]
 AuthorityDirectory = Annotated[
     pathlib.Path, typer.Option("--authority", metavar="DIR", help="What `create authority` has written.")
 ]
 Days = Annotated[int, typer.Option("--days", min=1, max=3_650, help="For how many days it is valid.")]
 Hosts = Annotated[
-    list[str], typer.Option("--host", metavar="NAME", help="A DNS name or an address to connect to; repeatable.")
+    list[str], typer.Option("--host", metavar="NAME", help="A DNS name or an address to connect to. Repeatable.")
 ]
 
 
 @app.callback()
 def cert() -> None:
-    """Make keys and certificates for tests and trials; for more, use the authority of your house."""
+    """Make keys and certificates for tests and trials. For production use the authority of your company."""
 
 
 @create.command(

@@ -43,11 +43,14 @@ def known() -> Known:
 def check(
     directory: Annotated[pathlib.Path, typer.Argument(metavar="DIR", help="The --data-dir of a broker.")],
     repair_indexes: Annotated[
-        bool, typer.Option("--repair-indexes", help="Write index files anew that are missing or wrong; nothing else.")
+        bool,
+        typer.Option(
+            "--repair-indexes", help="Write missing or wrong index files anew. The command changes nothing else."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read every file in the data directory of a stopped broker, and tell what is not as it was written."""
+    """Read every file in the data directory of a stopped broker, and report damage."""
     files: FileSystem = OsFileSystem() if repair_indexes else ReadingFileSystem()
     try:
         report = _check(files, str(directory.absolute()), repair_indexes=repair_indexes)

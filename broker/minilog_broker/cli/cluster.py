@@ -27,7 +27,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def cluster() -> None:
-    """The brokers and who controls them."""
+    """Describe, upgrade, rebalance, back up and restore the cluster, and list its problems."""
 
 
 @app.command(epilog=examples("minilog cluster describe", "minilog cluster describe --json"))
@@ -95,7 +95,7 @@ def upgrade(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let the brokers write what came with a level; refused while one of them does not support it.
+    """Raise the level of the cluster, where all brokers support the new one.
 
     There is no way back: brokers of a version that does not support the level refuse to start from then on.
     """
@@ -115,7 +115,7 @@ def health(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is wrong and what to do about it; ends with 0 where nothing is, else with 1."""
+    """List the problems of the cluster, with what to do. The exit code is 0 where there is none, else 1."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         found = admin.cluster_health()
     if as_json:

@@ -45,10 +45,10 @@ CommandConfig = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("-c", "--config", metavar="KEY=VALUE", help="A setting; repeatable.")
+    list[str] | None, typer.Option("-c", "--config", metavar="KEY=VALUE", help="A setting. Repeatable.")
 ]
 Assignments = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A broker's setting; repeatable.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A broker's setting. Repeatable.")
 ]
 
 

@@ -38,7 +38,7 @@ Changed = Annotated[bool, typer.Option("--changed", help="Only what is not a def
 
 @app.callback()
 def config() -> None:
-    """Tell which settings count where several places say something."""
+    """Print the settings of a broker or a client as they count, with their origins."""
 
 
 @print_.command(

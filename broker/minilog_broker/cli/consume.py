@@ -52,7 +52,7 @@ def consume(
             "-o",
             "--offset",
             metavar=OFFSET_FORMS,
-            help="Where to begin. Default: where the group got to; without a group, or new to it: start.",
+            help="Where to begin. Default: the group's offset, or start where the group has none.",
         ),
     ] = None,
     group: Annotated[
@@ -89,7 +89,7 @@ def consume(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print records until told to stop; Ctrl-C is a clean end."""
+    """Print records until a signal. Ctrl-C is a clean end."""
     if offset is not None:
         check_offset(offset)
     group, config = _config(client_settings(bootstrap_servers, command_config), group, isolation, settings)

@@ -33,7 +33,7 @@ Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
 
 @app.callback()
 def group() -> None:
-    """List groups, show how far they have got, make them go on elsewhere, forget them."""
+    """List, describe, seek and delete groups."""
 
 
 @app.command("list", epilog=examples("minilog group list", "minilog group list --json"))
@@ -101,7 +101,7 @@ def seek(
         str | None, typer.Option("-t", "--topic", help="Default: all that the group has committed.")
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("-p", "--partition", min=0, help="With -t; default: all of them.")
+        int | None, typer.Option("-p", "--partition", min=0, help="With -t. Default: all partitions.")
     ] = None,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,

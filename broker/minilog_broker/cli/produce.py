@@ -69,7 +69,7 @@ def produce(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write one record per line of stdin; to a typed topic the rows of files, or of stdin, with --format."""
+    """Write one record per line of stdin. With --format: the rows of files, or of stdin, to a typed topic."""
     if acks is not None and acks not in ACKS:
         raise typer.BadParameter(f"{acks!r} is not valid: expected 0, 1 or all", param_hint="--acks")
     if form is None and files:

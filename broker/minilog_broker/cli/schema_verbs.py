@@ -66,7 +66,8 @@ def _repeatable(*names: str, metavar: str, help: str) -> Any:
 def evolve(
     name: Name,
     add: Annotated[
-        list[str] | None, _repeatable("--add", metavar="'COLUMN TYPE'", help="A new column; STRUCT.FIELD for a field.")
+        list[str] | None,
+        _repeatable("--add", metavar="'COLUMN TYPE'", help="A new column, or STRUCT.FIELD for a field."),
     ] = None,
     drop: Annotated[list[str] | None, _repeatable("--drop", metavar="COLUMN", help="Without this column.")] = None,
     rename: Annotated[list[str] | None, _repeatable("--rename", metavar="OLD=NEW", help="Another name.")] = None,
@@ -81,7 +82,7 @@ def evolve(
     ] = None,
     file: Annotated[
         pathlib.Path | None,
-        typer.Option("--schema", metavar="FILE.json", help="New columns and wider types, by name; nothing is dropped."),
+        typer.Option("--schema", metavar="FILE.json", help="New columns and wider types, by name. Drops nothing."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the next version, and make none.")] = False,
     bootstrap_servers: BootstrapServers = None,

@@ -39,7 +39,7 @@ TokenId = Annotated[str, typer.Argument(metavar="ID", help="The token's id: see 
 
 @app.callback()
 def token() -> None:
-    """Create, renew, expire and list delegation tokens, of the user that --command-config says."""
+    """Create, renew, expire and list delegation tokens, as the user of --command-config."""
 
 
 @app.command(
@@ -58,7 +58,9 @@ def create(
     to_stdout: Annotated[bool, typer.Option("--print", help="The secret on stdout, where others may see it.")] = False,
     renewers: Annotated[
         list[str] | None,
-        typer.Option("--renewer-principal", metavar="User:NAME", help="Who else may renew and expire it; repeatable."),
+        typer.Option(
+            "--renewer-principal", metavar="User:NAME", help="Another user that may renew and expire it. Repeatable."
+        ),
     ] = None,
     max_life_time_period: Annotated[
         int | None, typer.Option("--max-life-time-period", metavar="MS", help="Above that it is not renewed.")
@@ -144,13 +146,17 @@ def expire(
 )
 def list_(
     owners: Annotated[
-        list[str] | None, typer.Option("--owner-principal", metavar="User:NAME", help="Default: all; repeatable.")
+        list[str] | None,
+        typer.Option("--owner-principal", metavar="User:NAME", help="The owners. Default: all. Repeatable."),
     ] = None,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the tokens that the user owns or may renew; all, where he may describe the cluster. Never their secrets."""
+    """List the tokens that the user owns or may renew, without secrets.
+
+    A user that may describe the cluster sees all tokens.
+    """
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         found = admin.describe_delegation_tokens(owners)
     if as_json:

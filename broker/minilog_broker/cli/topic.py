@@ -40,7 +40,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
 
 @app.callback()
 def topic() -> None:
-    """Create, list, describe, delete, alter and trim topics; who leads their partitions."""
+    """Create, list, describe, delete, alter and trim topics. Choose the leaders of their partitions."""
 
 
 @app.command(
@@ -67,7 +67,7 @@ def create(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a topic; a typed one where its columns are given."""
+    """Create a topic. With columns it is a typed one."""
     given = ddl, schema, like, key_columns, timestamp_column
     new = NewTopic(
         name,
@@ -180,14 +180,12 @@ def delete(
 def alter(
     name: Name,
     partitions: Annotated[
-        int | None, typer.Option("-p", "--partitions", min=1, help="The new total; only grows.")
+        int | None, typer.Option("-p", "--partitions", min=1, help="The new number, which only grows.")
     ] = None,
     settings: Settings = None,
     deleted: Annotated[
         list[str] | None,
-        typer.Option(
-            "--delete-config", metavar="KEY", help="A setting that is again what topics are made with; repeatable."
-        ),
+        typer.Option("--delete-config", metavar="KEY", help="A setting that goes back to its default. Repeatable."),
     ] = None,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
@@ -208,7 +206,7 @@ def alter(
 def elect(
     name: Name,
     partitions: Annotated[
-        list[int] | None, typer.Option("-p", "--partition", min=0, help="Repeatable; all by default.")
+        list[int] | None, typer.Option("-p", "--partition", min=0, help="Repeatable. All by default.")
     ] = None,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
@@ -236,7 +234,7 @@ def reassign(
         typer.Option(
             "--to",
             metavar="PARTITION:BROKER,...",
-            help="The brokers that are to have a partition, the preferred leader first; repeatable.",
+            help="The brokers of a partition, the preferred leader first. Repeatable.",
         ),
     ] = None,
     throttle: Annotated[
@@ -289,7 +287,7 @@ def trim(
         typer.Option(
             "--to",
             metavar="PARTITION:OFFSET",
-            help="Where the partition is to start; end: at its end. Repeatable.",
+            help="The new start of a partition, or `end` for its end. Repeatable.",
         ),
     ],
     bootstrap_servers: BootstrapServers = None,

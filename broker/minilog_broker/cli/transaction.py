@@ -25,7 +25,7 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="The transactional id.")]
 
 @app.callback()
 def transaction() -> None:
-    """List transactions, show who writes in one, abort one."""
+    """List, describe and abort transactions."""
 
 
 @app.command("list", epilog=examples("minilog transaction list", "minilog transaction list --json"))

@@ -49,7 +49,7 @@ Iterations = Annotated[
 
 @app.callback()
 def user() -> None:
-    """Create, alter, delete and list users, who log in by SCRAM."""
+    """Create, alter, delete and list users, which log in by SCRAM."""
 
 
 @app.command(
@@ -101,7 +101,7 @@ def alter(
 def delete(
     name: Name,
     mechanisms: Annotated[
-        list[ScramMechanism] | None, typer.Option("--mechanism", help="This one only; repeatable.")
+        list[ScramMechanism] | None, typer.Option("--mechanism", help="This one only. Repeatable.")
     ] = None,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,

@@ -46,7 +46,7 @@ NOTHING_REPORTED = Reported()
 class Ledger:
     """The image with all decisions of this controller, and the way of a decision into the log.
 
-    `append` writes one batch and returns the log's new end offset; `has_spoken` is Liveness's.
+    `append` writes one batch and returns the log's new end offset. `has_spoken` is Liveness's.
     """
 
     def __init__(

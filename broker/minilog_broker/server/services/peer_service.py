@@ -2,7 +2,7 @@
 
 Replicate is served by the data replicas or, for the metadata log, by the quorum node, as are Vote, BeginQuorumEpoch and
 FetchSnapshot; Register, Heartbeat, ProposeInSyncReplicas, AllocateProducerIds and CreateInternalTopic by the
-controller, where it is active; DigestRecords and SetCopyAside by the scrub.
+controller, where it is active, DigestRecords and SetCopyAside by the scrub.
 """
 
 from __future__ import annotations
