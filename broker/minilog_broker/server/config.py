@@ -209,7 +209,7 @@ class BrokerConfig:
     """How often what is too old or too much is removed: at the first checkpoint behind it."""
     log_scrub_interval_ms: int = _setting(_integer(0), 604_800_000)
     """The time between two scrubs of the partitions that this broker leads. 0: the broker scrubs none."""
-    log_scrub_max_bytes_per_second: int = _setting(_integer(65_536), 8 * _MIB)
+    log_scrub_max_bytes_per_second: int = _setting(_integer(65_536), 4 * _MIB)
     """The rate at which this broker reads for its own scrub and for the scrubs of other brokers together."""
     queued_max_request_bytes: int = _setting(_integer(_MIB), 256 * _MIB)
     """What clients have sent and is not yet written to disk: half of it for messages of which a part has come."""

@@ -1,7 +1,8 @@
 """The digest of a range of a log, from the disk and with a check of every checksum. Equal copies have equal digests.
 
 Replicas have the same batches, byte for byte, and other segments. So offsets name a range, and it begins and ends where
-batches do.
+batches do. The digest is over the headers of the batches. A header has the checksum of the rest of its batch, and that
+was compared with the rest: so a batch of other bytes has another header, but for one in four billion.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import hashlib
 from dataclasses import dataclass
 
 from minilog.errors import CorruptMessage
-from minilog.record_batch.header import check_crc, iterate_headers
+from minilog.record_batch.header import HEADER_BYTES, check_crc, iterate_headers
 from minilog_broker.storage.log import Log
 
 DIGEST_BYTES = 16
@@ -26,30 +27,56 @@ class RangeDigest:
     digest: bytes
 
 
+class RangeReading:
+    """A range under way: about `max_bytes` of the batches from `start_offset` on that end at or below `end_offset`, and
+    at least one of them. A caller reads slice by slice, and may do other things meanwhile."""
+
+    def __init__(self, log: Log, start_offset: int, end_offset: int, max_bytes: int) -> None:
+        self._log = log
+        self._start_offset = self._offset = start_offset
+        self._end_offset = end_offset
+        self._max_bytes = max_bytes
+        self._size_bytes = 0
+        self._is_at_end = False
+        self._digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the whole range is read."""
+        return self._is_at_end or self._offset >= self._end_offset or self._size_bytes >= self._max_bytes
+
+    def read_slice(self, slice_bytes: int) -> int:
+        """Read about so many bytes more, at least one batch. The bytes that were read.
+
+        Raises CorruptMessage, UnsupportedVersion, OSError for damage, and OffsetOutOfRange where the log does not hold
+        the offset (any more)."""
+        most_bytes = min(slice_bytes, self._max_bytes - self._size_bytes)
+        run = self._log.read(self._offset, most_bytes, self._end_offset)
+        self._is_at_end = not run
+        self._check(run)
+        self._size_bytes += len(run)
+        return len(run)
+
+    def _check(self, run: bytes) -> None:
+        topic_id, partition = self._log.key
+        view, expected = memoryview(run), self._offset
+        for position, header in iterate_headers(run):
+            check_crc(topic_id, partition, view[position : position + header.length], header)
+            is_first = position == 0 and header.base_offset <= expected < header.next_offset
+            if not is_first and header.base_offset != expected:
+                raise CorruptMessage(f"a record batch at offset {header.base_offset} stands where {expected} follows")
+            self._digest.update(view[position : position + HEADER_BYTES])
+            expected = header.next_offset
+        self._offset = expected
+
+    def digest(self) -> RangeDigest:
+        """Of what was read until now."""
+        return RangeDigest(self._start_offset, self._offset, self._size_bytes, self._digest.digest())
+
+
 def digest_range(log: Log, start_offset: int, end_offset: int, max_bytes: int) -> RangeDigest:
-    """The digest of about `max_bytes` of the batches that end at or below `end_offset`, of at least one where it can.
-
-    Raises CorruptMessage, UnsupportedVersion, OSError for damage, and OffsetOutOfRange where the log does not hold the
-    offset (any more)."""
-    total, offset, size_bytes = hashlib.blake2b(digest_size=DIGEST_BYTES), start_offset, 0
-    while offset < end_offset and size_bytes < max_bytes:
-        run = log.read(offset, max_bytes - size_bytes, end_offset)
-        if not run:
-            break
-        offset = _check_run(log, run, offset)
-        total.update(run)
-        size_bytes += len(run)
-    return RangeDigest(start_offset, offset, size_bytes, total.digest())
-
-
-def _check_run(log: Log, run: bytes, offset: int) -> int:
-    """The end offset of a run after all checks. Raises CorruptMessage, UnsupportedVersion."""
-    topic_id, partition = log.key
-    view, expected = memoryview(run), offset
-    for position, header in iterate_headers(run):
-        check_crc(topic_id, partition, view[position : position + header.length], header)
-        is_first = position == 0 and header.base_offset <= offset < header.next_offset
-        if not is_first and header.base_offset != expected:
-            raise CorruptMessage(f"a record batch at offset {header.base_offset} stands where {expected} follows")
-        expected = header.next_offset
-    return expected
+    """The same at once. Raises as RangeReading.read_slice does."""
+    reading = RangeReading(log, start_offset, end_offset, max_bytes)
+    while not reading.is_done:
+        reading.read_slice(max_bytes)
+    return reading.digest()

@@ -6,7 +6,7 @@ import pytest
 
 from minilog.errors import CorruptMessage, OffsetOutOfRange
 from minilog_broker.storage.log import Log
-from minilog_broker.storage.range_digest import digest_range
+from minilog_broker.storage.range_digest import RangeReading, digest_range
 from minilog_broker.storage.settings import LogSettings
 from tests.unit.storage.crashable_files import CrashableFiles
 from tests.unit.storage.logs import DIRECTORY, SETTINGS, fill, open_log
@@ -34,6 +34,15 @@ def test_pieces_go_on_where_the_one_before_ended() -> None:
         assert offset < range_digest.end_offset <= 100
         offset, pieces = range_digest.end_offset, pieces + 1
     assert pieces > 3
+
+
+@pytest.mark.parametrize("slice_bytes", [1, 100, 1_000])
+def test_slices_make_no_difference(slice_bytes: int) -> None:
+    log = filled()
+    reading = RangeReading(log, 10, 90, ALL_BYTES)
+    while not reading.is_done:
+        assert reading.read_slice(slice_bytes) > 0
+    assert reading.digest() == digest_range(log, 10, 90, ALL_BYTES)
 
 
 def test_other_records_have_another_digest() -> None:
