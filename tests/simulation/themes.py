@@ -82,6 +82,17 @@ def damaged(plan: Plan, chance: random.Random) -> Plan:
     )
 
 
+def scrubbed(plan: Plan, chance: random.Random) -> Plan:
+    """The same under a scrub that never rests, where leaders move and records are deleted while copies are compared."""
+    drawn = damaged(plan, chance)
+    return replace(
+        drawn,
+        configs=configured(drawn, segment_bytes=4_096, log_scrub_interval_ms=chance.choice((200, 1_000))),
+        consumers=chance.choice((0, 1)),
+        faults={**drawn.faults, "rot": 1.0, "elect": 1.0, "trim": 0.5, "reassign": 0.5},
+    )
+
+
 def unheard(plan: Plan, chance: random.Random) -> Plan:
     """The same where nothing is committed without all three: who is put out by a leader that does not hear it has all
     that is committed, and would be taken back for what it told before."""
@@ -579,7 +590,9 @@ THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
     for each in (
         calm, disks, damaged, unheard, emptied, forks, clients, readers, members, stretched, transactions, coordinators,
         epochs, outages, settings, voters, trims, young, stalls, sick_machine, unsynced, unclean,
-        typed, users, quotas, cut_off, large, retiring,
+        typed, users, quotas, cut_off, large, retiring, scrubbed,
     )
 }  # fmt: skip
-DRAWN = tuple(name for name in THEMES if name not in (calm.__name__, cut_off.__name__, large.__name__))
+DRAWN = tuple(
+    name for name in THEMES if name not in (calm.__name__, cut_off.__name__, large.__name__, scrubbed.__name__)
+)
