@@ -36,6 +36,11 @@ _MOST_FILES = 1 << 16
 _STREAMS = 4  # stdin, stdout, stderr, and where the exit code is told
 
 
+def unboxed(usage_error: str) -> str:
+    """The sentence of a usage error, without the box and the line breaks that depend on the terminal's width."""
+    return " ".join(usage_error.replace("│", " ").split())
+
+
 class Process(Protocol):
     """What tests ask of a program that runs; a subprocess.Popen is one."""
 

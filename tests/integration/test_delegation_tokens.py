@@ -28,6 +28,7 @@ from minilog_broker.cli.app import run
 from pyspark_minilog import task_login
 from pyspark_minilog.options import parse_source_options
 from tests.cluster import running_cluster
+from tests.programs import unboxed
 from tests.secured import SecuredCluster, running_secured_cluster
 
 TOPIC = "flights"
@@ -321,7 +322,7 @@ class TestTheCommandLine:
 
     def test_it_must_be_said_where_the_secret_goes(self, alice: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         assert run(["token", "create", *alice]) == 2
-        assert "--out FILE or --print" in capsys.readouterr().err
+        assert "--out FILE or --print" in unboxed(capsys.readouterr().err)
 
     def test_a_file_that_is_there_is_left_as_it_is(
         self, cluster: SecuredCluster, alice: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]

@@ -22,6 +22,7 @@ from minilog_broker.cli.topic import topic_document
 from minilog_broker.cli.transaction import transaction_document
 from minilog_broker.failure import CommandFailed
 from minilog_broker.server.config import VoterAddress
+from tests.programs import unboxed
 
 LOCAL = ("broker", "--id", "1", "--listen", "127.0.0.1:9092", "--data-dir", "d", "--voters", "1@h:1")
 EVERYWHERE = ("broker", "--id", "1", "--listen", "0.0.0.0:9092", "--data-dir", "d", "--voters", "1@h:1")
@@ -137,7 +138,7 @@ def test_wrong_usage_is_told_and_ends_with_2(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert app.run(arguments) == 2
-    error = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    error = unboxed(capsys.readouterr().err)
     assert words in error
     assert "Traceback" not in error
 
