@@ -81,6 +81,15 @@ class FencedLeaderEpoch(RetriableError):
     code = "FENCED_LEADER_EPOCH"
 
 
+class VotersNotReady(RetriableError):
+    """The voters of the metadata quorum cannot change now.
+
+    A former change is not committed, a new voter has not fetched the metadata log, or no majority is heard.
+    """
+
+    code = "VOTERS_NOT_READY"
+
+
 class UnknownLeaderEpoch(RetriableError):
     """The request names a newer leader epoch than the broker knows yet."""
 

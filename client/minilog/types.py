@@ -221,11 +221,27 @@ class BrokerLoad:
 
 @dataclass(frozen=True, slots=True)
 class VoterDescription:
-    """A voter of the metadata quorum; `lost`: its broker runs with another disk, and does not vote until replaced."""
+    """A voter of the metadata quorum.
+
+    `lost`: its broker runs with another disk, and does not vote until it is replaced. `host` and `port`: the recorded
+    address, empty and 0 before the first change of the voters. `moved`: its broker is registered at another address,
+    where the other voters do not reach it until `move_voter`.
+    """
 
     id: int
     directory_id: str
     lost: bool
+    host: str = ""
+    port: int = 0
+    moved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VoterChange:
+    """The outcome of a change of the voters. `changed`: False where it was so already. `voters`: their ids now."""
+
+    changed: bool
+    voters: list[int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,8 @@ class SimulatedCluster:
         }
         for pair in itertools.permutations(self.hosts.values(), 2):
             self.network.far_s[pair[0].name, pair[1].name] = plan.between_brokers_s
+        # Of which each needs a majority: the committed one, and those that may be. The judge of the log replaces it.
+        self.voter_sets: Callable[[], list[list[int]]] = lambda: [list(plan.voter_ids)]
         self.listeners: list[Callable[[Mapping[str, Any]], None]] = []  # to what brokers log
         self._names = {host.name for host in self.hosts.values()}
         self.clients: dict[str, Process] = {}
@@ -77,8 +79,13 @@ class SimulatedCluster:
         return ",".join(f"b{number}:{PORT}" for number in range(1, self.plan.brokers + 1))
 
     @property
+    def voter_ids(self) -> list[int]:
+        """The voters that are known to be committed."""
+        return self.voter_sets()[0]
+
+    @property
     def voters(self) -> list[SimulatedHost]:
-        return [self.hosts[number] for number in self.plan.voter_ids]
+        return [self.hosts[number] for number in self.voter_ids]
 
     def host(self, name: str) -> SimulatedHost:
         return self.hosts[int(name.removeprefix("b"))]

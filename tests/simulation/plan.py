@@ -38,6 +38,8 @@ FAULTS = (
     "access", "quota", "cut_from_rules",
     # of plans in which brokers go: operations.py
     "cordon", "decommission", "forget",
+    # of plans in which the voters change: operations.py
+    "change_voters",
 )  # fmt: skip
 _OF_VERSIONS = ("other_version", "upgrade")
 _OF_TYPED = ("evolve", "lie")
@@ -275,7 +277,7 @@ def _draw_faults(seed: int) -> dict[str, float]:
     for name in FAULTS:
         chance = _own(seed, name)
         if (
-            name not in (*_LASTING, *_OF_VERSIONS, *_OF_TYPED, *_OF_SECURED, *_OF_RETIRING, "settings")
+            name not in (*_LASTING, *_OF_VERSIONS, *_OF_TYPED, *_OF_SECURED, *_OF_RETIRING, "settings", "change_voters")
             and chance.random() < FAULT_SHARE
         ):
             faults[name] = chance.random() ** 2

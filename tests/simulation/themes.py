@@ -17,6 +17,7 @@ from tests.simulation.plan import Plan
 from tests.simulation.retiring_theme import retiring
 from tests.simulation.typed_theme import typed
 from tests.simulation.users_theme import cut_off, quotas, users
+from tests.simulation.voting_theme import voting
 
 
 def calm(plan: Plan, chance: random.Random) -> Plan:
@@ -590,9 +591,8 @@ THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
     for each in (
         calm, disks, damaged, unheard, emptied, forks, clients, readers, members, stretched, transactions, coordinators,
         epochs, outages, settings, voters, trims, young, stalls, sick_machine, unsynced, unclean,
-        typed, users, quotas, cut_off, large, retiring, scrubbed,
+        typed, users, quotas, cut_off, large, retiring, scrubbed, voting,
     )
 }  # fmt: skip
-DRAWN = tuple(
-    name for name in THEMES if name not in (calm.__name__, cut_off.__name__, large.__name__, scrubbed.__name__)
-)
+_UNDRAWN = (calm, cut_off, large, scrubbed, voting)
+DRAWN = tuple(name for name, theme in THEMES.items() if theme not in _UNDRAWN)

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from minilog.admin.health import ClusterHealth
-from minilog.types import BrokerDescription
+from minilog.types import BrokerDescription, VoterDescription
 from minilog.versions import VersionRange
-from minilog_broker.cli import cluster_backup, cluster_rebalance
+from minilog_broker.cli import cluster_backup, cluster_rebalance, voter_verbs
 from minilog_broker.cli.common import (
     AsJson,
     BootstrapServers,
@@ -47,9 +47,7 @@ def describe(
                 "controller": found.controller,
                 "controller_epoch": found.controller_epoch,
                 "brokers": [broker_document(each) for each in found.brokers],
-                "voters": [
-                    {"id": each.id, "directory_id": each.directory_id, "lost": each.lost} for each in found.voters
-                ],
+                "voters": [_voter_document(voter) for voter in found.voters],
             }
         )
         return
@@ -70,6 +68,17 @@ def describe(
     )
     columns = ("broker", "role", "host", "port", "rack", "host label", "state", "version", "levels")
     print_table(columns, rows, title=f"cluster {found.cluster_id}, level {found.level}")
+
+
+def _voter_document(voter: VoterDescription) -> dict[str, Any]:
+    return {
+        "id": voter.id,
+        "directory_id": voter.directory_id,
+        "lost": voter.lost,
+        "host": voter.host or None,
+        "port": voter.port or None,
+        "moved": voter.moved,
+    }
 
 
 def broker_document(broker: BrokerDescription) -> dict[str, Any]:
@@ -152,35 +161,6 @@ def health_document(found: ClusterHealth) -> dict[str, Any]:
     }
 
 
-@app.command(
-    "replace-voter",
-    epilog=examples(
-        "minilog cluster replace-voter 2", "minilog cluster replace-voter 2 -b 10.0.0.1:9092,10.0.0.3:9092"
-    ),
-)
-def replace_voter(
-    broker_id: Annotated[int, typer.Argument(metavar="ID", help="The voter whose disk is lost for good.")],
-    lost_directory: Annotated[
-        str | None,
-        typer.Option(
-            "--lost-directory", metavar="DIRECTORY_ID", help="Only this one: a command given twice replaces once."
-        ),
-    ] = None,
-    bootstrap_servers: BootstrapServers = None,
-    command_config: CommandConfig = None,
-    as_json: AsJson = False,
-) -> None:
-    """Let the data directory that a voter runs with now vote in the place of the one it lost.
-
-    Never do it while the lost one may come back: what was committed may stand on it and on one other alone.
-    """
-    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        lost, found = admin.replace_voter(broker_id, lost_directory_id=lost_directory)
-    if as_json:
-        print_json({"id": broker_id, "lost_directory_id": lost, "directory_id": found})
-    else:
-        say(f"voter {broker_id} votes with data directory {found} from now on; {lost} is lost")
-
-
+voter_verbs.add_to(app)
 cluster_backup.add_to(app)
 cluster_rebalance.add_to(app)

@@ -26,7 +26,6 @@ from minilog.errors import (
     BrokerIdNotRegistered,
     DuplicateBrokerRegistration,
     InconsistentClusterId,
-    InconsistentVoters,
     InvalidArgument,
     StaleBrokerEpoch,
 )
@@ -153,12 +152,6 @@ class BrokerRegistrations:
         check_level(
             image.level, levels, f"cluster {image.cluster_id}, which broker {broker_id} (version {version}) joins,"
         )
-        recorded = sorted(voter.broker_id for voter in image.voters)
-        given = sorted(voter.broker_id for voter in request.voters)
-        if given and given != recorded:
-            raise InconsistentVoters(
-                f"broker {broker_id} was started with voters {given}, the cluster's are {recorded}: give those"
-            )
 
     def _check_former(
         self, request: peer_pb2.RegisterRequest, former: BrokerRegistration | None, now_ms: float

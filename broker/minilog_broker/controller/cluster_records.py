@@ -3,14 +3,14 @@ ids."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from minilog.v1 import common_pb2, records_pb2
 from minilog.versions import range_from_wire
 from minilog_broker.controller.image import ALL_BROKERS, BrokerRegistration, Cordon, MetadataImage
 from minilog_broker.quorum.cluster import level_record
-from minilog_broker.quorum.voters import replaced, voters_of
+from minilog_broker.quorum.voters import Voter, replaced, voters_of, wire_voters
 from minilog_broker.security.producer_proof import ProducerKey
 
 Records = Iterator[records_pb2.MetadataRecord]
@@ -32,11 +32,24 @@ def apply_cluster(image: MetadataImage, offset: int, record: records_pb2.Cluster
 
 def cluster_of(image: MetadataImage) -> Records:
     if image.cluster_id is not None:
-        voters = [
-            records_pb2.Voter(broker_id=v.broker_id, directory_id=v.directory_id, host=v.host, port=v.port)
-            for v in image.voters
-        ]
-        yield records_pb2.MetadataRecord(cluster=records_pb2.ClusterRecord(cluster_id=image.cluster_id, voters=voters))
+        cluster = records_pb2.ClusterRecord(cluster_id=image.cluster_id, voters=wire_voters(image.voters))
+        yield records_pb2.MetadataRecord(cluster=cluster)
+
+
+def apply_voters(image: MetadataImage, offset: int, record: records_pb2.VotersRecord) -> None:
+    image.voters = voters_of(record)
+    image.has_voter_addresses = True
+
+
+def changed_voters_of(image: MetadataImage) -> Records:
+    """In a snapshot the first entry names the same voters: a version that knows no other record reads that."""
+    if image.has_voter_addresses:
+        yield voters_record(image.voters)
+
+
+def voters_record(voters: Iterable[Voter]) -> records_pb2.MetadataRecord:
+    """From this record on these voters count, at these addresses."""
+    return records_pb2.MetadataRecord(voters=records_pb2.VotersRecord(voters=wire_voters(voters)))
 
 
 def apply_voter_replaced(image: MetadataImage, offset: int, record: records_pb2.VoterReplacedRecord) -> None:

@@ -11,7 +11,7 @@
     propose_isr(ticket, ProposeInSyncReplicasRequest)  ProposeInSyncReplicasResponse
     create_topics, delete_topics, alter_topics         their responses
     create_internal_topic(ticket, request)             CreateInternalTopicResponse
-    elect_leaders, alter_reassignments, replace_voter, upgrade_level
+    elect_leaders, alter_reassignments, replace_voter, alter_voter, upgrade_level
                                                        their responses
     alter_broker(ticket, AlterBrokerRequest, now_ms)   AlterBrokerResponse
     alter_broker_settings, describe_broker_settings    their responses
@@ -56,7 +56,7 @@ from minilog_broker.controller.retirement import Retirement
 from minilog_broker.controller.security import Security
 from minilog_broker.controller.topic_config import topic_config_values
 from minilog_broker.controller.topics import NewTopics, Topics
-from minilog_broker.controller.voters import VoterReplacements
+from minilog_broker.controller.voters import QuorumView, VoterChanges
 from minilog_broker.levels import PROVEN_PRODUCERS_LEVEL, SUPPORTED_LEVELS
 from minilog_broker.replication.partition_state import TopicConfig
 from minilog_broker.security.producer_proof import KEY_BYTES
@@ -98,7 +98,7 @@ class _Term:
     incarnations: BrokerRegistrations
     topics: Topics
     preferred: PreferredLeaders
-    voters: VoterReplacements
+    voters: VoterChanges
     levels: Levels
     retirement: Retirement
     security: Security
@@ -115,8 +115,10 @@ class Controller:
         append: AppendRecords,
         rng: random.Random,
         random_bytes: Callable[[int], bytes],
+        quorum: QuorumView,
     ) -> None:
-        """`random_bytes`: that nobody can guess."""
+        """`random_bytes`: that nobody can guess. `quorum`: asked while the controller is active."""
+        self._quorum = quorum
         self._random_bytes = random_bytes
         self._settings = settings
         self._append = append
@@ -178,7 +180,7 @@ class Controller:
         topics = Topics(ledger, self._random, _new_topics(settings))
         self._committed = end_offset
         preferred = PreferredLeaders(ledger, settings.leader_imbalance_check_interval_ms, now_ms)
-        incarnations, voters = BrokerRegistrations(ledger, liveness), VoterReplacements(ledger)
+        incarnations, voters = BrokerRegistrations(ledger, liveness), VoterChanges(ledger, self._quorum)
         levels, security = Levels(ledger, settings.levels), Security(ledger)
         retirement = Retirement(ledger, liveness, now_ms)
         tokens = DelegationTokens(ledger, settings.tokens, now_ms)
@@ -353,6 +355,9 @@ class Controller:
         self._decide(
             ticket, lambda term: term.voters.replace(request, self._committed), admin_pb2.ReplaceVoterResponse()
         )
+
+    def alter_voter(self, ticket: object, request: admin_pb2.AlterVoterRequest) -> None:
+        self._decide(ticket, lambda term: term.voters.alter(request, self._committed), admin_pb2.AlterVoterResponse())
 
     def upgrade_level(self, ticket: object, request: admin_pb2.UpgradeLevelRequest) -> None:
         self._decide(ticket, lambda term: term.levels.upgrade(request), admin_pb2.UpgradeLevelResponse())

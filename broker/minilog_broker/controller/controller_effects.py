@@ -27,6 +27,7 @@ Response: TypeAlias = (
     | admin_pb2.ElectLeadersResponse
     | admin_pb2.AlterPartitionReassignmentsResponse
     | admin_pb2.ReplaceVoterResponse
+    | admin_pb2.AlterVoterResponse
     | admin_pb2.UpgradeLevelResponse
     | admin_pb2.AlterBrokerSettingsResponse
     | admin_pb2.DescribeBrokerSettingsResponse

@@ -111,6 +111,7 @@ _CONTENT = (
     "cluster_id",
     "level",
     "voters",
+    "has_voter_addresses",
     "brokers",
     "cordons",
     "topics",
@@ -138,6 +139,7 @@ class MetadataImage:
         self.cluster_id: str | None = None
         self.level = FIRST_LEVEL
         self.voters: tuple[Voter, ...] = ()
+        self.has_voter_addresses = False  # whether their addresses count: from the first change of the voters on
         self.brokers: dict[int, BrokerRegistration] = {}
         self.cordons: dict[int, Cordon] = {}  # of ids, whatever lives they have
         self.topics: dict[bytes, TopicImage] = {}

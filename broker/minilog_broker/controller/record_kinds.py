@@ -33,6 +33,7 @@ _KINDS = (
     RecordKind("cluster_level", cluster_records.apply_level, cluster_records.level_of),
     RecordKind("cluster", cluster_records.apply_cluster, cluster_records.cluster_of),
     RecordKind("voter_replaced", cluster_records.apply_voter_replaced, None),
+    RecordKind("voters", cluster_records.apply_voters, cluster_records.changed_voters_of, OPERATIONS_LEVEL),
     RecordKind("broker_registration", cluster_records.apply_registration, cluster_records.registrations_of),
     RecordKind("broker_state", cluster_records.apply_broker_state, cluster_records.broker_states_of),
     RecordKind("broker_cordon", cluster_records.apply_cordon, cluster_records.cordons_of, OPERATIONS_LEVEL),

@@ -6,8 +6,8 @@
                                       the node is told the voters in it
 
 Every so many bytes of log a snapshot of the image is due: all that is committed below its end, which is where the log
-may start from then on. One is due at once when a voter was replaced: a start knows by it that this is committed, and
-that the voters before it are needed no more.
+may start from then on. One is due at once when the voters change: a start knows by it that this is committed, and that
+the voters before it are needed no more.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class MetadataReplay:
             apply_decision(self.image, decision.base_offset, decision.end_offset, decision.records)
             self._bytes_behind += decision.size_bytes
             self._epoch = decision.epoch
-            if any(record.HasField("voter_replaced") for record in decision.records):
+            if any(record.HasField("voter_replaced") or record.HasField("voters") for record in decision.records):
                 self._bytes_behind = max(self._bytes_behind, self.snapshot_bytes)
         return bool(decisions)
 
@@ -62,7 +62,13 @@ class MetadataReplay:
             ) from error
         self.image.become(loaded)
         self._bytes_behind, self._epoch = 0, snapshot_id.epoch
-        self._node.snapshot_loaded(snapshot_id, loaded.cluster_id, loaded.voters, loaded.level)
+        self._node.snapshot_loaded(
+            snapshot_id,
+            loaded.cluster_id,
+            loaded.voters,
+            loaded.level,
+            has_addresses=loaded.has_voter_addresses,
+        )
 
     def snapshot_due(self) -> tuple[SnapshotId, bytes] | None:
         """When enough log is behind the last snapshot: the next one and its content, to be written now; else None."""

@@ -82,8 +82,8 @@ class Retirement:
         what = f"broker {broker_id} cannot be decommissioned"
         if self._is_voter(broker_id):
             raise InvalidArgument(
-                f"{what}: it is a voter of the metadata quorum, and the voters of a cluster stay the same. To run it "
-                f"on another disk: `minilog cluster replace-voter {broker_id}`"
+                f"{what}: it is a voter of the metadata quorum. Add another voter where the cluster needs one, and "
+                f"remove this one first: `minilog cluster remove-voter {broker_id}`"
             )
         if others := [each for each, cordon in image.cordons.items() if cordon.decommissioning and each != broker_id]:
             raise InvalidArgument(
@@ -113,7 +113,10 @@ class Retirement:
         broker_id = broker.broker_id
         what = f"broker {broker_id} cannot be forgotten"
         if self._is_voter(broker_id):
-            raise InvalidArgument(f"{what}: it is a voter of the metadata quorum")
+            raise InvalidArgument(
+                f"{what}: it is a voter of the metadata quorum. Remove it from the voters first: `minilog cluster "
+                f"remove-voter {broker_id}`"
+            )
         if replicas := self._ledger.image.replicas_on(broker_id):
             first = replicas[0]
             raise InvalidArgument(

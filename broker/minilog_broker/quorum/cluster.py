@@ -58,8 +58,8 @@ def founding_level(voters: Mapping[int, NewVoter]) -> int:
 def check_cluster(member: Member, cluster_id: str, voters: Iterable[Voter]) -> None:
     """Raises InconsistentClusterId or InconsistentVoters unless this node belongs to the cluster so recorded.
 
-    Voters are known by their ids and directory ids; their addresses may change. A voter's broker with another directory
-    is an observer until it is replaced by command; where it is the only voter there is nobody to command it.
+    The recorded voters count, whatever voters the broker was started with. A voter's broker with another directory is
+    an observer until it is replaced by command. Where it is the only voter, nobody is left to take that command.
     """
     known, node_id = member.known_cluster_id, member.node_id
     if known and known != cluster_id:
@@ -68,11 +68,6 @@ def check_cluster(member: Member, cluster_id: str, voters: Iterable[Voter]) -> N
             f"{cluster_id}: start it with the voters of its own cluster, or with an empty data directory"
         )
     recorded = {voter.broker_id: voter for voter in voters}
-    if member.voter_ids != sorted(recorded):
-        raise InconsistentVoters(
-            f"broker {node_id} was started with voters {member.voter_ids}, cluster {cluster_id} was made with "
-            f"{sorted(recorded)}: give those"
-        )
     own = recorded.get(node_id)
     if own is not None and len(recorded) == 1 and own.directory_id != member.directory_id:
         raise InconsistentVoters(

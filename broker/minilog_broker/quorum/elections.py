@@ -64,11 +64,13 @@ class Elections:
         member, transitions = self._member, self._transitions
         error = voting.request_error(member, self._epoch, request)
         granted = error is None and self._grants(request, now_ms)
+        leader_id = self._leader_id if transitions.hears_leader(now_ms) else NO_LEADER
         response = peer_pb2.VoteResponse(
             error=None if error is None else wire_error(error),
             granted=granted,
             epoch=transitions.keeper.current.epoch,  # an observer's own is not on disk
-            leader_id=self._leader_id if transitions.hears_leader(now_ms) else NO_LEADER,
+            leader_id=leader_id,
+            leader=member.addresses.word_of(leader_id),
             directory_id=member.directory_id,
             cluster_id=member.cluster_id,
             levels=member.levels.to_wire(),
@@ -77,29 +79,35 @@ class Elections:
 
     def _grants(self, request: peer_pb2.VoteRequest, now_ms: float) -> bool:
         """Whether the candidate has our vote, or would have it; and what follows for us from its epoch."""
-        transitions = self._transitions
+        transitions, own_epoch = self._transitions, self._promised_epoch
         if not voting.is_addressed(self._member, request):
             return False
         its_epoch = voting.candidates_epoch(request)
-        is_near = its_epoch <= self._epoch + NEAR_EPOCHS
+        is_near = its_epoch <= own_epoch + NEAR_EPOCHS
         up_to_date = voting.is_up_to_date(self._member, request)
         grants = is_near and up_to_date and not transitions.hears_leader(now_ms) and self._is_free(request)
         if grants and not request.pre_vote:
             transitions.vote_for(request.epoch, request.candidate_id, request.candidate_directory_id, now_ms)
-        elif its_epoch > self._epoch:
+        elif its_epoch > own_epoch:
             self._ask_for_epochs(now_ms)
         return grants
 
+    @property
+    def _promised_epoch(self) -> int:
+        """The epoch below which we vote for nobody. An observer may follow in an older one than it has voted in."""
+        return max(self._epoch, self._transitions.keeper.current.epoch)
+
     def _is_free(self, request: peer_pb2.VoteRequest) -> bool:
         """Whether our vote in that epoch is the candidate's, or nobody's."""
-        if request.epoch != self._epoch or request.pre_vote:
-            return request.epoch > self._epoch
+        own_epoch = self._promised_epoch
+        if request.epoch != own_epoch or request.pre_vote:
+            return request.epoch > own_epoch
         keeper = self._transitions.keeper
-        is_free = keeper.is_free_for(self._epoch, request.candidate_id, request.candidate_directory_id)
-        return is_free and self._leader_id == NO_LEADER
+        is_free = keeper.is_free_for(own_epoch, request.candidate_id, request.candidate_directory_id)
+        return is_free and (own_epoch != self._epoch or self._leader_id == NO_LEADER)
 
     def _ask_for_epochs(self, now_ms: float) -> None:
-        """Somebody named a later epoch, or a leader: ask every voter for its own word, as often as tells anything new.
+        """Somebody named a later epoch, or a leader: ask every peer for its own word, as often as tells anything new.
 
         The question is a pre-vote, which changes nothing with whom it is asked."""
         member, asked_ms = self._member, self._asked_ms
@@ -107,8 +115,7 @@ class Elections:
         if not is_voter or now_ms - asked_ms < member.timing.begin_epoch_retry_ms:
             return
         self._asked_ms = now_ms
-        keys = {key for voters in member.voter_sets() for key in voters if key.broker_id != member.node_id}
-        for key in sorted(keys):
+        for key in member.peer_keys():
             request = voting.vote_request(member, key, self._epoch + 1, pre_vote=True)
             member.emit(SendVote(key.broker_id, request))
 
@@ -176,7 +183,8 @@ class Elections:
         epoch = self._transitions.told_epoch()
         leader_id = self._leader_id if epoch == self._epoch else NO_LEADER
         wire = None if error is None else wire_error(error)
-        return peer_pb2.BeginQuorumEpochResponse(error=wire, epoch=epoch, leader_id=leader_id)
+        leader = self._member.addresses.word_of(leader_id)
+        return peer_pb2.BeginQuorumEpochResponse(error=wire, epoch=epoch, leader_id=leader_id, leader=leader)
 
     def _begin(self, request: peer_pb2.BeginQuorumEpochRequest, now_ms: float) -> MinilogError | None:
         """Follow the one we have voted for, if we await it; what anybody else says of itself is asked for first."""
@@ -197,9 +205,9 @@ class Elections:
         member = self._member
         if member.settled_cluster_id not in ("", request.cluster_id):
             return InconsistentClusterId(f"broker {member.node_id} belongs to cluster {member.settled_cluster_id}")
-        if request.voter_id != self._member.node_id or request.leader_id not in member.voter_ids:
+        if request.voter_id != self._member.node_id:
             return InconsistentVoters(f"this is broker {member.node_id}, and the voters are {member.voter_ids}")
-        if request.leader_id == self._member.node_id or not 0 <= request.epoch <= MAX_EPOCH:
+        if request.leader_id in (self._member.node_id, NO_LEADER) or not 0 <= request.epoch <= MAX_EPOCH:
             return InvalidArgument(f"broker {request.leader_id} cannot lead in epoch {request.epoch}")
         if request.epoch < self._epoch:
             return FencedLeaderEpoch(f"quorum epoch {request.epoch} is over, it is {self._epoch}")

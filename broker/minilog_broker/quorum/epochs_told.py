@@ -41,7 +41,7 @@ class EpochsTold:
 
     def note(self, voter_id: int, epoch: int, *, leads: bool) -> bool:
         """A voter's own word; whether it can be true."""
-        if voter_id not in self._member.voter_ids or voter_id == self._member.node_id or not 0 <= epoch <= MAX_EPOCH:
+        if not self._member.is_peer(voter_id) or not 0 <= epoch <= MAX_EPOCH:
             return False
         self._told[voter_id] = epoch, leads
         return True

@@ -15,6 +15,7 @@ from minilog_broker.quorum.quorum_effects import FetchSnapshot, SnapshotId
 from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.replication.follower.fetcher import ReplicaFetcher
 from minilog_broker.replication.follower.partition import FollowerPartition, FollowerState
+from minilog_broker.replication.partition_state import BrokerIncarnation
 from minilog_broker.replication.replica_log import QueuedAppend
 from minilog_broker.replication.rules.divergence import NO_COMMON_EPOCH
 
@@ -31,6 +32,9 @@ class Fetcher:
         self.leader_id = leader_id
         self.epoch = epoch
         self.confirmed = False
+        # The address is not the session's matter, and no life of the leader is asked for: see Member.context.
+        life = BrokerIncarnation(leader_id, broker_epoch=-1, host="", port=0, fenced=False, stopping=False)
+        member.context.incarnations[leader_id] = life
         self.session = ReplicaFetcher(leader_id, member.context, member.rng)
         self._member = member
         self._follower: FollowerPartition | None = None

@@ -23,6 +23,7 @@ from minilog.errors import (
 from minilog.partition_key import PartitionKey
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
+from minilog_broker.quorum.ballot import is_majority
 from minilog_broker.quorum.commit import committed_end
 from minilog_broker.quorum.member import Member, Role
 from minilog_broker.quorum.quorum_effects import (
@@ -33,7 +34,7 @@ from minilog_broker.quorum.quorum_effects import (
     SessionReady,
 )
 from minilog_broker.quorum.records import METADATA_KEY, place
-from minilog_broker.quorum.voters import VoterKey
+from minilog_broker.quorum.voters import VoterKey, VoterSet
 from minilog_broker.quorum.voters_heard import VotersHeard
 from minilog_broker.replication.context import TimerKind
 from minilog_broker.replication.replica_effects import CheckCopy
@@ -71,7 +72,8 @@ class QuorumLeader:
         self._log = log
         self._epochs = LeaderEpochs(log, epoch, log.end)
         self._sessions: dict[int, ServedSession] = {}
-        self._keys: dict[int, VoterKey] = {}  # whose session it is
+        self._keys: dict[int, VoterKey] = {}  # of the broker at the other side of a session
+        self._ends: dict[int, int] = {}  # durable, of sessions, whether they count or not
         self._subscriptions: dict[int, SessionPartition] = {}
 
     # -- the log
@@ -87,7 +89,10 @@ class QuorumLeader:
         """Give `batch` the next place; the end offset behind it."""
         placed = place(batch, self._log.end, self.leader_epoch)
         self._log.queue_append(QueuedAppend(placed.headers, len(batch), credit=None))
+        voters_end = self._member.voters.newest_end_offset
         self._member.emit_log(AppendToLog(METADATA_KEY, placed))
+        if self._member.voters.newest_end_offset != voters_end:
+            self.voters.voters_changed(self._member.now_ms)
         return self._log.end
 
     def appended(self, now_ms: float) -> None:
@@ -134,8 +139,10 @@ class QuorumLeader:
     def resign(self, epoch: int, leader_id: int) -> None:
         """Lead no more: every session is told the epoch known now, and who leads it."""
         text = f"broker {self._member.node_id} does not lead the metadata quorum any more"
+        leader = self._member.addresses.word_of(leader_id)
         for session_id in list(self._sessions):
-            self._member.emit(MetadataSessionRefused(session_id, NotLeaderOrFollower(text), epoch, leader_id))
+            refusal = NotLeaderOrFollower(text)
+            self._member.emit(MetadataSessionRefused(session_id, refusal, epoch, leader_id, leader))
         self._sessions.clear()
         self._subscriptions.clear()
 
@@ -172,6 +179,7 @@ class QuorumLeader:
             broker_epoch=first.broker_epoch,
         )
         self._keys[session_id] = VoterKey(first.broker_id, first.directory_id)
+        self._ends[session_id] = 0
         self.voters.session_opened(first.broker_id)
 
     def _refuse(self, session_id: int, error: MinilogError) -> None:
@@ -181,6 +189,7 @@ class QuorumLeader:
         session = self._sessions.pop(session_id, None)
         self._subscriptions.pop(session_id, None)
         self._keys.pop(session_id, None)
+        self._ends.pop(session_id, None)
         if session is not None and all(each.broker_id != session.broker_id for each in self._sessions.values()):
             self.voters.session_closed(session.broker_id, now_ms)
 
@@ -196,10 +205,20 @@ class QuorumLeader:
                 self._subscriptions[session_id] = session.take_position(METADATA_KEY, self, position, now_ms)
         for progress in request.progress:
             if session.is_at(PartitionKey.of(progress.partition_id), progress.leader_epoch, progress.position_number):
-                self.voters.set_end(key, min(progress.durable_end_offset, self._log.end))
+                self._ends[session_id] = min(progress.durable_end_offset, self._log.end)
+                self.voters.set_end(key, self._ends[session_id])
                 self._commit(now_ms)
             if progress.HasField("corrupt_offset"):
                 self._check_own_copy(progress.corrupt_offset, now_ms)
+
+    def copy_end(self, key: VoterKey) -> int | None:
+        """The durable end of another broker's log, whether it votes or not; None: it has no session here."""
+        return next((end for session_id, end in self._ends.items() if self._keys[session_id] == key), None)
+
+    def hears_majority_of(self, voters: VoterSet, now_ms: float) -> bool:
+        """Whether a majority of `voters` is heard of late; one that does not vote yet counts by its session."""
+        fetching = set(self._keys.values()) - self.voters.known
+        return is_majority(voters & (self.voters.heard(now_ms) | fetching), voters)
 
     def _check_own_copy(self, offset: int, now_ms: float) -> None:
         """A follower got this batch damaged three times: is it our copy? Then this broker ends (copy_checked)."""

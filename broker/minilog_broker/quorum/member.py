@@ -7,15 +7,16 @@ import random
 from collections.abc import Sequence
 from typing import cast
 
+from minilog.addresses import Address
 from minilog.v1 import peer_pb2
 from minilog.versions import VersionRange
 from minilog_broker.levels import ClusterLevel
 from minilog_broker.quorum.metadata_log import MetadataLog
 from minilog_broker.quorum.quorum_effects import AppendToLog, QuorumEffect, StartLogAt, TruncateLog
 from minilog_broker.quorum.settings import QuorumSettings
+from minilog_broker.quorum.voter_addresses import VoterAddresses
 from minilog_broker.quorum.voters import VoterHistory, VoterKey, VoterSet
 from minilog_broker.replication.context import ReplicationContext
-from minilog_broker.replication.partition_state import BrokerIncarnation
 from minilog_broker.replication.replica_effects import Effect
 from minilog_broker.replication.settings import ReplicationSettings
 
@@ -37,7 +38,8 @@ class Role(enum.Enum):
 class Member:
     """The state of a quorum node that all its roles share.
 
-    `given`: the voters this broker was started with, with their addresses.
+    `address`: where other brokers reach this one. `given`: the voters this broker was started with, with their
+    addresses.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Member:
         node_id: int,
         directory_id: bytes,
         cluster_id: str | None,
+        address: Address,
         given: Sequence[peer_pb2.VoterAddress],
         log: MetadataLog,
         settings: ReplicationSettings,
@@ -56,20 +59,18 @@ class Member:
         self.directory_id = directory_id
         self.known_cluster_id = cluster_id
         self.given = tuple(given)
-        self._voter_ids = sorted(voter.broker_id for voter in given)
+        self.given_ids = sorted(voter.broker_id for voter in given)
         self.log = log
         self.settings = settings
         self.timing = timing
         self.rng = rng
         self.levels = levels  # that this broker can read and write
         self.voters = VoterHistory()
+        self.addresses = VoterAddresses(node_id, address, self.given, self.voters)
         self.now_ms = 0.0  # of the event that is being worked on
         self.fetching_snapshot = False  # one at a time
         # The metadata session is before and beside all lives: no broker epoch is asked for, or told.
         self.context = ReplicationContext(node_id, settings, ClusterLevel(levels), broker_epoch=-1)
-        for voter in given:
-            incarnation = BrokerIncarnation(voter.broker_id, -1, voter.host, voter.port, fenced=False, stopping=False)
-            self.context.incarnations[voter.broker_id] = incarnation
         self.effects = cast("list[QuorumEffect]", self.context.effects)
 
     # -- who votes
@@ -95,20 +96,21 @@ class Member:
         return VoterKey(broker_id, directory_id) not in self.voters.keys
 
     @property
-    def voter_ids(self) -> list[int]:
-        return self._voter_ids
-
-    @property
     def own_key(self) -> VoterKey:
         """The voter this node is, if it is one."""
         return VoterKey(self.node_id, self.directory_id if self.voters.current else b"")
 
     @property
     def is_voter(self) -> bool:
-        """By the log; by what was given as long as the log does not say."""
+        """Whether it stands and votes: by the log, or by what was given as long as the log does not say."""
         if self.voters.keys:
-            return self.own_key in self.voters.keys
-        return self.node_id in self.voter_ids
+            return self.voters.takes_part(self.own_key, self.log.high_watermark)
+        return self.node_id in self.given_ids
+
+    @property
+    def is_only_voter(self) -> bool:
+        """Whether this node decides alone."""
+        return all(voters == {self.own_key} for voters in self.voter_sets())
 
     @property
     def may_vote(self) -> bool:
@@ -119,7 +121,26 @@ class Member:
         """The sets that each need a majority (quorum.voters); while a cluster is founded, of those given."""
         if self.voters.current:
             return self.voters.sets(self.log.high_watermark)
-        return (frozenset(VoterKey(voter_id, b"") for voter_id in self.voter_ids),)
+        return (frozenset(VoterKey(voter_id, b"") for voter_id in self.given_ids),)
+
+    @property
+    def voter_ids(self) -> list[int]:
+        """The ids in `voter_sets`."""
+        return sorted({key.broker_id for voters in self.voter_sets() for key in voters})
+
+    def peer_keys(self) -> list[VoterKey]:
+        """The brokers to be asked for their word: the other voters first, then those that may know of other voters.
+
+        A log that is behind may name voters that vote no more, so brokers that this one was started with, and leaders
+        that those named, are asked besides. Their votes do not count.
+        """
+        voters = sorted({key for voters in self.voter_sets() for key in voters if key.broker_id != self.node_id})
+        voter_ids = {key.broker_id for key in voters}
+        return voters + [VoterKey(peer, b"") for peer in self.addresses.known_ids() if peer not in voter_ids]
+
+    def is_peer(self, broker_id: int) -> bool:
+        """Whether its word counts: it is a voter, or one of the brokers that are asked besides."""
+        return any(key.broker_id == broker_id for key in self.peer_keys())
 
     # -- effects
 

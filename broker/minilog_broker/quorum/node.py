@@ -23,6 +23,7 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from minilog.addresses import Address
 from minilog.errors import (
     InconsistentClusterId,
     InconsistentVoters,
@@ -55,7 +56,7 @@ from minilog_broker.quorum.records import CommittedBatch, encode_records
 from minilog_broker.quorum.settings import QuorumSettings
 from minilog_broker.quorum.snapshots import Snapshots
 from minilog_broker.quorum.transitions import Transitions
-from minilog_broker.quorum.voters import Voter, VoterKey
+from minilog_broker.quorum.voters import Voter, VoterKey, VoterSet
 from minilog_broker.replication.context import TimerKind
 from minilog_broker.replication.replica_effects import ReadRun
 from minilog_broker.replication.rules.own_delay import own_delay_ms
@@ -69,8 +70,9 @@ if TYPE_CHECKING:
 class QuorumNode:
     """The core of one broker's part in the metadata quorum.
 
-    `cluster_id`: the one in the data directory, None where the directory is new. `voters`: the addresses this broker
-    was started with. `snapshot`: the newest whole one on disk. `levels`: the levels that this broker can read.
+    `cluster_id`: the one in the data directory, None where the directory is new. `address`: where other brokers reach
+    this one. `voters`: the addresses this broker was started with. `snapshot`: the newest whole one on disk.
+    `levels`: the levels that this broker can read.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class QuorumNode:
         node_id: int,
         directory_id: bytes,
         cluster_id: str | None,
+        address: Address,
         voters: Sequence[peer_pb2.VoterAddress],
         vote: VoteState,
         log: Log,
@@ -90,7 +93,7 @@ class QuorumNode:
         self.node_id = node_id
         self._log = MetadataLog(log, snapshot)
         self._member = Member(
-            node_id, directory_id, cluster_id, voters, self._log, settings, quorum_settings, rng, levels
+            node_id, directory_id, cluster_id, address, voters, self._log, settings, quorum_settings, rng, levels
         )
         self._snapshots = Snapshots(self._member)
         known = (vote.epoch, self._log.last_epoch, log.epochs.latest_epoch, snapshot and snapshot.epoch)
@@ -143,10 +146,24 @@ class QuorumNode:
         """Recorded ones, with directory ids, as of the newest voter entry of the log; empty where there is none."""
         return self._member.voters.current
 
+    def addresses(self, broker_id: int) -> tuple[Address, ...]:
+        """Where a voter may listen, the likeliest address first; empty where none is known."""
+        return self._member.addresses.of(broker_id)
+
     @property
     def may_vote(self) -> bool:
         """False: this is a voter's broker, and its directory is not the recorded one: it has lost its disk."""
         return self._member.may_vote
+
+    def copy_end(self, key: VoterKey) -> int | None:
+        """The durable end of the log of a broker that fetches from us; None: there is no such."""
+        leader = self._transitions.leader
+        return None if leader is None else leader.copy_end(key)
+
+    def hears_majority_of(self, voters: VoterSet, now_ms: float) -> bool:
+        """Whether we lead, and hear a majority of `voters`. One that does not vote yet counts by its session."""
+        leader = self._transitions.leader
+        return leader is not None and leader.hears_majority_of(voters, now_ms)
 
     def take_effects(self) -> list[QuorumEffect]:
         effects = list(self._member.effects)
@@ -196,7 +213,7 @@ class QuorumNode:
     def disk_stalled(self, now_ms: float) -> None:
         """Our disk does not answer, and decides nothing: lead no more, where another can."""
         self._at(now_ms)
-        if self._transitions.leader is not None and len(self._member.voter_ids) > 1:
+        if self._transitions.leader is not None and not self._member.is_only_voter:
             self._transitions.resign(now_ms)
 
     def _at(self, now_ms: float) -> None:
@@ -229,6 +246,7 @@ class QuorumNode:
     ) -> None:
         """A voter answered our SendVote."""
         self._at(now_ms)
+        self._introduced(response)
         if response.error.code:
             self._vote_refused(VoterKey(voter_id, response.directory_id), error_from_wire(response.error))
         self._elections.vote_answered(voter_id, request, response, now_ms, timestamp_us)
@@ -251,6 +269,7 @@ class QuorumNode:
         """A voter answered our SendBeginQuorumEpoch; None: it did not, and is told again."""
         self._at(now_ms)
         if response is not None:
+            self._introduced(response)
             self._elections.begin_epoch_answered(voter_id, response, now_ms)
 
     def _vote_refused(self, voter: VoterKey, refusal: MinilogError | None) -> None:
@@ -266,6 +285,11 @@ class QuorumNode:
             self._refused_by.add(voter.broker_id)
             if 2 * len(self._refused_by) > len(self._member.voter_ids) - 1:
                 raise refusal
+
+    def _introduced(self, response: peer_pb2.VoteResponse | peer_pb2.BeginQuorumEpochResponse) -> None:
+        """A peer names a leader, which may be none that our log knows."""
+        if response.HasField("leader"):
+            self._member.addresses.introduce(response.leader)
 
     # -- the log
 
@@ -344,7 +368,13 @@ class QuorumNode:
         self._member.fetching_snapshot = False
 
     def snapshot_loaded(
-        self, snapshot_id: SnapshotId, cluster_id: str | None, voters: Sequence[Voter], level: int
+        self,
+        snapshot_id: SnapshotId,
+        cluster_id: str | None,
+        voters: Sequence[Voter],
+        level: int,
+        *,
+        has_addresses: bool,
     ) -> None:
         """LoadSnapshot is carried out (MetadataReplay.load): what the image says of the cluster. Raises as `start`."""
         member, now_ms = self._member, self._member.now_ms
@@ -353,7 +383,7 @@ class QuorumNode:
         self._snapshots.loading = None
         self._snapshots.check_level(level)
         if cluster_id is not None:
-            member.voters.start_at(snapshot_id.end_offset, cluster_id, voters)
+            member.voters.start_at(snapshot_id.end_offset, cluster_id, voters, has_addresses=has_addresses)
             check_cluster(member, cluster_id, voters)
         if self._transitions.started:
             self._transitions.look_at_voters(now_ms)
@@ -375,7 +405,8 @@ class QuorumNode:
         error = NotLeaderOrFollower(f"broker {self.node_id} does not lead the metadata quorum")
         epoch = self._transitions.told_epoch()
         leader_id = self.leader_id if epoch == self.epoch else NO_LEADER
-        self._member.emit(MetadataSessionRefused(session_id, error, epoch, leader_id))
+        word = self._member.addresses.word_of(leader_id)
+        self._member.emit(MetadataSessionRefused(session_id, error, epoch, leader_id, word))
 
     def close_session(self, session_id: int) -> None:
         if (leader := self._transitions.leader) is not None:
@@ -453,11 +484,8 @@ class QuorumNode:
         if isinstance(refusal, InconsistentClusterId | InconsistentVoters) and not self._ever_heard:
             raise refusal
         leader_id = response.quorum_leader_id if response.HasField("quorum_leader_id") else NO_LEADER
-        if leader_id != NO_LEADER and leader_id not in self._member.voter_ids and not self._ever_heard:
-            raise InconsistentVoters(
-                f"broker {leader_id} leads the metadata quorum, and is not among the voters {self._member.voter_ids} "
-                f"that broker {self.node_id} was started with: start all brokers with the same"
-            )
+        if response.HasField("quorum_leader"):
+            self._member.addresses.introduce(response.quorum_leader)
         fetcher = self._transitions.fetcher
         if fetcher is not None:
             fetcher.session.receive(refused, now_ms)  # drops it, to open it anew in a while

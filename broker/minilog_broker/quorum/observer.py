@@ -32,20 +32,20 @@ class Observer:
         self._member = member
         self._in_vain = 0  # so many were asked one after another, and did not lead
         self._pause_ms = member.settings.reopen_min_ms
-        self._others = [voter_id for voter_id in member.voter_ids if voter_id != member.node_id]
-        self._turn = member.rng.randrange(len(self._others)) if self._others else 0
+        others = member.peer_keys()
+        self._turn = member.rng.randrange(len(others)) if others else 0
         self._heard_ms = -math.inf
 
     def look(self, now_ms: float) -> None:
         """Timer."""
         if self.fetcher is not None:
             self.elsewhere(now_ms)
-        elif self._others:
+        elif others := self._member.peer_keys():
             target = self.leader_id
             if target == NO_LEADER:
-                target = self._others[self._turn % len(self._others)]
+                target = others[self._turn % len(others)].broker_id
                 self._turn += 1
-            if self._in_vain > len(self._others):
+            if self._in_vain > len(others):
                 self._in_vain, self.epoch = 0, max(0, self._member.log.last_entry[0])
             self.fetcher = Fetcher(self._member, target, self.epoch)
             self.fetcher.start(now_ms)
@@ -66,7 +66,7 @@ class Observer:
 
     def turn_to(self, leader_id: int, now_ms: float) -> None:
         """Somebody said that this one leads: where we hear nobody it is asked next, when the pause is over."""
-        if leader_id in self._others and not self.hears_leader(now_ms):
+        if self._member.is_peer(leader_id) and not self.hears_leader(now_ms):
             self.leader_id = leader_id
 
     def enter(self, epoch: int, now_ms: float) -> None:

@@ -158,12 +158,16 @@ class MetadataSessionRefused:
     error: MinilogError
     quorum_epoch: int
     quorum_leader_id: int
+    leader: peer_pb2.VoterAddress | None = None
 
     @property
     def response(self) -> peer_pb2.ReplicateResponse:
         """The last message of the stream: the error, the epoch known here and who leads it (-1 unknown)."""
         return peer_pb2.ReplicateResponse(
-            error=wire_error(self.error), quorum_epoch=self.quorum_epoch, quorum_leader_id=self.quorum_leader_id
+            error=wire_error(self.error),
+            quorum_epoch=self.quorum_epoch,
+            quorum_leader_id=self.quorum_leader_id,
+            quorum_leader=self.leader,
         )
 
 

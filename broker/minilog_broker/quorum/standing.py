@@ -47,7 +47,7 @@ class Prospective:
 
     def ask(self) -> None:
         self.ballot.grant(self._member.own_key)
-        for key in self.ballot.asked:
+        for key in self._member.peer_keys():  # some have no vote: they may know the leader
             request = vote_request(self._member, key, self._epoch + 1, pre_vote=True)
             self._member.emit(SendVote(key.broker_id, request))
 

@@ -44,7 +44,8 @@ WAYS = {
     (Role.CANDIDATE, Role.PROSPECTIVE): "the round was not won in time",
     (Role.CANDIDATE, Role.FOLLOWER): "another one was elected",
     (Role.CANDIDATE, Role.UNATTACHED): "a later epoch, or our vote for another in one",
-    (Role.LEADER, Role.UNATTACHED): "no majority is heard, a later epoch, or another votes in our place",
+    (Role.LEADER, Role.UNATTACHED): "no majority is heard, or a later epoch",
+    (Role.LEADER, Role.OBSERVER): "the log says, committed, that this one does not vote any more",
     (Role.LEADER, Role.FOLLOWER): "a later epoch, and who leads it",
     (Role.LEADER, Role.CANDIDATE): "a voter stands in a later epoch, and a majority hears us (V20)",
     (Role.FOLLOWER, Role.PROSPECTIVE): "its stream broke, or it was silent",
@@ -104,7 +105,7 @@ class Transitions:
             self._enter(Observer(self._member, self.epoch, now_ms), now_ms)
             return
         self.keeper.record(self.epoch, self.keeper.voted_for(self.epoch))  # the log may be ahead of the vote's file
-        if len(self._member.voter_ids) == 1:
+        if self._member.is_only_voter:
             self.stand(now_ms)
         else:
             self._enter(Unattached(now_ms + self._member.jitter_ms()), now_ms)
@@ -119,8 +120,9 @@ class Transitions:
         elif not isinstance(self.state, QuorumLeader):
             leader_id = self.leader_id
             self._enter(Observer(self._member, self.epoch, now_ms, leader_id), now_ms)
-        elif self._member.log.high_watermark >= self._member.voters.newest_end_offset:
-            self.resign(now_ms)  # we were replaced ourselves, and it is committed
+        elif self._snapshots.replayed_end_offset >= self._member.voters.newest_end_offset:
+            # Another votes in our place, or nobody: that is committed, and the command has its answer.
+            self._enter(Observer(self._member, self.epoch, now_ms), now_ms)
 
     # -- what happens to a role
 
@@ -213,7 +215,8 @@ class Transitions:
 
     def _lead(self, state: Candidate, now_ms: float) -> None:
         member = self._member
-        opening = [encode_leader_change(member.node_id, self.epoch, member.given, self._timestamp_us)]
+        voters = member.addresses.voters()
+        opening = [encode_leader_change(member.node_id, self.epoch, voters, self._timestamp_us)]
         if not member.voters.current:
             first = cluster_record(new_cluster_id(member.rng), member.given, state.new_voters)
             level = level_record(founding_level(state.new_voters))
@@ -230,9 +233,16 @@ class Transitions:
     # -- epochs of others
 
     def vote_for(self, epoch: int, candidate_id: int, directory_id: bytes, now_ms: float) -> None:
-        """Our vote in `epoch`: answered when it is on disk."""
-        self.epoch = epoch
+        """Our vote in `epoch`: answered when it is on disk.
+
+        An observer votes where the candidate's log names it as a voter and its own is behind. It stays what it is until
+        its log says the same, and keeps the epoch from then on (`look_at_voters`). What it has of an older leader does
+        no harm before: all that stands before the entry that adds it is on the disk of the candidate, too.
+        """
         self.keeper.record(epoch, candidate_id, directory_id)
+        if isinstance(self.state, Observer):
+            return
+        self.epoch = epoch
         self._enter(Unattached(now_ms + self._member.election_timeout_ms()), now_ms)
 
     def adopt(self, epoch: int, now_ms: float) -> None:

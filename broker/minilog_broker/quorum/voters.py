@@ -1,13 +1,24 @@
-"""Who votes, as the metadata log records it: the first entry names the voters, later ones replace a lost directory.
+"""The voters, as the metadata log records them: the first entry names them, and later entries change one of them.
 
 An entry counts from when it is in the log, committed or not, and no more when it is cut (Raft, membership changes).
-While it is not committed, elections and commits need a majority of the voters before it too: one voter replaced is two
-changes at once, and a majority of the old three and one of the new three need not have a voter in common.
+
+    change                    elections and commits need
+    one added or removed      a majority of the voters after it: any majority of them has a voter in common with any
+                              majority before it (Raft thesis 4.1; the controller makes one change at a time, and none
+                              before an entry of its own epoch is committed)
+    one replaced              until it is committed, a majority of the voters before it, too: it is two changes at once,
+                              and a majority of the old three and one of the new three need not have a voter in common
+
+A voter that is removed takes part until it knows that this is committed, and its vote does not count: where the others
+lack the entry, nobody else may be able to lead (Raft thesis 4.2.2).
+
+The addresses in the first entry are those that its brokers were started with, and the broker that is started with
+others goes by those. From the first entry of a change on, the recorded addresses count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -46,8 +57,15 @@ class VoterKey(NamedTuple):
 VoterSet: TypeAlias = frozenset[VoterKey]
 
 
-def voters_of(record: records_pb2.ClusterRecord) -> tuple[Voter, ...]:
-    return tuple(Voter(each.broker_id, each.directory_id, each.host, each.port) for each in record.voters)
+def voters_of(record: records_pb2.ClusterRecord | records_pb2.VotersRecord) -> tuple[Voter, ...]:
+    return tuple(Voter(voter.broker_id, voter.directory_id, voter.host, voter.port) for voter in record.voters)
+
+
+def wire_voters(voters: Iterable[Voter]) -> list[records_pb2.Voter]:
+    return [
+        records_pb2.Voter(broker_id=voter.broker_id, directory_id=voter.directory_id, host=voter.host, port=voter.port)
+        for voter in voters
+    ]
 
 
 def replaced(voters: tuple[Voter, ...], record: records_pb2.VoterReplacedRecord) -> tuple[Voter, ...]:
@@ -61,16 +79,18 @@ def replaced(voters: tuple[Voter, ...], record: records_pb2.VoterReplacedRecord)
 
 
 class _VotersEntry(NamedTuple):
-    """`voters` from the entry that ends at `end_offset` on."""
+    """`voters` from the entry that ends at `end_offset` on. `has_addresses`: their addresses count, too."""
 
     end_offset: int
     cluster_id: str
     voters: tuple[Voter, ...]
     keys: VoterSet
+    has_addresses: bool
 
 
-def _entry(end_offset: int, cluster_id: str, voters: tuple[Voter, ...]) -> _VotersEntry:
-    return _VotersEntry(end_offset, cluster_id, voters, frozenset(voter.key for voter in voters))
+def _entry(end_offset: int, cluster_id: str, voters: tuple[Voter, ...], *, has_addresses: bool) -> _VotersEntry:
+    keys = frozenset(voter.key for voter in voters)
+    return _VotersEntry(end_offset, cluster_id, voters, keys, has_addresses)
 
 
 class VoterHistory:
@@ -100,18 +120,33 @@ class VoterHistory:
         return self._entries[-1].keys if self._entries else frozenset()
 
     @property
+    def has_addresses(self) -> bool:
+        """Whether the addresses of `current` count."""
+        return bool(self._entries) and self._entries[-1].has_addresses
+
+    @property
     def newest_end_offset(self) -> int:
         """The end of the newest entry, 0 where there is none."""
         return self._entries[-1].end_offset if self._entries else 0
 
     def sets(self, committed_end_offset: int) -> tuple[VoterSet, ...]:
-        """The sets that each need a majority: the newest first, then those whose successor is not committed."""
-        found: list[VoterSet] = []
+        """The sets that each need a majority: the newest, and those before it that it need not overlap with."""
+        sets: list[VoterSet] = []
+        for keys in self._uncertain(committed_end_offset):
+            if not sets or len(keys ^ sets[-1]) > 1:
+                sets.append(keys)
+        return tuple(sets)
+
+    def takes_part(self, key: VoterKey, committed_end_offset: int) -> bool:
+        """Whether it votes, or did before a change that is not known to be committed."""
+        return any(key in keys for keys in self._uncertain(committed_end_offset))
+
+    def _uncertain(self, committed_end_offset: int) -> Iterator[VoterSet]:
+        """The newest voters first, then those before each change that is not committed."""
         for entry in reversed(self._entries):
-            found.append(entry.keys)
+            yield entry.keys
             if entry.end_offset <= committed_end_offset:
-                break
-        return tuple(found)
+                return
 
     # -- what the log does
 
@@ -125,9 +160,9 @@ class VoterHistory:
         while self._entries and self._entries[-1].end_offset > end_offset:
             self._entries.pop()
 
-    def start_at(self, end_offset: int, cluster_id: str, voters: Iterable[Voter]) -> None:
-        """A snapshot says who votes at its end; what the log has behind it is noted or scanned afterwards."""
-        self._entries = [_entry(end_offset, cluster_id, tuple(voters))]
+    def start_at(self, end_offset: int, cluster_id: str, voters: Iterable[Voter], *, has_addresses: bool) -> None:
+        """A snapshot has the voters at its end. The log's entries behind it are noted or scanned afterwards."""
+        self._entries = [_entry(end_offset, cluster_id, tuple(voters), has_addresses=has_addresses)]
 
     def scan(self, log: Log, offset: int, end_offset: int) -> None:
         """Read the log from `offset` on, at a start."""
@@ -147,7 +182,10 @@ class VoterHistory:
         return end_offset
 
     def _may_concern(self, batch: Buffer) -> bool:
-        """Whether it is worth decoding: the first records do, and those that have a voter's directory id in them."""
+        """Whether it is worth decoding: the first records are, and those that have a voter's directory id in them.
+
+        An entry of a change names all voters, and changes one of them.
+        """
         if not self._entries:
             return True
         content = bytes(batch)
@@ -156,10 +194,18 @@ class VoterHistory:
     def _note_record(self, end_offset: int, record: records_pb2.MetadataRecord) -> None:
         match record.WhichOneof("record"):
             case "cluster" if not self._entries:
-                self._entries.append(_entry(end_offset, record.cluster.cluster_id, voters_of(record.cluster)))
+                cluster = record.cluster
+                self._entries.append(_entry(end_offset, cluster.cluster_id, voters_of(cluster), has_addresses=False))
             case "voter_replaced" if self._entries:
-                voters = replaced(self.current, record.voter_replaced)
-                if voters != self.current:
-                    self._entries.append(_entry(end_offset, self._entries[-1].cluster_id, voters))
+                self._change(
+                    end_offset, replaced(self.current, record.voter_replaced), has_addresses=self.has_addresses
+                )
+            case "voters" if self._entries:
+                self._change(end_offset, voters_of(record.voters), has_addresses=True)
             case _:
                 pass
+
+    def _change(self, end_offset: int, voters: tuple[Voter, ...], *, has_addresses: bool) -> None:
+        newest = self._entries[-1]
+        if (voters, has_addresses) != (newest.voters, newest.has_addresses):
+            self._entries.append(_entry(end_offset, newest.cluster_id, voters, has_addresses=has_addresses))

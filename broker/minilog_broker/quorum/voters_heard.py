@@ -19,6 +19,7 @@ _SLOWEST_TELLING_MS = 1_000.0  # a voter that is down is told no more often: whe
 
 @dataclass(slots=True)
 class _Heard:
+    excused_ms: float  # until then the silence is nobody's fault: the voter counts from there on
     durable_end: int = 0  # counts once it was told in this epoch, from an accepted position
     heard_ms: float = -math.inf
 
@@ -36,17 +37,32 @@ class VotersHeard:
     def __init__(self, member: Member, now_ms: float) -> None:
         self._member = member
         self._voters: dict[VoterKey, _Heard] = {}
-        self._excused_ms = now_ms
         self._stood_still_ms = -math.inf
-        pause_ms = member.timing.begin_epoch_retry_ms
-        others = (voter_id for voter_id in member.voter_ids if voter_id != member.node_id)
-        self._telling = {voter_id: _Telling(now_ms, pause_ms) for voter_id in others}
+        self._telling: dict[int, _Telling] = {}
+        self.voters_changed(now_ms)
 
     def _of(self, key: VoterKey) -> _Heard:
-        return self._voters.setdefault(key, _Heard())
+        return self._voters[key]
 
     def _counts(self, key: VoterKey) -> bool:
         return any(key in voters for voters in self._member.voter_sets())
+
+    def voters_changed(self, now_ms: float) -> None:
+        """Our log names other voters than before: a new one has a full period from now on, and is told of us.
+
+        A voter that was removed is told as long as the log may still be cut behind that.
+        """
+        for voters in self._member.voter_sets():
+            for key in voters:
+                self._voters.setdefault(key, _Heard(excused_ms=now_ms))
+        others = [voter_id for voter_id in self._member.voter_ids if voter_id != self._member.node_id]
+        pause_ms = self._member.timing.begin_epoch_retry_ms
+        self._telling = {voter_id: self._telling.get(voter_id, _Telling(now_ms, pause_ms)) for voter_id in others}
+
+    @property
+    def known(self) -> set[VoterKey]:
+        """Those that vote, or did in this epoch."""
+        return set(self._voters)
 
     # -- durable ends
 
@@ -67,28 +83,34 @@ class VotersHeard:
     def excuse(self, delay_ms: float, now_ms: float) -> None:
         """This process stood still for so long, until now."""
         self._stood_still_ms = now_ms
-        self._excused_ms = excused(self._excused_ms, delay_ms, now_ms)
         for voter in self._voters.values():
+            voter.excused_ms = excused(voter.excused_ms, delay_ms, now_ms)
             voter.heard_ms = excused(voter.heard_ms, delay_ms, now_ms)
 
     def quorum_until_ms(self) -> float:
         """Until when a majority of each set counts as heard; infinity where this node is the majority by itself."""
-        found = min(self._majority_heard_ms(voters, self._excused_ms) for voters in self._member.voter_sets())
-        return found + self._member.timing.fetch_timeout_ms
+        heard_ms = min(self._majority_heard_ms(voters) for voters in self._member.voter_sets())
+        return heard_ms + self._member.timing.fetch_timeout_ms
 
     def hears_majority(self, now_ms: float) -> bool:
         """Really, and of late: no excuse counts, nor does what was sent to us while we stood still and is read now."""
-        if now_ms - self._stood_still_ms < self._member.timing.fetch_timeout_ms:
-            return False
-        late_ms = now_ms - self._member.timing.fetch_timeout_ms / 2
-        own, voters_heard = self._member.own_key, self._voters
-        heard = {key for key, voter in voters_heard.items() if voter.heard_ms >= late_ms} | {own}
-        return all(is_majority(voters & heard, voters) for voters in self._member.voter_sets())
+        heard = self.heard(now_ms)
+        return bool(heard) and all(is_majority(voters & heard, voters) for voters in self._member.voter_sets())
 
-    def _majority_heard_ms(self, voters: VoterSet, excused_ms: float) -> float:
-        own = self._member.own_key
-        times = [math.inf if key == own else max(self._of(key).heard_ms, excused_ms) for key in voters]
+    def heard(self, now_ms: float) -> set[VoterKey]:
+        """The voters that are heard so, this node among them; none shortly after it stood still."""
+        if now_ms - self._stood_still_ms < self._member.timing.fetch_timeout_ms:
+            return set()
+        late_ms = now_ms - self._member.timing.fetch_timeout_ms / 2
+        return {key for key, voter in self._voters.items() if voter.heard_ms >= late_ms} | {self._member.own_key}
+
+    def _majority_heard_ms(self, voters: VoterSet) -> float:
+        times = [math.inf if key == self._member.own_key else self._counts_from_ms(key) for key in voters]
         return sorted(times, reverse=True)[len(times) // 2]
+
+    def _counts_from_ms(self, key: VoterKey) -> float:
+        voter = self._of(key)
+        return max(voter.heard_ms, voter.excused_ms)
 
     # -- telling them who leads, until they fetch
 

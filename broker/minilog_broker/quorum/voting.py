@@ -21,7 +21,7 @@ def vote_request(member: Member, voter: VoterKey, epoch: int, *, pre_vote: bool)
         last_epoch=last_epoch,
         voter_id=voter.broker_id,
         voter_directory_id=voter.directory_id,
-        voter_ids=member.voter_ids,
+        voter_ids=member.given_ids,
     )
 
 
@@ -33,22 +33,32 @@ def request_error(member: Member, own_epoch: int, request: peer_pb2.VoteRequest)
             f"{request.candidate_id} to {request.cluster_id}: one of the two was started with the addresses of "
             f"the wrong voters"
         )
-    if sorted(request.voter_ids) != member.voter_ids:
+    if is_founding(member, request) and sorted(request.voter_ids) != member.given_ids:
         return InconsistentVoters(
             f"candidate {request.candidate_id} was started with voters {sorted(request.voter_ids)}, broker "
-            f"{member.node_id} with {member.voter_ids}: start all brokers with the same"
+            f"{member.node_id} with {member.given_ids}: start all brokers with the same"
         )
     if request.voter_id != member.node_id or request.candidate_id == member.node_id:
         return InconsistentVoters(
             f"candidate {request.candidate_id} asked broker {request.voter_id} for its vote and reached broker "
             f"{member.node_id}: give every broker an id and an address of its own"
         )
-    if request.candidate_id not in member.voter_ids or not 0 <= candidates_epoch(request) <= MAX_EPOCH:
+    is_possible = request.candidate_id >= 0 and 0 <= candidates_epoch(request) <= MAX_EPOCH
+    if not is_possible or (is_founding(member, request) and request.candidate_id not in member.given_ids):
         return InvalidArgument(
             f"broker {request.candidate_id} cannot stand in epoch {request.epoch}: it is {own_epoch} here, and the "
             f"voters are {member.voter_ids}"
         )
     return None
+
+
+def is_founding(member: Member, request: peer_pb2.VoteRequest) -> bool:
+    """Whether neither side has a log that records voters.
+
+    Later the voter answers every candidate, also one that its own log does not name: that log may be behind (Raft
+    thesis 4.1).
+    """
+    return not request.cluster_id and not member.cluster_id
 
 
 def candidates_epoch(request: peer_pb2.VoteRequest) -> int:
@@ -60,7 +70,7 @@ def is_addressed(member: Member, request: peer_pb2.VoteRequest) -> bool:
     """Whether the vote that is asked for is this node's: its directory is the recorded one, or all is new."""
     if request.voter_directory_id:
         return request.voter_directory_id == member.directory_id
-    return not request.cluster_id and not member.cluster_id
+    return is_founding(member, request)
 
 
 def is_up_to_date(member: Member, request: peer_pb2.VoteRequest) -> bool:

@@ -130,6 +130,22 @@ def _of_brokers(answer: metadata_pb2.GetMetadataResponse, not_reached: Mapping[i
                 f"give it that directory back; if it is lost for good: minilog cluster replace-voter {voter.id}",
                 [voter.id],
             )
+        if voter.moved:
+            yield Problem(
+                "VOTER_MOVED",
+                f"voter {voter.id} is registered at another address than the recorded one, where the other voters do "
+                f"not reach it",
+                f"record the new address: minilog cluster move-voter {voter.id}",
+                [voter.id],
+            )
+    if cluster.voters and len(cluster.voters) % 2 == 0:
+        yield Problem(
+            "VOTERS_EVEN",
+            f"there are {len(cluster.voters)} voters, and they survive no more losses than {len(cluster.voters) - 1} "
+            f"would",
+            "add a voter, or remove one: minilog cluster add-voter ID, minilog cluster remove-voter ID",
+            [voter.id for voter in cluster.voters],
+        )
     if full := sorted(each.broker_id for each in every if each.no_space):
         yield Problem(
             "DISK_FULL",

@@ -149,7 +149,10 @@ def describe_cluster(answer: metadata_pb2.GetMetadataResponse) -> ClusterDescrip
     controller = answer.controller_id if answer.controller_id >= 0 else None
     every = [*answer.brokers, *answer.unreachable_brokers]
     brokers = sorted((describe_broker(broker) for broker in every), key=lambda broker: broker.id)
-    voters = [VoterDescription(each.broker_id, each.directory_id.hex(), each.lost) for each in answer.voters]
+    voters = [
+        VoterDescription(voter.broker_id, voter.directory_id.hex(), voter.lost, voter.host, voter.port, voter.moved)
+        for voter in answer.voters
+    ]
     return ClusterDescription(
         answer.cluster_id, controller, answer.controller_epoch, brokers, voters, answer.level or 1
     )

@@ -75,6 +75,7 @@ from minilog.types import (
     TopicPartition,
     TransactionDescription,
     TransactionListing,
+    VoterChange,
 )
 from minilog.v1 import admin_pb2, admin_pb2_grpc, metadata_pb2, metadata_pb2_grpc
 
@@ -91,6 +92,7 @@ _Decision = TypeVar(
     admin_pb2.ElectLeadersResponse,
     admin_pb2.AlterPartitionReassignmentsResponse,
     admin_pb2.ReplaceVoterResponse,
+    admin_pb2.AlterVoterResponse,
 )
 _Answer = TypeVar("_Answer")
 _PAUSE_S = 0.05
@@ -274,6 +276,25 @@ class Admin:
         )
         response = await self._decide("replace a voter", _call_of("ReplaceVoter", request))
         return response.lost_directory_id.hex(), response.directory_id.hex()
+
+    async def add_voter(self, broker_id: int) -> VoterChange:
+        return await self._alter_voter(broker_id, admin_pb2.VOTER_CHANGE_ADD)
+
+    async def remove_voter(self, broker_id: int) -> VoterChange:
+        return await self._alter_voter(broker_id, admin_pb2.VOTER_CHANGE_REMOVE)
+
+    async def move_voter(self, broker_id: int) -> VoterChange:
+        return await self._alter_voter(broker_id, admin_pb2.VOTER_CHANGE_MOVE)
+
+    async def _alter_voter(self, broker_id: int, change: admin_pb2.VoterChange.ValueType) -> VoterChange:
+        request = admin_pb2.AlterVoterRequest(
+            client=self._cluster.identity,
+            timeout_ms=self._config.request_timeout_ms,
+            broker_id=broker_id,
+            change=change,
+        )
+        response = await self._decide("change the voters", _call_of("AlterVoter", request))
+        return VoterChange(response.changed, list(response.voter_ids))
 
     async def upgrade_level(self, level: int | None = None) -> tuple[int, int]:
         request = admin_pb2.UpgradeLevelRequest(

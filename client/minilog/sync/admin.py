@@ -37,6 +37,7 @@ from minilog.types import (
     TopicPartition,
     TransactionDescription,
     TransactionListing,
+    VoterChange,
 )
 
 if TYPE_CHECKING:
@@ -159,6 +160,28 @@ class Admin:
         """A voter's disk is lost for good: the one its broker runs with now votes in its place. Returns the directory
         ids of both. Raises InvalidArgument where nothing is lost, or `lost_directory_id` was replaced already."""
         return self._loop.run(self._admin.replace_voter(broker_id, lost_directory_id=lost_directory_id))
+
+    def add_voter(self, broker_id: int) -> VoterChange:
+        """Let a running broker vote, with the data directory and at the address that it is registered with.
+
+        The call waits, up to the time-out of requests, until the broker has fetched the metadata log. Raises
+        InvalidArgument where it does not run, or there are five voters, and VotersNotReady where it cannot be now.
+        """
+        return self._loop.run(self._admin.add_voter(broker_id))
+
+    def remove_voter(self, broker_id: int) -> VoterChange:
+        """Let a voter vote no more. It runs on as a broker, and may be down.
+
+        Raises InvalidArgument for the last voter, and VotersNotReady where no majority of the others is heard.
+        """
+        return self._loop.run(self._admin.remove_voter(broker_id))
+
+    def move_voter(self, broker_id: int) -> VoterChange:
+        """Record the address that a voter's broker is registered with now, so that the other voters reach it there.
+
+        Raises InvalidArgument where it is no voter, or does not run.
+        """
+        return self._loop.run(self._admin.move_voter(broker_id))
 
     def upgrade_level(self, level: int | None = None) -> tuple[int, int]:
         """Let the cluster write what came with `level`, by default with the highest that any broker supports; there is

@@ -25,6 +25,31 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _VoterChange:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _VoterChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_VoterChange.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    VOTER_CHANGE_NONE: _VoterChange.ValueType  # 0
+    VOTER_CHANGE_ADD: _VoterChange.ValueType  # 1
+    """It votes with the data directory and at the address that it is registered with."""
+    VOTER_CHANGE_REMOVE: _VoterChange.ValueType  # 2
+    """It votes no more, and runs on as a broker."""
+    VOTER_CHANGE_MOVE: _VoterChange.ValueType  # 3
+    """The other voters reach it at the address that it is registered with."""
+
+class VoterChange(_VoterChange, metaclass=_VoterChangeEnumTypeWrapper): ...
+
+VOTER_CHANGE_NONE: VoterChange.ValueType  # 0
+VOTER_CHANGE_ADD: VoterChange.ValueType  # 1
+"""It votes with the data directory and at the address that it is registered with."""
+VOTER_CHANGE_REMOVE: VoterChange.ValueType  # 2
+"""It votes no more, and runs on as a broker."""
+VOTER_CHANGE_MOVE: VoterChange.ValueType  # 3
+"""The other voters reach it at the address that it is registered with."""
+Global___VoterChange: _TypeAlias = VoterChange  # noqa: Y015
+
 class _BrokerChange:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -616,6 +641,70 @@ class ReplaceVoterRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReplaceVoterRequest: _TypeAlias = ReplaceVoterRequest  # noqa: Y015
+
+@_typing.final
+class AlterVoterRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    CHANGE_FIELD_NUMBER: _builtins.int
+    timeout_ms: _builtins.int
+    broker_id: _builtins.int
+    change: Global___VoterChange.ValueType
+    @_builtins.property
+    def client(self) -> _common_pb2.ClientIdentity: ...
+    def __init__(
+        self,
+        *,
+        client: _common_pb2.ClientIdentity | None = ...,
+        timeout_ms: _builtins.int = ...,
+        broker_id: _builtins.int = ...,
+        change: Global___VoterChange.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "change", b"change", "client", b"client", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterVoterRequest: _TypeAlias = AlterVoterRequest  # noqa: Y015
+
+@_typing.final
+class AlterVoterResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    VOTER_IDS_FIELD_NUMBER: _builtins.int
+    METADATA_OFFSET_FIELD_NUMBER: _builtins.int
+    changed: _builtins.bool
+    """False: it was so already."""
+    metadata_offset: _builtins.int
+    @_builtins.property
+    def error(self) -> _common_pb2.Error:
+        """INVALID_REQUEST: why it cannot be. VOTERS_NOT_READY: not now."""
+
+    @_builtins.property
+    def voter_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The voters from then on."""
+
+    def __init__(
+        self,
+        *,
+        error: _common_pb2.Error | None = ...,
+        changed: _builtins.bool = ...,
+        voter_ids: _abc.Iterable[_builtins.int] | None = ...,
+        metadata_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "error", b"error", "metadata_offset", b"metadata_offset", "voter_ids", b"voter_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterVoterResponse: _TypeAlias = AlterVoterResponse  # noqa: Y015
 
 @_typing.final
 class AlterBrokerRequest(_message.Message):

@@ -64,6 +64,11 @@ class AdminServiceStub:
                 request_serializer=minilog_dot_v1_dot_admin__pb2.ReplaceVoterRequest.SerializeToString,
                 response_deserializer=minilog_dot_v1_dot_admin__pb2.ReplaceVoterResponse.FromString,
                 _registered_method=True)
+        self.AlterVoter = channel.unary_unary(
+                '/minilog.v1.AdminService/AlterVoter',
+                request_serializer=minilog_dot_v1_dot_admin__pb2.AlterVoterRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_admin__pb2.AlterVoterResponse.FromString,
+                _registered_method=True)
         self.AlterBroker = channel.unary_unary(
                 '/minilog.v1.AdminService/AlterBroker',
                 request_serializer=minilog_dot_v1_dot_admin__pb2.AlterBrokerRequest.SerializeToString,
@@ -123,6 +128,13 @@ class AdminServiceServicer:
 
     def ReplaceVoter(self, request, context):
         """A voter lost its disk: the one it is registered with now votes in the place of the lost one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterVoter(self, request, context):
+        """A running broker votes from now on, or no more, or at the address that it is registered with.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -188,6 +200,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ReplaceVoter,
                     request_deserializer=minilog_dot_v1_dot_admin__pb2.ReplaceVoterRequest.FromString,
                     response_serializer=minilog_dot_v1_dot_admin__pb2.ReplaceVoterResponse.SerializeToString,
+            ),
+            'AlterVoter': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterVoter,
+                    request_deserializer=minilog_dot_v1_dot_admin__pb2.AlterVoterRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_admin__pb2.AlterVoterResponse.SerializeToString,
             ),
             'AlterBroker': grpc.unary_unary_rpc_method_handler(
                     servicer.AlterBroker,
@@ -372,6 +389,33 @@ class AdminService:
             '/minilog.v1.AdminService/ReplaceVoter',
             minilog_dot_v1_dot_admin__pb2.ReplaceVoterRequest.SerializeToString,
             minilog_dot_v1_dot_admin__pb2.ReplaceVoterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterVoter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.AdminService/AlterVoter',
+            minilog_dot_v1_dot_admin__pb2.AlterVoterRequest.SerializeToString,
+            minilog_dot_v1_dot_admin__pb2.AlterVoterResponse.FromString,
             options,
             channel_credentials,
             insecure,

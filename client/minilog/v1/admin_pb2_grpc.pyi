@@ -44,6 +44,8 @@ class AdminServiceStub:
     """Other replicas for partitions (KIP-455): answered when the change has begun; metadata tells when it is done."""
     ReplaceVoter: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReplaceVoterRequest, _admin_pb2.ReplaceVoterResponse]
     """A voter lost its disk: the one it is registered with now votes in the place of the lost one."""
+    AlterVoter: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterVoterRequest, _admin_pb2.AlterVoterResponse]
+    """A running broker votes from now on, or no more, or at the address that it is registered with."""
     AlterBroker: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterBrokerRequest, _admin_pb2.AlterBrokerResponse]
     """A broker gets no new replicas, or again; loses those that it has; or is registered no more."""
     UpgradeLevel: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UpgradeLevelRequest, _admin_pb2.UpgradeLevelResponse]
@@ -65,6 +67,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Other replicas for partitions (KIP-455): answered when the change has begun; metadata tells when it is done."""
     ReplaceVoter: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReplaceVoterRequest, _admin_pb2.ReplaceVoterResponse]  # type: ignore[assignment]
     """A voter lost its disk: the one it is registered with now votes in the place of the lost one."""
+    AlterVoter: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterVoterRequest, _admin_pb2.AlterVoterResponse]  # type: ignore[assignment]
+    """A running broker votes from now on, or no more, or at the address that it is registered with."""
     AlterBroker: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterBrokerRequest, _admin_pb2.AlterBrokerResponse]  # type: ignore[assignment]
     """A broker gets no new replicas, or again; loses those that it has; or is registered no more."""
     UpgradeLevel: _aio.UnaryUnaryMultiCallable[_admin_pb2.UpgradeLevelRequest, _admin_pb2.UpgradeLevelResponse]  # type: ignore[assignment]
@@ -119,6 +123,14 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ReplaceVoterResponse, _abc.Awaitable[_admin_pb2.ReplaceVoterResponse]]:
         """A voter lost its disk: the one it is registered with now votes in the place of the lost one."""
+
+    @_abc_1.abstractmethod
+    def AlterVoter(
+        self,
+        request: _admin_pb2.AlterVoterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.AlterVoterResponse, _abc.Awaitable[_admin_pb2.AlterVoterResponse]]:
+        """A running broker votes from now on, or no more, or at the address that it is registered with."""
 
     @_abc_1.abstractmethod
     def AlterBroker(

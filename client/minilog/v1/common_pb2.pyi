@@ -99,6 +99,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """Of readers: the version of a schema that they name cannot hold what was written by a later one."""
     ERROR_CODE_INVALID_TIMESTAMP: _ErrorCode.ValueType  # 82
     """A record is further behind or ahead of the leader's clock than message.timestamp.before.max.ms or .after.max.ms allow."""
+    ERROR_CODE_VOTERS_NOT_READY: _ErrorCode.ValueType  # 83
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """The names are Kafka's where Kafka has one. minilog.errors holds the table of meanings and of what may be retried."""
@@ -179,6 +180,7 @@ ERROR_CODE_NARROW_SCHEMA_VERSION: ErrorCode.ValueType  # 81
 """Of readers: the version of a schema that they name cannot hold what was written by a later one."""
 ERROR_CODE_INVALID_TIMESTAMP: ErrorCode.ValueType  # 82
 """A record is further behind or ahead of the leader's clock than message.timestamp.before.max.ms or .after.max.ms allow."""
+ERROR_CODE_VOTERS_NOT_READY: ErrorCode.ValueType  # 83
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

@@ -154,21 +154,32 @@ class VoterMetadata(_message.Message):
     BROKER_ID_FIELD_NUMBER: _builtins.int
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    MOVED_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     directory_id: _builtins.bytes
     """The disk that votes, 16 bytes."""
     lost: _builtins.bool
     """The broker is registered with another disk: it does not vote until it is replaced by command."""
+    host: _builtins.str
+    """Where the other voters reach it, once the log records it; empty before."""
+    port: _builtins.int
+    moved: _builtins.bool
+    """The broker is registered at another address than the recorded one: the other voters do not reach it."""
     def __init__(
         self,
         *,
         broker_id: _builtins.int = ...,
         directory_id: _builtins.bytes = ...,
         lost: _builtins.bool = ...,
+        host: _builtins.str = ...,
+        port: _builtins.int = ...,
+        moved: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "directory_id", b"directory_id", "lost", b"lost"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "directory_id", b"directory_id", "host", b"host", "lost", b"lost", "moved", b"moved", "port", b"port"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

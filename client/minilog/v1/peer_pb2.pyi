@@ -103,7 +103,7 @@ class RegisterRequest(_message.Message):
 
     @_builtins.property
     def voters(self) -> _containers.RepeatedCompositeFieldContainer[Global___VoterAddress]:
-        """The voters this broker was started with; refused where they are not the recorded ones."""
+        """The voters this broker was started with. Brokers below level 5 refuse others than the recorded ones."""
 
     @_builtins.property
     def recovered_replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecoveredReplica]:
@@ -500,6 +500,7 @@ class ReplicateResponse(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     QUORUM_EPOCH_FIELD_NUMBER: _builtins.int
     QUORUM_LEADER_ID_FIELD_NUMBER: _builtins.int
+    QUORUM_LEADER_FIELD_NUMBER: _builtins.int
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
     quorum_epoch: _builtins.int
     """With NOT_LEADER_OR_FOLLOWER on a metadata stream: the epoch known here, and who leads it, -1 unknown."""
@@ -513,6 +514,10 @@ class ReplicateResponse(_message.Message):
         """The session as a whole is refused (a stale broker epoch, a wrong cluster)."""
 
     @_builtins.property
+    def quorum_leader(self) -> Global___VoterAddress:
+        """Where that leader listens, as the sender knows it."""
+
+    @_builtins.property
     def snapshot_id(self) -> Global___SnapshotId:
         """Of a metadata stream whose position is below the log start: fetch this snapshot first."""
 
@@ -523,11 +528,12 @@ class ReplicateResponse(_message.Message):
         error: _common_pb2.Error | None = ...,
         quorum_epoch: _builtins.int = ...,
         quorum_leader_id: _builtins.int | None = ...,
+        quorum_leader: Global___VoterAddress | None = ...,
         snapshot_id: Global___SnapshotId | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_quorum_leader_id", b"_quorum_leader_id", "error", b"error", "quorum_leader_id", b"quorum_leader_id", "snapshot_id", b"snapshot_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_quorum_leader_id", b"_quorum_leader_id", "error", b"error", "quorum_leader", b"quorum_leader", "quorum_leader_id", b"quorum_leader_id", "snapshot_id", b"snapshot_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_quorum_leader_id", b"_quorum_leader_id", "error", b"error", "quorum_epoch", b"quorum_epoch", "quorum_leader_id", b"quorum_leader_id", "runs", b"runs", "snapshot_id", b"snapshot_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_quorum_leader_id", b"_quorum_leader_id", "error", b"error", "quorum_epoch", b"quorum_epoch", "quorum_leader", b"quorum_leader", "quorum_leader_id", b"quorum_leader_id", "runs", b"runs", "snapshot_id", b"snapshot_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__quorum_leader_id: _TypeAlias = _typing.Literal["quorum_leader_id"]  # noqa: Y015
     _WhichOneofArgType__quorum_leader_id: _TypeAlias = _typing.Literal["_quorum_leader_id", b"_quorum_leader_id"]  # noqa: Y015
@@ -588,7 +594,7 @@ class VoteRequest(_message.Message):
     """What the candidate's log records of this voter; empty while a cluster is founded."""
     @_builtins.property
     def voter_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The ids of all voters, as the candidate knows them."""
+        """The ids of the voters that the candidate was started with: those who found a cluster were started with the same."""
 
     def __init__(
         self,
@@ -623,6 +629,7 @@ class VoteResponse(_message.Message):
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     LEVELS_FIELD_NUMBER: _builtins.int
+    LEADER_FIELD_NUMBER: _builtins.int
     granted: _builtins.bool
     epoch: _builtins.int
     """The epoch known here, after the answer, and who leads it, -1 unknown."""
@@ -636,6 +643,10 @@ class VoteResponse(_message.Message):
     def levels(self) -> _common_pb2.VersionRange:
         """The levels that it can read and write: a cluster is founded at the highest that all voters support."""
 
+    @_builtins.property
+    def leader(self) -> Global___VoterAddress:
+        """Where that leader listens, as the sender knows it."""
+
     def __init__(
         self,
         *,
@@ -646,10 +657,11 @@ class VoteResponse(_message.Message):
         directory_id: _builtins.bytes = ...,
         cluster_id: _builtins.str = ...,
         levels: _common_pb2.VersionRange | None = ...,
+        leader: Global___VoterAddress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "levels", b"levels"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "leader", b"leader", "levels", b"levels"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "directory_id", b"directory_id", "epoch", b"epoch", "error", b"error", "granted", b"granted", "leader_id", b"leader_id", "levels", b"levels"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "directory_id", b"directory_id", "epoch", b"epoch", "error", b"error", "granted", b"granted", "leader", b"leader", "leader_id", b"leader_id", "levels", b"levels"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -690,20 +702,26 @@ class BeginQuorumEpochResponse(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     LEADER_ID_FIELD_NUMBER: _builtins.int
+    LEADER_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     leader_id: _builtins.int
     @_builtins.property
     def error(self) -> _common_pb2.Error: ...
+    @_builtins.property
+    def leader(self) -> Global___VoterAddress:
+        """Where that leader listens, as the sender knows it."""
+
     def __init__(
         self,
         *,
         error: _common_pb2.Error | None = ...,
         epoch: _builtins.int = ...,
         leader_id: _builtins.int = ...,
+        leader: Global___VoterAddress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "leader", b"leader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "error", b"error", "leader_id", b"leader_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "error", b"error", "leader", b"leader", "leader_id", b"leader_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -29,7 +29,7 @@ from minilog.v1 import security_pb2 as minilog_dot_v1_dot_security__pb2
 from minilog.v1 import typed_pb2 as minilog_dot_v1_dot_typed__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18minilog/v1/records.proto\x12\nminilog.v1\x1a\x17minilog/v1/common.proto\x1a\x1cminilog/v1/coordinator.proto\x1a\x15minilog/v1/peer.proto\x1a\x19minilog/v1/security.proto\x1a\x16minilog/v1/typed.proto\"\x98\x08\n\x0eMetadataRecord\x12,\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x19.minilog.v1.ClusterRecordH\x00\x12\x43\n\x13\x62roker_registration\x18\x02 \x01(\x0b\x32$.minilog.v1.BrokerRegistrationRecordH\x00\x12\x35\n\x0c\x62roker_state\x18\x03 \x01(\x0b\x32\x1d.minilog.v1.BrokerStateRecordH\x00\x12(\n\x05topic\x18\x04 \x01(\x0b\x32\x17.minilog.v1.TopicRecordH\x00\x12\x30\n\tpartition\x18\x05 \x01(\x0b\x32\x1b.minilog.v1.PartitionRecordH\x00\x12\x35\n\x0ctopic_config\x18\x06 \x01(\x0b\x32\x1d.minilog.v1.TopicConfigRecordH\x00\x12\x39\n\x0etopic_deletion\x18\x07 \x01(\x0b\x32\x1f.minilog.v1.TopicDeletionRecordH\x00\x12>\n\x11producer_id_block\x18\x08 \x01(\x0b\x32!.minilog.v1.ProducerIdBlockRecordH\x00\x12\x39\n\x0evoter_replaced\x18\t \x01(\x0b\x32\x1f.minilog.v1.VoterReplacedRecordH\x00\x12\x37\n\rcluster_level\x18\n \x01(\x0b\x32\x1e.minilog.v1.ClusterLevelRecordH\x00\x12\x35\n\x0ctopic_schema\x18\x0b \x01(\x0b\x32\x1d.minilog.v1.TopicSchemaRecordH\x00\x12\x46\n\x15user_scram_credential\x18\x0c \x01(\x0b\x32%.minilog.v1.UserScramCredentialRecordH\x00\x12\x33\n\x0b\x61\x63\x63\x65ss_rule\x18\r \x01(\x0b\x32\x1c.minilog.v1.AccessRuleRecordH\x00\x12(\n\x05quota\x18\x0e \x01(\x0b\x32\x17.minilog.v1.QuotaRecordH\x00\x12=\n\x10\x64\x65legation_token\x18\x0f \x01(\x0b\x32!.minilog.v1.DelegationTokenRecordH\x00\x12\x39\n\x0e\x62roker_setting\x18\x14 \x01(\x0b\x32\x1f.minilog.v1.BrokerSettingRecordH\x00\x12\x37\n\rbroker_cordon\x18\x15 \x01(\x0b\x32\x1e.minilog.v1.BrokerCordonRecordH\x00\x12?\n\x11unregister_broker\x18\x16 \x01(\x0b\x32\".minilog.v1.UnregisterBrokerRecordH\x00\x42\x08\n\x06record\"F\n\rClusterRecord\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12!\n\x06voters\x18\x02 \x03(\x0b\x32\x11.minilog.v1.Voter\"L\n\x05Voter\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\x0c\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\x05\"#\n\x12\x43lusterLevelRecord\x12\r\n\x05level\x18\x01 \x01(\x05\"Y\n\x13VoterReplacedRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x19\n\x11lost_directory_id\x18\x02 \x01(\x0c\x12\x14\n\x0c\x64irectory_id\x18\x03 \x01(\x0c\"\xe5\x03\n\x18\x42rokerRegistrationRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\x0c\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\x05\x12\x11\n\x04rack\x18\x05 \x01(\tH\x00\x88\x01\x01\x12\x16\n\x0e\x66\x61ilure_domain\x18\x06 \x01(\t\x12\x16\n\x0ekernel_boot_id\x18\x07 \x01(\t\x12\x19\n\x0c\x62roker_epoch\x18\x08 \x01(\x03H\x01\x88\x01\x01\x12(\n\x06levels\x18\t \x01(\x0b\x32\x18.minilog.v1.VersionRange\x12\x0f\n\x07version\x18\n \x01(\t\x12$\n\x17\x63lean_stop_broker_epoch\x18\x0b \x01(\x03H\x02\x88\x01\x01\x12\x16\n\tpeer_host\x18\x0c \x01(\tH\x03\x88\x01\x01\x12\x11\n\tpeer_port\x18\r \x01(\x05\x12\x17\n\nhost_label\x18\x0e \x01(\tH\x04\x88\x01\x01\x12.\n\tlisteners\x18\x0f \x03(\x0b\x32\x1b.minilog.v1.ListenerAddressB\x07\n\x05_rackB\x0f\n\r_broker_epochB\x1a\n\x18_clean_stop_broker_epochB\x0c\n\n_peer_hostB\r\n\x0b_host_label\"^\n\x11\x42rokerStateRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x03 \x01(\x08\x12\x10\n\x08stopping\x18\x04 \x01(\x08\"u\n\x12\x42rokerCordonRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x10\n\x08\x63ordoned\x18\x02 \x01(\x08\x12\x17\n\x0f\x64\x65\x63ommissioning\x18\x03 \x01(\x08\x12!\n\x19throttle_bytes_per_second\x18\x04 \x01(\x04\"+\n\x16UnregisterBrokerRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\"k\n\x0bTopicRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x10\n\x08internal\x18\x03 \x01(\x08\x12*\n\x08\x64\x65\x66\x61ults\x18\x04 \x03(\x0b\x32\x18.minilog.v1.TopicDefault\"+\n\x0cTopicDefault\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"\xcc\x02\n\x0fPartitionRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08replicas\x18\x03 \x03(\x05\x12\x18\n\x10in_sync_replicas\x18\x04 \x03(\x05\x12\x18\n\x10\x65ligible_leaders\x18\x05 \x03(\x05\x12\x18\n\x10\x64\x61maged_replicas\x18\x06 \x03(\x05\x12\x11\n\tleader_id\x18\x07 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x08 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\t \x01(\x05\x12\x1b\n\x13leader_broker_epoch\x18\n \x01(\x03\x12\x17\n\x0f\x61\x64\x64ing_replicas\x18\x0b \x03(\x05\x12\x19\n\x11removing_replicas\x18\x0c \x03(\x05\x12!\n\x19throttle_bytes_per_second\x18\r \x01(\x04\"Q\n\x11TopicConfigRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\x05value\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_value\"N\n\x11TopicSchemaRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\'\n\x06schema\x18\x02 \x01(\x0b\x32\x17.minilog.v1.TopicSchema\"\'\n\x13TopicDeletionRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\"\x86\x01\n\x15ProducerIdBlockRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x18\n\x10next_producer_id\x18\x03 \x01(\x03\x12\x11\n\tproof_key\x18\x04 \x01(\x0c\x12\x17\n\x0f\x66irst_proven_id\x18\x05 \x01(\x03\"\x85\x01\n\x19UserScramCredentialRecord\x12\x0c\n\x04user\x18\x01 \x01(\t\x12-\n\tmechanism\x18\x02 \x01(\x0e\x32\x1a.minilog.v1.ScramMechanism\x12+\n\x08verifier\x18\x03 \x01(\x0b\x32\x19.minilog.v1.ScramVerifier\"I\n\x10\x41\x63\x63\x65ssRuleRecord\x12$\n\x04rule\x18\x01 \x01(\x0b\x32\x16.minilog.v1.AccessRule\x12\x0f\n\x07removed\x18\x02 \x01(\x08\"H\n\x0bQuotaRecord\x12\x0e\n\x06\x65ntity\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x12\n\x05value\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x08\n\x06_value\"\xb8\x01\n\x15\x44\x65legationTokenRecord\x12*\n\x05token\x18\x01 \x01(\x0b\x32\x1b.minilog.v1.DelegationToken\x12\x30\n\rscram_sha_256\x18\x02 \x01(\x0b\x32\x19.minilog.v1.ScramVerifier\x12\x30\n\rscram_sha_512\x18\x03 \x01(\x0b\x32\x19.minilog.v1.ScramVerifier\x12\x0f\n\x07removed\x18\x04 \x01(\x08\"g\n\x13\x42rokerSettingRecord\x12\x16\n\tbroker_id\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\x05value\x18\x03 \x01(\tH\x01\x88\x01\x01\x42\x0c\n\n_broker_idB\x08\n\x06_value\"\x92\x02\n\rControlRecord\x12\x37\n\rleader_change\x18\x01 \x01(\x0b\x32\x1e.minilog.v1.LeaderChangeRecordH\x00\x12\x43\n\x13transaction_markers\x18\x02 \x01(\x0b\x32$.minilog.v1.TransactionMarkersRecordH\x00\x12;\n\x0fsnapshot_header\x18\x03 \x01(\x0b\x32 .minilog.v1.SnapshotHeaderRecordH\x00\x12;\n\x0fsnapshot_footer\x18\x04 \x01(\x0b\x32 .minilog.v1.SnapshotFooterRecordH\x00\x42\t\n\x07\x63ontrol\"\x9b\x01\n\x18TransactionMarkersRecord\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12+\n\x07markers\x18\x02 \x03(\x0b\x32\x1a.minilog.v1.ProducerMarker\x12\x1d\n\x15\x63oordinator_partition\x18\x03 \x01(\x05\x12\x19\n\x11\x63oordinator_epoch\x18\x04 \x01(\x05\"g\n\x12LeaderChangeRecord\x12\x11\n\tleader_id\x18\x01 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12(\n\x06voters\x18\x03 \x03(\x0b\x32\x18.minilog.v1.VoterAddress\"M\n\x14SnapshotHeaderRecord\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\",\n\x14SnapshotFooterRecord\x12\x14\n\x0crecord_count\x18\x01 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18minilog/v1/records.proto\x12\nminilog.v1\x1a\x17minilog/v1/common.proto\x1a\x1cminilog/v1/coordinator.proto\x1a\x15minilog/v1/peer.proto\x1a\x19minilog/v1/security.proto\x1a\x16minilog/v1/typed.proto\"\xc4\x08\n\x0eMetadataRecord\x12,\n\x07\x63luster\x18\x01 \x01(\x0b\x32\x19.minilog.v1.ClusterRecordH\x00\x12\x43\n\x13\x62roker_registration\x18\x02 \x01(\x0b\x32$.minilog.v1.BrokerRegistrationRecordH\x00\x12\x35\n\x0c\x62roker_state\x18\x03 \x01(\x0b\x32\x1d.minilog.v1.BrokerStateRecordH\x00\x12(\n\x05topic\x18\x04 \x01(\x0b\x32\x17.minilog.v1.TopicRecordH\x00\x12\x30\n\tpartition\x18\x05 \x01(\x0b\x32\x1b.minilog.v1.PartitionRecordH\x00\x12\x35\n\x0ctopic_config\x18\x06 \x01(\x0b\x32\x1d.minilog.v1.TopicConfigRecordH\x00\x12\x39\n\x0etopic_deletion\x18\x07 \x01(\x0b\x32\x1f.minilog.v1.TopicDeletionRecordH\x00\x12>\n\x11producer_id_block\x18\x08 \x01(\x0b\x32!.minilog.v1.ProducerIdBlockRecordH\x00\x12\x39\n\x0evoter_replaced\x18\t \x01(\x0b\x32\x1f.minilog.v1.VoterReplacedRecordH\x00\x12\x37\n\rcluster_level\x18\n \x01(\x0b\x32\x1e.minilog.v1.ClusterLevelRecordH\x00\x12\x35\n\x0ctopic_schema\x18\x0b \x01(\x0b\x32\x1d.minilog.v1.TopicSchemaRecordH\x00\x12\x46\n\x15user_scram_credential\x18\x0c \x01(\x0b\x32%.minilog.v1.UserScramCredentialRecordH\x00\x12\x33\n\x0b\x61\x63\x63\x65ss_rule\x18\r \x01(\x0b\x32\x1c.minilog.v1.AccessRuleRecordH\x00\x12(\n\x05quota\x18\x0e \x01(\x0b\x32\x17.minilog.v1.QuotaRecordH\x00\x12=\n\x10\x64\x65legation_token\x18\x0f \x01(\x0b\x32!.minilog.v1.DelegationTokenRecordH\x00\x12\x39\n\x0e\x62roker_setting\x18\x14 \x01(\x0b\x32\x1f.minilog.v1.BrokerSettingRecordH\x00\x12\x37\n\rbroker_cordon\x18\x15 \x01(\x0b\x32\x1e.minilog.v1.BrokerCordonRecordH\x00\x12?\n\x11unregister_broker\x18\x16 \x01(\x0b\x32\".minilog.v1.UnregisterBrokerRecordH\x00\x12*\n\x06voters\x18\x17 \x01(\x0b\x32\x18.minilog.v1.VotersRecordH\x00\x42\x08\n\x06record\"F\n\rClusterRecord\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12!\n\x06voters\x18\x02 \x03(\x0b\x32\x11.minilog.v1.Voter\"L\n\x05Voter\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\x0c\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\x05\"#\n\x12\x43lusterLevelRecord\x12\r\n\x05level\x18\x01 \x01(\x05\"1\n\x0cVotersRecord\x12!\n\x06voters\x18\x01 \x03(\x0b\x32\x11.minilog.v1.Voter\"Y\n\x13VoterReplacedRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x19\n\x11lost_directory_id\x18\x02 \x01(\x0c\x12\x14\n\x0c\x64irectory_id\x18\x03 \x01(\x0c\"\xe5\x03\n\x18\x42rokerRegistrationRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\x0c\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\x05\x12\x11\n\x04rack\x18\x05 \x01(\tH\x00\x88\x01\x01\x12\x16\n\x0e\x66\x61ilure_domain\x18\x06 \x01(\t\x12\x16\n\x0ekernel_boot_id\x18\x07 \x01(\t\x12\x19\n\x0c\x62roker_epoch\x18\x08 \x01(\x03H\x01\x88\x01\x01\x12(\n\x06levels\x18\t \x01(\x0b\x32\x18.minilog.v1.VersionRange\x12\x0f\n\x07version\x18\n \x01(\t\x12$\n\x17\x63lean_stop_broker_epoch\x18\x0b \x01(\x03H\x02\x88\x01\x01\x12\x16\n\tpeer_host\x18\x0c \x01(\tH\x03\x88\x01\x01\x12\x11\n\tpeer_port\x18\r \x01(\x05\x12\x17\n\nhost_label\x18\x0e \x01(\tH\x04\x88\x01\x01\x12.\n\tlisteners\x18\x0f \x03(\x0b\x32\x1b.minilog.v1.ListenerAddressB\x07\n\x05_rackB\x0f\n\r_broker_epochB\x1a\n\x18_clean_stop_broker_epochB\x0c\n\n_peer_hostB\r\n\x0b_host_label\"^\n\x11\x42rokerStateRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x03 \x01(\x08\x12\x10\n\x08stopping\x18\x04 \x01(\x08\"u\n\x12\x42rokerCordonRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x10\n\x08\x63ordoned\x18\x02 \x01(\x08\x12\x17\n\x0f\x64\x65\x63ommissioning\x18\x03 \x01(\x08\x12!\n\x19throttle_bytes_per_second\x18\x04 \x01(\x04\"+\n\x16UnregisterBrokerRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\"k\n\x0bTopicRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x10\n\x08internal\x18\x03 \x01(\x08\x12*\n\x08\x64\x65\x66\x61ults\x18\x04 \x03(\x0b\x32\x18.minilog.v1.TopicDefault\"+\n\x0cTopicDefault\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"\xcc\x02\n\x0fPartitionRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08replicas\x18\x03 \x03(\x05\x12\x18\n\x10in_sync_replicas\x18\x04 \x03(\x05\x12\x18\n\x10\x65ligible_leaders\x18\x05 \x03(\x05\x12\x18\n\x10\x64\x61maged_replicas\x18\x06 \x03(\x05\x12\x11\n\tleader_id\x18\x07 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x08 \x01(\x05\x12\x17\n\x0fpartition_epoch\x18\t \x01(\x05\x12\x1b\n\x13leader_broker_epoch\x18\n \x01(\x03\x12\x17\n\x0f\x61\x64\x64ing_replicas\x18\x0b \x03(\x05\x12\x19\n\x11removing_replicas\x18\x0c \x03(\x05\x12!\n\x19throttle_bytes_per_second\x18\r \x01(\x04\"Q\n\x11TopicConfigRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\x05value\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_value\"N\n\x11TopicSchemaRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\'\n\x06schema\x18\x02 \x01(\x0b\x32\x17.minilog.v1.TopicSchema\"\'\n\x13TopicDeletionRecord\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\"\x86\x01\n\x15ProducerIdBlockRecord\x12\x11\n\tbroker_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x18\n\x10next_producer_id\x18\x03 \x01(\x03\x12\x11\n\tproof_key\x18\x04 \x01(\x0c\x12\x17\n\x0f\x66irst_proven_id\x18\x05 \x01(\x03\"\x85\x01\n\x19UserScramCredentialRecord\x12\x0c\n\x04user\x18\x01 \x01(\t\x12-\n\tmechanism\x18\x02 \x01(\x0e\x32\x1a.minilog.v1.ScramMechanism\x12+\n\x08verifier\x18\x03 \x01(\x0b\x32\x19.minilog.v1.ScramVerifier\"I\n\x10\x41\x63\x63\x65ssRuleRecord\x12$\n\x04rule\x18\x01 \x01(\x0b\x32\x16.minilog.v1.AccessRule\x12\x0f\n\x07removed\x18\x02 \x01(\x08\"H\n\x0bQuotaRecord\x12\x0e\n\x06\x65ntity\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x12\n\x05value\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x08\n\x06_value\"\xb8\x01\n\x15\x44\x65legationTokenRecord\x12*\n\x05token\x18\x01 \x01(\x0b\x32\x1b.minilog.v1.DelegationToken\x12\x30\n\rscram_sha_256\x18\x02 \x01(\x0b\x32\x19.minilog.v1.ScramVerifier\x12\x30\n\rscram_sha_512\x18\x03 \x01(\x0b\x32\x19.minilog.v1.ScramVerifier\x12\x0f\n\x07removed\x18\x04 \x01(\x08\"g\n\x13\x42rokerSettingRecord\x12\x16\n\tbroker_id\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\x05value\x18\x03 \x01(\tH\x01\x88\x01\x01\x42\x0c\n\n_broker_idB\x08\n\x06_value\"\x92\x02\n\rControlRecord\x12\x37\n\rleader_change\x18\x01 \x01(\x0b\x32\x1e.minilog.v1.LeaderChangeRecordH\x00\x12\x43\n\x13transaction_markers\x18\x02 \x01(\x0b\x32$.minilog.v1.TransactionMarkersRecordH\x00\x12;\n\x0fsnapshot_header\x18\x03 \x01(\x0b\x32 .minilog.v1.SnapshotHeaderRecordH\x00\x12;\n\x0fsnapshot_footer\x18\x04 \x01(\x0b\x32 .minilog.v1.SnapshotFooterRecordH\x00\x42\t\n\x07\x63ontrol\"\x9b\x01\n\x18TransactionMarkersRecord\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12+\n\x07markers\x18\x02 \x03(\x0b\x32\x1a.minilog.v1.ProducerMarker\x12\x1d\n\x15\x63oordinator_partition\x18\x03 \x01(\x05\x12\x19\n\x11\x63oordinator_epoch\x18\x04 \x01(\x05\"g\n\x12LeaderChangeRecord\x12\x11\n\tleader_id\x18\x01 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12(\n\x06voters\x18\x03 \x03(\x0b\x32\x18.minilog.v1.VoterAddress\"M\n\x14SnapshotHeaderRecord\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\",\n\x14SnapshotFooterRecord\x12\x14\n\x0crecord_count\x18\x01 \x01(\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,55 +37,57 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'minilog.v1.records_pb2', _g
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_METADATARECORD']._serialized_start=170
-  _globals['_METADATARECORD']._serialized_end=1218
-  _globals['_CLUSTERRECORD']._serialized_start=1220
-  _globals['_CLUSTERRECORD']._serialized_end=1290
-  _globals['_VOTER']._serialized_start=1292
-  _globals['_VOTER']._serialized_end=1368
-  _globals['_CLUSTERLEVELRECORD']._serialized_start=1370
-  _globals['_CLUSTERLEVELRECORD']._serialized_end=1405
-  _globals['_VOTERREPLACEDRECORD']._serialized_start=1407
-  _globals['_VOTERREPLACEDRECORD']._serialized_end=1496
-  _globals['_BROKERREGISTRATIONRECORD']._serialized_start=1499
-  _globals['_BROKERREGISTRATIONRECORD']._serialized_end=1984
-  _globals['_BROKERSTATERECORD']._serialized_start=1986
-  _globals['_BROKERSTATERECORD']._serialized_end=2080
-  _globals['_BROKERCORDONRECORD']._serialized_start=2082
-  _globals['_BROKERCORDONRECORD']._serialized_end=2199
-  _globals['_UNREGISTERBROKERRECORD']._serialized_start=2201
-  _globals['_UNREGISTERBROKERRECORD']._serialized_end=2244
-  _globals['_TOPICRECORD']._serialized_start=2246
-  _globals['_TOPICRECORD']._serialized_end=2353
-  _globals['_TOPICDEFAULT']._serialized_start=2355
-  _globals['_TOPICDEFAULT']._serialized_end=2398
-  _globals['_PARTITIONRECORD']._serialized_start=2401
-  _globals['_PARTITIONRECORD']._serialized_end=2733
-  _globals['_TOPICCONFIGRECORD']._serialized_start=2735
-  _globals['_TOPICCONFIGRECORD']._serialized_end=2816
-  _globals['_TOPICSCHEMARECORD']._serialized_start=2818
-  _globals['_TOPICSCHEMARECORD']._serialized_end=2896
-  _globals['_TOPICDELETIONRECORD']._serialized_start=2898
-  _globals['_TOPICDELETIONRECORD']._serialized_end=2937
-  _globals['_PRODUCERIDBLOCKRECORD']._serialized_start=2940
-  _globals['_PRODUCERIDBLOCKRECORD']._serialized_end=3074
-  _globals['_USERSCRAMCREDENTIALRECORD']._serialized_start=3077
-  _globals['_USERSCRAMCREDENTIALRECORD']._serialized_end=3210
-  _globals['_ACCESSRULERECORD']._serialized_start=3212
-  _globals['_ACCESSRULERECORD']._serialized_end=3285
-  _globals['_QUOTARECORD']._serialized_start=3287
-  _globals['_QUOTARECORD']._serialized_end=3359
-  _globals['_DELEGATIONTOKENRECORD']._serialized_start=3362
-  _globals['_DELEGATIONTOKENRECORD']._serialized_end=3546
-  _globals['_BROKERSETTINGRECORD']._serialized_start=3548
-  _globals['_BROKERSETTINGRECORD']._serialized_end=3651
-  _globals['_CONTROLRECORD']._serialized_start=3654
-  _globals['_CONTROLRECORD']._serialized_end=3928
-  _globals['_TRANSACTIONMARKERSRECORD']._serialized_start=3931
-  _globals['_TRANSACTIONMARKERSRECORD']._serialized_end=4086
-  _globals['_LEADERCHANGERECORD']._serialized_start=4088
-  _globals['_LEADERCHANGERECORD']._serialized_end=4191
-  _globals['_SNAPSHOTHEADERRECORD']._serialized_start=4193
-  _globals['_SNAPSHOTHEADERRECORD']._serialized_end=4270
-  _globals['_SNAPSHOTFOOTERRECORD']._serialized_start=4272
-  _globals['_SNAPSHOTFOOTERRECORD']._serialized_end=4316
+  _globals['_METADATARECORD']._serialized_end=1262
+  _globals['_CLUSTERRECORD']._serialized_start=1264
+  _globals['_CLUSTERRECORD']._serialized_end=1334
+  _globals['_VOTER']._serialized_start=1336
+  _globals['_VOTER']._serialized_end=1412
+  _globals['_CLUSTERLEVELRECORD']._serialized_start=1414
+  _globals['_CLUSTERLEVELRECORD']._serialized_end=1449
+  _globals['_VOTERSRECORD']._serialized_start=1451
+  _globals['_VOTERSRECORD']._serialized_end=1500
+  _globals['_VOTERREPLACEDRECORD']._serialized_start=1502
+  _globals['_VOTERREPLACEDRECORD']._serialized_end=1591
+  _globals['_BROKERREGISTRATIONRECORD']._serialized_start=1594
+  _globals['_BROKERREGISTRATIONRECORD']._serialized_end=2079
+  _globals['_BROKERSTATERECORD']._serialized_start=2081
+  _globals['_BROKERSTATERECORD']._serialized_end=2175
+  _globals['_BROKERCORDONRECORD']._serialized_start=2177
+  _globals['_BROKERCORDONRECORD']._serialized_end=2294
+  _globals['_UNREGISTERBROKERRECORD']._serialized_start=2296
+  _globals['_UNREGISTERBROKERRECORD']._serialized_end=2339
+  _globals['_TOPICRECORD']._serialized_start=2341
+  _globals['_TOPICRECORD']._serialized_end=2448
+  _globals['_TOPICDEFAULT']._serialized_start=2450
+  _globals['_TOPICDEFAULT']._serialized_end=2493
+  _globals['_PARTITIONRECORD']._serialized_start=2496
+  _globals['_PARTITIONRECORD']._serialized_end=2828
+  _globals['_TOPICCONFIGRECORD']._serialized_start=2830
+  _globals['_TOPICCONFIGRECORD']._serialized_end=2911
+  _globals['_TOPICSCHEMARECORD']._serialized_start=2913
+  _globals['_TOPICSCHEMARECORD']._serialized_end=2991
+  _globals['_TOPICDELETIONRECORD']._serialized_start=2993
+  _globals['_TOPICDELETIONRECORD']._serialized_end=3032
+  _globals['_PRODUCERIDBLOCKRECORD']._serialized_start=3035
+  _globals['_PRODUCERIDBLOCKRECORD']._serialized_end=3169
+  _globals['_USERSCRAMCREDENTIALRECORD']._serialized_start=3172
+  _globals['_USERSCRAMCREDENTIALRECORD']._serialized_end=3305
+  _globals['_ACCESSRULERECORD']._serialized_start=3307
+  _globals['_ACCESSRULERECORD']._serialized_end=3380
+  _globals['_QUOTARECORD']._serialized_start=3382
+  _globals['_QUOTARECORD']._serialized_end=3454
+  _globals['_DELEGATIONTOKENRECORD']._serialized_start=3457
+  _globals['_DELEGATIONTOKENRECORD']._serialized_end=3641
+  _globals['_BROKERSETTINGRECORD']._serialized_start=3643
+  _globals['_BROKERSETTINGRECORD']._serialized_end=3746
+  _globals['_CONTROLRECORD']._serialized_start=3749
+  _globals['_CONTROLRECORD']._serialized_end=4023
+  _globals['_TRANSACTIONMARKERSRECORD']._serialized_start=4026
+  _globals['_TRANSACTIONMARKERSRECORD']._serialized_end=4181
+  _globals['_LEADERCHANGERECORD']._serialized_start=4183
+  _globals['_LEADERCHANGERECORD']._serialized_end=4286
+  _globals['_SNAPSHOTHEADERRECORD']._serialized_start=4288
+  _globals['_SNAPSHOTHEADERRECORD']._serialized_end=4365
+  _globals['_SNAPSHOTFOOTERRECORD']._serialized_start=4367
+  _globals['_SNAPSHOTFOOTERRECORD']._serialized_end=4411
 # @@protoc_insertion_point(module_scope)

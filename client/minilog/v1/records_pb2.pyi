@@ -47,6 +47,7 @@ class MetadataRecord(_message.Message):
     BROKER_SETTING_FIELD_NUMBER: _builtins.int
     BROKER_CORDON_FIELD_NUMBER: _builtins.int
     UNREGISTER_BROKER_FIELD_NUMBER: _builtins.int
+    VOTERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def cluster(self) -> Global___ClusterRecord: ...
     @_builtins.property
@@ -83,6 +84,8 @@ class MetadataRecord(_message.Message):
     def broker_cordon(self) -> Global___BrokerCordonRecord: ...
     @_builtins.property
     def unregister_broker(self) -> Global___UnregisterBrokerRecord: ...
+    @_builtins.property
+    def voters(self) -> Global___VotersRecord: ...
     def __init__(
         self,
         *,
@@ -104,12 +107,13 @@ class MetadataRecord(_message.Message):
         broker_setting: Global___BrokerSettingRecord | None = ...,
         broker_cordon: Global___BrokerCordonRecord | None = ...,
         unregister_broker: Global___UnregisterBrokerRecord | None = ...,
+        voters: Global___VotersRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_cordon", b"broker_cordon", "broker_registration", b"broker_registration", "broker_setting", b"broker_setting", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "delegation_token", b"delegation_token", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "unregister_broker", b"unregister_broker", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_cordon", b"broker_cordon", "broker_registration", b"broker_registration", "broker_setting", b"broker_setting", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "delegation_token", b"delegation_token", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "unregister_broker", b"unregister_broker", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced", "voters", b"voters"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_cordon", b"broker_cordon", "broker_registration", b"broker_registration", "broker_setting", b"broker_setting", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "delegation_token", b"delegation_token", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "unregister_broker", b"unregister_broker", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_rule", b"access_rule", "broker_cordon", b"broker_cordon", "broker_registration", b"broker_registration", "broker_setting", b"broker_setting", "broker_state", b"broker_state", "cluster", b"cluster", "cluster_level", b"cluster_level", "delegation_token", b"delegation_token", "partition", b"partition", "producer_id_block", b"producer_id_block", "quota", b"quota", "record", b"record", "topic", b"topic", "topic_config", b"topic_config", "topic_deletion", b"topic_deletion", "topic_schema", b"topic_schema", "unregister_broker", b"unregister_broker", "user_scram_credential", b"user_scram_credential", "voter_replaced", b"voter_replaced", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["cluster", "broker_registration", "broker_state", "topic", "partition", "topic_config", "topic_deletion", "producer_id_block", "voter_replaced", "cluster_level", "topic_schema", "user_scram_credential", "access_rule", "quota", "delegation_token", "broker_setting", "broker_cordon", "unregister_broker"]  # noqa: Y015
+    _WhichOneofReturnType_record: _TypeAlias = _typing.Literal["cluster", "broker_registration", "broker_state", "topic", "partition", "topic_config", "topic_deletion", "producer_id_block", "voter_replaced", "cluster_level", "topic_schema", "user_scram_credential", "access_rule", "quota", "delegation_token", "broker_setting", "broker_cordon", "unregister_broker", "voters"]  # noqa: Y015
     _WhichOneofArgType_record: _TypeAlias = _typing.Literal["record", b"record"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_record) -> _WhichOneofReturnType_record | None: ...
 
@@ -193,8 +197,32 @@ class ClusterLevelRecord(_message.Message):
 Global___ClusterLevelRecord: _TypeAlias = ClusterLevelRecord  # noqa: Y015
 
 @_typing.final
+class VotersRecord(_message.Message):
+    """From this entry on these voters count, at these addresses: one was added, removed, moved to another address, or goes
+    on with another disk. Addresses before the first such record are those that each broker was started with.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VOTERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def voters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Voter]: ...
+    def __init__(
+        self,
+        *,
+        voters: _abc.Iterable[Global___Voter] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["voters", b"voters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VotersRecord: _TypeAlias = VotersRecord  # noqa: Y015
+
+@_typing.final
 class VoterReplacedRecord(_message.Message):
-    """A voter lost its disk and goes on with another. From this entry on only the new directory votes and counts."""
+    """Below level 5: a voter lost its disk and goes on with another. From this entry on only the new directory votes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

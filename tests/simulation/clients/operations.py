@@ -108,7 +108,7 @@ class Operations:
 
     def decommission(self) -> bool:
         """A broker that does not vote loses its replicas; now and then it is called off."""
-        others = sorted(self._cluster.hosts.keys() - set(self._cluster.plan.voter_ids))
+        others = sorted(self._cluster.hosts.keys() - set(self._cluster.voter_ids))
         if not others:
             return False
         broker_id, is_called_off = self._random.choice(others), self._random.random() < 0.2
@@ -122,6 +122,20 @@ class Operations:
 
         self._workload.command(ask)
         return True
+
+    def change_voters(self) -> bool:
+        """A broker votes, or votes no more; the voters are recorded at the addresses that they have."""
+        broker_id = self._random.choice(sorted(self._cluster.hosts))
+        change = self._random.choice((Admin.add_voter, Admin.add_voter, Admin.remove_voter, Admin.move_voter))
+        if change is Admin.remove_voter and not self._may_vote_no_more(broker_id):
+            return False
+        self._workload.command(lambda admin: change(admin, broker_id))
+        return True
+
+    def _may_vote_no_more(self, broker_id: int) -> bool:
+        """Whether an operator would remove it: three voters stay, for one of them may lose its disk."""
+        voter_ids = self._cluster.voter_ids
+        return len(voter_ids) > 3 and broker_id in voter_ids
 
     def forget(self) -> None:
         """Any broker: mostly it runs, or has replicas, and stays."""

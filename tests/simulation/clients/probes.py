@@ -103,6 +103,7 @@ PROBES: Mapping[str, Probe] = {
         ),
         "AdminService/AlterPartitionReassignments": _empty(_a.AlterPartitionReassignmentsRequest),
         "AdminService/ReplaceVoter": lambda client, of: _a.ReplaceVoterRequest(client=client, broker_id=NOBODY_ID),
+        "AdminService/AlterVoter": lambda client, of: _a.AlterVoterRequest(client=client, broker_id=NOBODY_ID),
         "AdminService/AlterBrokerSettings": lambda client, of: _a.AlterBrokerSettingsRequest(
             client=client, timeout_ms=TIMEOUT_MS, broker_id=NOBODY_ID, set_configs={"log.level": "info"}
         ),

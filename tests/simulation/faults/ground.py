@@ -169,7 +169,7 @@ class Ground:
         """It has another disk, and where it was a voter an operator has the cluster know that."""
         host.empty_disk()
         host.ails("emptied")
-        if host.number in self.cluster.plan.voter_ids and not self._replacing:
+        if host.number in self.cluster.voter_ids and not self._replacing:
             self._replacing = True
             self.workload.command(lambda admin: self._replace(admin, host))
 
@@ -182,7 +182,7 @@ class Ground:
                 if lost is not None and lost == self.directory_id(host):  # else it was emptied again meanwhile
                     break
             except MinilogError as error:
-                if "nothing is lost" in str(error):
+                if "nothing is lost" in str(error) or "is no voter" in str(error):
                     break
                 self.cluster.note(f"replace-voter {host.number}: {error}")
             await asyncio.sleep(REPLACE_AGAIN_S)

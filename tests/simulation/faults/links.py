@@ -88,7 +88,7 @@ class Links:
             if leader is None or not ground.cluster.rages:
                 return
             ground.cluster.note(f"b{leader} hears of no rule, and the guest reaches it alone")
-            voters = [f"b{each}" for each in ground.cluster.plan.voter_ids if each != leader]
+            voters = [f"b{each}" for each in ground.cluster.voter_ids if each != leader]
             others = [name for name in self._brokers() if name != f"b{leader}"]
             pairs = [(f"b{leader}", each) for each in voters] + [(GUEST, each) for each in others]
             self._cut(pairs, longest_s + 1.0, 2 * longest_s)

@@ -89,7 +89,7 @@ class Peers:
     def stray_epoch(self) -> bool:
         """A voter that is down has an epoch on its disk that is some leaps above all others, where none is already."""
         ground = self._ground
-        voters = ground.cluster.plan.voter_ids
+        voters = ground.cluster.voter_ids
         host = ground.some_host(
             lambda host: host.number in voters and host.process is None and not host.disk.armed
             and self._epoch(host) is not None

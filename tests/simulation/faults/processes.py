@@ -87,7 +87,7 @@ class Processes:
         self._ground.start_later(host, 3.0)
 
     def wrong_voters(self) -> bool:
-        """A process that is down is told others: it is refused, by what its disk or the controller knows."""
+        """A process that is down is told others: the recorded ones count all the same."""
         host = self._ground.some_host(lambda host: host.process is None and self._ground.cluster_id(host) != "")
         if host is None:
             return False

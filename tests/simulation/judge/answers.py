@@ -95,6 +95,12 @@ class History:
             case "unregister_broker":
                 yield ("broker", record.unregister_broker.broker_id), MISSING
                 yield ("cordon", record.unregister_broker.broker_id), MISSING
+            case "cluster":
+                yield ("voters",), frozenset(voter.broker_id for voter in record.cluster.voters)
+            case "voters":
+                yield ("voters",), frozenset(voter.broker_id for voter in record.voters.voters)
+                for voter in record.voters.voters:
+                    yield ("voter", voter.broker_id), voter.directory_id
             case "voter_replaced":
                 yield ("voter", record.voter_replaced.broker_id), record.voter_replaced.directory_id
             case "user_scram_credential":
@@ -259,6 +265,10 @@ def _voter(history: History, request: Any, answer: Any) -> Iterator[Claim]:
     yield _is(("voter", request.broker_id), answer.directory_id, text)
 
 
+def _voter_altered(history: History, request: Any, answer: Any) -> Iterator[Claim]:
+    yield _is(("voters",), frozenset(answer.voter_ids), f"the voters are {list(answer.voter_ids)}")
+
+
 def _broker_altered(history: History, request: Any, answer: Any) -> Iterator[Claim]:
     key, change = ("cordon", request.broker_id), request.change
     if change == admin_pb2.BROKER_CHANGE_CORDON:
@@ -334,6 +344,7 @@ CLAIMS: Mapping[str, Claims] = {
         "AdminService/ElectLeaders": _elected,
         "AdminService/AlterPartitionReassignments": _reassigned,
         "AdminService/ReplaceVoter": _voter,
+        "AdminService/AlterVoter": _voter_altered,
         "AdminService/AlterBroker": _broker_altered,
         "AdminService/UpgradeLevel": _level,
         "AdminService/AlterBrokerSettings": _broker_settings,

@@ -41,7 +41,8 @@ def _well_since_s(host: SimulatedHost) -> float:
 
 
 def _majority(cluster: SimulatedCluster, since_s: Callable[[SimulatedHost], float]) -> float:
-    return sorted(map(since_s, cluster.voters))[len(cluster.voters) // 2]
+    sets = ([cluster.hosts[number] for number in voter_ids] for voter_ids in cluster.voter_sets())
+    return max(sorted(map(since_s, voters))[len(voters) // 2] for voters in sets)
 
 
 def _sound_since_s(cluster: SimulatedCluster, lead: Lead | None, replicas: list[SimulatedHost], count: int) -> float:

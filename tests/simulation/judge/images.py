@@ -79,6 +79,10 @@ class Replayed:
         elif which == "cluster":
             self.said["cluster",] = value.cluster_id
             self.said |= {("voter", each.broker_id): each for each in value.voters}
+        elif which == "voters":
+            self.said = {name: held for name, held in self.said.items() if name[0] != "voter"}
+            self.said |= {("voter", voter.broker_id): voter for voter in value.voters}
+            self.said["voter addresses",] = True
         elif which == "voter_replaced":
             former = self.said["voter", value.broker_id]
             self.said["voter", value.broker_id] = records_pb2.Voter(

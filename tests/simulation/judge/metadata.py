@@ -10,7 +10,7 @@ later here than to the controller, which may act on it at once: `later` has what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from minilog.errors import CorruptMessage
@@ -122,6 +122,11 @@ class Metadata:
     def voters(self) -> list[int]:
         return list(self._directories) or self._voters
 
+    def voter_sets(self) -> list[list[int]]:
+        """The voters, and those of changes that are not known to be committed."""
+        changes = (record.voters for record in self.later_records() if record.HasField("voters"))
+        return [self.voters, *([voter.broker_id for voter in change.voters] for change in changes)]
+
     def votes(self, number: int) -> bool:
         """Whether it runs on the disk that is recorded: with another one it is no voter."""
         return self._directories.get(number, "") in ("", self._directory(number))
@@ -151,6 +156,9 @@ class Metadata:
             if header.is_control:
                 change = decode_leader_change(copy.live.content(header.base_offset))
                 self._led[header.partition_leader_epoch] = change.leader_id, header.base_timestamp_us
+                continue
+            for batch in self._naming_voters(copy.live, header):
+                self._replay_voters(batch)
         self._check_held(number, epoch)
         for header in self.batches[known:]:
             self._replays_from = header.base_offset
@@ -158,6 +166,17 @@ class Metadata:
                 self._replay(batch, header)
                 self._replayed(batch)
         self._replays_from = self.end
+
+    def _naming_voters(self, view: View, header: BatchHeader) -> Iterable[CommittedBatch]:
+        """What changes the voters names one that is known: from there on a majority of the new ones decides."""
+        content = view.content(header.base_offset)
+        known = any(bytes.fromhex(directory) in content for directory in self._directories.values())
+        return _decoded(view, header) if known else ()
+
+    def _replay_voters(self, batch: CommittedBatch) -> None:
+        for record in batch.records:
+            if record.HasField("voters"):
+                self._directories = {voter.broker_id: voter.directory_id.hex() for voter in record.voters.voters}
 
     def _whole(self, header: BatchHeader) -> list[CommittedBatch]:
         """A committed batch, from any disk where it did not rot."""

@@ -113,6 +113,7 @@ NEEDS: Mapping[str, Needs] = {
         "AdminService/ElectLeaders": _cluster(_O.ALTER),
         "AdminService/AlterPartitionReassignments": _cluster(_O.ALTER),
         "AdminService/ReplaceVoter": _cluster(_O.ALTER),
+        "AdminService/AlterVoter": _cluster(_O.ALTER),
         "AdminService/AlterBrokerSettings": _cluster(_O.ALTER_CONFIGS),
         "AdminService/DescribeBrokerSettings": _cluster(_O.DESCRIBE_CONFIGS),
         "AdminService/AlterBroker": _cluster(_O.ALTER),

@@ -42,6 +42,7 @@ class Truth:
         self.metadata = Metadata(
             self.copies, list(cluster.plan.voter_ids), self._changed, Registrations(fenced), replayed
         )
+        cluster.voter_sets = self.metadata.voter_sets
         self.damage = KnownDamage(list(cluster.hosts.values()), self.metadata)
         self.partitions: dict[PartitionKey, JudgedPartition] = {}
         self._joins, self.calm = Joins(cluster), Calm(cluster)

@@ -21,6 +21,8 @@ from minilog_broker.controller.controller_effects import ControllerAnswer, Contr
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.record_kinds import apply_record
 from minilog_broker.levels import SUPPORTED_LEVELS
+from minilog_broker.quorum.ballot import is_majority
+from minilog_broker.quorum.voters import VoterKey, VoterSet
 from minilog_broker.replication.partition_state import NO_LEADER, PartitionState, TopicConfig
 from minilog_broker.server.running_config import check_dynamic
 
@@ -78,6 +80,20 @@ class How(TypedDict, total=False):
     listeners: Iterable[common_pb2.ListenerAddress]
 
 
+class SeenByQuorum:
+    """What the leader of the quorum sees: the test says it. `copies`: ends of those that do not vote, by broker."""
+
+    def __init__(self) -> None:
+        self.copies: dict[int, int] = {}
+        self.silent: set[int] = set()
+
+    def copy_end(self, key: VoterKey) -> int | None:
+        return self.copies.get(key.broker_id)
+
+    def hears_majority_of(self, voters: VoterSet) -> bool:
+        return is_majority([key for key in voters if key.broker_id not in self.silent], voters)
+
+
 class ControllerCluster:
     """One controller over a log that commits when it is told to; brokers are what the test says of them."""
 
@@ -111,7 +127,8 @@ class ControllerCluster:
             leader_imbalance_check_interval_ms=IMBALANCE_CHECK_MS,
         )
         self._random = random.Random(seed)
-        self.controller = Controller(self._settings, self._append, self._random, self._random.randbytes)
+        self.quorum = SeenByQuorum()
+        self.controller = Controller(self._settings, self._append, self._random, self._random.randbytes, self.quorum)
         self.voters = voters
         recorded = [records_pb2.Voter(broker_id=each, directory_id=directory_id(each)) for each in voters]
         cluster = records_pb2.ClusterRecord(cluster_id=CLUSTER_ID, voters=recorded)
@@ -154,7 +171,9 @@ class ControllerCluster:
         del self.records[self.image.end_offset :]
         if defaults is not None:
             self._settings = replace(self._settings, defaults=defaults)
-            self.controller = Controller(self._settings, self._append, self._random, self._random.randbytes)
+            self.controller = Controller(
+                self._settings, self._append, self._random, self._random.randbytes, self.quorum
+            )
         self.appends_left = math.inf
         self.term += 1
         self.controller.activate(self.term, self.image, self.image.end_offset, self.now_ms)

@@ -259,7 +259,8 @@ def test_twice_is_once_and_another_throttle_is_of_the_moves_to_come(cluster: Con
 
 
 def test_a_voter_is_refused_with_the_way_to_go(cluster: ControllerCluster) -> None:
-    assert "minilog cluster replace-voter 1" in refused(cluster, 1, DECOMMISSION)
+    for change in (DECOMMISSION, FORGET):
+        assert "minilog cluster remove-voter 1" in refused(cluster, 1, change)
 
 
 def test_a_second_one_is_refused_while_the_first_goes(cluster: ControllerCluster) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minilog.errors import InvalidArgument
+from minilog.errors import InvalidArgument, VotersNotReady
 from minilog.v1 import admin_pb2
 from tests.unit.controller.cluster import SESSION_TIMEOUT_MS, ControllerCluster, directory_id, error_of
 
@@ -71,6 +71,6 @@ def test_one_at_a_time() -> None:
     cluster.commit()
     first, second = (error_of(cluster.answer(each, admin_pb2.ReplaceVoterResponse)) for each in (2, 3))
     assert first is None
-    assert isinstance(second, InvalidArgument)
+    assert isinstance(second, VotersNotReady)
     assert "one at a time" in str(second)
     assert error_of(replace(cluster, 3)) is None

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from minilog.stream_messages import REPLICATE
-from minilog.v1 import records_pb2
+from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.quorum.node import QuorumNode
-from tests.unit.quorum.machine import QuorumMachine
+from tests.unit.quorum.machine import PORT, QuorumMachine, first_host
 
 TIMESTAMP_US = 1_700_000_000_000_000
 FOUNDED = 3  # entries of a new cluster: the epoch begins, its id and voters, its level
@@ -60,6 +60,7 @@ class QuorumCluster:
         self.now_ms = 0.0
         self.weather = Weather()
         self.machines: dict[int, QuorumMachine] = {}
+        self.given_hosts: dict[int, str] = {}  # of machines that have moved, as operators know them
         self.streams: dict[int, QuorumStream] = {}  # by opener
         self.cut: set[tuple[int, int]] = set()  # (from, to): nothing gets through
         self.watch: Callable[[QuorumMachine], None] = lambda machine: None
@@ -104,6 +105,11 @@ class QuorumCluster:
         assert self.leaders(), "nobody leads"
         return max(self.leaders(), key=lambda machine: machine.node.epoch if machine.node else -1)
 
+    def given_address(self, node_id: int) -> peer_pb2.VoterAddress:
+        """As operators give it at a start: they hear of a move late."""
+        host = self.given_hosts.get(node_id, first_host(node_id))
+        return peer_pb2.VoterAddress(broker_id=node_id, host=host, port=PORT)
+
     # -- time
 
     def at(self, due_ms: float, what: Callable[[], None]) -> None:
@@ -144,12 +150,28 @@ class QuorumCluster:
     def request(
         self,
         sender: QuorumMachine,
-        target_id: int,
+        target: QuorumMachine | None,
         ask: Callable[[QuorumMachine, Callable[[bytes], None]], None],
         answered: Callable[[bytes | None], None],
     ) -> None:
-        """One request: `ask` is called at the target with a way to answer; `answered` once, None for no answer."""
-        life, target = sender.life, self.machine(target_id)
+        """One request: `ask` is called at the target with a way to answer; `answered` once, None for no answer.
+
+        `target`: None where nobody is at the address.
+        """
+        life = sender.life
+        if target is None:
+            sender.later(self.delay(), lambda: answered(None), life)
+            return
+        self._request(sender, target, ask, answered)
+
+    def _request(
+        self,
+        sender: QuorumMachine,
+        target: QuorumMachine,
+        ask: Callable[[QuorumMachine, Callable[[bytes], None]], None],
+        answered: Callable[[bytes | None], None],
+    ) -> None:
+        life, target_id = sender.life, target.node_id
         done = False
 
         def finish(answer: bytes | None) -> None:
@@ -177,7 +199,8 @@ class QuorumCluster:
 
     # -- streams
 
-    def open_stream(self, opener: QuorumMachine, target_id: int) -> None:
+    def open_stream(self, opener: QuorumMachine, target_id: int, found: QuorumMachine | None) -> None:
+        """`found`: None where nobody is at the address."""
         self.close_stream(opener)
         target = self.machine(target_id)
         stream = QuorumStream(next(self._session_ids), opener.node_id, target_id, (opener.life, target.life))
@@ -188,7 +211,7 @@ class QuorumCluster:
                 return
             if not (self.reaches(opener.node_id, target_id) and self.reaches(target_id, opener.node_id)):
                 opener.later(REQUEST_TIMEOUT_MS, lambda: self.break_stream(stream), opener.life)
-            elif target.node is None:
+            elif target.node is None or found is None:
                 self.break_stream(stream)
             else:
                 stream.is_open = True

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from minilog.errors import InconsistentVoters
 from minilog.v1 import records_pb2
+from minilog_broker.controller.cluster_records import voters_record
 from tests.unit.quorum.cluster import QuorumCluster, Weather, topic_record
-from tests.unit.quorum.judges import Judges, Violation
+from tests.unit.quorum.judges import Judges
 from tests.unit.quorum.machine import QuorumMachine
 
 PEACE_MS = 8_000.0  # within so much a quorum that nothing disturbs must be whole again
@@ -25,7 +25,9 @@ class QuorumHistory:
         self.steps = steps
         self.appended = 0
         self.replaced = False
-        self.brokers = [*self.cluster.voters, 8]
+        self.brokers = [*self.cluster.voters, 7, 8]
+        self.changes = 0  # of the voters, by command
+        self.moved: QuorumMachine | None = None
         self._faults = [
             fault
             for fault in (
@@ -44,6 +46,9 @@ class QuorumHistory:
                 self.lose_disk,
                 self.storm,
                 self.other_voters,
+                self.change_voters,
+                self.change_voters,
+                self.move,
             )
             if self.random.random() < 0.75
         ]
@@ -125,27 +130,88 @@ class QuorumHistory:
         self.cluster.weather = Weather((0.1, slow), (0.1, disk), self.random.choice((0.0, 0.3)), 0.2)
 
     def other_voters(self) -> None:
-        """Somebody starts a broker with a wrong list of voters: refused, where it knows better."""
+        """Somebody starts a broker with a wrong list of voters: it goes on with the recorded ones."""
         machine = self.any()
         if machine.cluster_id is None:
             return
         if machine.node is not None:
             self.cluster.stop(machine.node_id)
-        machine.voters = (*self.cluster.voters, 77)
+        others = [node_id for node_id in self.brokers if node_id != machine.node_id]
+        machine.voters = (machine.node_id,) if self.random.random() < 0.5 else tuple(self.random.sample(others, 1))
         self.cluster.start(machine.node_id)
-        if not isinstance(machine.failure, InconsistentVoters):
-            raise Violation(f"{machine.node_id} runs with other voters than the recorded ones")
-        machine.voters = self.cluster.voters
+
+    def change_voters(self) -> None:
+        """A broker is added or removed, as the controller lets it be (controller/voters.py)."""
+        leaders = [machine for machine in self.cluster.leaders() if machine.node is not None and machine.node.is_active]
+        if not leaders or self.cluster.leader() not in leaders:
+            return
+        leader = self.cluster.leader()
+        node = leader.node
+        assert node is not None
+        if node.committed_end_offset < node._member.voters.newest_end_offset:
+            return
+        machine = self.cluster.machine(self.random.choice(self.brokers))
+        voters = {voter.broker_id: voter for voter in node.voters}
+        if voters.pop(machine.node_id, None) is None:
+            if (node.copy_end(machine.voter().key) or 0) < node.committed_end_offset:
+                return
+            voters[machine.node_id] = machine.voter()
+        keys = frozenset(voter.key for voter in voters.values())
+        if any(self.cluster.machine(key.broker_id).voter().key != key for key in keys):
+            return  # its disk was lost a moment ago: whoever commands knows that
+        if voters and node.hears_majority_of(keys, self.cluster.now_ms):
+            self.changes += 1
+            leader.append(voters_record(voter for _, voter in sorted(voters.items())))
+
+    def move(self) -> None:
+        """One broker starts at another address, and, where it is a voter, the log records that some time later."""
+        machine = self.moved or self.any()
+        if machine.cluster_id is None or any(m.node and len(m.node.voters) < 3 for m in self.cluster.running()):
+            return  # whoever comes later asks where no one else is to answer
+        self.moved = machine
+        if machine.node is not None:
+            self.cluster.stop(machine.node_id)
+        machine.host = f"host{machine.node_id}-{machine.life}"
+        self.cluster.start(machine.node_id)
+
+    def _give_addresses(self) -> None:
+        """The operator starts all brokers with the addresses of today: nobody may reach the leader at its new one."""
+        if self.moved is not None and not any(m.node and m.node.is_active for m in self.cluster.leaders()):
+            self.cluster.given_hosts[self.moved.node_id] = self.moved.host
+            for machine in self.cluster.running():
+                self.cluster.stop(machine.node_id)
+                machine.voters = tuple(voter.broker_id for voter in self.judges.image.voters)
+            self.restart()
+            self.cluster.run(PEACE_MS / 2)
+
+    def _record_moves(self) -> None:
+        self._give_addresses()
+        leader = self.cluster.leader()
+        assert leader.node is not None
+        for voter in leader.node.voters:
+            machine = self.cluster.machine(voter.broker_id)
+            if machine.host != voter.host and machine.directory_id == voter.directory_id:
+                others = [other for other in leader.node.voters if other.broker_id != voter.broker_id]
+                voters = sorted([*others, machine.voter()], key=lambda voter: voter.broker_id)
+                leader.append(voters_record(voters))
+                self.cluster.run(500.0)
+                leader = self.cluster.leader()
+                assert leader.node is not None
 
     def lose_disk(self) -> None:
         """One voter of several loses its disk once, and is replaced later: never more than a majority survives."""
-        if self.replaced or len(self.cluster.voters) == 1 or not self.judges.committed:
+        if self.replaced or not self.judges.committed:
             return
+        leaders = self.cluster.leaders()
+        sizes = {len(voters) for m in leaders if m.node for voters in (m.node.voters, self.judges.image.voters)}
+        if not sizes or not sizes <= {3, 5}:
+            return  # an even number of voters survives no more than one less
         self.replaced = True
         machine = self.cluster.machine(self.random.choice(self.cluster.voters))
         if machine.node is not None:
             self.cluster.stop(machine.node_id)
         machine.new_disk()
+        machine.voters = self.cluster.voters  # with an empty disk and a wrong list a broker would found a cluster
         self.cluster.start(machine.node_id)
 
     # -- peace
@@ -154,6 +220,8 @@ class QuorumHistory:
         self.heal()
         self.cluster.run(4_000.0)
         self.restart()
+        self.cluster.run(PEACE_MS / 2)
+        self._record_moves()
         self.cluster.run(PEACE_MS / 2)
         self._replace_lost()
         self.cluster.run(PEACE_MS / 2)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.record_kinds import apply_decision
 from minilog_broker.quorum.follower import Follower
 from minilog_broker.quorum.member import Role
+from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.quorum_effects import VoteState
 from minilog_broker.quorum.records import CommittedBatch, decode_run
+from minilog_broker.quorum.voters import Voter
 from tests.unit.quorum.cluster import QuorumCluster
 from tests.unit.quorum.machine import FETCH_TIMEOUT_MS, QuorumMachine
 
@@ -122,15 +125,20 @@ class Judges:
     def _first_committed(self, machine: QuorumMachine, batch: CommittedBatch) -> None:
         node = machine.node
         assert node is not None
-        if not node.is_leader:
-            raise Violation(f"V12: {machine.node_id} held {batch} for committed before any leader")
         leader = node._transitions.leader
-        assert leader is not None
-        recorded = {voter.broker_id: voter.directory_id for voter in node.voters}
-        if not self._on_majority(recorded, leader.epoch_start_offset + 1, node.epoch):
-            raise Violation(f"V12: {batch.end_offset} was committed by counting in epoch {node.epoch}")
-        if not self._on_majority(recorded, batch.end_offset, batch.epoch):
-            raise Violation(f"V12: {batch} is committed, and not on a majority of {sorted(recorded)}")
+        if leader is None and not self._has_just_removed_itself(machine):
+            raise Violation(f"V12: {machine.node_id} held {batch} for committed before any leader")
+        for voters in self._voters_of(node):
+            recorded = {voter.broker_id: voter.directory_id for voter in voters}
+            if leader is not None and not self._on_majority(recorded, leader.epoch_start_offset + 1, node.epoch):
+                raise Violation(f"V12: {batch.end_offset} was committed by counting in epoch {node.epoch}")
+            if not self._on_majority(recorded, batch.end_offset, batch.epoch):
+                raise Violation(f"V12: {batch} is committed, and not on a majority of {sorted(recorded)}")
+
+    def _has_just_removed_itself(self, machine: QuorumMachine) -> bool:
+        """It led until this event, and its removal is committed."""
+        led = any(led.machine is machine and led.life == machine.life for led in self._led.values())
+        return led and machine.voter().key not in {voter.key for voter in self.image.voters}
 
     def _on_majority(self, voters: dict[int, bytes], end_offset: int, epoch: int) -> bool:
         machines = [self.cluster.machine(voter_id) for voter_id in voters]
@@ -151,12 +159,22 @@ class Judges:
         node = leader.node
         if node is None or leader.life != led.life or cluster.now_ms < leader.paused_until_ms:
             return False
-        voters = {voter.broker_id: voter.directory_id for voter in node.voters}
+        return all(self._majority_of(voters, led) for voters in self._voters_of(node))
+
+    def _voters_of(self, node: QuorumNode) -> Iterator[Sequence[Voter]]:
+        """Those of its log, and those that are committed, where more than one came or went between."""
+        yield node.voters
+        if self.image.voters and len({v.key for v in node.voters} ^ {v.key for v in self.image.voters}) > 1:
+            yield self.image.voters
+
+    def _majority_of(self, of: Sequence[Voter], led: Led) -> bool:
+        cluster, leader = self.cluster, led.machine
+        voters = {voter.broker_id: voter.directory_id for voter in of}
         count = 0
         for voter_id, directory_id in voters.items():
             machine = cluster.machine(voter_id)
             if machine is leader:
-                count += 1
+                count += machine.directory_id == directory_id
             elif machine.node is not None and machine.directory_id == directory_id:
                 state, awake = machine.node._transitions.state, cluster.now_ms >= machine.paused_until_ms
                 connected = not {(voter_id, leader.node_id), (leader.node_id, voter_id)} & cluster.cut
@@ -192,7 +210,9 @@ class Judges:
         settled = led.settled_ms is not None and now_ms - led.settled_ms > SETTLED_MS
         if node is None or led.machine.life != led.life or not settled:
             return
-        if node.role is not Role.CANDIDATE:  # a candidate makes way for itself, in a later epoch
+        removed = led.machine.voter().key not in {voter.key for voter in self.image.voters}
+        # A candidate makes way for itself, in a later epoch.
+        if node.role is not Role.CANDIDATE and not (removed and node.role is Role.OBSERVER):
             raise Violation(f"V20: {led.machine.node_id} led epoch {led.epoch}, was heard, and is {node.role} now")
 
     def _beside_another(self, machine: QuorumMachine) -> None:

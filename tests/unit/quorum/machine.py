@@ -22,6 +22,7 @@ from minilog_broker.quorum import quorum_effects
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_NAME, METADATA_KEY
 from minilog_broker.quorum.settings import QuorumSettings
+from minilog_broker.quorum.voters import Voter
 from minilog_broker.replication import replica_effects
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.clients.snapshot_transfer import newest_snapshot
@@ -44,8 +45,11 @@ VOTE_FILE = "/data/vote"
 SETTINGS = LogSettings(segment_bytes=900)  # a few batches: what a segment forgets to sync shows
 
 
-def address(node_id: int) -> peer_pb2.VoterAddress:
-    return peer_pb2.VoterAddress(broker_id=node_id, host=f"host{node_id}", port=9092)
+PORT = 9092
+
+
+def first_host(node_id: int) -> str:
+    return f"host{node_id}"
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class QuorumMachine:
         self.life = 0
         self.cluster_id: str | None = None
         self.voters = cluster.voters
+        self.host = first_host(node_id)
         self.levels = SUPPORTED_LEVELS
         self.node: QuorumNode | None = None
         self.failure: BaseException | None = None
@@ -110,7 +115,8 @@ class QuorumMachine:
             node_id=self.node_id,
             directory_id=self.directory_id,
             cluster_id=self.cluster_id,
-            voters=[address(each) for each in self.voters],
+            address=(self.host, PORT),
+            voters=[self.cluster.given_address(each) for each in self.voters],
             vote=self.read_vote(),
             log=self.log,
             settings=ReplicationSettings(session_keepalive_ms=100.0),
@@ -126,6 +132,16 @@ class QuorumMachine:
         self.node = None
         self.life += 1
         self.files.crash() if power_loss else self.files.stop_process()
+
+    def voter(self) -> Voter:
+        """This machine as the log would record it now."""
+        return Voter(self.node_id, self.directory_id, self.host, PORT)
+
+    def find(self, broker_id: int) -> QuorumMachine | None:
+        """The machine at one of the addresses that the node knows of a broker; None: there is none at any."""
+        assert self.node is not None
+        machine = self.cluster.machine(broker_id)
+        return machine if any(host == machine.host for host, _ in self.node.addresses(broker_id)) else None
 
     def later(self, delay_ms: float, what: Callable[[], None], life: int) -> None:
         """In this life, and when it is awake."""
@@ -279,7 +295,7 @@ class QuorumMachine:
                             stream, self, opener, b"".join(REPLICATE.response.parts(StreamMessage(effect.response)))
                         )
             case quorum_effects.OpenFetcherStream(leader_id=leader_id):
-                self.cluster.open_stream(self, leader_id)
+                self.cluster.open_stream(self, leader_id, self.find(leader_id))
             case quorum_effects.CloseFetcherStream():
                 self.cluster.close_stream(self)
             case _:
@@ -350,7 +366,7 @@ class QuorumMachine:
                 ticket = Ticket(answer, not asked.pre_vote)
                 at.event(lambda node: node.vote_request(ticket, asked, cluster.now_ms))
 
-            cluster.request(self, voter_id, ask, answered)
+            cluster.request(self, self.find(voter_id), ask, answered)
             return
 
         def begin(at: QuorumMachine, answer: Callable[[bytes], None]) -> None:
@@ -361,7 +377,7 @@ class QuorumMachine:
             response = None if answer is None else peer_pb2.BeginQuorumEpochResponse.FromString(answer)
             self.event(lambda node: node.begin_epoch_answered(voter_id, response, cluster.now_ms))
 
-        cluster.request(self, voter_id, begin, begun)
+        cluster.request(self, self.find(voter_id), begin, begun)
 
     def _fetch_snapshot(self, effect: quorum_effects.FetchSnapshot) -> None:
         snapshot_id, cluster = effect.snapshot_id, self.cluster
@@ -385,7 +401,7 @@ class QuorumMachine:
                 return
             self.submit(lambda: self._store(snapshot_id, answer[1:]), lambda node: self._fetched(node, snapshot_id))
 
-        cluster.request(self, effect.leader_id, ask, answered)
+        cluster.request(self, self.find(effect.leader_id), ask, answered)
 
     def _store(self, snapshot_id: SnapshotId, content: bytes) -> None:
         receiver = self.snapshots.receive(snapshot_id)

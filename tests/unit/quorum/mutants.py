@@ -14,15 +14,15 @@ from unittest.mock import patch
 import msgspec
 
 from minilog_broker.quorum import leader as leader_module
-from minilog_broker.quorum import node as node_module
-from minilog_broker.quorum import snapshots as snapshots_module
 from minilog_broker.quorum import voting
 from minilog_broker.quorum.commit import majority_commit
 from minilog_broker.quorum.member import Member
+from minilog_broker.quorum.observer import Observer
 from minilog_broker.quorum.quorum_effects import VoteState
+from minilog_broker.quorum.standing import Unattached
 from minilog_broker.quorum.transitions import Transitions
 from minilog_broker.quorum.vote_keeper import VoteKeeper
-from minilog_broker.quorum.voters import VoterKey
+from minilog_broker.quorum.voters import VoterHistory, VoterKey, VoterSet
 from minilog_broker.quorum.voters_heard import VotersHeard
 from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.recovery import Recovery
@@ -114,9 +114,64 @@ def _no_log_comparison() -> Patches:
     return [(voting, "is_up_to_date", lambda member, request: True)]
 
 
-def _other_voters_accepted() -> Patches:
-    nothing = lambda *arguments: None  # noqa: E731
-    return [(node_module, "check_cluster", nothing), (snapshots_module, "check_cluster", nothing)]
+def _given_voters_count() -> Patches:
+    """Who votes is what a broker was started with, whatever its log records."""
+
+    def voter_sets(self: Member) -> tuple[VoterSet, ...]:
+        recorded = {key.broker_id: key for key in self.voters.keys}
+        return (frozenset(recorded.get(each, VoterKey(each, b"")) for each in self.given_ids),)
+
+    return [(Member, "voter_sets", voter_sets)]
+
+
+def _added_while_one_is_added() -> Patches:
+    """A change of the voters counts when it is committed, not from when it is in the log."""
+
+    def sets(self: VoterHistory, committed_end_offset: int) -> tuple[VoterSet, ...]:
+        known = [entry.keys for entry in self._entries if entry.end_offset <= committed_end_offset]
+        return (known[-1] if known else self._entries[0].keys,)
+
+    return [(VoterHistory, "sets", sets)]
+
+
+def _replaced_by_its_own_majority() -> Patches:
+    """With a voter that is replaced the voters before it are needed no more."""
+    return [(VoterHistory, "sets", lambda self, committed_end_offset: (self.keys,))]
+
+
+def _vote_of_an_observer_forgotten() -> Patches:
+    """An observer that becomes a voter begins in the epoch of its log, whatever it has voted in."""
+
+    def look_at_voters(self: Transitions, now_ms: float) -> None:
+        was_observer = isinstance(self.state, Observer)
+        look(self, now_ms)
+        if was_observer and isinstance(self.state, Unattached):
+            self.epoch = self._member.log.last_entry[0]
+
+    look = Transitions.look_at_voters
+    return [(Transitions, "look_at_voters", look_at_voters)]
+
+
+def _observers_vote_for_nobody() -> Patches:
+    """A broker votes when its own log says so, not before."""
+    addressed = voting.is_addressed
+    return [
+        (voting, "is_addressed", lambda member, request: member.is_voter and addressed(member, request)),
+    ]
+
+
+def _removed_at_once() -> Patches:
+    """A voter whose log removes it takes no part any more, committed or not."""
+    return [(VoterHistory, "takes_part", lambda self, key, committed_end_offset: key in self.keys)]
+
+
+def _known_voters_only() -> Patches:
+    """Only voters of our own log are asked, followed and believed."""
+
+    def voters_only(self: Member) -> list[VoterKey]:
+        return sorted({key for voters in self.voter_sets() for key in voters if key.broker_id != self.node_id})
+
+    return [(Member, "peer_keys", voters_only)]
 
 
 MUTANTS: dict[str, Callable[[], Patches]] = {
@@ -128,7 +183,13 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "22 pre-vote beside a live leader": _pre_vote_beside_a_live_leader,
     "23 old epoch committed by counting": _old_epoch_committed_by_counting,
     "31 emptied voter votes": _emptied_voter_votes,
-    "31 other voters accepted": _other_voters_accepted,
+    "31 the voters given count": _given_voters_count,
+    "31 a change of the voters counts when it is committed": _added_while_one_is_added,
+    "31 a removed voter takes no part at once": _removed_at_once,
+    "31 an observer votes for nobody": _observers_vote_for_nobody,
+    "31 the vote of an observer is forgotten": _vote_of_an_observer_forgotten,
+    "31 only voters of the own log are asked": _known_voters_only,
+    "31 replaced by its own majority": _replaced_by_its_own_majority,
     "V12 votes without comparing logs": _no_log_comparison,
 }
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from tests.unit.quorum.histories import QuorumHistory
-from tests.unit.quorum.mutants import MUTANTS, mutated
+from tests.unit.quorum.mutants import mutated
 
 SIZES = (1, 3, 5, 3)
 SEARCHED = 48  # seeds within which each wrong rule is noticed
@@ -22,7 +22,8 @@ PINNED = {
     "22 pre-vote beside a live leader": 5,
     "23 old epoch committed by counting": 1,
     "31 emptied voter votes": 5,
-    "31 other voters accepted": 0,
+    "31 the voters given count": 0,
+    "31 a change of the voters counts when it is committed": 0,
     "V12 votes without comparing logs": 50,
 }
 
@@ -41,7 +42,7 @@ def test_a_random_history_keeps_the_invariants_and_ends_well(seed: int) -> None:
     history(seed).run()
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", PINNED)
 def test_a_wrong_rule_is_noticed(name: str) -> None:
     """By the seed that was found by searching, or, where other changes have moved it, by one of the first ones."""
     with mutated(name), pytest.raises(AssertionError):

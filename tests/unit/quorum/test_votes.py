@@ -212,11 +212,10 @@ def test_a_follower_believes_no_epoch_that_cannot_be(epoch: int) -> None:
     ("wrong", "code"),
     [
         ({"cluster_id": "another"}, common_pb2.ERROR_CODE_INCONSISTENT_CLUSTER_ID),
-        ({"voter_ids": [1, 2]}, common_pb2.ERROR_CODE_INCONSISTENT_VOTERS),
-        ({"voter_ids": []}, common_pb2.ERROR_CODE_INCONSISTENT_VOTERS),
+        ({"cluster_id": "", "voter_ids": [1, 2], "voter_id": 3}, common_pb2.ERROR_CODE_INCONSISTENT_VOTERS),
         ({"voter_id": 3}, common_pb2.ERROR_CODE_INCONSISTENT_VOTERS),
         ({"candidate_id": 2}, common_pb2.ERROR_CODE_INCONSISTENT_VOTERS),
-        ({"candidate_id": 9}, common_pb2.ERROR_CODE_INVALID_REQUEST),
+        ({"candidate_id": -1}, common_pb2.ERROR_CODE_INVALID_REQUEST),
     ],
 )
 def test_a_request_that_does_not_belong_here_is_refused_with_a_sentence(wrong: Fields, code: int) -> None:

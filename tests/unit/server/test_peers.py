@@ -51,7 +51,8 @@ def test_a_leader_that_stands_still_is_not_waited_for_until_a_whole_snapshot_wou
         peer_pb2_grpc.add_PeerServiceServicer_to_server(StandsStill(), server)  # type: ignore[abstract]
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
-        peers = QuorumPeers({2: ("127.0.0.1", port)}, 1_000, PeerChannels(BrokerConfig(), SYSTEM_BROKER_RUNTIME))
+        channels = PeerChannels(BrokerConfig(), SYSTEM_BROKER_RUNTIME)
+        peers = QuorumPeers(lambda _: [("127.0.0.1", port)], 1_000, channels)
         pieces = peers.fetch_snapshot(2, peer_pb2.FetchSnapshotRequest())
         came = [(await anext(pieces)).content]
         try:

@@ -210,6 +210,7 @@ _SERVICES: Mapping[str, Mapping[str, Row]] = {
         "ElectLeaders": _alters_cluster(about.topics("topics")),
         "AlterPartitionReassignments": _alters_cluster(about.topics("reassignments")),
         "ReplaceVoter": _alters_cluster(about.broker),
+        "AlterVoter": _alters_cluster(about.broker),
         "AlterBroker": _alters_cluster(about.broker),
         "UpgradeLevel": _alters_cluster(nothing),
         "AlterBrokerSettings": _alters_cluster(about.broker_settings, _O.ALTER_CONFIGS),

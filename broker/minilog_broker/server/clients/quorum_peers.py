@@ -7,14 +7,20 @@ not come is None; the node asks again when it has reason to.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import grpc
 import structlog
 
-from minilog.addresses import address_text
-from minilog.errors import BrokerNotAvailable, MinilogError, error_from_wire
+from minilog.addresses import Address, address_text
+from minilog.errors import (
+    BrokerNotAvailable,
+    InconsistentClusterId,
+    InconsistentVoters,
+    MinilogError,
+    error_from_wire,
+)
 from minilog.v1 import peer_pb2, peer_pb2_grpc
 from minilog_broker.server.clients.channels import CALL_ERRORS, reason
 from minilog_broker.server.clients.peer_channels import Peer, PeerChannels
@@ -57,57 +63,92 @@ class VoterNews:
 class QuorumPeers:
     """A broker's calls to the voters of the metadata quorum.
 
-    `addresses`: the address of each voter, by this broker's configuration.
+    `find_addresses`: where a voter may listen, the likeliest address first. They may change: a channel is of one
+    address, and another one takes its place when that fails and there is another address.
     """
 
     def __init__(
-        self, addresses: Mapping[int, tuple[str, int]], answer_timeout_ms: float, channels: PeerChannels
+        self, find_addresses: Callable[[int], Sequence[Address]], answer_timeout_ms: float, channels: PeerChannels
     ) -> None:
         self._open = channels.open
-        self._addresses = dict(addresses)
+        self._find_addresses = find_addresses
         self._answer_timeout_s = answer_timeout_ms / 1000.0
-        self._channels: dict[int, grpc.aio.Channel] = {}
+        self._channels: dict[int, tuple[Address, grpc.aio.Channel]] = {}
+        self._failed: dict[int, set[Address]] = {}  # of voters with several addresses: those that were tried in vain
+        self._closing: set[asyncio.Task[None]] = set()
         self._news = VoterNews()
 
-    def address(self, voter_id: int) -> tuple[str, int] | None:
-        """Where a voter listens; None where it is none."""
-        return self._addresses.get(voter_id)
+    def address(self, voter_id: int) -> Address | None:
+        """Where a voter listens, as far as is known; None where it is none."""
+        addresses = self._find_addresses(voter_id)
+        failed = self._failed.get(voter_id, set())
+        if failed.issuperset(addresses):
+            failed.clear()
+        return next((address for address in addresses if address not in failed), None)
 
     def peer(self, voter_id: int) -> Peer | None:
         """The same with its id."""
-        address = self._addresses.get(voter_id)
+        address = self.address(voter_id)
         return None if address is None else (voter_id, address)
 
+    def failed(self, peer: Peer) -> bool:
+        """No broker of that id answers there: its next address is tried from now on. Whether there is another."""
+        voter_id, address = peer
+        has_others = len(self._find_addresses(voter_id)) > 1
+        if has_others:
+            self._failed.setdefault(voter_id, set()).add(address)
+        return has_others
+
     def _stub(self, voter_id: int) -> Any:
-        address = self._addresses.get(voter_id)
+        address = self.address(voter_id)
         if address is None:
-            raise BrokerNotAvailable(f"broker {voter_id} is not among the voters that this broker was started with")
-        if voter_id not in self._channels:
-            self._channels[voter_id] = self._open(voter_id, address)
-        return peer_pb2_grpc.PeerServiceStub(self._channels[voter_id])
+            raise BrokerNotAvailable(f"no address of broker {voter_id} is known, which is none of the voters here")
+        open_address, channel = self._channels.get(voter_id, (None, None))
+        if channel is None or open_address != address:
+            if channel is not None:
+                self._close(channel)
+            channel = self._open(voter_id, address)
+            self._channels[voter_id] = address, channel
+        return peer_pb2_grpc.PeerServiceStub(channel)
+
+    def _close(self, channel: grpc.aio.Channel) -> None:
+        """The voter has another address. Calls that wait end as those of a voter that cannot be reached."""
+        task = asyncio.get_running_loop().create_task(channel.close(grace=self._answer_timeout_s))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def vote(self, voter_id: int, request: peer_pb2.VoteRequest) -> peer_pb2.VoteResponse | None:
         """Ask for a vote, or whether there would be one."""
+        peer = self.peer(voter_id)
         try:
             answer: peer_pb2.VoteResponse = await self._stub(voter_id).Vote(request, timeout=self._answer_timeout_s)
         except (*CALL_ERRORS, BrokerNotAvailable) as error:
             logger.debug("no answer to a candidate", voter=voter_id, error=reason(error))
-            address = address_text(self.address(voter_id) or ("?", 0))
-            self._news.unanswered(voter_id, address, asyncio.get_running_loop().time())
+            if peer is not None:
+                self.failed(peer)
+            if request.voter_directory_id or not request.cluster_id:  # else it is none, and asked for news only
+                address = "?" if peer is None else address_text(peer[1])
+                self._news.unanswered(voter_id, address, asyncio.get_running_loop().time())
             return None
-        self._news.answered(voter_id, error_from_wire(answer.error))
+        refusal = error_from_wire(answer.error)
+        if isinstance(refusal, InconsistentClusterId | InconsistentVoters) and peer is not None and self.failed(peer):
+            return None  # another broker listens there by now
+        self._news.answered(voter_id, refusal)
         return answer
 
     async def begin_quorum_epoch(
         self, voter_id: int, request: peer_pb2.BeginQuorumEpochRequest
     ) -> peer_pb2.BeginQuorumEpochResponse | None:
         """Tell a voter who leads."""
+        peer = self.peer(voter_id)
         try:
             answer: peer_pb2.BeginQuorumEpochResponse = await self._stub(voter_id).BeginQuorumEpoch(
                 request, timeout=self._answer_timeout_s
             )
         except (*CALL_ERRORS, BrokerNotAvailable) as error:
             logger.debug("a voter did not hear who leads", voter=voter_id, error=reason(error))
+            if peer is not None:
+                self.failed(peer)
             return None
         return answer
 
@@ -131,5 +172,8 @@ class QuorumPeers:
     async def close(self) -> None:
         """Close all channels; what was asked is not answered any more."""
         channels, self._channels = list(self._channels.values()), {}
-        for channel in channels:
+        for _, channel in channels:
             await channel.close()
+        for task in list(self._closing):
+            task.cancel()
+        await asyncio.gather(*self._closing, return_exceptions=True)

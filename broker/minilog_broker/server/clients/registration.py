@@ -58,6 +58,12 @@ def peer_address(config: BrokerConfig) -> Address | None:
     return parse_address(config.inter_broker_advertised_address or config.inter_broker_listen)
 
 
+def own_peer_address(options: BrokerOptions) -> Address:
+    """Where other brokers reach this one, by the listener for them or by that of clients without a name."""
+    clients = {listener.name: listener.advertised for listener in options.client_listeners()}
+    return peer_address(options.config) or clients[""]
+
+
 def registration_request(
     options: BrokerOptions,
     client: common_pb2.ClientIdentity,

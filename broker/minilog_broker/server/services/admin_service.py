@@ -38,6 +38,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         admin_pb2.AlterPartitionReassignmentsResponse, Controller.alter_reassignments
     )
     ReplaceVoter = decision(admin_pb2.ReplaceVoterResponse, Controller.replace_voter)
+    AlterVoter = decision(admin_pb2.AlterVoterResponse, Controller.alter_voter)
     AlterBrokerSettings = decision(admin_pb2.AlterBrokerSettingsResponse, Controller.alter_broker_settings)
     DescribeBrokerSettings = decision(admin_pb2.DescribeBrokerSettingsResponse, Controller.describe_broker_settings)
     AlterBroker = decision(admin_pb2.AlterBrokerResponse, _alter_broker)

@@ -87,7 +87,13 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
             # Of the beginning: what is described later may know more, never less.
             metadata_offset=self._image.end_offset,
             voters=[
-                _voter(each, self._image.brokers.get(each.broker_id), sees_all=sees_all) for each in self._image.voters
+                _voter(
+                    voter,
+                    self._image.brokers.get(voter.broker_id),
+                    has_address=self._image.has_voter_addresses,
+                    sees_all=sees_all,
+                )
+                for voter in self._image.voters
             ],
             level=self._image.level,
             listener=context.listener,
@@ -240,10 +246,16 @@ def _broker(
     )
 
 
-def _voter(voter: Voter, broker: BrokerRegistration | None, *, sees_all: bool) -> metadata_pb2.VoterMetadata:
+def _voter(
+    voter: Voter, broker: BrokerRegistration | None, *, has_address: bool, sees_all: bool
+) -> metadata_pb2.VoterMetadata:
+    """`has_address`: the recorded address counts."""
     lost = broker is not None and broker.directory_id != voter.directory_id
+    moved = has_address and broker is not None and broker.peer_address != (voter.host, voter.port)
+    host, port = (voter.host, voter.port) if has_address and sees_all else ("", 0)
+    directory_id = voter.directory_id if sees_all else b""
     return metadata_pb2.VoterMetadata(
-        broker_id=voter.broker_id, directory_id=voter.directory_id if sees_all else b"", lost=lost
+        broker_id=voter.broker_id, directory_id=directory_id, lost=lost, host=host, port=port, moved=moved
     )
 
 

@@ -44,6 +44,7 @@ Decision = TypeVar(
     admin_pb2.ElectLeadersResponse,
     admin_pb2.AlterPartitionReassignmentsResponse,
     admin_pb2.ReplaceVoterResponse,
+    admin_pb2.AlterVoterResponse,
     admin_pb2.UpgradeLevelResponse,
     admin_pb2.AlterBrokerSettingsResponse,
     admin_pb2.DescribeBrokerSettingsResponse,
@@ -101,7 +102,7 @@ class ControllerShell:
         self._quorum = quorum
         self._turns = turns
         self._controller = Controller(
-            self._settings(options.config), quorum.append_records, runtime.chance(), runtime.unique_bytes
+            self._settings(options.config), quorum.append_records, runtime.chance(), runtime.unique_bytes, quorum
         )
         self._probes: set[asyncio.Task[None]] = set()
         self._timer = CoreTimer(lambda: self._controller.next_tick_ms, self._tick)

@@ -19,7 +19,8 @@ logger = structlog.get_logger()
 class QuorumLink:
     """The stream to the leader of the metadata quorum.
 
-    The callbacks are called for the stream that is open now, never for a former one.
+    The callbacks are called for the stream that is open now, never for a former one. `unreachable`: of a peer to which
+    no stream could be opened, before `closed`.
     """
 
     def __init__(
@@ -27,13 +28,14 @@ class QuorumLink:
         client: common_pb2.ClientIdentity,
         opened: Callable[[], None],
         closed: Callable[[], None],
+        unreachable: Callable[[Peer], object],
         receive: Callable[[StreamMessage[peer_pb2.ReplicateResponse]], None],
         next_request: Callable[[], peer_pb2.ReplicateRequest | None],
         channels: PeerChannels,
     ) -> None:
         self._channels = channels
         self._client = client
-        self._opened, self._closed = opened, closed
+        self._opened, self._closed, self._unreachable = opened, closed, unreachable
         self._receive, self._next_request = receive, next_request
         self._task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
@@ -56,10 +58,12 @@ class QuorumLink:
         self._ready.set()
 
     async def _follow(self, peer: Peer | None, ready: asyncio.Event) -> None:
+        stream = None
         try:
             if peer is not None:
+                stream = await self._channels.open_stream(*peer, REPLICATE)
                 await converse(
-                    await self._channels.open_stream(*peer, REPLICATE),
+                    stream,
                     self._client,
                     lambda: self._opened() if self._ready is ready else None,
                     lambda message: self._receive(message) if self._ready is ready else None,
@@ -68,6 +72,8 @@ class QuorumLink:
                 )
         except STREAM_ERRORS as error:
             logger.debug("the session to the quorum's leader broke", error=str(error) or type(error).__name__)
+            if peer is not None and stream is None:
+                self._unreachable(peer)
         if self._ready is ready:
             self._task = None
             self._closed()

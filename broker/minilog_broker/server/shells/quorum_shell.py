@@ -29,11 +29,13 @@ from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.quorum_effects import NO_LEADER, QuorumEffect
 from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.quorum.settings import QuorumSettings
+from minilog_broker.quorum.voters import VoterKey, VoterSet
 from minilog_broker.replication import replica_effects
 from minilog_broker.replication.rules.own_delay import own_delay_ms
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.clients.peer_channels import Peer, PeerChannels
 from minilog_broker.server.clients.quorum_peers import QuorumPeers
+from minilog_broker.server.clients.registration import own_peer_address
 from minilog_broker.server.clients.snapshot_transfer import newest_snapshot, pieces, receive_snapshot
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.disk.disk_stall import DiskAnswer, DiskStall
@@ -108,6 +110,7 @@ class QuorumShell:
             options.broker_id,
             bytes.fromhex(directory.directory_id),
             directory.cluster_id,
+            own_peer_address(options),
             [peer_pb2.VoterAddress(broker_id=each.id, host=each.host, port=each.port) for each in options.voters],
             self._log.vote,
             self._log.log,
@@ -122,13 +125,12 @@ class QuorumShell:
             self.image,
             snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
         )
-        self._peers = QuorumPeers(
-            {each.id: (each.host, each.port) for each in options.voters}, config.quorum_fetch_timeout_ms, channels
-        )
+        self._peers = QuorumPeers(self._node.addresses, config.quorum_fetch_timeout_ms, channels)
         self._link = QuorumLink(
             client,
             lambda: self._event(lambda: self._node.fetcher_stream_opened(now_ms())),
             lambda: self._event(lambda: self._node.fetcher_stream_closed(now_ms())),
+            self._peers.failed,
             lambda message: self._event(lambda: self._node.leader_message(message, now_ms())),
             self._next_request,
             channels,
@@ -164,6 +166,14 @@ class QuorumShell:
         if self._former_leader_id in (NO_LEADER, self.broker_id):
             return None
         return self._former_leader_id, self._fetch_timeout_ms
+
+    def copy_end(self, key: VoterKey) -> int | None:
+        """The durable end of another broker's metadata log; None: it does not fetch from us."""
+        return self._node.copy_end(key)
+
+    def hears_majority_of(self, voters: VoterSet) -> bool:
+        """Whether a majority of these is heard of late, where they vote or not."""
+        return self._node.hears_majority_of(voters, now_ms())
 
     def append_records(self, records: Sequence[records_pb2.MetadataRecord]) -> int:
         return self._node.append_records(records, self._now_us())

@@ -1,0 +1,68 @@
+"""Where the voters listen: as the log records it, as another voter says, and as this broker was started.
+
+A voter may have several addresses here, and they are tried in turn. The recorded ones come first from the first change
+of the voters on. Before it those come first that this broker was started with, for the first entry of a log has no more
+than what its brokers were started with then.
+
+So a broker that was away finds the leader, though its own log names voters of former days (KIP-853 has the leader's
+endpoint in answers for the same reason). A word is believed of a broker that this one has opened a channel to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minilog.addresses import Address
+from minilog.v1 import peer_pb2
+from minilog_broker.quorum.voters import VoterHistory
+
+_MOST_INTRODUCED = 16  # leaders that others named: a cluster has at most five voters
+
+
+class VoterAddresses:
+    """The addresses that one node knows. `own`: its own. `given`: the voters that its broker was started with."""
+
+    def __init__(
+        self, node_id: int, own: Address, given: Sequence[peer_pb2.VoterAddress], history: VoterHistory
+    ) -> None:
+        self._node_id = node_id
+        self._own = own
+        self._given: dict[int, Address] = {voter.broker_id: (voter.host, voter.port) for voter in given}
+        self._history = history
+        self._introduced: dict[int, Address] = {}
+
+    def of(self, broker_id: int) -> tuple[Address, ...]:
+        """Where the broker may listen for votes and for the metadata log, the likeliest first; empty: not known."""
+        if broker_id == self._node_id:
+            return (self._own,)
+        recorded = {voter.broker_id: (voter.host, voter.port) for voter in self._history.current}
+        sources = (recorded, self._introduced, self._given)
+        if not self._history.has_addresses:
+            sources = (self._given, self._introduced, recorded)
+        return tuple(dict.fromkeys(source[broker_id] for source in sources if broker_id in source))
+
+    def known_ids(self) -> list[int]:
+        """Brokers that may know the leader, whether they vote or not: those given, and leaders that others named."""
+        return sorted((self._given.keys() | self._introduced.keys()) - {self._node_id})
+
+    def introduce(self, leader: peer_pb2.VoterAddress) -> None:
+        """A peer's word of a leader, which may be none that our log knows."""
+        if not leader.host or leader.broker_id == self._node_id:
+            return
+        if len(self._introduced) >= _MOST_INTRODUCED and leader.broker_id not in self._introduced:
+            self._introduced.clear()
+        self._introduced[leader.broker_id] = leader.host, leader.port
+
+    def word_of(self, leader_id: int) -> peer_pb2.VoterAddress | None:
+        """Our own word of a leader, for an answer."""
+        addresses = self.of(leader_id)
+        return _wire(leader_id, addresses[0]) if addresses else None
+
+    def voters(self) -> list[peer_pb2.VoterAddress]:
+        """The current voters with their addresses; as given, while a cluster is founded."""
+        voter_ids = [voter.broker_id for voter in self._history.current] or list(self._given)
+        return [_wire(broker_id, self.of(broker_id)[0]) for broker_id in sorted(voter_ids)]
+
+
+def _wire(broker_id: int, address: Address) -> peer_pb2.VoterAddress:
+    return peer_pb2.VoterAddress(broker_id=broker_id, host=address[0], port=address[1])
