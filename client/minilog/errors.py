@@ -259,7 +259,7 @@ class InconsistentClusterId(MinilogError):
 
 
 class InconsistentVoters(MinilogError):
-    """The voters given are not those recorded in the first metadata entry."""
+    """A broker was started with other voters than those that found a cluster with it, or in another broker's place."""
 
     code = "INCONSISTENT_VOTERS"
 

@@ -52,8 +52,8 @@ _T = TypeVar("_T")
 class BrokerFile:
     """The content of broker.json. `cluster_id` is empty until the broker has registered for the first time.
 
-    `voters` are what it was told then, for those who start brokers: what counts is the metadata log. `level` is the
-    cluster's: nothing in the directory has a form that came with a later one (docs/spec/levels.md).
+    `voters` are those that this broker knew last, for those who start brokers: what counts is the metadata log. `level`
+    is the cluster's: nothing in the directory has a form that came with a later one (docs/spec/levels.md).
     """
 
     broker_id: int
@@ -160,6 +160,11 @@ class DataDirectory:
         """Record, durably, to which cluster the directory belongs. Raises DataDirectoryError where it is another's."""
         _check_cluster(self.path, self._broker, cluster_id)
         self._write_broker(replace(self._broker, cluster_id=cluster_id, voters=tuple(sorted(voters))))
+
+    def set_voters(self, voters: Iterable[int]) -> None:
+        """Record, durably, the voters of today; nothing before `set_cluster`."""
+        if self._broker.cluster_id:
+            self._write_broker(replace(self._broker, voters=tuple(sorted(voters))))
 
     def set_level(self, level: int) -> None:
         """Record, durably, that the cluster is at `level`: before anything that came with it is written here."""

@@ -51,6 +51,7 @@ from minilog.errors import (
     NotController,
     TimedOut,
     UnknownOutcome,
+    VotersNotReady,
     error_from_wire,
 )
 from minilog.limits import MAX_ADMIN_PARTITIONS, MAX_ADMIN_TOPICS, parts_of
@@ -293,8 +294,16 @@ class Admin:
             broker_id=broker_id,
             change=change,
         )
-        response = await self._decide("change the voters", _call_of("AlterVoter", request))
-        return VoterChange(response.changed, list(response.voter_ids))
+        deadline_s = self._cluster.deadline()
+        while True:
+            try:
+                response = await self._decide("change the voters", _call_of("AlterVoter", request))
+            except VotersNotReady:  # the new voter still fetches, or the change before is not committed
+                if now_s() >= deadline_s:
+                    raise
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                return VoterChange(response.changed, list(response.voter_ids))
 
     async def upgrade_level(self, level: int | None = None) -> tuple[int, int]:
         request = admin_pb2.UpgradeLevelRequest(

@@ -10,7 +10,7 @@ later here than to the controller, which may act on it at once: `later` has what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from minilog.errors import CorruptMessage
@@ -156,10 +156,7 @@ class Metadata:
             if header.is_control:
                 change = decode_leader_change(copy.live.content(header.base_offset))
                 self._led[header.partition_leader_epoch] = change.leader_id, header.base_timestamp_us
-                continue
-            for batch in self._naming_voters(copy.live, header):
-                self._replay_voters(batch)
-        self._check_held(number, epoch)
+        self._check_held(number, epoch, copy.live.from_offset(self.batches[known].base_offset))
         for header in self.batches[known:]:
             self._replays_from = header.base_offset
             for batch in self._whole(header):
@@ -167,16 +164,17 @@ class Metadata:
                 self._replayed(batch)
         self._replays_from = self.end
 
-    def _naming_voters(self, view: View, header: BatchHeader) -> Iterable[CommittedBatch]:
-        """What changes the voters names one that is known: from there on a majority of the new ones decides."""
-        content = view.content(header.base_offset)
-        known = any(bytes.fromhex(directory) in content for directory in self._directories.values())
-        return _decoded(view, header) if known else ()
-
-    def _replay_voters(self, batch: CommittedBatch) -> None:
-        for record in batch.records:
-            if record.HasField("voters"):
-                self._directories = {voter.broker_id: voter.directory_id.hex() for voter in record.voters.voters}
+    def _changes_of_voters(self, view: View, headers: Iterable[BatchHeader]) -> Iterator[dict[int, str]]:
+        """The voters after each change in these batches. A change names a voter that is known."""
+        directories = self._directories
+        for header in headers:
+            content = view.content(header.base_offset)
+            if not any(bytes.fromhex(directory) in content for directory in directories.values()):
+                continue
+            for record in (record for batch in _decoded(view, header) for record in batch.records):
+                if record.HasField("voters"):
+                    directories = _directories_of(record.voters.voters)
+                    yield directories
 
     def _whole(self, header: BatchHeader) -> list[CommittedBatch]:
         """A committed batch, from any disk where it did not rot."""
@@ -188,15 +186,15 @@ class Metadata:
                     return found
         raise Violation("V12", f"what is committed at {header.base_offset} is whole on no disk")
 
-    def _check_held(self, number: int, epoch: int) -> None:
+    def _check_held(self, number: int, epoch: int, later: Iterable[BatchHeader]) -> None:
+        """By the voters before it, or by those after a change in the leader's log, which `later` is: a change counts
+        from when it is written."""
         newest = self.batches[-1]
-        holders = self._held_by()
-        needed = len(self.voters) // 2 + 1
-        if len(holders) < needed:
-            text = (
-                f"b{number} tells that {self.end} is committed, and of the voters {self.voters} only {sorted(holders)} "
-            )
-            raise Violation("V12", f"{text}have it on disk", nodes=(number,), epoch=epoch)
+        changes = self._changes_of_voters(self._copies.of(number, LOG_NAME).live, later)
+        if not any(map(self._is_held_by_majority, (self._directories, *changes))):
+            text = f"b{number} tells that {self.end} is committed, and of the voters {self.voters} only "
+            text += f"{sorted(self._held_by(self._directories))} have it on disk"
+            raise Violation("V12", text, nodes=(number,), epoch=epoch)
         led = self._led.get(newest.partition_leader_epoch, (-1, 0))[0] == number  # then, it was committed by counting
         if newest.partition_leader_epoch < epoch and not led and not self._is_entered(epoch):
             text = f"b{number} tells in quorum epoch {epoch} that {self.end} is committed, which ends in epoch "
@@ -208,12 +206,12 @@ class Metadata:
         entered = [view for view in views if view.batches and view.batches[-1].partition_leader_epoch >= epoch]
         return len(entered) > len(self.voters) // 2
 
-    def _holders(self) -> list[int]:
+    def _holders(self, voters: Iterable[int], directories: Mapping[int, str]) -> list[int]:
         """Voters, from their recorded disks, that have all that is committed."""
         return [
             voter
-            for voter in self.voters
-            if self.votes(voter)
+            for voter in voters
+            if directories.get(voter, "") in ("", self._directory(voter))
             and self._first_difference(copy := self._copies.of(voter, LOG_NAME), copy.durable) is None
         ]
 
@@ -249,14 +247,19 @@ class Metadata:
 
     def check_kept(self) -> None:
         """A majority goes on having what is committed."""
-        holders = self._held_by()
-        if self.batches and len(holders) <= len(self.voters) // 2:
-            text = f"of the voters {self.voters} only {sorted(holders)} have on disk what is committed up to {self.end}"
+        sets = [_directories_of(record.voters.voters) for record in self.later_records() if record.HasField("voters")]
+        if self.batches and not any(map(self._is_held_by_majority, (self._directories, *sets))):
+            holders = sorted(self._held_by(self._directories))
+            text = f"of the voters {self.voters} only {holders} have on disk what is committed up to {self.end}"
             raise Violation("V12", text, nodes=tuple(self.voters))
 
-    def _held_by(self) -> set[int]:
+    def _is_held_by_majority(self, directories: Mapping[int, str]) -> bool:
+        return len(self._held_by(directories)) > (len(directories) or len(self._voters)) // 2
+
+    def _held_by(self, directories: Mapping[int, str]) -> set[int]:
         """Voters that have all that is committed, or had it: of a harmed one nobody knows."""
-        return {*self._holders(), *(voter for voter in self.voters if self._is_harmed(voter))}
+        voters = list(directories) or self._voters
+        return {*self._holders(voters, directories), *(voter for voter in voters if self._is_harmed(voter))}
 
     def _is_harmed(self, number: int) -> bool:
         """A fault has taken what it had, and no later life is registered: that one has all again."""
@@ -298,7 +301,9 @@ class Metadata:
             elif which == "producer_id_block":
                 self._given(record.producer_id_block)
             elif which == "cluster":
-                self._directories = {each.broker_id: each.directory_id.hex() for each in record.cluster.voters}
+                self._directories = _directories_of(record.cluster.voters)
+            elif which == "voters":
+                self._directories = _directories_of(record.voters.voters)
             elif which == "voter_replaced":
                 replaced = record.voter_replaced
                 self._directories[replaced.broker_id] = replaced.directory_id.hex()
@@ -461,3 +466,7 @@ def _epochs(state: records_pb2.PartitionRecord) -> tuple[int, int]:
 
 
 __all__ = ["LOG_NAME", "METADATA_KEY", "JudgedChange", "Metadata", "Topic", "is_same"]
+
+
+def _directories_of(voters: Iterable[records_pb2.Voter]) -> dict[int, str]:
+    return {voter.broker_id: voter.directory_id.hex() for voter in voters}

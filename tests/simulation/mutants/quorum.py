@@ -9,11 +9,11 @@ from typing import Any
 
 from minilog.errors import MinilogError
 from minilog.v1 import peer_pb2
-from minilog_broker.controller import brokers, election
+from minilog_broker.controller import brokers as brokers_module
+from minilog_broker.controller import election
+from minilog_broker.controller import voters as voter_changes
 from minilog_broker.controller.liveness import Liveness
 from minilog_broker.quorum import leader as leader_module
-from minilog_broker.quorum import node as node_module
-from minilog_broker.quorum import snapshots as snapshots_module
 from minilog_broker.quorum import voting
 from minilog_broker.quorum.commit import majority_commit
 from minilog_broker.quorum.elections import Elections
@@ -21,7 +21,7 @@ from minilog_broker.quorum.epochs_told import LEAP_EPOCHS, NEAR_EPOCHS, EpochsTo
 from minilog_broker.quorum.member import Member
 from minilog_broker.quorum.transitions import Transitions
 from minilog_broker.quorum.vote_keeper import VoteKeeper
-from minilog_broker.quorum.voters import VoterKey
+from minilog_broker.quorum.voters import VoterHistory, VoterKey, VoterSet
 from minilog_broker.quorum.voters_heard import VotersHeard
 from minilog_broker.replication.partition_state import NO_LEADER
 from minilog_broker.replication.rules.own_delay import own_delay_ms
@@ -90,16 +90,29 @@ def emptied_voter_votes() -> Patches:
     ]
 
 
-def other_voters_accepted() -> Patches:
-    def nothing(*_: Any) -> None:
-        pass
+def given_voters_count() -> Patches:
+    """Who votes is what a broker was started with, whatever its log records."""
 
-    return [
-        (node_module, "check_cluster", nothing),
-        (snapshots_module, "check_cluster", nothing),
-        (voting, "request_error", nothing),
-        (brokers.BrokerRegistrations, "_check_cluster", nothing),
-    ]
+    def voter_sets(self: Member) -> tuple[VoterSet, ...]:
+        recorded = {key.broker_id: key for key in self.voters.keys}
+        return (frozenset(recorded.get(number, VoterKey(number, b"")) for number in self.given_ids),)
+
+    return [(Member, "voter_sets", voter_sets)]
+
+
+def change_counts_when_committed() -> Patches:
+    """A change of the voters counts when it is committed, not from when it is in the log."""
+
+    def sets(self: VoterHistory, committed_end_offset: int) -> tuple[VoterSet, ...]:
+        known = [entry.keys for entry in self._entries if entry.end_offset <= committed_end_offset]
+        return (known[-1] if known else self._entries[0].keys,)
+
+    return [(VoterHistory, "sets", sets)]
+
+
+def changed_without_being_heard() -> Patches:
+    """The controller changes the voters, whoever of them is heard."""
+    return [(voter_changes.VoterChanges, "_check_heard", lambda self, voters, what: None)]
 
 
 def epoch_adopted_without_proof() -> Patches:
@@ -136,7 +149,7 @@ def last_member_fenced_out() -> Patches:
             return outcome
         return replace(outcome, state=replace(outcome.state, in_sync_replicas=(), leader_id=NO_LEADER))
 
-    return [(brokers, "depart", mutant)]
+    return [(brokers_module, "depart", mutant)]
 
 
 def paused_controller_fences() -> Patches:

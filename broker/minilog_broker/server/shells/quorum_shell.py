@@ -29,7 +29,7 @@ from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.quorum_effects import NO_LEADER, QuorumEffect
 from minilog_broker.quorum.records import METADATA_KEY
 from minilog_broker.quorum.settings import QuorumSettings
-from minilog_broker.quorum.voters import VoterKey, VoterSet
+from minilog_broker.quorum.voters import Voter, VoterKey, VoterSet
 from minilog_broker.replication import replica_effects
 from minilog_broker.replication.rules.own_delay import own_delay_ms
 from minilog_broker.replication.settings import ReplicationSettings
@@ -141,6 +141,7 @@ class QuorumShell:
         self._progress = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._fetched: tuple[SnapshotId, bytes] | None = None  # a snapshot on its way from our disk to the image
+        self._written_voters: tuple[Voter, ...] = ()  # to the data directory, for those who start brokers
         self._running = False
         self._is_reading = False  # what is committed, to be replayed
         self._active_epoch: int | None = None
@@ -400,6 +401,10 @@ class QuorumShell:
             self._reserve.write_metadata(lambda: self._directory.set_level(self.image.level))
             self.level.reach(self.image.level)
             logger.info("the cluster's level", level=self.image.level)
+        if self.image.voters is not self._written_voters:
+            self._written_voters = self.image.voters
+            voter_ids = [voter.broker_id for voter in self.image.voters]
+            self._reserve.write_metadata(lambda: self._directory.set_voters(voter_ids))
         self._progress.set()
         self._listeners.image_changed(self.image.take_changes())
 

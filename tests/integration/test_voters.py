@@ -1,0 +1,51 @@
+"""The voters of a running cluster change by command, while records are written and brokers die: 1, 3, 5, 3 voters."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+
+from minilog import Admin
+from minilog.errors import InvalidArgument, VotersNotReady
+from minilog_broker.cli.app import run
+from tests.cluster import running_cluster
+from tests.integration.moving import Writing, admin, create, wait_in_sync, wait_until
+
+
+def test_one_voter_becomes_three_five_and_three_while_records_are_written_and_brokers_die(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with running_cluster(tmp_path, brokers=5, voters=1) as cluster:
+        create(cluster, "kept")
+        with Writing(cluster, "kept") as writer, admin(cluster) as client:
+            for broker_id in (2, 3, 4, 5):
+                assert run(["cluster", "add-voter", str(broker_id), "-b", cluster.bootstrap_servers]) == 0
+                assert f"broker {broker_id} votes" in capsys.readouterr().out
+            assert [voter.id for voter in client.describe_cluster().voters] == [1, 2, 3, 4, 5]
+            writer.wait_for_more(100)
+            cluster.kill(1)  # the only one of the beginning
+            wait_until(lambda: client.describe_cluster().controller not in (None, 1))
+            writer.wait_for_more(100)
+            assert client.remove_voter(1).voters == [2, 3, 4, 5]
+            controller = client.describe_cluster().controller
+            assert controller is not None
+            assert run(["cluster", "remove-voter", str(controller), "--json", "-b", cluster.bootstrap_servers]) == 0
+            left = json.loads(capsys.readouterr().out)["voters"]
+            assert left == sorted({2, 3, 4, 5} - {controller})
+            wait_until(lambda: client.describe_cluster().controller in left)
+            cluster.start(1)  # its --voters and its log know no voter but itself
+            cluster.wait_running()
+            wait_in_sync(cluster, "kept")
+            assert {voter.id: voter.moved for voter in client.describe_cluster().voters} == dict.fromkeys(left, False)
+            cluster.kill(left[0])
+            writer.wait_for_more(100)
+            impatient = Admin({**cluster.client, "request.timeout.ms": 1_500})
+            with impatient, pytest.raises(VotersNotReady, match="no majority is heard"):
+                impatient.remove_voter(left[1])
+            with pytest.raises(InvalidArgument, match="remove-voter"):
+                client.decommission_broker(left[2])
+            cluster.start(left[0])
+            cluster.wait_running()
+            wait_in_sync(cluster, "kept")
