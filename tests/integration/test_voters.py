@@ -10,7 +10,7 @@ import pytest
 from minilog import Admin
 from minilog.errors import InvalidArgument, VotersNotReady
 from minilog_broker.cli.app import run
-from tests.cluster import running_cluster
+from tests.cluster import free_ports, running_cluster
 from tests.integration.moving import Writing, admin, create, wait_in_sync, wait_until
 
 
@@ -47,5 +47,29 @@ def test_one_voter_becomes_three_five_and_three_while_records_are_written_and_br
             with pytest.raises(InvalidArgument, match="remove-voter"):
                 client.decommission_broker(left[2])
             cluster.start(left[0])
+            cluster.wait_running()
+            wait_in_sync(cluster, "kept")
+
+
+def test_a_voter_that_moved_is_named_by_health_and_found_once_its_address_is_recorded(tmp_path: pathlib.Path) -> None:
+    with running_cluster(tmp_path, voters=3) as cluster:
+        create(cluster, "kept")
+        with Writing(cluster, "kept") as writer, admin(cluster) as client:
+            assert client.move_voter(2).changed, "the first change records the addresses of all"
+            cluster.stop(2)
+            given = cluster.voter_list
+            (cluster.ports[2],) = free_ports(1)
+            cluster.start(2)
+            cluster.wait_running()
+            assert cluster.voter_list != given, "it is started with its own new address, the others were not"
+            wait_until(lambda: [voter.id for voter in client.describe_cluster().voters if voter.moved] == [2])
+            assert "VOTER_MOVED" in {problem.code for problem in client.cluster_health().problems}
+            assert client.move_voter(2).changed
+            assert not client.move_voter(2).changed
+            assert not any(voter.moved for voter in client.describe_cluster().voters)
+            wait_in_sync(cluster, "kept")
+            cluster.kill(1)  # with the voter at its new address there is a majority
+            writer.wait_for_more(100)
+            cluster.start(1)
             cluster.wait_running()
             wait_in_sync(cluster, "kept")
