@@ -68,7 +68,7 @@ simulate: setup
 	$(BIN)/python -m tests.simulation --first $(FIRST) --minutes $(MINUTES) $(SIMULATE_OPTIONS)
 
 soak: java setup
-	for mode in leader controller both hang cut isolate rolling all; do \
+	for mode in leader controller both hang cut isolate rolling all voters; do \
 		$(BIN)/python -m tests.integration.kill_runs $$mode --times $(TIMES) || exit 1; done
 	for mode in leader controller both all; do \
 		$(BIN)/python -m tests.integration.kill_runs $$mode --typed --times $(TIMES) || exit 1; done

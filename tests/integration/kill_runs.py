@@ -10,6 +10,7 @@
     python -m tests.integration.kill_runs cut        --times 20    one-way and two-way cuts between brokers
     python -m tests.integration.kill_runs spoil      --times 5     slow links, losses, resets
     python -m tests.integration.kill_runs isolate    --times 20    an old leader with a client on its side
+    python -m tests.integration.kill_runs voters     --times 20    SIGKILL of a broker while the voters change
 
 --secured: a cluster that is closed to strangers, and clients that log in: TLS, SCRAM, a listener of brokers' own.
 --typed: rows of a typed topic, whose schema evolves before each round, so that the fault may meet it on its way.
@@ -37,7 +38,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.cluster import Cluster, running_cluster
-from tests.integration import rounds
+from tests.integration import rounds, voter_round
 from tests.integration.clients import Reader, Writer, read_all
 from tests.integration.forms import RECORDS, ROWS, Form
 from tests.integration.history import History, judge_copies, judge_reading
@@ -56,6 +57,7 @@ ROUNDS: dict[str, Round] = {
     "hang": rounds.hang,
     "cut": rounds.cut,
     "spoil": rounds.spoil,
+    "voters": voter_round.change_voters,
 }
 MODES = (*ROUNDS, "isolate")
 PROXIED = ("cut", "spoil", "isolate")
@@ -195,6 +197,12 @@ def show(outcome: KillRunOutcome) -> None:
         print("  " + line)
 
 
+def _voters_of(mode: str, brokers: int) -> int | None:
+    if mode == "voters":
+        return 1
+    return 5 if mode == "both" and brokers == 5 else None
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mode", choices=MODES)
@@ -210,8 +218,8 @@ def main() -> int:
         parser.error("the client beside an old leader writes records: isolate has no --typed")
     if chosen.secured and (chosen.mode in PROXIED or chosen.voters):
         parser.error("a secured cluster has no proxies, and each of its brokers is a voter")
-    brokers = chosen.brokers or (5 if chosen.mode == "both" else 3)
-    voters = chosen.voters or (5 if chosen.mode == "both" and brokers == 5 else None)
+    brokers = chosen.brokers or (5 if chosen.mode in ("both", "voters") else 3)
+    voters = chosen.voters or _voters_of(chosen.mode, brokers)
     with tempfile.TemporaryDirectory(prefix="minilog-kill-") as folder:
         form = ROWS if chosen.typed else RECORDS
         directory = pathlib.Path(folder)
