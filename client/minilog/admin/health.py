@@ -4,7 +4,8 @@
     ADDRESS_NOT_REACHED         it runs, and this client cannot connect to the address that it advertises
     BROKER_FENCED, _STOPPED     it is down, hangs, or is cut off; it was told to stop
     BROKER_BEHIND               it does not know what was decided since: where clients log in, it refuses them
-    VOTER_LOST                  it runs with another data directory, and does not vote
+    VOTER_LOST, _MOVED          it runs with another data directory, and does not vote; others do not reach it
+    VOTERS_EVEN                 an even number of voters survives no more than one less
     DISK_FULL                   it takes no records
     PARTITION_WITHOUT_LEADER    nothing can be written or read
     REPLICA_DAMAGED, _OFFLINE   a copy does not hold what was committed; its log cannot be read or written
@@ -17,12 +18,12 @@ knows: without one, DISK_FULL, REPLICA_OFFLINE and BROKER_BEHIND are not seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from minilog.admin.messages import describe_cluster
-from minilog.types import ClusterDescription, TopicPartition
+from minilog.types import ClusterDescription, TopicPartition, VoterDescription
 from minilog.v1 import metadata_pb2
 
 _SHOWN = 10  # partitions that a message names: who wants all of them reads `partitions`
@@ -122,7 +123,25 @@ def _of_brokers(answer: metadata_pb2.GetMetadataResponse, not_reached: Mapping[i
             "give them that listener (listeners), or let clients come by one that all brokers have",
             elsewhere,
         )
-    for voter in cluster.voters:
+    yield from _of_voters(cluster.voters)
+    if full := sorted(each.broker_id for each in every if each.no_space):
+        yield Problem(
+            "DISK_FULL",
+            f"the disks of brokers {_join(full)} are full: they take no records",
+            "free space, or let topics keep less (retention.bytes, minilog topic trim); they go on by themselves",
+            full,
+        )
+    if stalled := sorted(each.broker_id for each in every if each.disk_stalled):
+        yield Problem(
+            "DISK_STALLED",
+            f"the disks of brokers {_join(stalled)} do not answer: they take no records",
+            "look at the disks, and at the kernel's log; they go on by themselves when the disk does",
+            stalled,
+        )
+
+
+def _of_voters(voters: Sequence[VoterDescription]) -> Iterable[Problem]:
+    for voter in voters:
         if voter.lost:
             yield Problem(
                 "VOTER_LOST",
@@ -138,27 +157,13 @@ def _of_brokers(answer: metadata_pb2.GetMetadataResponse, not_reached: Mapping[i
                 f"record the new address: minilog cluster move-voter {voter.id}",
                 [voter.id],
             )
-    if cluster.voters and len(cluster.voters) % 2 == 0:
+    if voters and len(voters) % 2 == 0:
         yield Problem(
             "VOTERS_EVEN",
-            f"there are {len(cluster.voters)} voters, and they survive no more losses than {len(cluster.voters) - 1} "
+            f"there are {len(voters)} voters, and they survive no more losses than {len(voters) - 1} "
             f"would",
             "add a voter, or remove one: minilog cluster add-voter ID, minilog cluster remove-voter ID",
-            [voter.id for voter in cluster.voters],
-        )
-    if full := sorted(each.broker_id for each in every if each.no_space):
-        yield Problem(
-            "DISK_FULL",
-            f"the disks of brokers {_join(full)} are full: they take no records",
-            "free space, or let topics keep less (retention.bytes, minilog topic trim); they go on by themselves",
-            full,
-        )
-    if stalled := sorted(each.broker_id for each in every if each.disk_stalled):
-        yield Problem(
-            "DISK_STALLED",
-            f"the disks of brokers {_join(stalled)} do not answer: they take no records",
-            "look at the disks, and at the kernel's log; they go on by themselves when the disk does",
-            stalled,
+            [voter.id for voter in voters],
         )
 
 
