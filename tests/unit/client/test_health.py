@@ -90,6 +90,15 @@ def test_a_voter_that_lost_its_directory() -> None:
     assert "replace-voter 2" in problems(answer)["VOTER_LOST"].remedy
 
 
+def test_a_voter_that_moved_and_an_even_number_of_voters() -> None:
+    answer = cluster()
+    answer.voters[1].moved = True
+    assert "VOTERS_EVEN" not in problems(answer)
+    answer.voters.add(broker_id=4)
+    assert "minilog cluster move-voter 2" in problems(answer)["VOTER_MOVED"].remedy
+    assert "there are 4 voters" in problems(answer)["VOTERS_EVEN"].message
+
+
 def test_a_full_disk_and_replicas_that_are_offline_or_damaged() -> None:
     answer = cluster()
     answer.brokers[0].no_space = True

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 
+from minilog.addresses import Address
 from minilog.errors import BrokerNotAvailable
 from minilog.v1 import peer_pb2, peer_pb2_grpc
 from minilog_broker.controller.controller_effects import ProbeBroker
@@ -29,6 +30,24 @@ def test_a_broker_that_registered_an_address_that_cannot_be_one_does_not_end_the
     monkeypatch.setattr(controller_shell, "PROBES", 1)
     shell = ControllerShell.__new__(ControllerShell)
     asyncio.run(shell._probe(ProbeBroker(7, 30, host, port)))
+
+
+def test_a_voter_with_several_addresses_is_looked_for_at_each_in_turn() -> None:
+    async def look() -> list[int]:
+        addresses = [("127.0.0.1", 1), ("127.0.0.1", 2)]
+        peers = QuorumPeers(lambda _: addresses, 1_000, PeerChannels(BrokerConfig(), SYSTEM_BROKER_RUNTIME))
+        tried: list[Address] = []
+        for _ in range(3):
+            tried.append(peers.address(2) or ("", 0))
+            assert await peers.vote(2, peer_pb2.VoteRequest(voter_id=2)) is None
+        addresses[:] = [("127.0.0.1", 3)]
+        tried.append(peers.address(2) or ("", 0))
+        assert not peers.failed((2, ("127.0.0.1", 3))), "there is no other to try"
+        tried.append(peers.address(2) or ("", 0))
+        await peers.close()
+        return [port for _, port in tried]
+
+    assert asyncio.run(look()) == [1, 2, 1, 3, 3]
 
 
 class StandsStill(peer_pb2_grpc.PeerServiceServicer):
