@@ -1,4 +1,4 @@
-"""The packages of the extra `broker`, and the sentence for a command line without them.
+"""The packages of the extra `broker`, and the error sentence for an installation without them.
 
 The plain package is a client and the Spark connector: an executor installs no web server. The command `minilog` comes
 with both, since a script of a package belongs to no extra. `pyproject.toml` has the same names, and

@@ -1,5 +1,5 @@
-"""The one failure that a command ends with: its text is the line that the user reads."""
+"""The failure that ends a command. Its text is the line that the user reads."""
 
 
 class CommandFailed(Exception):
-    """It did not work; the text says what, and what to do."""
+    """A command failed. The text names the problem and the remedy."""

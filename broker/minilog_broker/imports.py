@@ -1,4 +1,4 @@
-"""How a program of ours imports what is large. A library leaves that to the program, and so do these modules."""
+"""Ways for our programs to import large modules. Libraries leave that choice to the program."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from types import ModuleType
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """For the length of an import: the garbage collector waits. What is there afterwards it does not look at again.
+    """Stop the garbage collector for the length of an import. It never looks at the imported objects again.
 
-    Next to nothing of what modules make is garbage, then or later. To look for it takes a sixth of the CPU time of a
-    broker's start, and each full collection would take it again."""
+    Modules make next to no garbage, then or later. A search for it takes a sixth of the CPU time of a broker's start,
+    and each full collection would take it again."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -26,19 +26,19 @@ def uncollected() -> Iterator[None]:
 
 
 class Without:
-    """A finder of modules: these count as not installed. `sys.meta_path.insert(0, Without(...))`."""
+    """A finder of modules for which these modules are not installed. `sys.meta_path.insert(0, Without(...))`."""
 
     def __init__(self, *names: str) -> None:
         self._names = frozenset(names)
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         if fullname in self._names:
-            raise ModuleNotFoundError(f"this process of minilog does without {fullname}", name=fullname)
+            raise ModuleNotFoundError(f"this process of minilog does not use {fullname}", name=fullname)
 
 
 @contextlib.contextmanager
 def without(*names: str) -> Iterator[None]:
-    """For the length of an import: what would use these if they were installed goes on without them."""
+    """Hide modules for the length of an import. Code that uses them where they are installed goes on without them."""
     finder = Without(*names)
     sys.meta_path.insert(0, finder)
     try:

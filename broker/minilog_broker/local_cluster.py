@@ -1,9 +1,9 @@
-"""Real broker processes on this machine, each with a data directory of its own: what `up` and `demo` stand on.
+"""Real broker processes on this machine, each with its own data directory. `up` and `demo` use them.
 
-Of the brokers the first 1, 3 or 5 are voters of the metadata quorum; on existing data directories those that are
-recorded there. Processes are started in process groups of their own, so that a Ctrl-C at the terminal reaches only the
-one who started them, and he stops them in order: the voters last, since a clean stop hands leadership over through
-them. They are signalled by their process id, never by name.
+The first 1, 3 or 5 brokers are voters of the metadata quorum. On existing data directories the recorded voters stay.
+Each broker has its own process group, so that a Ctrl-C at the terminal reaches only the parent process. The parent
+stops the brokers in order. The voters are last, since the other brokers need them to hand leadership over. The parent
+signals processes by their ids, never by name.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 PEER_PORT_DISTANCE = 100  # of a secured broker's listener for the others from that for clients
 _QUORUM_SIZES = (5, 3, 1)
-# A start replays the metadata log and recovers the topics' logs; an unclean one of large logs takes longest.
+# A start replays the metadata log and recovers the topics' logs. An unclean start with large logs takes longest.
 START_WITHIN_S = 120.0
-# controlled.shutdown.timeout.ms is 10 s by default; then flushing and closing.
+# controlled.shutdown.timeout.ms is 10 s by default. After it the broker flushes and closes its files.
 STOP_WITHIN_S = 20.0
 _ASK_EVERY_S = 0.1
-_OWNER_ONLY = 0o700  # records are nobody else's to read
+_OWNER_ONLY = 0o700  # only the owner may read the records
 _ANSWER_WITHIN_MS = 2_000
 
 
 def choose_voters(directory: pathlib.Path, broker_ids: Sequence[int]) -> list[int]:
-    """The voters of the cluster below `directory`: those recorded there or, where nothing is, the first 1, 3 or 5.
+    """The voters of the cluster below `directory`: the recorded ones, or the first 1, 3 or 5 of a new cluster.
 
-    Raises CommandFailed where a recorded voter is not among the brokers.
+    Raises CommandFailed where a recorded voter is not among the brokers, and where the record cannot be read.
     """
     for broker_id in broker_ids:
         path = directory / f"broker-{broker_id}"
@@ -54,8 +54,8 @@ def choose_voters(directory: pathlib.Path, broker_ids: Sequence[int]) -> list[in
             raise CommandFailed(f"{error}: restore it, or start with an empty --data-dir") from None
         if missing := sorted(set(voters) - set(broker_ids)):
             raise CommandFailed(
-                f"the cluster in {directory} was made with voters {list(voters)}, of which {missing} are not started: "
-                f"give at least --brokers {max(voters)}"
+                f"the cluster in {directory} has the voters {list(voters)}, and this command does not start brokers "
+                f"{missing}: give at least --brokers {max(voters)}"
             )
         if voters:
             return list(voters)
@@ -65,7 +65,7 @@ def choose_voters(directory: pathlib.Path, broker_ids: Sequence[int]) -> list[in
 
 @dataclass(frozen=True, slots=True)
 class DeadBroker:
-    """A broker process that ended without being asked to."""
+    """A broker process that ended without a request to stop."""
 
     broker_id: int
     exit_code: int
@@ -77,7 +77,7 @@ class DeadBroker:
 
 
 class LocalCluster:
-    """Brokers 1 to n below one directory. Not thread-safe: one thread starts, watches and stops."""
+    """Brokers 1 to n below one directory. Not thread-safe: one thread starts, watches and stops them."""
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class LocalCluster:
         http_ports: Sequence[int | None] = (),
         security: LocalSecurity | None = None,
     ) -> None:
-        """`http_ports`: where each broker tells its health and metrics; none, or None, where it does not."""
+        """`http_ports`: the port of each broker for its health and metrics, None for a broker without one."""
         self._security = security
         self.directory = directory
         self._ports = dict(enumerate(ports, start=1))
-        self._http_ports = {each: port for each, port in enumerate(http_ports, start=1) if port is not None}
+        self._http_ports = {broker_id: port for broker_id, port in enumerate(http_ports, start=1) if port is not None}
         self._settings = dict(settings)
         self._voters = choose_voters(directory, list(self._ports))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -106,11 +106,11 @@ class LocalCluster:
         return list(self._ports)
 
     def log_file(self, broker_id: int) -> pathlib.Path:
-        """Where a broker's own messages go; beside its data directory, which is the broker's alone."""
+        """The file of a broker's log lines. It is beside the data directory, which only the broker writes to."""
         return self.directory / f"broker-{broker_id}.log"
 
     def start(self, broker_id: int) -> None:
-        """Start one broker; does not wait for it."""
+        """Start one broker, and do not wait for it."""
         data_directory = self.directory / f"broker-{broker_id}"
         self.directory.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
         log_file = self.log_file(broker_id)
@@ -129,7 +129,9 @@ class LocalCluster:
             self.start(broker_id)
 
     def wait_running(self, stop: Stoppable, timeout_s: float = START_WITHIN_S) -> bool:
-        """Until every started broker is registered and running: True; False where `stop` was set meanwhile."""
+        """Wait until every started broker is registered and running. False where `stop` was set meanwhile.
+
+        Raises CommandFailed for a broker that died, and after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while not stop.wait(_ASK_EVERY_S):
             for dead in self.take_dead():
@@ -144,38 +146,42 @@ class LocalCluster:
         return False
 
     def running_ids(self) -> set[int]:
-        """The brokers that the cluster itself calls running; none while nobody answers."""
+        """The brokers that the controller reports as running; none while no broker answers."""
         try:
             settings: dict[str, object] = {} if self._security is None else self._security.client_settings()
             settings |= {"bootstrap.servers": self.bootstrap_servers, "request.timeout.ms": _ANSWER_WITHIN_MS}
             with Admin(settings) as admin:
-                return {each.id for each in admin.describe_cluster().brokers if each.state == "running"}
+                return {broker.id for broker in admin.describe_cluster().brokers if broker.state == "running"}
         except MinilogError:
             return set()
 
     def take_dead(self) -> list[DeadBroker]:
-        """The brokers that have died since the last call; each is told once."""
+        """The brokers that have died since the last call. Each appears once."""
         ended = [broker_id for broker_id, process in self._processes.items() if process.poll() is not None]
         codes = {broker_id: self._processes.pop(broker_id).returncode for broker_id in ended}
-        # A killed process has no last words: what stands last in its log is of its good days.
-        return [DeadBroker(each, code, self._last_words(each) if code >= 0 else "") for each, code in codes.items()]
+        # A killed process has no last words: the last line of its log is older than the trouble.
+        return [
+            DeadBroker(broker_id, code, self._last_words(broker_id) if code >= 0 else "")
+            for broker_id, code in codes.items()
+        ]
 
     def kill(self, broker_id: int) -> None:
-        """SIGKILL: nothing is flushed, nothing is said."""
+        """Send SIGKILL: the broker flushes nothing, and announces nothing."""
         process = self._processes.pop(broker_id)
         process.kill()
         process.wait()
 
     def stop(self, timeout_s: float = STOP_WITHIN_S) -> list[int]:
-        """SIGTERM to all, the voters last, and wait; those that had to be killed after `timeout_s`."""
+        """Send SIGTERM to all, the voters last, and wait. The answer has the brokers that had to be killed after
+        `timeout_s`."""
         killed: list[int] = []
-        voters = [each for each in self._processes if each in self._voters]
-        for group in ([each for each in self._processes if each not in self._voters], voters):
+        voters = [broker_id for broker_id in self._processes if broker_id in self._voters]
+        for group in ([broker_id for broker_id in self._processes if broker_id not in self._voters], voters):
             killed += self._stop_group(group, timeout_s)
         return killed
 
     def end(self) -> None:
-        """Whatever is still alive ends now; for ways out on which nobody waits."""
+        """Kill every broker that is still alive, for exits that do not wait."""
         for broker_id in list(self._processes):
             self.kill(broker_id)
 
@@ -197,7 +203,7 @@ class LocalCluster:
     def _command(self, broker_id: int, data_directory: pathlib.Path) -> list[str]:
         command = [sys.executable, "-m", "minilog_broker.cli.main", "broker", "--id", str(broker_id)]
         command += ["--listen", f"{HOST}:{self._ports[broker_id]}", "--data-dir", str(data_directory)]
-        command += ["--voters", ",".join(f"{each}@{self._peer_address(each)}" for each in self._voters)]
+        command += ["--voters", ",".join(f"{voter}@{self._peer_address(voter)}" for voter in self._voters)]
         if (http_port := self._http_ports.get(broker_id)) is not None:
             command += ["--http", f"{HOST}:{http_port}"]
         secured = {}
@@ -208,7 +214,7 @@ class LocalCluster:
         return command
 
     def _peer_address(self, broker_id: int) -> str:
-        """Where the other brokers reach it."""
+        """The address of a broker for the other brokers."""
         distance = 0 if self._security is None else PEER_PORT_DISTANCE
         return f"{HOST}:{self._ports[broker_id] + distance}"
 
@@ -217,11 +223,11 @@ class LocalCluster:
             log.seek(self._log_starts[broker_id])
             lines = log.read().decode(errors="replace").split("\n")
         words = [line.strip().removeprefix("minilog: ") for line in lines if line.strip()]
-        return _said(words[-1]) if words else ""
+        return _event_of(words[-1]) if words else ""
 
 
-def _said(line: str) -> str:
-    """A line of a broker's log as people read it: what it logs is JSON where it goes to a file."""
+def _event_of(line: str) -> str:
+    """The event of a line of a broker's log, which is JSON in a file; the line itself where it is no JSON."""
     try:
         document = json.loads(line)
     except ValueError:

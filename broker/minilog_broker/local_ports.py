@@ -18,11 +18,11 @@ _LOWEST, _HIGHEST = 14_000, 31_000
 
 
 def free_ports(count: int, beside: Sequence[int] = ()) -> list[int]:
-    """Ports that were free a moment ago, all different. So are the ports of streams beside them, and the pairs at each
-    of the distances `beside`. Raises CommandFailed where there are too few."""
+    """Different ports that were free a moment ago. So were the ports of streams beside them, and the pairs at each of
+    the distances `beside`. Raises CommandFailed where there are too few."""
     streams = BrokerConfig().stream_port_offset
     distances = [port for distance in (0, *beside) for port in (distance, distance + streams)]
-    # No two pairs share a port, though their owners let go of them before the brokers listen.
+    # No two pairs share a port, also after this function has released them and before the brokers listen.
     candidates = [port for port in range(_LOWEST, _HIGHEST) if port // abs(streams) % 2 == 0]
     ports: list[int] = []
     with contextlib.ExitStack() as held:
@@ -33,7 +33,7 @@ def free_ports(count: int, beside: Sequence[int] = ()) -> list[int]:
                 for distance in distances:
                     held.enter_context(socket.socket()).bind((HOST, port + distance))
                 ports.append(port)
-    raise CommandFailed(f"{HOST} has not {count} free ports below {_HIGHEST}: choose the ports with --port")
+    raise CommandFailed(f"{HOST} does not have {count} free ports below {_HIGHEST}: choose the ports with --port")
 
 
 def check_ports_are_free(ports: Iterable[int], remedy: str) -> None:

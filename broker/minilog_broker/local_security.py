@@ -1,14 +1,15 @@
-"""What a local cluster needs to be closed to strangers, made once below its directory: `minilog up --secure`.
+"""The keys, certificates and passwords of a secured local cluster, for `minilog up --secure`.
 
-    DIR/client.properties         what a client needs: where the brokers are, whom to believe, the first user's password
-    DIR/security/                 nobody's but the brokers':
-      brokers.pem, brokers.key    the authority of brokers among themselves
-      clients.pem, clients.key    the authority that clients believe
+    DIR/client.properties         the settings of a client: addresses of brokers, authority, the first user's password
+    DIR/security/                 only the brokers read it
+      brokers.pem, brokers.key    the authority that brokers trust for each other
+      clients.pem, clients.key    the authority that clients trust
       broker-<id>.pem             a broker's key and certificate for the other brokers
-      server.pem                  what all of them show to clients
+      server.pem                  the key and certificate of all brokers for clients
       users.json                  the first user's verifier
 
-Made as a whole or not at all; a broker that comes later gets its own certificate. To begin anew, remove the folder.
+They are made once, below the cluster's directory. The folder is made as a whole or not at all. A broker that is added
+later gets its own certificate. To begin anew, remove the folder.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ OWNED_SETTINGS = frozenset(
         "sasl.scram.users.file",
     )
 )
-"""What `settings` gives: nobody else does."""
+"""The settings that only `LocalSecurity.settings` gives."""
 _HOSTS = ("127.0.0.1", "localhost", "::1")
 _VALIDITY = datetime.timedelta(days=365)
 _OWNER_ONLY_FILE, _OWNER_ONLY_FOLDER = 0o600, 0o700
@@ -67,13 +68,13 @@ _OWNER_ONLY_FILE, _OWNER_ONLY_FOLDER = 0o600, 0o700
 
 @dataclass(frozen=True, slots=True)
 class LocalSecurity:
-    """Of one cluster below `directory`; `open_security` makes one."""
+    """The security of one cluster below `directory`. `open_security` makes it."""
 
     directory: pathlib.Path
 
     @property
     def client_properties(self) -> pathlib.Path:
-        """What a client is given as --command-config, or as minilog.config.file."""
+        """The file that a client takes as --command-config, or as minilog.config.file."""
         return self.directory / "client.properties"
 
     @property
@@ -81,7 +82,7 @@ class LocalSecurity:
         return self.directory / "security"
 
     def settings(self, broker_id: int, peer_address: str) -> dict[str, str]:
-        """Of one broker."""
+        """The settings of one broker."""
         folder = self._folder.absolute()
         return {
             "security.protocol": "SASL_SSL",
@@ -96,32 +97,32 @@ class LocalSecurity:
         }
 
     def client_settings(self) -> dict[str, object]:
-        """What the file has, but for the addresses."""
+        """The settings of `client_properties`, without the addresses of brokers."""
         lines = self.client_properties.read_text().splitlines()
         pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
         return {name: value for name, _, value in pairs if name != "bootstrap.servers"}
 
     def add_brokers(self, broker_ids: Iterable[int]) -> None:
-        """Certificates of those that have none yet. Raises CommandFailed."""
+        """Make certificates for the brokers that have none yet. Raises CommandFailed."""
         for broker_id in broker_ids:
             file = self._folder / f"broker-{broker_id}.pem"
             if not file.exists() or not file.read_bytes():
                 try:
-                    key, certificate = ((self._folder / f"brokers.{each}").read_bytes() for each in ("key", "pem"))
+                    key, certificate = ((self._folder / f"brokers.{ending}").read_bytes() for ending in ("key", "pem"))
                     authority = read_authority(certificate, key)
                     _replace(file, _keystore(broker_identity(CLUSTER_NAME, broker_id, _HOSTS), authority))
                 except (OSError, InvalidCertificate) as error:
                     raise CommandFailed(
-                        f"broker {broker_id} cannot be given a certificate: {error} (to begin anew, remove "
+                        f"broker {broker_id} cannot get a certificate: {error} (to begin anew, remove "
                         f"{self._folder} and {self.client_properties})"
                     ) from None
 
 
 def open_security(directory: pathlib.Path, broker_ids: Sequence[int], bootstrap_servers: str) -> LocalSecurity:
-    """What is there, or what is made now. Raises CommandFailed."""
-    found = LocalSecurity(directory)
-    folder, file = directory / "security", found.client_properties
-    password = _known_password(file)
+    """The security below `directory`. It is made where there is none. Raises CommandFailed."""
+    security = LocalSecurity(directory)
+    folder, file = directory / "security", security.client_properties
+    password = _recorded_password(file)
     if not folder.exists():
         unfinished = directory / "security.part"
         if unfinished.is_symlink():
@@ -137,11 +138,11 @@ def open_security(directory: pathlib.Path, broker_ids: Sequence[int], bootstrap_
         password = secrets.token_urlsafe(24)
         _replace(folder / "users.json", _verifier(password))
     _replace(file, _properties(folder, password, bootstrap_servers))  # the folder may have moved, and the ports
-    found.add_brokers(broker_ids)
-    return found
+    security.add_brokers(broker_ids)
+    return security
 
 
-def _known_password(file: pathlib.Path) -> str | None:
+def _recorded_password(file: pathlib.Path) -> str | None:
     if not file.exists():
         return None
     words = [line.partition("=")[2] for line in file.read_text().splitlines() if line.startswith("sasl.password=")]
@@ -149,11 +150,11 @@ def _known_password(file: pathlib.Path) -> str | None:
 
 
 def _check_modes(folder: pathlib.Path, properties: pathlib.Path) -> None:
-    """Raises CommandFailed where others may read keys or the password."""
+    """Raises CommandFailed where other users of the machine may read keys or the password."""
     for path in (folder, *sorted(folder.iterdir()), properties):
         if path.exists() and stat.S_IMODE(path.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
             mode = "700" if path.is_dir() else "600"
-            raise CommandFailed(f"{path} is its owner's alone, and others may read it: chmod {mode} {path}")
+            raise CommandFailed(f"other users may read {path}, which holds secrets: run chmod {mode} {path}")
 
 
 def _make_certificates(folder: pathlib.Path) -> None:
@@ -175,7 +176,7 @@ def _verifier(password: str) -> bytes:
 
 def _properties(folder: pathlib.Path, password: str, bootstrap_servers: str) -> bytes:
     lines = (
-        "# made by minilog up --secure; the password is of its first user, who may do everything",
+        "# made by minilog up --secure. The user below may do everything",
         f"bootstrap.servers={bootstrap_servers}",
         "security.protocol=SASL_SSL",
         f"ssl.truststore.location={folder.absolute() / 'clients.pem'}",
@@ -197,14 +198,14 @@ def _signing() -> Signing:
 
 
 def _write(file: pathlib.Path, content: bytes) -> None:
-    """A new file of its owner's alone; one that is there, or a link, is never written through."""
+    """Write a new file that only its owner may read. An existing file or a link raises FileExistsError."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _OWNER_ONLY_FILE)
     with os.fdopen(descriptor, "wb") as opened:
         opened.write(content)
 
 
 def _replace(file: pathlib.Path, content: bytes) -> None:
-    """Whole or not at all."""
+    """Replace a file as a whole or not at all."""
     unfinished = file.with_name(file.name + ".part")
     unfinished.unlink(missing_ok=True)
     _write(unfinished, content)

@@ -1,23 +1,25 @@
-"""Text for people: nothing that a terminal would obey or that would begin another line, and no more than is read."""
+"""Text for people. It has nothing that a terminal would obey, no line breaks, and a bounded length."""
 
 from __future__ import annotations
 
 import sys
 
-MAX_NAME_CHARACTERS = 255  # no name that there can be is longer: of a topic, a group, a transaction, a user
+MAX_NAME_CHARACTERS = 255  # no valid name of a topic, a group, a transaction or a user is longer
 
 
 def printable(text: object) -> str:
-    """`text` for a terminal: what would steer it, or break the line, is shown as an escape (\\x1b). Names come from
-    whoever may write, and are not to paint, hide or overwrite anything. All that people are shown goes through here."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in str(text))
+    """`text` for a terminal. A character that would steer the terminal or break the line becomes an escape (\\x1b).
+
+    Any writer can choose names, and no name may paint, hide or overwrite other text. So all text for people passes
+    here."""
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in str(text))
 
 
 def shortened(name: str) -> str:
-    """A name as errors show it: of one that is longer than any can be, the beginning. What came may have megabytes."""
+    """A name as errors show it: a name that is too long to be valid is cut. A request may send megabytes as a name."""
     return name if len(name) <= MAX_NAME_CHARACTERS else name[:MAX_NAME_CHARACTERS] + "..."
 
 
 def say(line: object, *, error: bool = False) -> None:
-    """One line for people, on stdout, or on stderr; without a flush: what follows may be a thousand lines."""
+    """Print one line for people, on stdout or on stderr. Nothing is flushed, for a thousand lines may follow."""
     print(printable(line), file=sys.stderr if error else sys.stdout)

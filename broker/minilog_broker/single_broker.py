@@ -2,8 +2,8 @@
 
     python -m minilog_broker.single_broker PARENT_PID DIRECTORY [KEY=VALUE ...]
 
-The process prints one line, `bootstrap.servers=HOST:PORT`, and goes on as `minilog broker`. After any end of the parent
-it removes DIRECTORY and ends.
+The process prints one line, `bootstrap.servers=HOST:PORT`, and goes on as `minilog broker`. When the parent ends, in
+whatever way, the process removes DIRECTORY and ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 
 from minilog_broker.cli.main import main
 
-_LOOK_EVERY_S = 0.2  # a process learns of its parent's end by asking alone
+_LOOK_EVERY_S = 0.2  # no signal announces a parent's end
 
 
 def _end_with(parent: int, directory: pathlib.Path) -> None:
@@ -28,7 +28,7 @@ def _end_with(parent: int, directory: pathlib.Path) -> None:
 
 
 def run(parent: int, directory: pathlib.Path, assignments: list[str]) -> None:
-    """Run the broker until a signal, or the end of the parent."""
+    """Run the broker until a signal or the end of the parent."""
     threading.Thread(target=_end_with, args=(parent, directory), daemon=True, name="parent-watch").start()
     from minilog_broker.local_ports import HOST, free_ports
 

@@ -1,6 +1,6 @@
-"""What a signal handler may set and the main thread may wait for.
+"""An event that a signal handler may set and the main thread may wait for.
 
-threading.Event is not that: where the signal comes while the main thread is inside wait(), the handler runs inside it,
+threading.Event cannot do that. If the signal comes while the main thread is inside wait(), the handler runs inside it,
 and set() waits for ever for the lock that wait() holds.
 """
 
@@ -18,10 +18,10 @@ INTERRUPTED = "minilog: interrupted"
 
 @contextlib.contextmanager
 def ended_by_interrupt() -> Iterator[None]:
-    """For the length of an import: an interrupt ends the process.
+    """Let an interrupt end the process at once, for the length of an import.
 
-    As KeyboardInterrupt it may be raised in a callback of the import system, where Python ignores it ("Exception
-    ignored in"): the process would go on as if nobody had asked. Nothing is begun yet that could be left half done.
+    Python may raise KeyboardInterrupt in a callback of the import system, and ignore it there ("Exception ignored in").
+    The process would go on in spite of the interrupt. During an import there is no work that could stay half done.
     """
 
     def end(number: int, frame: object) -> None:
@@ -29,7 +29,7 @@ def ended_by_interrupt() -> Iterator[None]:
         os._exit(1)
 
     former = signal.getsignal(signal.SIGINT)
-    if former is not signal.SIG_IGN:  # else whoever started this process wants it to go on
+    if former is not signal.SIG_IGN:  # a parent that ignores the signal wants this process to go on
         signal.signal(signal.SIGINT, end)
     try:
         yield
@@ -38,15 +38,15 @@ def ended_by_interrupt() -> Iterator[None]:
 
 
 class Stoppable(Protocol):
-    """Something that says when to stop: a threading.Event, or a StopSignal."""
+    """A source of the request to stop: a threading.Event, or a StopSignal."""
 
     def wait(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds; whether to stop."""
+        """Wait at most `timeout` seconds. True is the request to stop."""
         ...
 
 
 class StopSignal:
-    """Set for good by the first signal. A pipe: writing to it is safe at any moment."""
+    """An event that the first signal sets for good. It is a pipe, which a handler can safely write to at any moment."""
 
     def __init__(self, numbers: Iterable[signal.Signals]) -> None:
         self._read, self._write = os.pipe()
@@ -55,10 +55,10 @@ class StopSignal:
             signal.signal(number, self._set)
 
     def _set(self, number: int, frame: object) -> None:
-        with contextlib.suppress(BlockingIOError):  # full of signals: it is set
+        with contextlib.suppress(BlockingIOError):  # the pipe is full of signals, so the event is set
             os.write(self._write, b"x")
 
     def wait(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds; whether a signal came."""
+        """Wait at most `timeout` seconds. True where a signal has come."""
         readable, _, _ = select.select([self._read], [], [], timeout)
         return bool(readable)

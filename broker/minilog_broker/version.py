@@ -1,4 +1,4 @@
-"""What this broker says of itself to others."""
+"""The version of this installation, as brokers and the command line report it."""
 
 from importlib.metadata import PackageNotFoundError, version
 
@@ -9,5 +9,5 @@ except PackageNotFoundError:  # run from a source tree that was not installed
 
 
 def say_version() -> None:
-    """One line on stdout."""
+    """Print the version in one line on stdout."""
     print(f"minilog {CLIENT_VERSION}")
