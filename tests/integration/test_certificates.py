@@ -202,7 +202,7 @@ def test_machines_are_told_what_was_written(certs: pathlib.Path, tmp_path: pathl
         (("client", "--name", "broker:prod:1"), 2, "brokers"),
         (("client", "--name", "x" * 65), 2, "1 to 64"),
         (("broker", "--cluster", "a.b", "--id", "1", "--host", "h"), 2, "DNS name"),
-        (("broker", "--cluster", "a", "--id", "1", "--host", "h:9"), 2, "no host"),
+        (("broker", "--cluster", "a", "--id", "1", "--host", "h:9"), 2, "not a host"),
         (("broker", "--cluster", "a", "--id", "1"), 2, "--host"),
         (("client", "--name", "a", "--days", "0"), 2, "--days"),
         (("client", "--name", "a"), 1, "make an authority first"),

@@ -1,1 +1,1 @@
-"""Who asks, and what they may do: decided without I/O. The lowest layer: it knows the client library alone."""
+"""The principal of a call, its rights and its quotas, decided without I/O. The lowest layer, above the client alone."""

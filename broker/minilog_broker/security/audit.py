@@ -1,22 +1,22 @@
-"""The audit log: who asked for what, from where, and what was decided; one JSON object a line.
+"""The audit log: the principal, host, call and resource of each decision. Each line is one JSON object.
 
-- A line is ASCII: what came from outside can neither break it nor steer a reader's terminal. Long texts are cut.
-- Nobody fills a disk with refusals, and nobody blinds the log by them. There are four pots, and what is in one takes no
-  line of another:
+- A line is ASCII. So no text from outside can break the line or steer a reader's terminal. Long texts are cut.
+- Refusals can neither fill the disk nor crowd out other events. There are four pots, and events of one pot take no
+  lines of another:
 
-      what was allowed and alters something      no limit: each event is written, with each of its names
-      what else was allowed, such as logins      limits
-      refusals of those who are known            limits
-      refusals of strangers                      limits
+      allowed calls that alter something      no limit: each event is written, with each of its names
+      other allowed calls, such as logins     limits
+      refusals of users and brokers           limits
+      refusals of strangers                   limits
 
-  The limits of a pot in a window: LINES_PER_METHOD of one principal, host and method; LINES_PER_SOURCE of one
-  principal, whatever its hosts, or of a stranger's host; MAX_LINES of all. What is left out is counted, and told in
-  the next line of its method (`left_out`), or by `flush` and `close`.
-- One event may have many names. A refusal tells the first ones and how many there are (`names`).
-- What is kept for that is bounded: MAX_KEYS of the latest methods and sources, for each pot.
+  The limits of a pot in a window are: LINES_PER_METHOD of one principal, host and method; LINES_PER_SOURCE of one
+  principal on all hosts, or of a stranger's host; MAX_LINES of all. The log counts the events that it leaves out. The
+  next line of their method has the number (`left_out`), or a line that `flush` or `close` writes.
+- One event may have many names. The line of a refusal has the first ones, and their number (`names`).
+- The state is bounded: MAX_KEYS of the latest methods and sources, for each pot.
 
-The time comes in. Lines go to a callable: `to_structlog()` is the broker's own log, where a level above `info` hides
-what was allowed; who wants all of it gives a file's.
+The time comes in. Lines go to a callable. `to_structlog()` writes to the broker's own log, where a level above `info`
+hides the allowed calls. For all events, give a callable that writes to a file.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from minilog_broker.security.principal import ANONYMOUS
 
 LOGGER = "minilog.audit"
 WINDOW_MS = 10_000
-LINES_PER_METHOD = 10  # an error that repeats is seen, and a loop of errors writes one line a second
-LINES_PER_SOURCE = 100  # who tries every call once is seen with each of them
-MAX_LINES = 500  # a window; some 300 KB with many names, 3 GB a day of each pot at the worst
+LINES_PER_METHOD = 10  # enough to show an error that repeats; a loop of errors writes one line a second
+LINES_PER_SOURCE = 100  # enough for a source that tries every call once
+MAX_LINES = 500  # in a window: some 300 KB with many names, at the worst 3 GB a day for each pot
 MAX_KEYS = 4_096
-MAX_TEXT_CHARACTERS = 300  # the longest name and its kind; of a longer text the beginning is kept
+MAX_TEXT_CHARACTERS = 300  # the longest name and its kind; a longer text is cut
 MAX_NAMES_CHARACTERS = 1_000  # of one line, beside its first name
 ALTERING = frozenset((Operation.CREATE, Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS))
-"""What is told where it is allowed, too."""
-_ALTERING = frozenset(each.value for each in ALTERING)
+"""The operations whose allowed calls are written, too."""
+_ALTERING = frozenset(operation.value for operation in ALTERING)
 _CUT = "..."
 
 
 class Decision(enum.Enum):
-    """What was decided."""
+    """The outcome of a check."""
 
     ALLOWED = "allowed"
     DENIED = "denied"
@@ -56,9 +56,9 @@ class Decision(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """One decision. `principal` and `host`: who, from where. `method`: the call. `operation` and `resource`
-    (`topic:flights`): what for, empty where there is none. `reason`: why, in words. `others`: further resources of the
-    same request, of which the same was decided."""
+    """One decision. `principal` and `host`: the origin of the call. `method`: the call. `operation` and `resource`
+    (`topic:flights`): empty where there is none. `reason`: in words. `others`: further resources of the same request
+    with the same decision."""
 
     principal: str
     host: str
@@ -71,7 +71,7 @@ class AuditEvent:
 
 
 def refused_call(path: str, host: str, principal: str, reason: str, tried: str = "") -> AuditEvent:
-    """A call that the broker does not answer at all. `tried`: the user that a stranger may have meant to be."""
+    """The event of a call that the broker does not answer at all. `tried`: the user name that a stranger gave."""
     return AuditEvent(principal, host, path, "", tried, Decision.DENIED, reason)
 
 
@@ -83,24 +83,24 @@ _Key = TypeVar("_Key")
 
 
 class _Kind(enum.Enum):
-    """The pots, by what they are called in a line."""
+    """The pots, with their names in a line."""
 
-    ALTERED = "what was altered"
-    ALLOWED = "what was allowed"
+    ALTERED = "alterations"
+    ALLOWED = "allowed calls"
     KNOWN = "refusals of users and brokers"
     STRANGERS = "refusals of strangers"
 
 
 @dataclass(slots=True)
 class _Window:
-    """How many lines were written since it began, and how many since the last of them were not."""
+    """The number of lines since the begin of the window, and the number of events left out after the last line."""
 
     began_ms: int
     lines: int = 0
     left_out: int = 0
 
     def go_on(self, now_ms: int) -> None:
-        """A new one begins where this is over, or where the clock was set back."""
+        """Begin a new window where this one is over, or where the clock was set back."""
         if self.is_over(now_ms):
             self.began_ms, self.lines = now_ms, 0
 
@@ -123,7 +123,8 @@ class _Pot:
         self._all = _Window(0)
 
     def take(self, event: AuditEvent, now_ms: int) -> int | None:
-        """How many events of its method were left out before it; None where this one is, too."""
+        """Count the event. The answer is the number of events of its method that were left out before it, None where
+        this event is left out, too."""
         method = self._window(self._methods, (event.principal, event.host, event.method), now_ms)
         of_host = event.host if self._kind is _Kind.STRANGERS else "*"
         source = self._window(self._sources, (event.principal, of_host), now_ms)
@@ -149,27 +150,29 @@ class _Pot:
         return window
 
     def left_out(self, now_ms: int, *, of_all_methods: bool = False) -> Iterator[dict[str, Any]]:
-        """What was left out, as it is told: of methods where their window is over (else their next line tells it), of
-        sources and of all in any case: they may never be silent for a window. What is over is forgotten."""
+        """Documents with the numbers of events that were left out.
+
+        A method has one where its window is over, else the method's next line has the number. Sources and the whole pot
+        have one in any case, since they may never be silent for a window. Windows that are over are dropped."""
         for key in [key for key, window in self._methods.items() if of_all_methods or window.is_over(now_ms)]:
-            yield from self._told(*key, self._methods.pop(key))
+            yield from self._documents_of(*key, self._methods.pop(key))
         for (principal, host), window in self._sources.items():
-            yield from self._told(principal, host, "*", window)
+            yield from self._documents_of(principal, host, "*", window)
         for source in [source for source, window in self._sources.items() if window.is_over(now_ms)]:
             del self._sources[source]
-        for told in self._told("*", "*", "*", self._all):
-            yield told | {"reason": f"too many lines of {self._kind.value}"}
+        for document in self._documents_of("*", "*", "*", self._all):
+            yield document | {"reason": f"too many lines of {self._kind.value}"}
 
-    def _told(self, principal: str, host: str, method: str, window: _Window) -> Iterator[dict[str, Any]]:
+    def _documents_of(self, principal: str, host: str, method: str, window: _Window) -> Iterator[dict[str, Any]]:
         if left_out := window.take_left_out():
-            told = {"principal": principal, "host": host, "method": method, "decision": self._decision.value}
-            yield told | {"left_out": left_out}
+            document = {"principal": principal, "host": host, "method": method, "decision": self._decision.value}
+            yield document | {"left_out": left_out}
 
 
 class AuditLog:
-    """Writes events; see the module's text. One for a broker, used by one thread.
+    """Writes events, within the limits of their pots. A broker has one, and one thread uses it.
 
-    `write` is given whether it was denied, and the line without its end. Times are milliseconds since 1970."""
+    `write` gets the decision, and the line without its end. Times are milliseconds since 1970."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
@@ -180,26 +183,26 @@ class AuditLog:
         kind = _kind(event)
         if kind is _Kind.ALTERED:
             for part in _parts(event):
-                self._tell(event.decision, part, now_ms)
+                self._write_line(event.decision, part, now_ms)
         elif (left_out := self._pots[kind].take(event, now_ms)) is not None:
             document = next(_parts(event))
-            self._tell(event.decision, document | {"left_out": left_out} if left_out else document, now_ms)
+            self._write_line(event.decision, document | {"left_out": left_out} if left_out else document, now_ms)
 
     def flush(self, now_ms: int) -> None:
-        """Tell what was left out, and forget windows that are over. Called each WINDOW_MS."""
-        self._tell_left_out(now_ms, of_all_methods=False)
+        """Write the numbers of events that were left out, and drop windows that are over. Called each WINDOW_MS."""
+        self._write_left_out(now_ms, of_all_methods=False)
 
     def close(self, now_ms: int) -> None:
-        """Tell all that was left out: the broker stops."""
-        self._tell_left_out(now_ms, of_all_methods=True)
+        """Write all numbers of events that were left out, when the broker stops."""
+        self._write_left_out(now_ms, of_all_methods=True)
 
-    def _tell_left_out(self, now_ms: int, *, of_all_methods: bool) -> None:
+    def _write_left_out(self, now_ms: int, *, of_all_methods: bool) -> None:
         for pot in self._pots.values():
-            for told in pot.left_out(now_ms, of_all_methods=of_all_methods):
-                self._tell(Decision(told["decision"]), told, now_ms)
+            for document in pot.left_out(now_ms, of_all_methods=of_all_methods):
+                self._write_line(Decision(document["decision"]), document, now_ms)
 
-    def _tell(self, decision: Decision, document: dict[str, Any], now_ms: int) -> None:
-        self._write(decision, audit_line({"time_ms": now_ms} | {name: _cut(told) for name, told in document.items()}))
+    def _write_line(self, decision: Decision, document: dict[str, Any], now_ms: int) -> None:
+        self._write(decision, audit_line({"time_ms": now_ms} | {name: _cut(value) for name, value in document.items()}))
 
 
 def _kind(event: AuditEvent) -> _Kind:
@@ -209,8 +212,8 @@ def _kind(event: AuditEvent) -> _Kind:
 
 
 def _parts(event: AuditEvent) -> Iterator[dict[str, Any]]:
-    """One line where it has one name, else as many as have them all."""
-    told = {
+    """The documents of an event: one where it has one name, else as many as its names need."""
+    document = {
         "principal": event.principal,
         "host": event.host,
         "method": event.method,
@@ -220,14 +223,14 @@ def _parts(event: AuditEvent) -> Iterator[dict[str, Any]]:
         "reason": event.reason,
     }
     if not event.others:
-        yield told
+        yield document
         return
     for first, *others in _lines_of_names((event.resource, *event.others)):
-        yield told | {"resource": first, "others": others, "names": 1 + len(event.others)}
+        yield document | {"resource": first, "others": others, "names": 1 + len(event.others)}
 
 
 def _lines_of_names(names: Iterable[str]) -> Iterator[list[str]]:
-    """So many in each as a line may have."""
+    """The names in groups, each as large as one line may have."""
     line: list[str] = []
     characters = 0
     for name in map(_cut, names):
@@ -242,14 +245,13 @@ def _lines_of_names(names: Iterable[str]) -> Iterator[list[str]]:
 
 def audit_line(document: dict[str, Any]) -> str:
     """The document on one line of printable ASCII."""
-    return json.dumps(document, ensure_ascii=True).replace(
-        "\x7f", "\\u007f"
-    )  # the one control that JSON leaves as it is
+    # DEL is the only control character that JSON does not escape.
+    return json.dumps(document, ensure_ascii=True).replace("\x7f", "\\u007f")
 
 
 def to_structlog() -> Write:
-    """Writes to the broker's log, as logger `minilog.audit`: what was denied as a warning, what was allowed as an info.
-    Called after logging was configured."""
+    """A callable that writes to the broker's log, as logger `minilog.audit`: refusals as warnings, allowed calls as
+    infos. Call it after the configuration of logging."""
     logger = structlog.get_logger(LOGGER).bind(logger=LOGGER)
 
     def write(decision: Decision, line: str) -> None:
@@ -261,7 +263,7 @@ def to_structlog() -> Write:
     return write
 
 
-def _cut(told: Any) -> Any:
-    if isinstance(told, str) and len(told) > MAX_TEXT_CHARACTERS:
-        return told[:MAX_TEXT_CHARACTERS] + _CUT
-    return told
+def _cut(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > MAX_TEXT_CHARACTERS:
+        return value[:MAX_TEXT_CHARACTERS] + _CUT
+    return value

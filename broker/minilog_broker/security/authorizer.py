@@ -1,13 +1,14 @@
-"""Whether somebody may do something: access rules, made into tables once and asked at each call.
+"""The decision whether a principal may do an operation, by tables that are made of the access rules once.
 
-- A rule that denies counts more than all that allow. Where no rule allows, it is denied.
-- READ, WRITE, DELETE and ALTER that are allowed imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS. What is denied
-  implies nothing: who may not READ may still DESCRIBE. ALL is each operation.
+- One rule that denies outweighs all rules that allow. An operation that no rule allows is denied.
+- An allowed READ, WRITE, DELETE or ALTER implies DESCRIBE. An allowed ALTER_CONFIGS implies DESCRIBE_CONFIGS. A rule
+  that denies implies nothing: a principal that may not READ may still DESCRIBE. ALL is each operation.
 - `User:*` is every user and ANONYMOUS, the host `*` every address, the literal name `*` every name.
-- A super user may do everything. A broker may do CLUSTER_ACTION to the cluster and nothing else, whatever rules say.
+- A super user may do everything. A broker may do CLUSTER_ACTION to the cluster, and nothing else. Rules do not change
+  that.
 
-An `Authorizer` does not change: new rules make a new one. To ask costs a few lookups in dictionaries and, where rules
-have prefixes, one bisection, however many rules there are.
+An `Authorizer` does not change: new rules make a new one. A check costs a few lookups in dictionaries and, where rules
+have prefixes, one bisection. The number of rules does not matter.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ _IMPLIED = {
     Operation.ALTER: Operation.DESCRIBE,
     Operation.ALTER_CONFIGS: Operation.DESCRIBE_CONFIGS,
 }
-_Asked = tuple[ResourceKind, Operation]
+_Action = tuple[ResourceKind, Operation]
 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """The names that some rules are for. No prefix begins with another, and they are sorted: of all prefixes only the
-    last that is not above a name can be one of it."""
+    """The names of some rules. The prefixes are sorted, and none begins with another. So only one of them can be a
+    prefix of a name: the last one that is not above the name."""
 
     is_everything: bool
     literals: frozenset[str]
@@ -44,7 +45,7 @@ class _Names:
         return self.is_everything or name in self.literals or self.has_prefix_of(name)
 
     def has_prefix_of(self, name: str) -> bool:
-        """Whether a prefix is for all names that begin with `name`."""
+        """Whether one prefix has all names that begin with `name`."""
         if not self.prefixes:
             return False
         place = bisect_right(self.prefixes, name)
@@ -53,7 +54,7 @@ class _Names:
 
 @dataclass(frozen=True, slots=True)
 class _Decisions:
-    """What the rules of one principal and host say of one operation on one kind of resource."""
+    """The rules of one principal and host for one operation on one kind of resource."""
 
     denied: _Names
     allowed: _Names
@@ -66,15 +67,15 @@ _NOTHING: dict[str, _ByHost] = {}
 class Authorizer:
     """The answer to "may this principal do this?", by one set of access rules.
 
-    `super_users` are written as principals: `User:admin`. Raises ValueError where one is no user, or is everybody.
+    `super_users` are texts of principals: `User:admin`. Raises ValueError where one is not a user, or is `User:*`.
     """
 
     def __init__(self, rules: Iterable[AccessRule], super_users: Iterable[str]) -> None:
         self._super_users = frozenset(super_users)
-        for each in self._super_users:
-            kind, _, name = each.partition(":")
+        for super_user in self._super_users:
+            kind, _, name = super_user.partition(":")
             if kind != USER or name in ("", EVERYBODY):
-                raise ValueError(f"the super user {each!r} is not one user: write User:NAME, such as User:admin")
+                raise ValueError(f"the super user {super_user!r} is not one user: write User:NAME, such as User:admin")
         self._tables = _tables(rules)
 
     def is_allowed(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, name: str) -> bool:
@@ -92,31 +93,32 @@ class Authorizer:
         return is_allowed
 
     def is_allowed_any(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind) -> bool:
-        """Whether there is any name for which `is_allowed` would be true (Kafka's authorizeByResourceType). Costs more
-        than that: where much is both allowed and denied by name, each name is looked at."""
+        """Whether `is_allowed` would be true for any name (Kafka's authorizeByResourceType).
+
+        This costs more than `is_allowed`: it looks at each name where rules allow and deny many by name."""
         if principal.kind != USER:
             return _is_allowed_to_broker(principal, operation, kind)
         user = str(principal)
         if user in self._super_users:
             return True
-        found = self._decisions(user, host, (kind, operation))
-        denied = [each.denied for each in found]
-        if any(each.is_everything for each in denied):
+        decisions = self._decisions(user, host, (kind, operation))
+        denied = [of_rules.denied for of_rules in decisions]
+        if any(names.is_everything for names in denied):
             return False
-        return any(_leaves_any(each.allowed, denied) for each in found)
+        return any(_leaves_any(of_rules.allowed, denied) for of_rules in decisions)
 
-    def _decisions(self, user: str, host: str, asked: _Asked) -> list[_Decisions]:
-        """At most four: of the user and of everybody, from this host and from any."""
-        found = []
-        by_principal = self._tables.get(asked, _NOTHING)  # first, and once: an enum's hash costs most of all
+    def _decisions(self, user: str, host: str, action: _Action) -> list[_Decisions]:
+        """At most four: those of the user and of everybody, from this host and from any."""
+        decisions = []
+        by_principal = self._tables.get(action, _NOTHING)  # first, and once: the hash of an enum is the largest cost
         for principal in (user, _EVERYBODY):
             by_host = by_principal.get(principal)
             if by_host is not None:
                 if (here := by_host.get(host)) is not None:
-                    found.append(here)
+                    decisions.append(here)
                 if (anywhere := by_host.get(ANY)) is not None:
-                    found.append(anywhere)
-        return found
+                    decisions.append(anywhere)
+        return decisions
 
 
 def _is_allowed_to_broker(principal: Principal, operation: Operation, kind: ResourceKind) -> bool:
@@ -124,29 +126,30 @@ def _is_allowed_to_broker(principal: Principal, operation: Operation, kind: Reso
 
 
 def _leaves_any(allowed: _Names, denied: list[_Names]) -> bool:
-    """Whether a name of `allowed` is in none of `denied`, of which none is everything. Finitely many names and longer
-    prefixes never use up what begins with a prefix."""
+    """Whether `allowed` has a name that none of `denied` has. None of `denied` is everything.
+
+    Finitely many names and longer prefixes never cover all names that begin with a prefix."""
     if allowed.is_everything:
         return True
-    if any(not any(each.has_prefix_of(prefix) for each in denied) for prefix in allowed.prefixes):
+    if any(not any(names.has_prefix_of(prefix) for names in denied) for prefix in allowed.prefixes):
         return True
-    return any(not any(each.has(name) for each in denied) for name in allowed.literals)
+    return any(not any(names.has(name) for names in denied) for name in allowed.literals)
 
 
-def _tables(rules: Iterable[AccessRule]) -> dict[_Asked, dict[str, _ByHost]]:
-    sorted_out: dict[tuple[_Asked, str, str], list[AccessRule]] = defaultdict(list)
+def _tables(rules: Iterable[AccessRule]) -> dict[_Action, dict[str, _ByHost]]:
+    groups: dict[tuple[_Action, str, str], list[AccessRule]] = defaultdict(list)
     for rule in rules:
         for operation in _operations(rule):
-            sorted_out[(rule.resource_kind, operation), rule.principal, rule.host].append(rule)
-    tables: dict[_Asked, dict[str, _ByHost]] = {}
-    for (asked, principal, host), found in sorted_out.items():
-        decisions = _Decisions(_names(found, Permission.DENY), _names(found, Permission.ALLOW))
-        tables.setdefault(asked, {}).setdefault(principal, {})[host] = decisions
+            groups[(rule.resource_kind, operation), rule.principal, rule.host].append(rule)
+    tables: dict[_Action, dict[str, _ByHost]] = {}
+    for (action, principal, host), group in groups.items():
+        decisions = _Decisions(_names(group, Permission.DENY), _names(group, Permission.ALLOW))
+        tables.setdefault(action, {}).setdefault(principal, {})[host] = decisions
     return tables
 
 
 def _operations(rule: AccessRule) -> Iterable[Operation]:
-    """The operations that are asked for which the rule decides."""
+    """The operations that the rule decides."""
     if rule.operation is Operation.ALL:
         return tuple(Operation)
     if rule.permission is Permission.ALLOW and rule.operation in _IMPLIED:
@@ -155,10 +158,10 @@ def _operations(rule: AccessRule) -> Iterable[Operation]:
 
 
 def _names(rules: list[AccessRule], permission: Permission) -> _Names:
-    found = [rule for rule in rules if rule.permission is permission]
-    literals = frozenset(rule.name for rule in found if rule.pattern is Pattern.LITERAL)
+    chosen = [rule for rule in rules if rule.permission is permission]
+    literals = frozenset(rule.name for rule in chosen if rule.pattern is Pattern.LITERAL)
     prefixes: list[str] = []
-    for each in sorted(rule.name for rule in found if rule.pattern is Pattern.PREFIXED):
-        if not prefixes or not each.startswith(prefixes[-1]):
-            prefixes.append(each)
+    for prefix in sorted(rule.name for rule in chosen if rule.pattern is Pattern.PREFIXED):
+        if not prefixes or not prefix.startswith(prefixes[-1]):
+            prefixes.append(prefix)
     return _Names(ANY in literals or "" in prefixes, literals, tuple(prefixes))

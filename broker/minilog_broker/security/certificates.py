@@ -1,6 +1,6 @@
-"""Certificates of a test authority: who may be a broker, a client, or the server that clients see.
+"""Certificates of brokers, of servers for clients, and of clients, by an authority for tests and local clusters.
 
-Two authorities are meant, for the trust is another: one for brokers among themselves, one for the clients' listener.
+Use two authorities, one for brokers among themselves and one for the clients' listener, since they give other rights.
 
     certificate   common name            names that are checked                            used as
     authority     minilog authority XX   none                                              signs, but no authority
@@ -8,8 +8,8 @@ Two authorities are meant, for the trust is another: one for brokers among thems
     server        the first host         the hosts                                         server
     client        alice                  none                                              client
 
-Brokers call each other by addresses that change; the name that a peer checks is `broker_name(...)`, which does not.
-ECDSA on P-256 with SHA-256. Here is no I/O, clock or chance: keys, serial numbers and times come in as arguments.
+The addresses of brokers change. A peer checks `broker_name(...)`, which does not. The signatures are ECDSA on P-256
+with SHA-256. This module has no I/O, clock or chance: keys, serial numbers and times come in as arguments.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CURVE = ec.SECP256R1
 AUTHORITY_NAME = "minilog authority"
 MAX_VALIDITY_DAYS = 3_650
 MAX_HOSTS = 100
-# Clocks differ: what was made just now is valid for who is some minutes behind.
+# Clocks differ: a new certificate is valid also for a machine that is some minutes behind.
 BACKDATED = timedelta(minutes=5)
 MAX_COMMON_NAME_CHARACTERS = 64  # RFC 5280, ub-common-name
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII | re.IGNORECASE)
@@ -39,12 +39,12 @@ _BROKER_PREFIX = "broker:"
 
 
 class InvalidCertificate(ValueError):
-    """What a certificate was asked for with cannot be in one."""
+    """The input for a certificate is not valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whom a certificate is for: its common name, the hosts that it answers for, and what it is used as."""
+    """The owner of a certificate: its common name, its hosts, and the uses of the certificate."""
 
     common_name: str
     hosts: tuple[str, ...]
@@ -54,7 +54,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """Who signs: a certificate and its key."""
+    """The signer: a certificate and its key."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
@@ -62,7 +62,7 @@ class Authority:
 
 @dataclass(frozen=True, slots=True)
 class Signing:
-    """What comes from outside: a random serial number (`x509.random_serial_number()`), the time, and for how long."""
+    """The input from outside: a random serial number (`x509.random_serial_number()`), the time, and the validity."""
 
     serial_number: int
     now: datetime
@@ -70,41 +70,43 @@ class Signing:
 
 
 def broker_name(cluster: str, broker_id: int) -> str:
-    """The DNS name that a broker's certificate has whatever its address is; peers check it as the TLS server name.
+    """The DNS name in a broker's certificate, the same for each address. Peers check it as the TLS server name.
 
-    Raises InvalidCertificate where the cluster's name cannot be part of one."""
+    Raises InvalidCertificate where the cluster's name cannot be part of a DNS name."""
     if _DNS_LABEL.fullmatch(cluster) is None:
         raise InvalidCertificate(
-            f"the cluster {cluster!r} cannot be part of a DNS name: take letters, digits and hyphens, at most 63"
+            f"the cluster name {cluster!r} cannot be part of a DNS name: take letters, digits and hyphens, at most 63"
         )
     return f"broker-{broker_id}.{cluster.lower()}.minilog"
 
 
 def broker_identity(cluster: str, broker_id: int, hosts: Sequence[str]) -> Identity:
-    """A broker among brokers: it serves and calls."""
+    """The identity of a broker for other brokers: as server and as client."""
     if broker_id < 0:
-        raise InvalidCertificate(f"{broker_id} is no broker id: it is 0 or more")
+        raise InvalidCertificate(f"{broker_id} is not a broker id: give 0 or more")
     name = broker_name(cluster, broker_id)
     return _checked(Identity(f"{_BROKER_PREFIX}{cluster}:{broker_id}", (*hosts, name), is_server=True, is_client=True))
 
 
 def server_identity(hosts: Sequence[str]) -> Identity:
-    """What clients see of a broker."""
+    """The identity of a broker for clients."""
     if not hosts:
         raise InvalidCertificate("a server's certificate needs the names or addresses that clients connect to")
     return _checked(Identity(hosts[0][:MAX_COMMON_NAME_CHARACTERS], tuple(hosts), is_server=True, is_client=False))
 
 
 def client_identity(name: str) -> Identity:
-    """A client that is known by its certificate."""
+    """The identity of a client that logs in with its certificate."""
     if name.startswith(_BROKER_PREFIX):
-        raise InvalidCertificate(f"a client is not named {name!r}: names with {_BROKER_PREFIX} are the brokers'")
+        raise InvalidCertificate(
+            f"a client cannot have the name {name!r}: only brokers have names with {_BROKER_PREFIX}"
+        )
     return _checked(Identity(name, (), is_server=False, is_client=True))
 
 
 def authority_certificate(key: ec.EllipticCurvePrivateKey, signing: Signing) -> x509.Certificate:
     """A certificate that signs others, and no authorities."""
-    # No two authorities have one name: else who trusts both could look for a signature under the wrong key.
+    # Each authority has a name of its own: a peer that trusts two could else check a signature with the wrong key.
     name = _common_name(f"{AUTHORITY_NAME} {signing.serial_number & 0xFFFFFFFF:08x}")
     builder = _begun(name, name, key.public_key(), signing)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -116,8 +118,8 @@ def authority_certificate(key: ec.EllipticCurvePrivateKey, signing: Signing) -> 
 def issue(
     identity: Identity, public_key: ec.EllipticCurvePublicKey, authority: Authority, signing: Signing
 ) -> x509.Certificate:
-    """The certificate of `identity`. It is not valid for longer than its authority's; raises InvalidCertificate where
-    that has expired, or is none."""
+    """The certificate of `identity`, valid at most as long as its authority's. Raises InvalidCertificate where the
+    authority has expired, or may not sign."""
     _check_authority(authority, signing)
     left = authority.certificate.not_valid_after_utc - signing.now
     shorter = Signing(signing.serial_number, signing.now, min(signing.validity, left))
@@ -128,7 +130,7 @@ def issue(
     used_as += [ExtendedKeyUsageOID.CLIENT_AUTH] * identity.is_client
     builder = builder.add_extension(x509.ExtendedKeyUsage(used_as), critical=False)
     if identity.hosts:
-        names = x509.SubjectAlternativeName([_host_name(each) for each in dict.fromkeys(identity.hosts)])
+        names = x509.SubjectAlternativeName([_host_name(host) for host in dict.fromkeys(identity.hosts)])
         builder = builder.add_extension(names, critical=False)
     builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
     above = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
@@ -136,24 +138,26 @@ def issue(
 
 
 def certificate_pem(certificate: x509.Certificate) -> bytes:
-    """As files have it."""
+    """The PEM text of a certificate."""
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """PKCS 8, not encrypted: who starts a broker at night has no passphrase. The file's mode guards it."""
+    """The PEM text of a key, in PKCS 8. It is not encrypted, for nobody enters a passphrase when a broker starts at
+    night. The file's mode guards it."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
 def read_authority(certificate: bytes, key: bytes) -> Authority:
-    """Of two PEM texts. Raises InvalidCertificate where one is none, or they do not belong together."""
+    """The authority of two PEM texts. Raises InvalidCertificate where one is not valid, or they do not belong
+    together."""
     try:
         read_certificate = x509.load_pem_x509_certificate(certificate)
         read_key = serialization.load_pem_private_key(key, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise InvalidCertificate(f"the authority is not one: {error}") from None
+        raise InvalidCertificate(f"the authority's certificate or key cannot be read: {error}") from None
     if not isinstance(read_key, ec.EllipticCurvePrivateKey) or read_key.public_key() != read_certificate.public_key():
         raise InvalidCertificate("the authority's key does not belong to its certificate")
     return Authority(read_certificate, read_key)
@@ -163,7 +167,7 @@ def _begun(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, signing: Signing
 ) -> x509.CertificateBuilder:
     if not timedelta(0) < signing.validity <= timedelta(days=MAX_VALIDITY_DAYS):
-        raise InvalidCertificate(f"a certificate is valid for up to {MAX_VALIDITY_DAYS} days, and more than none")
+        raise InvalidCertificate(f"a certificate is valid for more than 0 and at most {MAX_VALIDITY_DAYS} days")
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -194,16 +198,16 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _check_authority(authority: Authority, signing: Signing) -> None:
-    found = authority.certificate
+    certificate = authority.certificate
     try:
-        signs = found.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+        signs = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:
         signs = False
     if not signs:
-        raise InvalidCertificate("the certificate given as authority is none: it may not sign others")
-    if found.not_valid_after_utc <= signing.now:
+        raise InvalidCertificate("the certificate of the authority may not sign others: give one of an authority")
+    if certificate.not_valid_after_utc <= signing.now:
         raise InvalidCertificate(
-            f"the authority expired at {found.not_valid_after_utc:%Y-%m-%d %H:%M} UTC: make a new one"
+            f"the authority expired at {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC: make a new one"
         )
 
 
@@ -211,13 +215,13 @@ def _checked(identity: Identity) -> Identity:
     name = identity.common_name
     if not 1 <= len(name) <= MAX_COMMON_NAME_CHARACTERS or not name.isprintable() or name != name.strip():
         raise InvalidCertificate(
-            f"{name[:100]!r} cannot be a certificate's name: it has 1 to {MAX_COMMON_NAME_CHARACTERS} characters that "
-            "can be printed, and no spaces at its ends"
+            f"{name[:100]!r} cannot be a certificate's name: a name has 1 to {MAX_COMMON_NAME_CHARACTERS} printable "
+            "characters, and no spaces at its ends"
         )
     if len(identity.hosts) > MAX_HOSTS:
         raise InvalidCertificate(f"{len(identity.hosts)} hosts are too many for one certificate: at most {MAX_HOSTS}")
-    for each in identity.hosts:
-        _host_name(each)
+    for host in identity.hosts:
+        _host_name(host)
     return identity
 
 
@@ -226,6 +230,8 @@ def _host_name(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         labels = host.split(".")
-    if len(host) > _MAX_DNS_NAME_CHARACTERS or not all(_DNS_LABEL.fullmatch(each) for each in labels):
-        raise InvalidCertificate(f"{host[:100]!r} is no host: give an address or a DNS name, without port or wildcard")
+    if len(host) > _MAX_DNS_NAME_CHARACTERS or not all(_DNS_LABEL.fullmatch(label) for label in labels):
+        raise InvalidCertificate(
+            f"{host[:100]!r} is not a host: give an address or a DNS name, without port or wildcard"
+        )
     return x509.DNSName(host.lower())

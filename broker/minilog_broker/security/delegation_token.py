@@ -1,5 +1,7 @@
-"""A delegation token (Kafka's KIP-48), as all brokers keep it: whose it is, until when, and what its secret is verified
-by. The secret itself is told once, to who asked for the token, and is in no log."""
+"""A delegation token (Kafka's KIP-48), as all brokers keep it: its owner, its end, and the verifiers of its secret.
+
+The client that creates the token gets the secret once. No log has the secret.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,12 @@ class DelegationToken:
     expiry_timestamp_ms: int
     max_timestamp_ms: int
     credentials: Mapping[ScramMechanism, ScramCredential] = field(repr=False)
-    """Of each mechanism one: with both the secret in base64 is the password."""
+    """One credential for each mechanism. The password of both is the secret in base64."""
 
     def is_expired(self, wall_ms: float) -> bool:
-        """Whether it is good for nothing any more."""
+        """Whether the token's time is over."""
         return wall_ms >= self.expiry_timestamp_ms
 
     def may_be_renewed_by(self, principal: str) -> bool:
-        """Its owner and its renewers may renew it, expire it, and see it."""
+        """Whether a principal may renew, expire and see the token: its owner and its renewers may."""
         return principal == self.owner or principal in self.renewers

@@ -1,7 +1,8 @@
-"""An address of a document that is fetched by https, as a setting says it.
+"""The https address of a document, as a setting has it.
 
-Only https: who could answer in the clear could say whose tokens count. A name and password in it are refused (settings
-are shown), and so is a fragment, which no server sees. What a query says may be a secret: it is never shown.
+Only https counts: an attacker that answers in the clear could choose the keys of tokens. An address with a name and a
+password is refused, since settings are shown. So is one with a fragment, which no server sees. The query may be a
+secret, and is never shown.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _DEFAULT_PORT = 443
 
 @dataclass(frozen=True, slots=True)
 class HttpsUrl:
-    """`target`: path and query, as a request names them. `str` shows no query."""
+    """`target`: path and query, as in a request. `str` shows no query."""
 
     host: str
     port: int
@@ -27,9 +28,9 @@ class HttpsUrl:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError, which does not show the text."""
+        """The address of a text. Raises ValueError, which does not show the text."""
         if _TEXT.fullmatch(text) is None or "\\" in text or "#" in text:
-            raise ValueError("it is no URL, or has a fragment")
+            raise ValueError("it is not a URL, or has a fragment")
         parts = urlsplit(text)
         if parts.scheme != "https" or "@" in parts.netloc:
             raise ValueError("it is not https, or has a user")
@@ -40,7 +41,7 @@ class HttpsUrl:
 
     @property
     def authority(self) -> str:
-        """Host and port, as the Host of a request says them."""
+        """Host and port, as in the Host header of a request."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _DEFAULT_PORT else f"{host}:{self.port}"
 

@@ -1,11 +1,11 @@
-"""Whose a producer id is, proven without a list of who has which. Pure.
+"""The proof of a producer id's owner, without a list of owners. Pure.
 
 The broker that gives an id signs it with the key of the cluster (HMAC-SHA-256): id, epoch, transactional id, and the
-principal that it is given to. Whoever writes under the id shows the signature, and the leader makes it anew to compare.
-So nothing has to be kept, replicated or asked for, and each leader knows whose an id is, the first one and any later
-one. A producer id stands in the header of each batch, for all readers to see; a proof stands in no batch.
+principal that gets it. A writer under the id sends the signature, and the leader makes it anew and compares. So no
+broker keeps, replicates or asks for owners, and each leader, also a new one, knows the owner of an id. A producer id
+stands in the header of each batch, for all readers to see. A proof stands in no batch.
 
-The key stands in the metadata log, for brokers alone, and stays: with another one no producer that lives could go on.
+The key stands in the metadata log, which only brokers read. It stays: after a change no live producer could go on.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import struct
 from dataclasses import dataclass, field
 
 KEY_BYTES = 32
-PROOF_BYTES = 16  # 2^128 guesses, each of them a message to a leader
+PROOF_BYTES = 16  # a search needs up to 2^128 messages to a leader
 NO_PROOF = b""
 
-_SIGNED = struct.Struct("<qhI")  # producer id, epoch, bytes of the transactional id; that and the principal follow
+_SIGNED = struct.Struct("<qhI")  # producer id, epoch, length of the transactional id; then that id, and the principal
 
 
 @dataclass(frozen=True, slots=True)
 class WriterName:
-    """Under which a batch is written. `transactional_id`: empty outside of transactions."""
+    """The name that a batch is written under. `transactional_id`: empty outside of transactions."""
 
     producer_id: int
     producer_epoch: int
@@ -38,12 +38,12 @@ class ProducerKey:
     first_id: int
 
     def proof(self, name: WriterName, principal: str) -> bytes:
-        """That the name was given to the principal."""
+        """The proof that a broker gave the name to the principal."""
         transactional_id = name.transactional_id.encode()
         signed = _SIGNED.pack(name.producer_id, name.producer_epoch, len(transactional_id))
         content = signed + transactional_id + principal.encode()
         return hmac.digest(self.key, content, "sha256")[:PROOF_BYTES]
 
     def proves(self, proof: bytes, name: WriterName, principal: str) -> bool:
-        """Whether it is that proof."""
+        """Whether `proof` is the proof of the name and the principal."""
         return hmac.compare_digest(proof, self.proof(name, principal))

@@ -1,18 +1,18 @@
-"""Quotas: how much a principal may send, read and ask per second; too much waits.
+"""Quotas: the bytes and calls of a principal per second. Requests above a quota wait.
 
 Each quota is a bucket of tokens:
 
-- it holds what WINDOW_S seconds of the rate give, so that a burst of that size passes at once;
-- a charge takes tokens, below zero too: one request may be larger than the bucket;
-- nothing more passes until the bucket is at zero again (server/ingress/throttle.py). However long that is, nothing of
-  what is owed is given away.
+- The bucket holds the tokens of WINDOW_S seconds, so that a burst of that size passes at once.
+- A charge takes tokens, also below zero: one request may be larger than the bucket.
+- Nothing more passes until the bucket is at zero again (server/ingress/throttle.py). A debt stays whole, however long
+  that takes.
 
-Kafka serves a request above its quota, and lets its answer wait. Here the next request waits before it is served: who
-asks on many connections at a time, or hangs up, gains nothing.
+Kafka serves a request above its quota, and delays the answer. Here the next request waits before it is served. So a
+client gains nothing by many connections at a time, or by hanging up.
 
-The clock comes in, in milliseconds; where it goes back, nothing is given for that time. How many buckets are kept is
-bounded: the one charged longest ago goes first. Where that still owes, its debt is forgiven; a client would need
-MAX_BUCKETS principals to gain by it, and names are known users' only.
+The clock comes in, in milliseconds. Where it goes back, that time gives no tokens. The number of buckets is bounded:
+the bucket with the oldest charge goes first. If it has a debt, the debt is forgiven. A client would need MAX_BUCKETS
+principals to gain by that, and all principals are registered users.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ MIN_RATE_PER_S = 0.001
 
 
 class Quota:
-    """One bucket: `rate_per_s` bytes or requests a second. Raises ValueError where that is no rate."""
+    """One bucket: `rate_per_s` bytes or requests a second. Raises ValueError for an invalid rate or window."""
 
     __slots__ = ("_at_ms", "_capacity", "_rate_per_ms", "_tokens", "rate_per_s")
 
     def __init__(self, rate_per_s: float, now_ms: float, window_s: float = WINDOW_S) -> None:
         if not MIN_RATE_PER_S <= rate_per_s < math.inf:
-            raise ValueError(f"a quota of {rate_per_s} a second is none: give at least {MIN_RATE_PER_S}, or no quota")
+            raise ValueError(f"a quota cannot be {rate_per_s} a second: give at least {MIN_RATE_PER_S}, or no quota")
         if not 0 < window_s < math.inf:
-            raise ValueError(f"a window of {window_s} seconds is none: give more than 0")
+            raise ValueError(f"a window cannot have {window_s} seconds: give more than 0")
         self.rate_per_s = rate_per_s
         self._rate_per_ms = rate_per_s / 1_000
         self._capacity = rate_per_s * window_s
@@ -50,16 +50,16 @@ class Quota:
         self._tokens -= amount
 
     def give_back(self, amount: float) -> None:
-        """Of what was charged."""
+        """Return a part of a charge."""
         self._tokens = min(self._capacity, self._tokens + amount)
 
     def owed_ms(self, now_ms: float) -> int:
-        """For how long something is owed; 0 where nothing is."""
+        """The time until the debt is paid, 0 without a debt."""
         self._fill(now_ms)
         return 0 if self._tokens >= 0 else math.ceil(-self._tokens / self._rate_per_ms)
 
     def changed(self, rate_per_s: float, now_ms: float, window_s: float = WINDOW_S) -> Quota:
-        """The bucket under another rate: what is owed stays owed, what is left is no more than the new one holds."""
+        """The bucket under another rate. A debt stays. The rest is at most the content of the new bucket."""
         self._fill(now_ms)
         bucket = Quota(rate_per_s, self._at_ms, window_s)
         bucket._tokens = min(self._tokens, bucket._capacity)
@@ -73,14 +73,14 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """Whose bucket it is, and of what: the quota's key, such as producer_byte_rate."""
+    """The owner of a bucket, and the quota's key, such as producer_byte_rate."""
 
     principal: str
     key: str
 
 
 class Quotas:
-    """The buckets of all principals of one broker. The rates are the image's, and come in with each charge."""
+    """The buckets of all principals of one broker. Each charge brings the rate, which the image has."""
 
     def __init__(self, max_buckets: int = MAX_BUCKETS) -> None:
         if max_buckets < 1:
@@ -92,18 +92,18 @@ class Quotas:
         return len(self._buckets)
 
     def charge(self, principal: str, key: str, rate_per_s: float | None, amount: float, now_ms: float) -> None:
-        """Take `amount` from the bucket that `principal` has of `key`. Without a rate (None) nothing is counted, and
-        nothing that was is kept."""
+        """Take `amount` from the bucket of `principal` and `key`. Without a rate (None) the bucket is dropped, and
+        nothing is counted."""
         if (bucket := self._bucket(_Owner(principal, key), rate_per_s, now_ms)) is not None:
             bucket.charge(amount, now_ms)
 
     def give_back(self, principal: str, key: str, amount: float) -> None:
-        """Of what was charged."""
+        """Return a part of a charge."""
         if (bucket := self._buckets.get(_Owner(principal, key))) is not None:
             bucket.give_back(amount)
 
     def owed_ms(self, principal: str, key: str, rate_per_s: float | None, now_ms: float) -> int:
-        """For how long `principal` owes something of `key`; 0 where nothing."""
+        """The time until the debt of `principal` under `key` is paid, 0 without a debt."""
         bucket = self._bucket(_Owner(principal, key), rate_per_s, now_ms)
         return 0 if bucket is None else bucket.owed_ms(now_ms)
 

@@ -1,14 +1,14 @@
-"""The server's side of SCRAM (RFC 5802): a proof is checked against what is kept of a password.
+"""The server's side of SCRAM (RFC 5802). It checks a client's proof against the verifier of a password.
 
-It does not tell which names exist. A name that is not known is asked for a proof as others are: with a salt that is
-always the same for that name, after the same work, and is refused at the end with the words of a wrong password. Its
-iterations, and the length of its salt, are some that users have, by its name. A name that is no token has another salt
-than the same name as a user.
+The exchange does not reveal which names exist. It asks a client with an unknown name for a proof, too. The salt for
+such a name is always the same, and the work is the same. At the end the client gets the refusal of a wrong password.
+The name decides on iterations and a length of the salt, among those that users have. An unknown token has another salt
+than an unknown user of the same name.
 
-That holds where `unknown_user_secret` is one for the whole cluster, and stays: else two brokers tell two salts of an
-unknown user. Who has iterations of his own stands out where users have more than MAX_SHAPES kinds of credentials.
+That holds where the whole cluster has one `unknown_user_secret`, for good. Else two brokers would send two salts for an
+unknown user. Where users have more than MAX_SHAPES kinds of credentials, a user with a rare one stands out.
 
-The states: NEW, then CHALLENGED by `first`, then ENDED by `final`; an error ends it as well.
+The states are NEW, then CHALLENGED by `first`, then ENDED by `final`. An error ends the exchange, too.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from minilog.security.scram_messages import (
     unescaped_name,
 )
 
-MAX_SHAPES = 16  # each costs an exchange one HMAC
+MAX_SHAPES = 16  # each costs one HMAC in an exchange
 _MIN_SECRET_BYTES = 32
 _CLIENT = "the client"
 _WRONG: Final = "the user is not known or the password is wrong"
 
-# Of a name as SASLprep gives it; None where there is no such user, or none for this mechanism.
+# Finds the credential of a name that SASLprep has prepared; None where the user or this mechanism has none.
 FindCredential = Callable[[ScramMechanism, str], ScramCredential | None]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Shape:
-    """What anybody is told of a credential, apart from the salt itself."""
+    """The part of a credential that any client sees, without the salt itself."""
 
     iterations: int
     salt_bytes: int
@@ -61,7 +61,7 @@ DEFAULT_SHAPE = Shape(DEFAULT_ITERATIONS, SALT_BYTES)
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The client knows the password of `name`; `answer` goes to it, and proves that this side knows the verifier.
+    """The client knows the password of `name`. `answer` goes to the client, and proves that this side has the verifier.
     `is_token`: the name is the id of a delegation token, and the password its secret."""
 
     name: str
@@ -71,15 +71,15 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The client is not who it says; `answer` goes to it. `reason` is for the log, and tells no more than the client
-    knows: what is typed as a name may be a password."""
+    """The client has not proven its name. `answer` goes to the client. `reason` is for the log, and has no name in it:
+    a person may have typed a password in the place of a name."""
 
     reason: str
     answer: bytes
 
 
 class ServerState(enum.Enum):
-    """Where the server's side stands; what leads from one to the next is in WAYS."""
+    """The states of the server's side. WAYS has the methods that lead from one to the next."""
 
     NEW = enum.auto()
     CHALLENGED = enum.auto()
@@ -95,7 +95,7 @@ WAYS = {
 
 @dataclass(frozen=True, slots=True)
 class _Challenge:
-    """What the last message is checked against."""
+    """The state between the two messages of the client."""
 
     name: str
     gs2_header: str
@@ -110,11 +110,10 @@ class _Challenge:
 class ScramServer:
     """The server's side of one exchange: `first(...)`, then `final(...)`, each once.
 
-    `nonce` is random, drawn for this exchange alone. `find_token` finds what a delegation token has, by its id: asked
-    where the client says that it shows one. `shapes`: those of users' credentials for this mechanism; where there are
-    none, and of tokens, it is DEFAULT_SHAPE. `tried`: whom the client says that it is, empty before. Both methods raise
-    ScramError where a message is malformed or out of order; the exchange has ended then, and so has the client's right
-    to another try in it.
+    `nonce` is random, drawn for this exchange alone. `find_token` finds the credential of a delegation token by its id,
+    for a client that logs in with a token. `shapes`: those of users' credentials for this mechanism. Without users, and
+    for tokens, the shape is DEFAULT_SHAPE. `tried`: the name that the client gives, empty before. Both methods raise
+    ScramError where a message is malformed or out of order. The exchange has ended then, without another try.
     """
 
     def __init__(
@@ -152,7 +151,7 @@ class ScramServer:
 
     @staticmethod
     def named(message: bytes) -> str:
-        """Whom a client's first message names, as `tried` has it; empty where it is none."""
+        """The name in a client's first message, in the form of `tried`; empty where the message is not valid."""
         try:
             values, is_token = _values_of_first(_parts_of_first(text_of(message, _CLIENT))[2])
             return _shown(_prepared(unescaped_name(values["n"], _CLIENT)), is_token=is_token)
@@ -160,16 +159,16 @@ class ScramServer:
             return ""
 
     def final(self, message: bytes) -> Accepted | Refused:
-        """Whether the client has proven who it is."""
+        """The decision on the client's proof."""
         self._expect(ServerState.CHALLENGED)
         challenge, self._challenge = self._challenge, None
         self._state = ServerState.ENDED
-        assert challenge is not None  # CHALLENGED says so
+        assert challenge is not None  # in the state CHALLENGED there is one
         return self._judged(challenge, message)
 
     def _expect(self, state: ServerState) -> None:
         if self._state is not state:
-            raise ScramError(f"the exchange stands at {self._state.name}, not {state.name}: begin a new one")
+            raise ScramError(f"the exchange is in the state {self._state.name}, not {state.name}: begin a new one")
 
     def _challenged(self, message: bytes) -> _Challenge:
         gs2_header, authorized, first_bare = _parts_of_first(text_of(message, _CLIENT))
@@ -179,20 +178,22 @@ class ScramServer:
             raise ScramError(f"the client's nonce has fewer than {MIN_NONCE_CHARACTERS} characters")
         sent = unescaped_name(values["n"], _CLIENT)
         if authorized and unescaped_name(authorized, _CLIENT) != sent:
-            raise ScramError("the client wants to act as somebody else: there is no authorization identity here")
+            raise ScramError("the client wants to act as another user: brokers support no authorization identity")
         name = _prepared(sent)
         self.tried = _shown(name, is_token=is_token)
-        found = (self._find_token if is_token else self._find_credential)(self.mechanism, name)
+        kept = (self._find_token if is_token else self._find_credential)(self.mechanism, name)
         fake = self._unknown_token(name) if is_token else self._unknown_user(name)  # always, so that it takes as long
-        is_known = found is not None and found.mechanism is self.mechanism
-        credential = found if found is not None and is_known else fake
+        is_known = kept is not None and kept.mechanism is self.mechanism
+        credential = kept if kept is not None and is_known else fake
         nonce = values["r"] + self._nonce
         server_first = f"r={nonce},s={encoded(credential.salt)},i={credential.iterations}"
         return _Challenge(name, gs2_header, first_bare, server_first, nonce, credential, is_known, is_token)
 
     def _unknown_user(self, name: str) -> ScramCredential:
-        """What a user of this name would have, were there one: no password leads to it. The shape is the one that draws
-        the highest, so that a new one changes few names, and is the same with both mechanisms where users have both."""
+        """The credential for an unknown name, which fits no password.
+
+        The shape with the highest lot counts. So a new shape changes few names, and a name has the same shape with both
+        mechanisms where users have both."""
 
         def lot(shape: Shape) -> bytes:
             content = f"shape {shape.iterations} {shape.salt_bytes}\0{name}"
@@ -201,14 +202,14 @@ class ScramServer:
         return self._unknown(f"{self.mechanism}\0{name}", max(self._shapes, key=lot))
 
     def _unknown_token(self, token_id: str) -> ScramCredential:
-        """The same for a delegation token."""
+        """The credential for an unknown delegation token, which fits no password."""
         return self._unknown(f"{self.mechanism}\0token\0{token_id}", DEFAULT_SHAPE)
 
     def _unknown(self, whose: str, shape: Shape) -> ScramCredential:
         salt = b""
         for number in range(1 + shape.salt_bytes // self.mechanism.digest_bytes):
             salt += self._drawn(f"salt\0{whose}" if number == 0 else f"salt {number}\0{whose}")
-        keys = (self._drawn(f"{each}\0{whose}") for each in ("stored key", "server key"))
+        keys = (self._drawn(f"{key}\0{whose}") for key in ("stored key", "server key"))
         return ScramCredential(self.mechanism, salt[: shape.salt_bytes], shape.iterations, *keys)
 
     def _drawn(self, what: str) -> bytes:
@@ -239,19 +240,21 @@ class ScramServer:
 
 
 def _parts_of_first(text: str) -> tuple[str, str, str]:
-    """The GS2 header, the authorization identity as it is escaped, and what is left of the client's first message."""
+    """The GS2 header, the escaped authorization identity, and the rest of the client's first message."""
     binding, *rest = text.split(",", 2)
     if len(rest) != 2 or (rest[0] and not rest[0].startswith("a=")):
-        raise ScramError("the client sent a first message that is none: it begins with n,,")
+        raise ScramError("the client's first message is malformed: such a message begins with n,,")
     if binding.startswith("p="):
-        raise ScramError("the client demands channel binding, which gRPC has none of: use the mechanism without -PLUS")
-    if binding not in ("n", "y"):  # y: it could bind, and sees that we do not offer it
-        raise ScramError("the client sent a first message that is none: it begins with n,,")
+        raise ScramError(
+            "the client demands channel binding, which gRPC does not have: use the mechanism without -PLUS"
+        )
+    if binding not in ("n", "y"):  # y: the client can bind, and knows that the server does not offer it
+        raise ScramError("the client's first message is malformed: such a message begins with n,,")
     return f"{binding},{rest[0]},", rest[0].removeprefix("a="), rest[1]
 
 
 def _values_of_first(first_bare: str) -> tuple[dict[str, str], bool]:
-    """The attributes of the rest, and whether they are of a delegation token."""
+    """The attributes in the rest of a first message, and whether they belong to a delegation token."""
     own_attributes = first_bare.removesuffix(TOKEN_EXTENSION)
     return attributes_of(own_attributes, "nr", _CLIENT), own_attributes != first_bare
 
@@ -264,7 +267,7 @@ def _prepared(name: str) -> str:
     try:
         return saslprep(name, what="the user name", stored=False)
     except UnpreparedText as error:
-        raise ScramError(f"the client sent a user name that is none: {error}") from None
+        raise ScramError(f"the client sent an invalid user name: {error}") from None
 
 
 def _equal(one: str, other: str) -> bool:

@@ -198,9 +198,9 @@ class TestUsers:
     @pytest.mark.parametrize(
         ("wrong", "why"),
         [
-            (upsertion(""), "1 to 255 characters"),
-            (upsertion("x" * 256), "1 to 255 characters"),
-            (upsertion("a\x1bb"), "can be printed"),
+            (upsertion(""), "1 to 255 printable characters"),
+            (upsertion("x" * 256), "1 to 255 printable characters"),
+            (upsertion("a\x1bb"), "printable"),
             (upsertion("*"), "everybody"),
             (upsertion("\u2168"), "is written 'IX'"),
             (upsertion(of=credential(iterations=4_095)), "4096 to 1000000"),
@@ -274,14 +274,14 @@ class TestRules:
         [
             (replace(READ, principal="alice"), InvalidPrincipal, "write User:NAME"),
             (replace(READ, principal="Group:x"), InvalidPrincipal, "write User:NAME"),
-            (replace(READ, principal="Broker:c:1"), InvalidPrincipal, "is no user"),
+            (replace(READ, principal="Broker:c:1"), InvalidPrincipal, "is not a user"),
             (replace(READ, principal="User: a"), InvalidPrincipal, "no spaces at its ends"),
-            (replace(READ, host="localhost"), InvalidArgument, "names are not looked up"),
+            (replace(READ, host="localhost"), InvalidArgument, "do not look up host names"),
             (replace(READ, host="0::1"), InvalidArgument, "write ::1"),
             (replace(READ, name=""), InvalidArgument, "1 to 255"),
-            (replace(READ, name="two words"), InvalidArgument, "no topic is named"),
-            (replace(READ, name="*", pattern=Pattern.PREFIXED), InvalidArgument, "\\* is no prefix"),
-            (replace(READ, operation=Operation.CLUSTER_ACTION), InvalidArgument, "nobody can cluster-action a topic"),
+            (replace(READ, name="two words"), InvalidArgument, "no topic can have the name"),
+            (replace(READ, name="*", pattern=Pattern.PREFIXED), InvalidArgument, "\\* is not a prefix"),
+            (replace(READ, operation=Operation.CLUSTER_ACTION), InvalidArgument, "no operation cluster-action on a topic"),
             (
                 replace(READ, resource_kind=ResourceKind.CLUSTER, operation=Operation.ALTER),
                 InvalidArgument,

@@ -94,7 +94,7 @@ def test_a_token_of_the_issuer_says_who_the_client_is(kid: str, algorithm: str) 
 def test_another_claim_may_name_the_user() -> None:
     verifier = BearerVerifier(BearerSettings(ISSUER, AUDIENCE, principal_claim="preferred_username"), ALL_KEYS)
     assert verifier.verify(token(preferred_username="bob"), NOW_S).principal == Principal("User", "bob")
-    assert "is no name" in refusal(token(), verifier)
+    assert "is not a name" in refusal(token(), verifier)
 
 
 def test_an_audience_of_several_and_a_token_without_iat_and_nbf_are_fine() -> None:
@@ -113,33 +113,33 @@ def test_without_a_key_everybody_is_refused(nothing: str | None) -> None:
     [
         ({"iss": "https://other.example"}, "issuer"),
         ({"iss": None}, "iss"),
-        ({"iss": [ISSUER]}, "does not hold|cannot be read"),
+        ({"iss": [ISSUER]}, "is not valid|cannot be read"),
         ({"aud": "kafka"}, "udience"),
         ({"aud": None}, "aud"),
         ({"aud": []}, "aud"),
-        ({"aud": {AUDIENCE: 1}}, "does not hold|cannot be read"),
+        ({"aud": {AUDIENCE: 1}}, "is not valid|cannot be read"),
         ({"exp": None}, "exp"),
         ({"exp": NOW_S - 31}, "expired 31 seconds ago"),
-        ({"exp": "2040"}, "exp is no time"),
-        ({"exp": True}, "exp is no time"),
-        ({"exp": float("nan")}, "exp is no time"),
-        ({"exp": float("inf")}, "exp is no time"),
-        ({"exp": 10**400}, "exp is no time"),
-        ({"exp": -1}, "exp is no time"),
-        ({"exp": [NOW_S + 600]}, "exp is no time"),
+        ({"exp": "2040"}, "exp is not a time"),
+        ({"exp": True}, "exp is not a time"),
+        ({"exp": float("nan")}, "exp is not a time"),
+        ({"exp": float("inf")}, "exp is not a time"),
+        ({"exp": 10**400}, "exp is not a time"),
+        ({"exp": -1}, "exp is not a time"),
+        ({"exp": [NOW_S + 600]}, "exp is not a time"),
         ({"nbf": NOW_S + 31}, "nbf is 31 s ahead"),
         ({"iat": NOW_S + 31}, "iat is 31 s ahead"),
-        ({"iat": "now"}, "iat is no time"),
-        ({"sub": None}, "is no name"),
-        ({"sub": ""}, "is no name"),
-        ({"sub": 7}, "is no name"),
-        ({"sub": ["alice"]}, "is no name"),
-        ({"sub": "x" * 256}, "is no name"),
-        ({"sub": "*"}, "nobody can be called"),
-        ({"sub": "ANONYMOUS"}, "nobody can be called"),
-        ({"sub": " alice"}, "nobody can be called"),
-        ({"sub": "al\x1b[2Jice"}, "nobody can be called"),
-        ({"sub": "alice\n"}, "nobody can be called"),
+        ({"iat": "now"}, "iat is not a time"),
+        ({"sub": None}, "is not a name"),
+        ({"sub": ""}, "is not a name"),
+        ({"sub": 7}, "is not a name"),
+        ({"sub": ["alice"]}, "is not a name"),
+        ({"sub": "x" * 256}, "is not a name"),
+        ({"sub": "*"}, "no user can have as a name"),
+        ({"sub": "ANONYMOUS"}, "no user can have as a name"),
+        ({"sub": " alice"}, "no user can have as a name"),
+        ({"sub": "al\x1b[2Jice"}, "no user can have as a name"),
+        ({"sub": "alice\n"}, "no user can have as a name"),
     ],
 )
 def test_claims_that_do_not_hold_are_refused(changed: dict[str, Any], told: str) -> None:
@@ -158,21 +158,21 @@ def test_clocks_may_differ_by_the_skew() -> None:
 
 
 def test_who_signs_with_another_key_is_refused() -> None:
-    assert "does not hold" in refusal(token(STRANGER))
-    assert "no single key" in refusal(token(STRANGER, kid="stranger"))
+    assert "is not valid" in refusal(token(STRANGER))
+    assert "does not name exactly one key" in refusal(token(STRANGER, kid="stranger"))
 
 
 def test_a_token_without_kid_counts_where_there_is_one_key() -> None:
     one = BearerVerifier(SETTINGS, jwks(jwk(EC_KEY, kid="ec")))
     assert one.verify(token(kid=None), NOW_S).principal.name == "alice"
-    assert "no single key" in refusal(token(kid=None))
-    assert "no single key" in refusal(token(kid="other"), one)
+    assert "does not name exactly one key" in refusal(token(kid=None))
+    assert "does not name exactly one key" in refusal(token(kid="other"), one)
 
 
 def test_a_key_that_the_token_brings_is_not_looked_at() -> None:
     headers = {"kid": "ec", "jwk": jwk(STRANGER), "jku": "https://evil.example", "x5u": "https://evil.example"}
     forged = jwt.api_jws.encode(json.dumps(CLAIMS).encode(), STRANGER, "ES256", headers)
-    assert "does not hold" in refusal(forged)
+    assert "is not valid" in refusal(forged)
 
 
 @pytest.mark.parametrize("algorithm", ["none", "None", "NONE", "", "nOnE", None, 0, ["ES256"], {"a": 1}])
@@ -214,7 +214,7 @@ def test_algorithms_that_are_not_allowed_are_refused() -> None:
 def test_a_signature_of_zeros_is_none() -> None:
     """CVE-2022-21449: a verifier took r = s = 0 for valid."""
     signed = token().rpartition(".")[0]
-    assert "does not hold" in refusal(f"{signed}.{encoded(bytes(64))}")
+    assert "is not valid" in refusal(f"{signed}.{encoded(bytes(64))}")
 
 
 def test_critical_extensions_and_detached_payloads_are_refused() -> None:
@@ -233,7 +233,7 @@ def test_an_extension_is_refused_however_well_it_is_signed() -> None:
 def test_a_token_inside_a_token_is_no_token() -> None:
     inner = token()
     outer = jwt.api_jws.encode(inner.encode(), EC_KEY, "ES256", {"kid": "ec", "cty": "JWT"})
-    assert "does not hold" in refusal(outer)
+    assert "is not valid" in refusal(outer)
 
 
 @pytest.mark.parametrize(
@@ -255,12 +255,12 @@ def test_claims_that_are_no_object_are_refused(claims: object) -> None:
     ["", ".", "..", "a.b", "a.b.c.d", "a.b.c.d.e", "a..c", "a b.c.d", "a.b.c\n", "\u00e9.b.c", "a.b.c=", "\0.b.c"],
 )
 def test_what_is_no_compact_jws_is_refused_before_it_is_parsed(text: str) -> None:
-    with pytest.raises(BearerRefused, match="no signed JWT of three parts"):
+    with pytest.raises(BearerRefused, match="not a signed JWT of three parts"):
         VERIFIER.verify(text, NOW_S)
 
 
 def test_a_token_that_is_too_large_is_not_read() -> None:
-    assert "at most 16384" in refusal(token(claim="x" * MAX_TOKEN_BYTES))
+    assert "the limit is 16384" in refusal(token(claim="x" * MAX_TOKEN_BYTES))
 
 
 def test_each_character_of_a_token_counts() -> None:
@@ -338,27 +338,27 @@ def test_the_client_is_told_one_thing() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "no JSON"),
-        ("[" * 100_000, "no JSON"),
+        ("", "not JSON"),
+        ("[" * 100_000, "not JSON"),
         ("[]", "a list of objects"),
         ("{}", "a list of objects"),
         ('{"keys": {}}', "a list of objects"),
         ('{"keys": ["x"]}', "a list of objects"),
-        ('{"keys": [' + ",".join(["{}"] * (MAX_KEYS + 1)) + "]}", f"at most {MAX_KEYS}"),
+        ('{"keys": [' + ",".join(["{}"] * (MAX_KEYS + 1)) + "]}", f"the limit is {MAX_KEYS}"),
         (" " * (300 << 10), "characters"),
         (jwks({}), "cannot be used"),
         (jwks({"kty": "RSA", "n": "AA", "e": "AA"}), "key 0 of the JWK set"),
         (jwks({"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}), "cannot be used"),
-        (jwks({"kty": "oct", "k": encoded(b"secret")}), "is a secret one"),
-        (jwks(jwk(EC_KEY, kid=7)), "no text"),
-        (jwks(jwk(EC_KEY, d="AA")), "is a secret one"),
+        (jwks({"kty": "oct", "k": encoded(b"secret")}), "is secret"),
+        (jwks(jwk(EC_KEY, kid=7)), "not a text"),
+        (jwks(jwk(EC_KEY, d="AA")), "is secret"),
         (jwks(jwk(EC_KEY, use="enc")), "not for signatures"),
         (jwks(jwk(EC_KEY, alg="ES384")), "key 0 of the JWK set"),
         (jwks(jwk(EC_KEY, alg="HS256")), "cannot be used"),
         (jwks(jwk(ec.derive_private_key(5, ec.SECP384R1()))), "of a kind"),
         (jwks(jwk(rsa.generate_private_key(public_exponent=65_537, key_size=1_024))), "1024 bits"),
-        (jwks(jwk(EC_KEY), jwk(ED_KEY)), "one kid, or none"),
-        (jwks(jwk(EC_KEY, kid="a"), jwk(ED_KEY, kid="a")), "one kid, or none"),
+        (jwks(jwk(EC_KEY), jwk(ED_KEY)), "the same kid, or none"),
+        (jwks(jwk(EC_KEY, kid="a"), jwk(ED_KEY, kid="a")), "the same kid, or none"),
     ],
 )
 def test_keys_that_cannot_be_used_are_refused_at_the_start(text: str, told: str) -> None:

@@ -135,7 +135,7 @@ def test_a_cluster_that_is_no_part_of_a_dns_name_is_refused(cluster: str) -> Non
     "host", ["", "*", "*.example", "h:9092", "a..b", "x" * 64, "a b", "h\n", ".".join(["abc"] * 64)]
 )
 def test_a_host_that_is_none_is_refused(host: str) -> None:
-    with pytest.raises(InvalidCertificate, match="no host"):
+    with pytest.raises(InvalidCertificate, match="not a host"):
         server_identity(["good.example", host])
 
 
@@ -146,14 +146,14 @@ def test_a_client_name_that_would_not_be_seen_as_it_is_is_refused(name: str) -> 
 
 
 def test_a_client_cannot_be_named_like_a_broker() -> None:
-    with pytest.raises(InvalidCertificate, match="the brokers'"):
+    with pytest.raises(InvalidCertificate, match="only brokers have names"):
         client_identity("broker:prod:1")
 
 
 def test_a_server_without_hosts_and_a_broker_below_zero_are_refused() -> None:
     with pytest.raises(InvalidCertificate, match="names or addresses"):
         server_identity([])
-    with pytest.raises(InvalidCertificate, match="no broker id"):
+    with pytest.raises(InvalidCertificate, match="not a broker id"):
         broker_identity("prod", -1, [])
     with pytest.raises(InvalidCertificate, match="too many"):
         server_identity([f"h{number}" for number in range(101)])

@@ -43,10 +43,10 @@ def test_one_more_is_too_many() -> None:
     assert excess(ages, "three", None, None) is None
     assert excess(ages, "three", 3, 1001) is None
     assert excess(ages, "two", 2, 1) is None, "it is open already"
-    assert "2 transactions are open, 2 are allowed" in str(excess(ages, "three", 2, None))
-    assert "1000 ms old together, 1000 are allowed" in str(excess(ages, "three", None, 1000))
+    assert "2 transactions are open, and 2 are allowed" in str(excess(ages, "three", 2, None))
+    assert "1000 ms old together, and 1000 ms are allowed" in str(excess(ages, "three", None, 1000))
     assert excess({}, "one", None, 1) is None
-    assert "0 are allowed" in str(excess({}, "one", 0, None)), "nothing at a time is a ban"
+    assert "and 0 are allowed" in str(excess({}, "one", 0, None)), "nothing at a time is a ban"
 
 
 @given(st.lists(st.tuples(principals, names)), st.sets(names))

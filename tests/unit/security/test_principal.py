@@ -32,5 +32,5 @@ def test_what_is_none_is_refused(text: str) -> None:
 
 def test_rules_and_quotas_are_of_users() -> None:
     assert user_of("User:*").name == "*"
-    with pytest.raises(InvalidPrincipal, match="is no user"):
+    with pytest.raises(InvalidPrincipal, match="is not a user"):
         user_of("Broker:c:1")

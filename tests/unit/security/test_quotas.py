@@ -86,7 +86,7 @@ def test_requests_below_one_a_second_have_a_quota_too() -> None:
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf])
 def test_a_rate_that_is_none_is_refused(rate: float) -> None:
-    with pytest.raises(ValueError, match="a second is none"):
+    with pytest.raises(ValueError, match="a second"):
         Quota(rate, 0)
     with pytest.raises(ValueError, match="window"):
         Quota(RATE, 0, rate if rate <= 0 else math.nan)

@@ -296,7 +296,7 @@ def test_who_has_as_many_transactions_open_as_he_may_waits_until_one_has_ended(
         assert error_of(await decided(lambda: service.Enlist(enlisting("others"), bob))) is None
         refused = error_of(await service.Enlist(enlisting("two"), alice))
         assert isinstance(refused, RetriableError)
-        assert "User:alice: 1 transactions are open, 1 are allowed (open_transactions)" in str(refused)
+        assert "User:alice: 1 transactions are open, and 1 are allowed (open_transactions)" in str(refused)
         monkeypatch.setattr(transaction_service, "ROOM_WAIT_S", TAKES_AT_MOST_S)
         monkeypatch.setattr(transaction_service, "MOST_WAITING", 0)
         assert isinstance(error_of(await service.Enlist(enlisting("two"), alice)), RetriableError), "too many wait"
@@ -345,7 +345,7 @@ def test_a_transaction_stays_its_writers_when_the_broker_of_a_leader_registers_i
         assert error_of(await service.RegisterPartitions(register, leaders_broker)) is None
         refused = error_of(await service.Enlist(enlisting("two"), alice))
         assert isinstance(refused, ResourceExhausted)
-        assert "1 transactions are open, 1 are allowed" in str(refused)
+        assert "1 transactions are open, and 1 are allowed" in str(refused)
 
     run(tmp_path, scenario)
 
