@@ -115,7 +115,7 @@ def test_a_version_is_made_once(admin: Admin) -> None:
     second = add_column(FLIGHTS, GATE)
     for _ in range(2):  # the second time its answer was lost
         admin.alter_topic("once", schema=second)
-    with pytest.raises(InvalidUpdateVersion, match="somebody else evolved it meanwhile"):
+    with pytest.raises(InvalidUpdateVersion, match="another client evolved it meanwhile"):
         admin.alter_topics([TopicAlteration("once", schema=drop_column(FLIGHTS, "delay"))])
     assert admin.evolve_schema("once", lambda schema: schema) == second
     assert admin.describe_topics(["once"])[0].schema_versions == [FLIGHTS, second]

@@ -1,1 +1,1 @@
-"""The metadata image and the decisions made on it: lives of brokers, leaders, in-sync replicas, topics."""
+"""The metadata image and the decisions on it: lives of brokers, leaders, in-sync replicas, topics."""

@@ -1,15 +1,16 @@
-"""Other replicas for a partition, as steps of its committed state (KIP-455). Pure.
+"""Reassignments of a partition's replicas, as steps of its committed state (KIP-455). Pure.
 
-    step       what the state says
+    step       the state
     begun      replicas = the target's, then those that are to go; adding_replicas: all that were not there before;
                removing_replicas: all that are not in the target
-    advanced   one that was added and is not wanted any more (another target, or a cancelled one, came in between: it is
-               in both) is let go as soon as the ISR can spare it; the whole is done when all of the target are in the
-               ISR: the others go, whoever led among them
+    advanced   a replica that was added and is not wanted any more (it is in both, after another target or a cancel)
+               goes as soon as the ISR can spare it; when all of the target are in the ISR, the reassignment is done,
+               and the others go, also the leader
 
-min.insync.replicas is bounded by the number of replicas there were before, until all is done: half a reassignment asks
-for no more and promises no less. A replica that goes takes the leader epoch with it (election.py): whatever was known
-of it must not count when it comes back with an empty disk, even for a leader that sees only the end of both (mutant 8).
+Until the end, min.insync.replicas is bounded by the number of replicas before the reassignment. So half a reassignment
+demands no more and promises no less. The departure of a replica raises the leader epoch (election.py). Nothing known of
+the replica may count when it comes back with an empty disk, even for a leader that sees only the end of both (mutant
+8).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from minilog_broker.replication.partition_state import PartitionState
 
 
 def begun(state: PartitionState, target: Sequence[int], throttle_bytes_per_second: int = 0) -> PartitionState:
-    """The state when `target` was asked for; it replaces whatever is under way."""
+    """The state at the begin of a reassignment to `target`. It replaces a reassignment that is under way."""
     unwanted = tuple(broker for broker in state.replicas if broker not in target)
     original = state.original_replicas
     replicas = (*target, *unwanted)
@@ -36,7 +37,7 @@ def begun(state: PartitionState, target: Sequence[int], throttle_bytes_per_secon
 
 
 def advanced(state: PartitionState, effective_min: int) -> PartitionState:
-    """The state after what the ISR allows by now."""
+    """The state after the steps that the ISR allows by now."""
     if not state.reassigning:
         return state
     state = _with_replicas(state, _without_unwanted(state, effective_min))
@@ -48,7 +49,8 @@ def advanced(state: PartitionState, effective_min: int) -> PartitionState:
 
 
 def _without_unwanted(state: PartitionState, effective_min: int) -> tuple[int, ...]:
-    """The replicas that stay. One of the ISR goes where enough are left, as at a shrink; an eligible leader stays."""
+    """The replicas that stay. One of the ISR goes where enough members remain, as at a shrink. An eligible leader
+    stays."""
     unwanted = set(state.adding_replicas) & set(state.removing_replicas)
     kept = set(state.in_sync_replicas) - unwanted
     gone = unwanted - set(state.in_sync_replicas) - set(state.eligible_leaders)
@@ -58,7 +60,7 @@ def _without_unwanted(state: PartitionState, effective_min: int) -> tuple[int, .
 
 
 def _with_replicas(state: PartitionState, replicas: tuple[int, ...]) -> PartitionState:
-    """`state` with these replicas, and what it says of them in their order."""
+    """`state` with these replicas, and its other lists in their order."""
 
     def among(brokers: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(broker for broker in replicas if broker in brokers)

@@ -57,7 +57,7 @@ def apply_voter_replaced(image: MetadataImage, offset: int, record: records_pb2.
 
 
 def apply_registration(image: MetadataImage, offset: int, record: records_pb2.BrokerRegistrationRecord) -> None:
-    """In a snapshot the record carries its broker epoch, since its offset there is another one."""
+    """Note a registration. In a snapshot the record carries its broker epoch, since its offset there is another one."""
     image.brokers[record.broker_id] = BrokerRegistration(
         broker_id=record.broker_id,
         broker_epoch=record.broker_epoch if record.HasField("broker_epoch") else offset,
@@ -72,7 +72,7 @@ def apply_registration(image: MetadataImage, offset: int, record: records_pb2.Br
         clean_stop_broker_epoch=record.clean_stop_broker_epoch if record.HasField("clean_stop_broker_epoch") else None,
         own_peer_address=(record.peer_host, record.peer_port) if record.HasField("peer_host") else None,
         host_label=record.host_label if record.HasField("host_label") else None,
-        listeners=tuple((each.name, (each.host, each.port)) for each in record.listeners),
+        listeners=tuple((listener.name, (listener.host, listener.port)) for listener in record.listeners),
     )
     image.changes.brokers.add(record.broker_id)
 
@@ -105,7 +105,7 @@ def _registration(broker: BrokerRegistration) -> records_pb2.BrokerRegistrationR
 
 
 def apply_broker_state(image: MetadataImage, offset: int, record: records_pb2.BrokerStateRecord) -> None:
-    """Only the current life of a broker changes."""
+    """Change the state of a broker's current life. Records of former lives change nothing."""
     broker = image.brokers.get(record.broker_id)
     if broker is not None and broker.broker_epoch == record.broker_epoch:
         mark = broker.clean_stop_broker_epoch if record.fenced else None
@@ -116,7 +116,7 @@ def apply_broker_state(image: MetadataImage, offset: int, record: records_pb2.Br
 
 
 def broker_states_of(image: MetadataImage) -> Records:
-    """None for a fenced broker: its registration says that already."""
+    """The states of brokers. A fenced broker needs none: its registration means the same."""
     for _, broker in sorted(image.brokers.items()):
         if not broker.fenced or broker.stopping:
             yield records_pb2.MetadataRecord(

@@ -1,9 +1,9 @@
-"""The active controller: decides on an image ahead of what is committed, and answers when it is committed.
+"""The active controller. It decides on an image ahead of the committed end, and answers after the commit.
 
     method                                             answer (ControllerAnswer) or effect
-    activate(epoch, image, end_offset, now_ms)         decides from now on; everybody has a full session time-out, but
+    activate(epoch, image, end_offset, now_ms)         decides from now on; each broker has a full session time-out, but
                                                        ProbeBroker finds those that died with the former controller
-    deactivate(controller_id)                          NOT_CONTROLLER to all who wait; the image is dropped
+    deactivate(controller_id)                          NOT_CONTROLLER to all waiting calls; the image is dropped
     register(ticket, RegisterRequest, now_ms)          RegisterResponse; the broker epoch is the record's offset
     heartbeat(ticket, HeartbeatRequest, now_ms)        HeartbeatResponse
     heartbeat_stream_broken(id, epoch, now_ms)         ProbeBroker, where that life is current and unfenced
@@ -25,9 +25,9 @@
                                                        expired tokens go
     committed(offset)                                  the answers that waited for this committed end
 
-Each decision is appended as one batch by `append(records) -> end offset`, given to the constructor. Every answer waits
-until all that it may rest on is committed: the log's end at the time it was made. Outputs by `take_effects`.
-`append` raises NotController where the quorum has deposed us and nobody has said so yet: the term ends there.
+Each decision is one batch, appended by `append(records) -> end offset`, which the constructor takes. An answer waits
+until its basis is committed: the log's end at the time of the answer. `take_effects` gives the outputs. `append` raises
+NotController where the quorum has deposed this broker without notice: the term ends there.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from minilog_broker.replication.partition_state import TopicConfig
 from minilog_broker.security.producer_proof import KEY_BYTES
 
 _TOKENS = TokenSettings()
-PRODUCER_ID_BLOCK = 1000  # Kafka's: a broker asks once in so many producers
+PRODUCER_ID_BLOCK = 1000  # as in Kafka: a broker asks again after so many producers
 NO_CONTROLLER = -1
 
 _TOPIC_RESPONSES = (admin_pb2.CreateTopicsResponse, admin_pb2.DeleteTopicsResponse, admin_pb2.AlterTopicsResponse)
@@ -71,10 +71,10 @@ _Entry = TypeVar("_Entry", admin_pb2.NewTopic, admin_pb2.TopicDeletion, admin_pb
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """What of the broker's configuration concerns the controller. `defaults`: what new topics are made with.
+    """The part of the broker's configuration for the controller. `defaults`: the settings of new topics.
 
-    `broker_id`: the broker that this controller lives in, which needs no probe; -1 where it lives in none.
-    `check_setting`: of brokers, which may be set while they run.
+    `broker_id`: the broker of this controller, which needs no probe; -1 without one. `check_setting`: the check of
+    settings of running brokers.
     """
 
     defaults: TopicConfig
@@ -90,7 +90,7 @@ class ControllerSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """The time of being active: all of it is dropped when it ends."""
+    """The time of being active. All of it is dropped at its end."""
 
     epoch: int
     ledger: Ledger
@@ -107,7 +107,8 @@ class _Term:
 
 
 class Controller:
-    """Answers each call once, by its ticket: when its decision is committed, or why there is none. One per broker."""
+    """Answers each call once, by its ticket: after its decision is committed, or with the reason for none. One per
+    broker."""
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class Controller:
         random_bytes: Callable[[int], bytes],
         quorum: QuorumView,
     ) -> None:
-        """`random_bytes`: that nobody can guess. `quorum`: asked while the controller is active."""
+        """`random_bytes`: a source of bytes that cannot be guessed. `quorum`: asked while the controller is active."""
         self._quorum = quorum
         self._random_bytes = random_bytes
         self._settings = settings
@@ -142,17 +143,17 @@ class Controller:
 
     @property
     def image(self) -> MetadataImage | None:
-        """What is decided on while active: committed and not yet committed. Not to be changed by others."""
+        """The image of all decisions while active, committed or not. Callers do not change it."""
         return self._term.ledger.image if self._term else None
 
     def reported(self, now_ms: float) -> Reported:
-        """What the brokers say of themselves; nothing where this is not the active controller."""
+        """The brokers' reports on themselves; nothing where this is not the active controller."""
         late_ms = self._settings.broker_session_timeout_ms
         return self._term.ledger.reported(late_ms, now_ms) if self._term else NOTHING_REPORTED
 
     @property
     def unclean_elections(self) -> int:
-        """In this term."""
+        """The number of unclean elections in this term."""
         return self._term.ledger.unclean_elections if self._term else 0
 
     def activate(
@@ -164,10 +165,11 @@ class Controller:
         *,
         lost_controller: tuple[int, float] | None = None,
     ) -> None:
-        """Call once an entry of this epoch is committed and replayed into `image` (it is copied) up to `end_offset`.
+        """Begin a term, once an entry of its epoch is committed, and replayed into `image` up to `end_offset`. `image`
+        is copied.
 
-        `lost_controller`: the one before, and how many milliseconds a majority has not heard it. Its session time-out
-        began then, by a third of it at most; everybody else's begins now.
+        `lost_controller`: the former one, and the milliseconds in which no majority heard it. Its session time-out
+        began then, by a third of it at most. The time-out of each other broker begins now.
         """
         self.deactivate(NO_CONTROLLER)
         own = image.copy()
@@ -200,7 +202,8 @@ class Controller:
             self._term.tokens.reconfigured(settings.tokens, now_ms)
 
     def deactivate(self, controller_id: int = NO_CONTROLLER) -> None:
-        """Deposed: nothing that was not committed may be answered. `controller_id`: who it is now, -1 unknown."""
+        """End the term. Decisions that were not committed are not answered. `controller_id`: the new controller, -1
+        unknown."""
         self._term = None
         self._controller_id = controller_id
         waiting, self._waiting = self._waiting, deque()
@@ -208,7 +211,7 @@ class Controller:
             self._effects.append(ControllerAnswer(ticket, self._refused(response, self._not_controller())))
 
     def committed(self, offset: int) -> None:
-        """The metadata log is committed, and replayed, up to `offset` (exclusive)."""
+        """Note that the metadata log is committed and replayed up to `offset` (exclusive)."""
         self._committed = max(self._committed, offset)
         if self._term is not None:
             self._term.ledger.committed(self._committed)
@@ -217,7 +220,7 @@ class Controller:
             self._effects.append(ControllerAnswer(ticket, response))
 
     def tick(self, now_ms: float, wall_ms: int) -> None:
-        """`wall_ms`: since 1970, by which tokens expire."""
+        """Let time pass. `wall_ms`: since 1970, for the expiry of tokens."""
         if self._term is None:
             return
         term = self._term
@@ -250,7 +253,7 @@ class Controller:
             return peer_pb2.RegisterResponse(
                 cluster_id=term.ledger.image.cluster_id or "",
                 broker_epoch=broker_epoch,
-                committed_end_offset=term.ledger.next_offset,  # it is, when this is answered
+                committed_end_offset=term.ledger.next_offset,  # committed by the time of the answer
             )
 
         self._decide(ticket, decide, peer_pb2.RegisterResponse(broker_epoch=-1))
@@ -260,14 +263,15 @@ class Controller:
             response = term.incarnations.heartbeat(request, now_ms)
             response.controller_epoch = term.epoch
             response.session_timeout_ms = self._session_ms(request.broker_id)
-            response.committed_end_offset = term.ledger.next_offset  # it is, when this is answered
+            response.committed_end_offset = term.ledger.next_offset  # committed by the time of the answer
             return response
 
         self._decide(ticket, decide, peer_pb2.HeartbeatResponse(fenced=True))
 
     def _session_ms(self, broker_id: int) -> int:
-        """How long a life that is heard is not fenced for silence: by this controller, and by the one after it, for
-        which a third of the time-out of our own broker may be over when it begins (liveness.silent_before)."""
+        """The time after a heartbeat in which the life is not fenced for silence, by this controller and by the next
+        one. For the next one a third of the time-out of this broker may be over at its begin
+        (liveness.silent_before)."""
         timeout_ms = self._settings.broker_session_timeout_ms
         return int(timeout_ms * 2 / 3 if broker_id == self._settings.broker_id else timeout_ms)
 
@@ -282,7 +286,7 @@ class Controller:
         self._effects.append(ProbeBroker(broker.broker_id, broker.broker_epoch, *broker.peer_address))
 
     def broker_refused_connection(self, broker_id: int, broker_epoch: int, now_ms: float) -> None:
-        """Nothing listens where this life did: its process is dead."""
+        """Nothing listens at the address of this life: its process is dead."""
         broker = self._unfenced_incarnation(broker_id, broker_epoch)
         if self._term is not None and broker is not None and self._term.liveness.take_probe(broker_id, now_ms):
             self._term.liveness.died(broker_id)
@@ -293,13 +297,14 @@ class Controller:
         return broker if broker and broker.broker_epoch == broker_epoch and not broker.fenced else None
 
     def _fence(self, broker: BrokerRegistration) -> bool:
-        """Whether it could still be decided."""
+        """Fence a broker. False where this controller was deposed."""
         assert self._term is not None
         self._term.incarnations.fence(broker)
         return self._seal()
 
     def _seal(self) -> bool:
-        """Append the decision. False: the quorum has deposed us; the term is over, and this decision never was."""
+        """Append the decision. False: the quorum has deposed this controller, the term is over, and the decision is
+        void."""
         if self._term is None:
             return False
         try:
@@ -334,7 +339,7 @@ class Controller:
             return peer_pb2.AllocateProducerIdsResponse(
                 first_producer_id=first,
                 count=PRODUCER_ID_BLOCK,
-                committed_end_offset=term.ledger.next_offset,  # it is, when this is answered
+                committed_end_offset=term.ledger.next_offset,  # committed by the time of the answer
             )
 
         self._decide(ticket, decide, peer_pb2.AllocateProducerIdsResponse())
@@ -451,10 +456,10 @@ class Controller:
         change: Callable[[_Term, _Entry], bytes],
         response_type: Callable[..., Response],
     ) -> None:
-        """Each topic is a decision of its own: one that is refused keeps none of the others back."""
+        """Make one decision for each topic: a refusal of one does not affect the others."""
         term = self._term
         response = response_type(results=[self._topic_result(entry, change) for entry in entries])
-        if self._term is not term:  # what was decided before we were deposed is not promised either
+        if self._term is not term:  # decisions from before the deposition are not promised either
             response = self._refused(response, self._not_controller())
         self._answer(ticket, response)
 
@@ -471,7 +476,7 @@ class Controller:
     # -- answers
 
     def _decide(self, ticket: object, decide: Callable[[_Term], Response], refusal: Response) -> None:
-        """Answer with what `decide` says, or with `refusal` and the error it raised."""
+        """Answer with the response of `decide`, or with `refusal` and the raised error."""
         try:
             if self._term is None:
                 raise self._not_controller()
@@ -483,18 +488,18 @@ class Controller:
         self._answer(ticket, response)
 
     def _answer(self, ticket: object, response: Response) -> None:
-        """Now, or when all that the answer may rest on is committed."""
+        """Answer now, or when the basis of the answer is committed."""
         if self._term is None or self._term.ledger.end_offset <= self._committed:
             self._effects.append(ControllerAnswer(ticket, response))
         else:
             self._waiting.append((self._term.ledger.end_offset, ticket, response))
 
     def _not_controller(self) -> NotController:
-        known = "it is not known which is" if self._controller_id < 0 else f"broker {self._controller_id} is"
-        return NotController(f"this broker is not the active controller, {known}: ask for metadata and try there")
+        other = "it does not know which one is" if self._controller_id < 0 else f"broker {self._controller_id} is"
+        return NotController(f"this broker is not the active controller, {other}: ask for metadata and try there")
 
     def _refused(self, response: Response, error: MinilogError) -> Response:
-        """`response` with the error in place of all that it promised."""
+        """`response` with the error, and without its promises."""
         if isinstance(response, _TOPIC_RESPONSES):
             for result in response.results:
                 result.topic_id = b""

@@ -1,7 +1,7 @@
-"""What the controller asks of its shell, beside the records it appends.
+"""The effects of the controller for its shell, beside the records that it appends.
 
-effect            what the shell does
-ControllerAnswer  give `message` to whoever waits with `ticket`: it is committed, or refused
+effect            action of the shell
+ControllerAnswer  give `message` to the caller that waits with `ticket`: it is committed, or refused
 ProbeBroker       try to connect; refused by the host -> broker_refused_connection, else nothing
 UncleanElection   log it, count it: acknowledged records may be lost
 PartitionWaits    log it: the partition has no leader and will not get one by itself
@@ -48,7 +48,7 @@ Response: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ControllerAnswer:
-    """Exactly one for each call that took a ticket; also when the controller is deposed (NOT_CONTROLLER)."""
+    """The answer to a call that took a ticket: exactly one, also when the controller is deposed (NOT_CONTROLLER)."""
 
     ticket: object
     message: Response
@@ -56,7 +56,7 @@ class ControllerAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ProbeBroker:
-    """The heartbeat stream of this life broke: is its process dead?"""
+    """The heartbeat stream of this life broke: the shell finds out whether its process is dead."""
 
     broker_id: int
     broker_epoch: int
@@ -66,7 +66,7 @@ class ProbeBroker:
 
 @dataclass(frozen=True, slots=True)
 class UncleanElection:
-    """A replica that may lack acknowledged records leads, as unclean.leader.election.enable says."""
+    """A replica that may lack acknowledged records leads, as unclean.leader.election.enable allows."""
 
     key: PartitionKey
     topic_name: str
@@ -75,7 +75,7 @@ class UncleanElection:
 
 @dataclass(frozen=True, slots=True)
 class PartitionWaits:
-    """No replica may lead; `reason` says which come into question and why they may not."""
+    """No replica may lead. `reason` names the candidates, and why they may not."""
 
     key: PartitionKey
     topic_name: str

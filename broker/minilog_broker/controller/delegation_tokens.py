@@ -1,11 +1,11 @@
-"""Delegation tokens: made, renewed, expired, told and removed by the controller (Kafka's KIP-48).
+"""Delegation tokens: the controller makes, renews, expires, describes and removes them (Kafka's KIP-48).
 
     issued ──renew──► expiry: now + period, at most max_timestamp   by its owner or a renewer, until it is expired
-           ──expire─► expiry: now + period; or removed at once      by them, or by who may alter the cluster
-           ──time───► good for nothing at its expiry, by the clock of each broker; removed here from time to time
+           ──expire─► expiry: now + period; or removed at once      by them, or by a user that may alter the cluster
+           ──time───► invalid at its expiry, by the clock of each broker; removed here from time to time
 
-A user that is deleted takes its tokens along (security.py). The secret of a token is drawn by who asks here, and of it
-come only the verifiers: so no metadata log has it. A token is named by its id where Kafka names it by its secret.
+The deletion of a user deletes its tokens (security.py). The caller draws the secret of a token, and only its verifiers
+come here, so no metadata log has it. Calls name a token by its id, where Kafka names it by its secret.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from minilog_broker.printable import shortened
 from minilog_broker.security.delegation_token import DelegationToken
 from minilog_broker.security.principal import EVERYBODY, user_of
 
-# Every broker has all of them in memory, and each snapshot; some 700 bytes each, and its renewers.
+# Every broker has all of them in memory and in each snapshot: some 700 bytes each, and the renewers.
 MAX_TOKENS = 10_000
 MAX_TOKENS_OF_OWNER = 1_000
 
-MAX_REMOVALS = 1_000  # one decision is one batch; what is left has its turn soon
+MAX_REMOVALS = 1_000  # one decision is one batch; the next round removes the rest soon
 SOON_MS = 1_000.0
-MAX_PERIOD_MS = 2**53  # far above any life, and far below where int64 ends
+MAX_PERIOD_MS = 2**53  # far above any life, and far below the end of int64
 
 
 @dataclass(frozen=True, slots=True)
 class TokenSettings:
-    """What of a broker's configuration concerns tokens; those of the controller count. Kafka's defaults."""
+    """The part of a broker's configuration for tokens. The controller's counts. The defaults are Kafka's."""
 
     max_lifetime_ms: int = 604_800_000
     expiry_time_ms: int = 86_400_000
@@ -51,7 +51,7 @@ class TokenSettings:
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """What is asked for. `credentials`: the verifiers of its secret, which was drawn for it."""
+    """A request for a token. `credentials`: the verifiers of the secret that was drawn for it."""
 
     token_id: str
     owner: str
@@ -62,7 +62,7 @@ class NewToken:
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """Who asks about tokens that are there. `may_all`: also about those of others."""
+    """The caller of a request about existing tokens. `may_all`: also about tokens of others."""
 
     principal: str
     may_all: bool = False
@@ -100,7 +100,7 @@ class DelegationTokens:
             issue_timestamp_ms=wall_ms,
             expiry_timestamp_ms=wall_ms + min(life_ms, self._settings.expiry_time_ms),
             max_timestamp_ms=wall_ms + life_ms,
-            credentials={each.mechanism: each for each in wanted.credentials},
+            credentials={credential.mechanism: credential for credential in wanted.credentials},
         )
         self._remove(expired)
         self._ledger.write(token_record(token))
@@ -112,14 +112,14 @@ class DelegationTokens:
         period_ms = self._settings.expiry_time_ms
         if request.HasField("renew_period_ms"):
             period_ms = _checked_period(request.renew_period_ms, "a renewal's period")
-        token = self._found(request.token_id, requester)
+        token = self._token(request.token_id, requester)
         _check_lives(token, wall_ms)
         return security_pb2.RenewDelegationTokenResponse(expiry_timestamp_ms=self._moved(token, wall_ms + period_ms))
 
     def expire(
         self, request: security_pb2.ExpireDelegationTokenRequest, requester: Requester, wall_ms: int
     ) -> security_pb2.ExpireDelegationTokenResponse:
-        token = self._found(request.token_id, requester)
+        token = self._token(request.token_id, requester)
         if not request.HasField("expiry_period_ms") or request.expiry_period_ms < 0:
             self._remove([token])
             return security_pb2.ExpireDelegationTokenResponse(expiry_timestamp_ms=wall_ms)
@@ -130,19 +130,20 @@ class DelegationTokens:
     def describe(
         self, request: security_pb2.DescribeDelegationTokensRequest, requester: Requester, wall_ms: int
     ) -> security_pb2.DescribeDelegationTokensResponse:
-        """Those that live; of others only those that the requester may know."""
-        found = [
-            each
-            for each in self._ledger.image.tokens.values()
-            if not each.is_expired(wall_ms)
-            and (not request.owners or each.owner in request.owners)
-            and (requester.may_all or each.may_be_renewed_by(requester.principal))
+        """The live tokens of the owners in the request. Of other owners' tokens, only those that the requester may
+        know."""
+        tokens = [
+            token
+            for token in self._ledger.image.tokens.values()
+            if not token.is_expired(wall_ms)
+            and (not request.owners or token.owner in request.owners)
+            and (requester.may_all or token.may_be_renewed_by(requester.principal))
         ]
-        found.sort(key=lambda each: (each.owner, each.issue_timestamp_ms, each.token_id))
-        return security_pb2.DescribeDelegationTokensResponse(tokens=map(token_to_wire, found))
+        tokens.sort(key=lambda token: (token.owner, token.issue_timestamp_ms, token.token_id))
+        return security_pb2.DescribeDelegationTokensResponse(tokens=map(token_to_wire, tokens))
 
     def tick(self, now_ms: float, wall_ms: int) -> None:
-        """Where it is time: what is expired is removed, a bounded number at a time."""
+        """Remove expired tokens where it is time, a bounded number at once."""
         if now_ms < self.next_tick_ms:
             return
         expired = self._expired(wall_ms)
@@ -156,20 +157,24 @@ class DelegationTokens:
         check_reached(self._ledger.image.level, SECURITY_LEVEL, "there are no delegation tokens yet: they came")
 
     def _check_counts(self, owner: str, expired: Iterable[DelegationToken]) -> None:
-        """Expired ones, which go with this decision, do not count."""
+        """Raises InvalidArgument where there are too many tokens. Expired ones, which go with this decision, do not
+        count."""
         tokens = self._ledger.image.tokens
-        gone = {each.token_id for each in expired}
+        gone = {token.token_id for token in expired}
         if len(tokens) - len(gone) >= MAX_TOKENS:
-            raise InvalidArgument(f"there are {MAX_TOKENS} delegation tokens, and no more can be: expire some")
-        own = sum(each.owner == owner and each.token_id not in gone for each in tokens.values())
+            raise InvalidArgument(f"the cluster has {MAX_TOKENS} delegation tokens, which is the limit: expire some")
+        own = sum(token.owner == owner and token.token_id not in gone for token in tokens.values())
         if own >= MAX_TOKENS_OF_OWNER:
             raise InvalidArgument(
-                f"{owner} has {MAX_TOKENS_OF_OWNER} delegation tokens, and no more can be of one owner: expire some"
+                f"{owner} has {MAX_TOKENS_OF_OWNER} delegation tokens, which is the limit of one owner: expire some"
             )
 
-    def _found(self, token_id: str, requester: Requester) -> DelegationToken:
-        """Raises LevelNotReached, DelegationTokenNotFound, DelegationTokenOwnerMismatch: the last is for the audit log,
-        and the client is told that there is none."""
+    def _token(self, token_id: str, requester: Requester) -> DelegationToken:
+        """The token of an id, for a requester that may know it.
+
+        Raises LevelNotReached, DelegationTokenNotFound, DelegationTokenOwnerMismatch. The last is for the audit log:
+        the client gets DelegationTokenNotFound instead.
+        """
         self._check_level()
         token = self._ledger.image.tokens.get(token_id)
         if token is None:
@@ -188,24 +193,24 @@ class DelegationTokens:
 
     def _expired(self, wall_ms: int) -> list[DelegationToken]:
         tokens = self._ledger.image.tokens.values()
-        return list(itertools.islice((each for each in tokens if each.is_expired(wall_ms)), MAX_REMOVALS))
+        return list(itertools.islice((token for token in tokens if token.is_expired(wall_ms)), MAX_REMOVALS))
 
     def _remove(self, tokens: Iterable[DelegationToken]) -> None:
-        for each in tokens:
-            self._ledger.write(token_removal(each.token_id))
+        for token in tokens:
+            self._ledger.write(token_removal(token.token_id))
 
 
 def no_such_token(token_id: str) -> DelegationTokenNotFound:
-    """Of one that is not there, or that the caller may not know to be there."""
+    """The error for a token that does not exist, or that the caller may not know."""
     return DelegationTokenNotFound(
-        f"no delegation token that is yours, or that you may renew, has the id {shortened(token_id)!r}: see "
+        f"you neither own nor may renew a delegation token with the id {shortened(token_id)!r}: see "
         "`minilog token list`"
     )
 
 
 def removals_of(tokens: Mapping[str, DelegationToken], owner: str) -> Iterator[records_pb2.MetadataRecord]:
-    """What removes all tokens of an owner."""
-    return (token_removal(each.token_id) for each in list(tokens.values()) if each.owner == owner)
+    """The records that remove all tokens of an owner."""
+    return (token_removal(token.token_id) for token in list(tokens.values()) if token.owner == owner)
 
 
 def _check_lives(token: DelegationToken, wall_ms: int) -> None:
@@ -215,15 +220,15 @@ def _check_lives(token: DelegationToken, wall_ms: int) -> None:
 
 def _checked_period(period_ms: int, what: str, least: int = 1) -> int:
     if not least <= period_ms <= MAX_PERIOD_MS:
-        raise InvalidArgument(f"{what} of {period_ms} ms cannot be: give {least} to {MAX_PERIOD_MS}")
+        raise InvalidArgument(f"{what} cannot have {period_ms} ms: give {least} to {MAX_PERIOD_MS}")
     return period_ms
 
 
 def _checked_renewers(renewers: tuple[str, ...]) -> tuple[str, ...]:
-    """Raises InvalidPrincipal, InvalidArgument."""
+    """The renewers in order, each once. Raises InvalidPrincipal, InvalidArgument."""
     if len(renewers) > MAX_RENEWERS:
-        raise InvalidArgument(f"{len(renewers)} renewers are named, and a token has at most {MAX_RENEWERS}")
-    for each in renewers:
-        if user_of(each).name == EVERYBODY:
-            raise InvalidPrincipal("a renewer is one user: everybody may not renew a token")
+        raise InvalidArgument(f"a token cannot have {len(renewers)} renewers: give at most {MAX_RENEWERS}")
+    for renewer in renewers:
+        if user_of(renewer).name == EVERYBODY:
+            raise InvalidPrincipal("User:* cannot renew a token: name one user")
     return tuple(sorted(set(renewers)))

@@ -1,26 +1,28 @@
-"""Who leads a partition, who is in sync, who may still lead: pure functions of its committed state. Rules V4, V10, V17.
+"""The leader, the ISR and the eligible leaders of a partition: pure functions of its committed state. Rules V4, V10,
+V17.
 
-    what befalls the broker           its replica
+    event of the broker               its replica
     Departure(OUT)                    leaves an ISR that has another member (fenced, stopping, a start of a whole copy)
     Departure(UNCLEAN)                the same, and is no eligible leader any more (a doubtful copy, an I/O error)
     Departure(DAMAGED)                the same, and cannot be elected until it has joined an ISR again
 
-The ISR is never empty: its last member stays, whatever befalls it. A member that leaves stays an eligible leader as
-long as the high watermark cannot move without it: while |ISR| < min, and while nobody leads (who led before counts
-those who were in the ISR, until it learns that it leads no more). Elections choose the first electable replica of the
-ISR, in the order of the replicas; then of the eligible ones, whose ISR begins with itself alone; then, only where it is
-configured, of all (KIP-966).
+The ISR is never empty: its last member stays, whatever happens to it. A member that leaves stays an eligible leader as
+long as the high watermark cannot move without it. That is while |ISR| < min, and while there is no leader: the former
+leader counts the former members of the ISR, until it learns that it leads no more. Elections choose the first electable
+replica of the ISR, in the order of the replicas. Else they choose among the eligible ones, and the ISR begins with that
+one alone. Else, only where it is configured, they choose among all (KIP-966).
 
-min.insync.replicas may change at any time, in one decision with the states that follow from it. Raised above |ISR|,
-the high watermark stands still until others have joined; nobody who left before is eligible. Lowered to |ISR|, a leader
-goes on without the eligible ones, so they are none any more; where nobody leads nothing can be committed without them,
-and they stay so until somebody does.
+min.insync.replicas may change at any time, in one decision with the states that follow from it. Raised above |ISR|, the
+high watermark stands still until others have joined, and no former leaver is eligible. Lowered to |ISR|, a leader goes
+on without the eligible ones, so they are none any more. Without a leader nothing can be committed without them, and
+they stay eligible until there is one.
 
-A copy with a torn tail (torn_tails.py) leads where no other can: the longest, by epoch and end, of two that are back at
-least, or the only one that counts at all.
+A copy with a torn tail (torn_tails.py) leads where no other can. It has to be the longest, by epoch and end, of at
+least two that are back, or the only one that counts at all.
 
-Every change, every proposal refused for good, and every copy that went offline raises the partition epoch; a leader of
-another life, or another leader, or none, or one replica less, raises the leader epoch.
+The partition epoch rises with every change, with every proposal that is refused for good, and with every copy that went
+offline. The leader epoch rises with another leader, another life of the leader, the loss of the leader, and the loss of
+a replica.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ NO_BROKER_EPOCH = -1
 
 
 class Departure(enum.Enum):
-    """See the module's table."""
+    """The ways in which a broker leaves the ISR of a partition, with their effects on its replica (the table above)."""
 
     OUT = enum.auto()
     UNCLEAN = enum.auto()
@@ -53,12 +55,12 @@ def _whole(_: int) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class ElectionRules:
-    """What an election needs to know of the topic and of the brokers.
+    """The facts on the topic and on the brokers that an election needs.
 
-    `electable`: unfenced, not stopping, the replica's disk not failed. `is_current_incarnation`: (broker id, broker
-    epoch) is the current life, unfenced and its disk not failed, stopping or not: a leader for which it holds need not
-    be replaced. `has_spoken`: it was heard in this controller's term; only such a broker is elected, for it is there.
-    `torn_end`: (epoch, end) of a copy whose tail is torn, None of any other.
+    `electable`: unfenced, not stopping, and the replica's disk has not failed. `is_current_incarnation`: (broker id,
+    broker epoch) is the current life, unfenced, and its disk has not failed; it may be stopping. Such a leader need not
+    be replaced. `has_spoken`: the broker was heard in this controller's term. Only such a broker is elected, for it is
+    there. `torn_end`: (epoch, end) of a copy with a torn tail, None for any other.
     """
 
     min_in_sync_replicas: int
@@ -75,14 +77,14 @@ class ElectionRules:
 
 @dataclass(frozen=True, slots=True)
 class ElectionOutcome:
-    """The new state (epochs raised where it changed), and whether it took an unclean election to get there."""
+    """The new state, with raised epochs where it changed. `unclean`: an unclean election led to it."""
 
     state: PartitionState
     unclean: bool = False
 
 
 def depart(state: PartitionState, broker_id: int, departure: Departure, rules: ElectionRules) -> ElectionOutcome:
-    """The state after `departure` befell `broker_id`, one of the replicas; the leader chosen anew where it must be."""
+    """The state after `departure` of `broker_id`, one of the replicas. A new leader is elected where one is needed."""
     gone = frozenset({broker_id})
     remaining = tuple(member for member in state.in_sync_replicas if member != broker_id) or state.in_sync_replicas
     barred = gone if departure is not Departure.OUT else frozenset[int]()
@@ -97,7 +99,7 @@ def depart(state: PartitionState, broker_id: int, departure: Departure, rules: E
 
 
 def with_in_sync_replicas(state: PartitionState, members: frozenset[int], rules: ElectionRules) -> ElectionOutcome:
-    """The state after the leader's proposal was accepted: who is in the ISR is damaged no more."""
+    """The state after an accepted proposal of the leader. A member of the ISR is damaged no more."""
     in_sync = _ordered(state, members)
     changed = replace(
         state,
@@ -109,19 +111,21 @@ def with_in_sync_replicas(state: PartitionState, members: frozenset[int], rules:
 
 
 def reconsider(state: PartitionState, rules: ElectionRules) -> ElectionOutcome:
-    """The state after brokers or the topic's configuration changed: a leader where there is none and one can lead."""
+    """The state after a change of brokers or of the topic's configuration: with a leader, where none was and one can
+    lead."""
     return _settle(state, state, frozenset(), rules)
 
 
 def reassign(
     state: PartitionState, target: Sequence[int], throttle_bytes_per_second: int, rules: ElectionRules
 ) -> ElectionOutcome:
-    """The state after other replicas were asked for: under way, or done where nothing is to wait for."""
+    """The state after a reassignment began: under way, or done where nothing is left to wait for."""
     return _settle(state, begun(state, target, throttle_bytes_per_second), frozenset(), rules)
 
 
 def overtaking(state: PartitionState) -> ElectionOutcome:
-    """The same state anew: every proposal that was made from the former one, and every copy of it, is older."""
+    """The same state with a higher partition epoch. So every proposal from the former one, and every copy of it, is
+    older."""
     return ElectionOutcome(replace(state, partition_epoch=state.partition_epoch + 1))
 
 
@@ -142,12 +146,13 @@ def _is_there(state: PartitionState, broker_id: int, rules: ElectionRules) -> bo
 
 
 def led_by_preferred(state: PartitionState, rules: ElectionRules) -> ElectionOutcome:
-    """The state after the first replica was elected, which is in the ISR and can lead."""
+    """The state after the election of the first replica, which is in the ISR and can lead."""
     return ElectionOutcome(_with_epochs(state, _led_by(state, state.preferred_leader, rules)))
 
 
 def _eligible(state: PartitionState, in_sync: tuple[int, ...], barred: frozenset[int] = frozenset()) -> tuple[int, ...]:
-    """Who has all that is committed, and is not in the ISR any more: until somebody leads who needs none of them."""
+    """The replicas outside of the ISR with all that is committed. They stay until there is a leader that needs none of
+    them."""
     former = set(state.eligible_leaders) | set(state.in_sync_replicas)
     return _ordered(state, frozenset(former) - frozenset(in_sync) - barred - frozenset(state.damaged_replicas))
 
@@ -155,12 +160,12 @@ def _eligible(state: PartitionState, in_sync: tuple[int, ...], barred: frozenset
 def _settle(
     before: PartitionState, state: PartitionState, barred: frozenset[int], rules: ElectionRules
 ) -> ElectionOutcome:
-    """Go on with a reassignment; keep the leader where it may stay, else elect; then the epochs."""
+    """Advance a reassignment, keep the leader where it may stay, or elect one, and raise the epochs."""
     state = advanced(state, rules.effective_min(state))
     unclean = False
     if not _stays(state, rules):
         state, unclean = _elect(state, barred, rules)
-        state = advanced(state, rules.effective_min(state))  # the ISR may be the new leader's alone
+        state = advanced(state, rules.effective_min(state))  # the new leader may be the only member of the ISR
     if state.leader_id != NO_LEADER and len(state.in_sync_replicas) >= rules.effective_min(state):
         state = replace(state, eligible_leaders=())
     return ElectionOutcome(_with_epochs(before, state), unclean)
@@ -180,7 +185,8 @@ def _with_epochs(before: PartitionState, state: PartitionState) -> PartitionStat
 
 
 def _stays(state: PartitionState, rules: ElectionRules) -> bool:
-    """Whether the leader may go on: its life does, it is in sync, and if it stops nobody else could take over."""
+    """Whether the leader may go on: it is in its current life and in sync. If it stops, no other broker could take
+    over."""
     leader = state.leader_id
     if leader == NO_LEADER or leader not in state.in_sync_replicas or leader in state.damaged_replicas:
         return False
@@ -210,7 +216,8 @@ def _first(candidates: list[int], state: PartitionState, rules: ElectionRules) -
 
 
 def _longest_torn(state: PartitionState, rules: ElectionRules) -> list[int]:
-    """Of copies with torn tails, one of which may be rotten: the longest, where there is one to compare it with."""
+    """The longest of the copies with torn tails, where there is another one to compare it with: one of them may be
+    rotten."""
     counted = {*state.in_sync_replicas, *state.eligible_leaders} - set(state.damaged_replicas)
     back = [broker for broker in state.replicas if broker in counted and _is_there(state, broker, rules)]
     if len(back) < 2 and len(counted) > 1:
@@ -219,7 +226,7 @@ def _longest_torn(state: PartitionState, rules: ElectionRules) -> list[int]:
 
 
 def _least_bad(state: PartitionState, rules: ElectionRules) -> list[int]:
-    """Any live replica; those known to be damaged, and those that have just begun to fetch, last."""
+    """Any live replica. Damaged ones, and those that have just begun to fetch, come last."""
     live = [broker for broker in state.replicas if rules.electable(broker)]
     return sorted(live, key=lambda broker: (broker in state.damaged_replicas, broker in state.adding_replicas))[:1]
 
@@ -229,5 +236,5 @@ def _led_by(state: PartitionState, leader_id: int, rules: ElectionRules) -> Part
 
 
 def _ordered(state: PartitionState, brokers: frozenset[int]) -> tuple[int, ...]:
-    """In the order of the replicas, so that equal states are equal records."""
+    """`brokers` in the order of the replicas, so that equal states are equal records."""
     return tuple(broker for broker in state.replicas if broker in brokers)

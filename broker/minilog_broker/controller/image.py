@@ -1,8 +1,8 @@
-"""The metadata image: what a prefix of the metadata log says of the cluster (V13). Every broker has one.
+"""The metadata image: the state of the cluster after a prefix of the metadata log (V13). Every broker has one.
 
-Records alone make and change it (record_kinds.py). What they change is noted in `changes`, and `take_changes` hands
-that over, so that nobody walks the whole image for one record.
-`become` takes over the content of a snapshot (controller.snapshot), and notes whatever may be another than before.
+Only records make and change it (record_kinds.py). `changes` notes their changes, and `take_changes` hands the notes
+over. So no part of the broker walks the whole image for one record. `become` takes over the content of a snapshot
+(controller.snapshot), and notes everything that may have changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from minilog_broker.security.producer_proof import ProducerKey
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """The current life of one broker. `clean_stop_broker_epoch`: the mark that it came with, until it is unfenced."""
+    """The current life of one broker. `clean_stop_broker_epoch`: the mark of its registration, until it is unfenced."""
 
     broker_id: int
     broker_epoch: int
@@ -36,7 +36,7 @@ class BrokerRegistration:
     port: int
     rack: str | None
     failure_domain: str
-    """What replicas are spread over first: the rack, else the host label, else the host of the address."""
+    """Replicas are spread over failure domains first: the rack, else the host label, else the host of the address."""
     kernel_boot_id: str
     levels: VersionRange = FIRST
     version: str = ""
@@ -44,21 +44,22 @@ class BrokerRegistration:
     stopping: bool = False
     clean_stop_broker_epoch: int | None = None
     own_peer_address: Address | None = None
-    """Where other brokers reach it, if they have a listener of their own."""
+    """The address for other brokers, if they have a listener of their own."""
     host_label: str | None = None
-    """The host that it runs on, which others may share; None: nothing is said of it."""
+    """The host of the broker, which others may share; None where it is not given."""
     listeners: tuple[tuple[str, Address], ...] = ()
-    """Where clients reach it that come by a listener with a name; `host` is empty where all have one."""
+    """The addresses of named listeners for clients. `host` is empty where each listener has a name."""
 
     def address_on(self, listener: str) -> Address | None:
-        """Where clients reach it that come by this listener, the empty one has no name; None: they cannot."""
+        """The address for clients of this listener, where the empty text is the one without a name; None where there is
+        none."""
         if not listener:
             return (self.host, self.port) if self.host else None
         return dict(self.listeners).get(listener)
 
     @property
     def peer_address(self) -> Address:
-        """Where other brokers reach it."""
+        """The address for other brokers."""
         return self.own_peer_address or (self.host, self.port)
 
     @property
@@ -77,7 +78,8 @@ class Cordon:
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """A topic; `partition_count` partitions are numbered from 0. `defaults`: (name, value) of what it was made with."""
+    """A topic. Its `partition_count` partitions are numbered from 0. `defaults`: its settings of (name, value) at
+    creation."""
 
     name: str
     topic_id: bytes
@@ -91,9 +93,12 @@ class TopicImage:
 
 @dataclass(slots=True)
 class ImageChanges:
-    """What changed since the last time it was asked. A deleted topic's partitions are in `removed` only; `configs` has
-    the topics whose effective configuration may be another, which the schemas are part of. `security`: users, access
-    rules, quotas or delegation tokens may be others. `broker_settings`: the same of those that brokers run with."""
+    """The changes since the last `take_changes`.
+
+    A deleted topic's partitions are in `removed` only. `configs` has the topics whose effective configuration, with the
+    schemas, may be another. `security`: users, access rules, quotas or delegation tokens may be others.
+    `broker_settings`: settings of running brokers may be others.
+    """
 
     brokers: set[int] = field(default_factory=set)
     partitions: set[PartitionKey] = field(default_factory=set)
@@ -128,12 +133,12 @@ _CONTENT = (
     "tokens",
     "broker_settings",
 )
-"""The attributes that are the content of an image: equality, copies and `become` go by them."""
+"""The attributes with the content of an image. Equality, copies and `become` use them."""
 
 
 class MetadataImage:
-    """The image of the module's text. Only records change it (record_kinds.py). `end_offset` is the offset behind the
-    last record that it has."""
+    """The state of the cluster after a prefix of the metadata log. Only records change it (record_kinds.py).
+    `end_offset`: the offset behind the last record in it."""
 
     def __init__(self) -> None:
         self.cluster_id: str | None = None
@@ -141,7 +146,7 @@ class MetadataImage:
         self.voters: tuple[Voter, ...] = ()
         self.has_voter_addresses = False  # whether their addresses count: from the first change of the voters on
         self.brokers: dict[int, BrokerRegistration] = {}
-        self.cordons: dict[int, Cordon] = {}  # of ids, whatever lives they have
+        self.cordons: dict[int, Cordon] = {}  # by broker id, for all of its lives
         self.topics: dict[bytes, TopicImage] = {}
         self.topic_ids: dict[str, bytes] = {}
         self.partitions: dict[PartitionKey, PartitionState] = {}
@@ -150,7 +155,7 @@ class MetadataImage:
         self.partitions_of_broker: dict[int, set[PartitionKey]] = {}
         self.next_producer_id = 0
         self.producer_key: ProducerKey | None = None  # from level 4 on, with the first block of ids
-        # Where a mapping has mappings inside, these are replaced, never changed.
+        # A mapping inside a mapping is replaced, never changed.
         self.users: dict[str, Mapping[ScramMechanism, ScramCredential]] = {}
         self.access_rules: set[AccessRule] = set()
         self.quotas: dict[str, Mapping[str, int]] = {}
@@ -158,10 +163,10 @@ class MetadataImage:
         self.broker_settings: dict[int, Mapping[str, str]] = {}  # by broker, or ALL_BROKERS, as typed
         self.end_offset = 0
         self.changes = ImageChanges()
-        self._effective: dict[bytes, TopicConfig] = {}  # what was asked for, until it changes
+        self._effective: dict[bytes, TopicConfig] = {}  # a cache, by topic id
 
     def __eq__(self, other: object) -> bool:
-        """Equal content: what changed lately and how far it was read are not part of it."""
+        """Whether the content is equal. Recent changes and the end offset are not part of it."""
         return isinstance(other, MetadataImage) and self._content() == other._content()
 
     __hash__ = None  # type: ignore[assignment]
@@ -181,7 +186,8 @@ class MetadataImage:
         return twin
 
     def become(self, other: MetadataImage) -> None:
-        """Take over the content of `other`, which nobody uses any more; all that either has counts as changed."""
+        """Take over the content of `other`, which has no other user any more. All content of either counts as
+        changed."""
         changes = self.changes
         changes.brokers |= self.brokers.keys() | other.brokers.keys()
         changes.topics |= self.topics.keys() | other.topics.keys()
@@ -206,11 +212,12 @@ class MetadataImage:
         return [self.partitions[key] for key in self.topics[topic_id].partition_keys()]
 
     def topic_config(self, topic_id: bytes) -> dict[str, str]:
-        """What was set explicitly."""
+        """The settings that users have set."""
         return dict(self.configs.get(topic_id, {}))
 
     def effective_config(self, topic_id: bytes) -> TopicConfig:
-        """What the topic has, on every broker that has replayed so much: topic_config.py; its schemas beside it."""
+        """The effective settings of the topic with its schemas: the same on every broker at this end offset
+        (topic_config.py)."""
         config = self._effective.get(topic_id)
         if config is None:
             values = {**dict(self.topics[topic_id].defaults), **self.configs.get(topic_id, {})}
@@ -219,16 +226,16 @@ class MetadataImage:
         return config
 
     def configured(self, topic_id: bytes) -> None:
-        """The configuration of this topic has changed."""
+        """Note a change of this topic's configuration."""
         self.forget_effective(topic_id)
         self.changes.configs.add(topic_id)
 
     def forget_effective(self, topic_id: bytes) -> None:
-        """The next question for the configuration of this topic computes it anew."""
+        """Drop the cached configuration of this topic."""
         self._effective.pop(topic_id, None)
 
     def shown_config(self, topic_id: bytes) -> dict[str, str]:
-        """What of that is told to people and programs."""
+        """The settings of a topic that people and programs see."""
         return shown_topic_config(dict(self.topics[topic_id].defaults), self.topic_config(topic_id))
 
     def replicas_on(self, broker_id: int) -> list[PartitionState]:
@@ -246,10 +253,10 @@ class MetadataImage:
 def _independent(value: Any) -> Any:
     """A copy of a mapping, with copies of the sets inside it, or of a set. A change of one does not reach the other."""
     if isinstance(value, dict):
-        return {key: set(each) if isinstance(each, set) else each for key, each in value.items()}
+        return {key: set(content) if isinstance(content, set) else content for key, content in value.items()}
     return set(value) if isinstance(value, set) else value
 
 
 def _without_nothing(value: Any) -> Any:
-    """A mapping without the keys whose value is an empty set: to have such a key, or not, means the same."""
-    return {key: each for key, each in value.items() if each != set()} if isinstance(value, dict) else value
+    """A mapping without keys that have an empty set: such a key means the same as none."""
+    return {key: content for key, content in value.items() if content != set()} if isinstance(value, dict) else value

@@ -8,14 +8,14 @@
     INELIGIBLE_REPLICA       each member's broker epoch is current and unfenced; a joiner neither stops, nor is
                              offline, nor has a disk that is full or does not answer
 
-INELIGIBLE_REPLICA ends the proposal: it is committed as a higher partition epoch. Else a copy of it that was delayed on
-its way could be accepted when the joiner is eligible again, after the leader went back to the committed ISR (V10); and
-a controller that is deposed and does not know it could make the leader go back from what another has accepted.
+INELIGIBLE_REPLICA ends the proposal: the controller commits it as a higher partition epoch. Else a delayed copy of the
+proposal could be accepted when the joiner is eligible again, after the leader went back to the committed ISR (V10). And
+a controller that is deposed without notice could make the leader go back from an ISR that its successor has accepted.
 
-A joiner that is known as damaged may join: the leader has checked its position in this epoch, and it truncated and
-fetched what it lacked. That ends the damage. What it told its leader before it was cut is no ground to propose it: a
-copy that goes offline, damaged or not, raises the partition epoch, so that every proposal from before is refused; and
-one made since rests on what the joiner told since (replication/rules/in_sync.py).
+A damaged joiner may join: the leader has checked its position in this epoch, and the joiner truncated its copy and
+fetched the rest. That ends the damage. Reports of the joiner from before the cut are no ground for a proposal. A copy
+that goes offline, damaged or not, raises the partition epoch, so that every earlier proposal is refused. A later
+proposal rests on later reports of the joiner (replication/rules/in_sync.py).
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from minilog_broker.replication.partition_state import NO_LEADER, PartitionState
 def propose_in_sync_replicas(
     ledger: Ledger, request: peer_pb2.ProposeInSyncReplicasRequest
 ) -> peer_pb2.ProposeInSyncReplicasResponse:
-    """Each proposal for itself; those accepted are one decision. Raises for a proposer whose life is not current."""
+    """Answer each proposal for itself. The accepted ones are one decision. Raises for a proposer whose life is not
+    current."""
     require_incarnation(ledger, request.broker_id, request.broker_epoch)
     return peer_pb2.ProposeInSyncReplicasResponse(
         answers=[_answer(ledger, request.broker_id, proposal) for proposal in request.proposals]
@@ -82,7 +83,7 @@ def _accept(ledger: Ledger, leader_id: int, key: PartitionKey, proposal: peer_pb
     if state.partition_epoch != proposal.partition_epoch:
         raise InvalidUpdateVersion(
             f"the ISR of {where} was proposed from partition epoch {proposal.partition_epoch}, "
-            f"it is {state.partition_epoch}"
+            f"and the current one is {state.partition_epoch}"
         )
     members = [member.broker_id for member in proposal.in_sync_replicas]
     if leader_id not in members or len(set(members)) < len(members) or not set(members) <= set(state.replicas):

@@ -2,9 +2,9 @@
 
 The rules: docs/spec/transactions.md § Internal topics.
 
-Each is created at its first use, when a client asks any broker where its coordinator is, and min(3, voters) brokers can
-take replicas. What makes its records safe is set with the topic, whatever the defaults of this cluster are or become;
-nobody can alter, grow or delete it. Its replicas may be moved, down to min.insync.replicas, and its leaders elected.
+Each is created at its first use: when a client asks any broker for its coordinator, and min(3, voters) brokers can take
+replicas. The topic's own settings keep its records safe, whatever the defaults of the cluster are or become. No user
+can alter, grow or delete it. Its replicas may move, down to min.insync.replicas, and its leaders may be elected.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 
 _MOST_REPLICAS = 3
 _IN_SYNC_REPLICAS = 2
-_SEGMENT_BYTES = 16 << 20  # a segment goes when nothing in it is needed any more (coordinators.places)
+_SEGMENT_BYTES = 16 << 20  # a segment goes when no record in it is needed any more (coordinators.places)
 
 
 def internal_replication_factor(voters: int) -> int:
-    """As many replicas as the metadata has, at most three."""
+    """As many replicas as there are voters, at most three."""
     return max(1, min(_MOST_REPLICAS, voters))
 
 
 def internal_topic_config(replication_factor: int) -> Mapping[str, str]:
-    """What is set for an internal topic. A decision is one batch, however large."""
+    """The settings of an internal topic. A decision is one batch, however large."""
     return {
         "flush.policy": "fsync",
         "max.message.bytes": str(MAX_MESSAGE_BYTES),

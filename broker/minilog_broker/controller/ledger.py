@@ -1,7 +1,7 @@
-"""The controller's own image, ahead of what is committed, and how a decision gets into it and into the log.
+"""The controller's own image, which is ahead of the committed end, and the way of a decision into it and into the log.
 
-A decision is a list of records: `write` applies each to the image at once, so that the next rule sees it, and `seal`
-appends them as one batch. A request is checked whole before its first `write`: what is refused leaves no trace.
+A decision is a list of records. `write` applies each to the image at once, so that the next rule sees it. `seal`
+appends them as one batch. A request is checked as a whole before its first `write`: a refused one leaves no trace.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ AppendRecords = Callable[[Sequence[records_pb2.MetadataRecord]], int]
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What brokers said with their last heartbeats and the metadata log does not: replicas that are offline, whose disk
-    is full, or stalled, how far each has replayed the metadata log, and who is late with it."""
+    """The reports of brokers in their last heartbeats, which the metadata log does not have: replicas that are offline,
+    brokers whose disks are full or stalled, each broker's end of the replay, and the brokers that are late with it."""
 
     offline: Mapping[int, frozenset[PartitionKey]] = field(default_factory=dict)
     full: frozenset[int] = frozenset()
@@ -46,7 +46,7 @@ NOTHING_REPORTED = Reported()
 class Ledger:
     """The image with all decisions of this controller, and the way of a decision into the log.
 
-    `append` writes one batch and returns the log's new end offset. `has_spoken` is Liveness's.
+    `append` writes one batch and gives the log's new end offset. `has_spoken` is Liveness's.
     """
 
     def __init__(
@@ -63,16 +63,17 @@ class Ledger:
         # Replicas that an I/O error took offline in the current life of their broker.
         self.offline: dict[int, frozenset[PartitionKey]] = {}
         self.torn_tails = TornTails()
-        self.full: set[int] = set()  # brokers whose disk is full, as they say with every heartbeat
-        self.stalled: set[int] = set()  # brokers whose disk does not answer, as they say with every heartbeat
-        self.slow: set[int] = set()  # brokers whose disk has not answered for half as long
+        self.full: set[int] = set()  # brokers whose disk is full, by their heartbeats
+        self.stalled: set[int] = set()  # brokers whose disk does not answer, by their heartbeats
+        self.slow: set[int] = set()  # brokers whose disk has not answered for half of that time
         self.replayed = Replayed()
         self._has_spoken = has_spoken
         self._append = append
         self._effects = effects
         self._records: list[records_pb2.MetadataRecord] = []
-        self._news: list[ControllerEffect] = []  # of the decision that is being written
-        self._untold: deque[tuple[int, ControllerEffect]] = deque()  # with the ends of decisions; bounded as the log is
+        self._news: list[ControllerEffect] = []  # of the decision in progress
+        # With the ends of their decisions. Bounded as the log is.
+        self._uncommitted: deque[tuple[int, ControllerEffect]] = deque()
 
     def reported(self, late_ms: float, now_ms: float) -> Reported:
         offline = {broker_id: keys for broker_id, keys in self.offline.items() if keys}
@@ -80,30 +81,33 @@ class Ledger:
         return Reported(offline, frozenset(self.full), frozenset(self.stalled), self.replayed.offsets(), late)
 
     def takes_records(self, broker_id: int) -> bool:
-        """Whether its disk takes what is appended."""
+        """Whether the broker's disk takes records."""
         return broker_id not in self.full and broker_id not in self.stalled
 
     @property
     def next_offset(self) -> int:
-        """Where the next record will stand."""
+        """The offset of the next record."""
         return self.end_offset + len(self._records)
 
     def write(self, record: records_pb2.MetadataRecord) -> int:
-        """Make `record` part of the decision; its offset. A rule asks the level before its first write. Where it has
-        not, this raises LevelNotReached; AssertionError, where other records of the decision are written already."""
+        """Make `record` part of the decision, and give its offset.
+
+        Raises LevelNotReached where a rule did not check the level before its first write, and AssertionError where
+        other records of the decision are written already.
+        """
         offset = self.next_offset
         try:
             check_level_of(record, self.image.level)
         except LevelNotReached as error:
             if self._records:
-                raise AssertionError(f"half of a decision is written: {error}") from error
+                raise AssertionError(f"a decision failed after its first records: {error}") from error
             raise
         apply_record(self.image, offset, record)
         self._records.append(record)
         return offset
 
     def write_outcome(self, outcome: ElectionOutcome) -> None:
-        """Write a partition's new state where it is one; tell of what people should know."""
+        """Write a partition's new state where it changed, with the news for the operator."""
         state, former = outcome.state, self.image.partitions[outcome.state.key]
         if state == former:
             return
@@ -120,7 +124,7 @@ class Ledger:
             self.write_outcome(decide(state, self.rules(state.key)))
 
     def seal(self) -> None:
-        """Append what was written as one batch; nothing where nothing was. Raises NotController: all of it is void."""
+        """Append the records as one batch, if there are any. Raises NotController where the decision is void."""
         if not self._records:
             return
         records, self._records = self._records, []
@@ -128,20 +132,20 @@ class Ledger:
         self.end_offset = self._append(records)
         if self.end_offset != expected:
             raise AssertionError(
-                f"the metadata log ends at {self.end_offset} after a decision meant to end at {expected}"
+                f"the metadata log ends at {self.end_offset} after a decision, and the controller expected {expected}"
             )
-        self._untold.extend((expected, news) for news in self._news)
+        self._uncommitted.extend((expected, news) for news in self._news)
         self._news.clear()
 
     def committed(self, offset: int) -> None:
-        """Tell people of the decisions below this committed end: what a deposed controller decided is void, and is
-        never told."""
-        while self._untold and self._untold[0][0] <= offset:
-            _, news = self._untold.popleft()
+        """Publish the news of the decisions below this committed end. Decisions of a deposed controller may be void,
+        and have no news."""
+        while self._uncommitted and self._uncommitted[0][0] <= offset:
+            _, news = self._uncommitted.popleft()
             self.unclean_elections += isinstance(news, UncleanElection)
             self._effects.append(news)
 
-    # -- what the rules need to know
+    # -- facts for the rules
 
     def config(self, topic_id: bytes) -> TopicConfig:
         return self.image.effective_config(topic_id)
@@ -172,13 +176,12 @@ class Ledger:
 
 
 def waiting_reason(state: PartitionState) -> str:
-    """Why nobody leads, and what would help."""
+    """Why the partition has no leader, and the remedy."""
     candidates = sorted({*state.in_sync_replicas, *state.eligible_leaders})
     damaged = sorted(set(candidates) & set(state.damaged_replicas))
-    harm = f"; on {damaged} the copy is damaged" if damaged else ""
+    harm = f". The copies on brokers {damaged} are damaged" if damaged else ""
     return (
-        f"partition {state.key.partition} of {state.topic_name} has no leader: only brokers {candidates} have all that "
-        f"was acknowledged, and none of them can lead now{harm}. Start them (a copy whose tail was torn waits for "
-        f"another to compare with), or accept the loss by "
-        f"unclean.leader.election.enable"
+        f"partition {state.key.partition} of {state.topic_name} has no leader: only brokers {candidates} have all "
+        f"acknowledged records, and none of them can lead now{harm}. Start them, or accept the loss by "
+        f"unclean.leader.election.enable. A copy with a torn tail waits for another copy, to compare the two"
     )

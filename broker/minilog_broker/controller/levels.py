@@ -1,10 +1,9 @@
-"""The level of the cluster goes up by command, when all that have to read what is written then can: never by itself,
-and never down.
+"""The command that raises the level of the cluster. The level never rises by itself, and never falls.
 
-Whoever is registered counts, running or not: a broker that comes back with an older version would find what it cannot
-read. So does each voter, which follows the metadata log before it registers. What was written at a level stays in the
-logs, in snapshots and on disks that are switched off: nobody could say when the last of it is gone, so there is no way
-back (Kafka refuses one where it would lose metadata).
+All readers have to support the new level. Each registered broker counts, running or not: it could come back with an
+older version, and find records that it cannot read. Each voter counts, for it follows the metadata log before it
+registers. There is no way back, since forms of a level stay in logs, in snapshots and on disks that are switched off.
+(Kafka refuses a way back where it would lose metadata.)
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ class Levels:
         self._supported = supported
 
     def upgrade(self, request: admin_pb2.UpgradeLevelRequest) -> admin_pb2.UpgradeLevelResponse:
-        """Raises UnsupportedVersion, naming who does not support the level, or why it cannot be."""
+        """Raise the level. Raises UnsupportedVersion with the brokers that do not support it, or with another
+        reason."""
         former = self._ledger.image.level
         self._check_voters()
         brokers = self._ledger.image.brokers.values()
@@ -36,7 +36,7 @@ class Levels:
         level = request.level if request.HasField("level") else highest
         if level < former:
             raise UnsupportedVersion(
-                f"the cluster is at level {former} and cannot go back to {level}: what was written stays in its logs"
+                f"the cluster is at level {former} and cannot go back to {level}: its logs have records of {former}"
             )
         behind = [broker for broker in brokers if level not in broker.levels]
         if behind or level not in self._supported:
@@ -46,23 +46,25 @@ class Levels:
         return admin_pb2.UpgradeLevelResponse(former_level=former, level=level)
 
     def _check_voters(self) -> None:
-        """A voter with another disk than the recorded one has registered: what it reads with is known all the same."""
+        """Raises UnsupportedVersion for a voter that never registered. One with another disk than the recorded one has:
+        its levels are known."""
         image = self._ledger.image
         unknown = sorted(voter.broker_id for voter in image.voters if voter.broker_id not in image.brokers)
         if unknown:
             raise UnsupportedVersion(
-                f"voters {unknown} have never registered, and it is not known what they support: start them first"
+                f"voters {unknown} have never registered, and the controller does not know their levels: start them "
+                "first"
             )
 
     def _refusal(self, level: int, behind: list[BrokerRegistration]) -> str:
         if not behind:
-            return f"the controller supports level {self._supported}, not {level}: give one of those"
-        whom = "brokers " if len(behind) > 1 else "broker "
+            return f"the controller supports level {self._supported}, not {level}: give a supported one"
+        noun = "brokers" if len(behind) > 1 else "broker"
         names = ", ".join(
             f"{broker.broker_id} (version {broker.version or 'unknown'} supports {broker.levels})"
-            for broker in sorted(behind, key=lambda each: each.broker_id)
+            for broker in sorted(behind, key=lambda broker: broker.broker_id)
         )
         return (
-            f"level {level} is not supported by {whom}{names}: start each of them with a version that supports it, "
+            f"level {level} is not supported by {noun} {names}: start each of them with a version that supports it, "
             "then try again"
         )

@@ -2,9 +2,9 @@
 
 Pure: the random start is the caller's.
 
-Replicas of one partition are spread over failure domains first (racks, where brokers have them), then over hosts: never
-two on one host while another host of such a domain is free; then over brokers by what each has got so far. The first
-replica, which leads, goes round robin over the brokers, domains taking turns, and hosts within them.
+Replicas of one partition are spread over failure domains first (racks, where brokers have them). Then they are spread
+over hosts: never two on one host while another host of such a domain is free. Then the broker with the fewest replicas
+counts. The first replica, which leads, goes round robin over the brokers: domains take turns, and hosts within them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 
 class Site(NamedTuple):
-    """Where a broker stands: what fails together with it. `host` None: on a host of its own."""
+    """The place of a broker: the things that fail together with it. `host` None: a host without other brokers."""
 
     domain: str
     host: str | None = None
@@ -25,9 +25,9 @@ class Site(NamedTuple):
 def place_replicas(
     sites: Mapping[int, Site], partitions: int, replication_factor: int, rng: random.Random
 ) -> list[tuple[int, ...]]:
-    """The replicas of each new partition, the preferred leader first. `sites`: of the usable brokers, by id.
+    """The replicas of each new partition, the preferred leader first. `sites`: those of the usable brokers, by id.
 
-    Raises ValueError where there are fewer brokers than replicas; what to say of it is the caller's matter.
+    Raises ValueError where there are fewer brokers than replicas. The caller makes the error for users.
     """
     if not 1 <= replication_factor <= len(sites):
         raise ValueError(f"{replication_factor} replicas do not fit on {len(sites)} brokers")
@@ -62,14 +62,14 @@ def replacement(sites: Mapping[int, Site], staying: Iterable[int], free: Iterabl
 def _chosen(
     sites: Mapping[int, Site], first: int, rest: list[int], replication_factor: int, load: Counter[int]
 ) -> tuple[int, ...]:
-    """The replicas of one partition; `rest`: the brokers, in the order that counts among equals."""
+    """The replicas of one partition. `rest`: the brokers, in the order that decides among equals."""
     chosen = [first]
     domains, hosts = Counter((sites[first].domain,)), Counter((_host(first, sites),))
     while len(chosen) < replication_factor:
         free = (
-            (domains[sites[each].domain], hosts[_host(each, sites)], load[each], at, each)
-            for at, each in enumerate(rest)
-            if each not in chosen
+            (domains[sites[candidate].domain], hosts[_host(candidate, sites)], load[candidate], at, candidate)
+            for at, candidate in enumerate(rest)
+            if candidate not in chosen
         )
         broker = min(free)[-1]
         chosen.append(broker)
@@ -79,13 +79,15 @@ def _chosen(
 
 
 def _host(broker: int, sites: Mapping[int, Site]) -> Hashable:
-    """Brokers of one host have the same; a number is nobody's label."""
+    """The host of a broker, the same for all its brokers. A broker without a label has its number, which is no
+    label."""
     label = sites[broker].host
     return broker if label is None else label
 
 
 def _alternating(sites: Mapping[int, Site]) -> list[int]:
-    """The brokers so that domains take turns, and hosts within each: the first of each, then the second, and so on."""
+    """The brokers in an order in which domains take turns, and hosts within each: first the first of each, then the
+    second."""
     seen: Counter[Hashable] = Counter()
     by_domain: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for broker in sorted(sites):

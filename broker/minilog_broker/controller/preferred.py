@@ -1,8 +1,8 @@
-"""Preferred leaders: the first replica leads again where it can, by command and, every so often, by itself.
+"""Preferred leaders: the first replica leads again where it can, by command and from time to time by itself.
 
-After restarts leaders pile up on the brokers that stayed: nothing moves back by an election alone, for an election only
-replaces a leader that is gone. A preferred replica takes over where it is in the ISR and its broker is alive, so that
-nothing is lost by it (Kafka's preferred leader election; auto.leader.rebalance.enable).
+After restarts leaders pile up on the brokers that stayed, for an election only replaces a leader that is gone. A
+preferred replica takes over where it is in the ISR and its broker is alive, so that no record is lost (Kafka's
+preferred leader election; auto.leader.rebalance.enable).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from minilog_broker.controller.ledger import Ledger
 from minilog_broker.printable import shortened
 from minilog_broker.replication.partition_state import PartitionState
 
-MAX_ELECTIONS = 1_000  # at one check, as in Kafka: one decision is one batch; what is left has its turn soon
+MAX_ELECTIONS = 1_000  # at one check, as in Kafka: one decision is one batch; the next check does the rest soon
 SOON_MS = 1_000.0
 
 
@@ -41,7 +41,7 @@ class PreferredLeaders:
     # -- by itself
 
     def tick(self, now_ms: float) -> None:
-        """Where it is time: give leadership back, a bounded number of partitions at a time."""
+        """Give leadership back where it is time, for a bounded number of partitions at once."""
         if now_ms < self.next_tick_ms:
             return
         moved = 0
@@ -63,16 +63,17 @@ class PreferredLeaders:
     # -- by command
 
     def elect(self, request: admin_pb2.ElectLeadersRequest) -> admin_pb2.ElectLeadersResponse:
-        """Each partition for itself; all that move are one decision. One that leads already is no error."""
-        asked = self._asked(request)
-        return admin_pb2.ElectLeadersResponse(results=[self._result(name, number) for name, number in asked])
+        """Elect the preferred leader of each partition. All moves are one decision. One that leads already is no
+        error."""
+        partitions = self._partitions(request)
+        return admin_pb2.ElectLeadersResponse(results=[self._result(name, number) for name, number in partitions])
 
-    def _asked(self, request: admin_pb2.ElectLeadersRequest) -> Iterable[tuple[str, int]]:
+    def _partitions(self, request: admin_pb2.ElectLeadersRequest) -> Iterable[tuple[str, int]]:
         image = self._ledger.image
         everything = (admin_pb2.TopicPartitions(name=topic.name) for topic in image.topics.values())
         for entry in request.topics or everything:
             topic = image.topic(entry.name)
-            count = 1 if topic is None else topic.partition_count  # one result tells that there is none
+            count = 1 if topic is None else topic.partition_count  # one result has the error for a missing topic
             for number in entry.partitions or range(count):
                 yield entry.name, number
 

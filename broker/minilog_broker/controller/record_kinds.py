@@ -1,8 +1,8 @@
-"""The kinds of records of the metadata log: what each changes in an image, and how a snapshot says the same.
+"""The kinds of records of the metadata log: the effect of each on an image, and its form in a snapshot.
 
-A new kind is one row here, and a level (levels.py). A later version wrote a record of any other kind: it never comes so
-far (quorum/records.py). The rows stand in the order of a snapshot. The level is first: a broker that does not support
-it need not look at what follows.
+A new kind is one row here, and a level (levels.py). A record of any other kind is from a later version, and never
+reaches this module (quorum/records.py). The rows stand in the order of a snapshot. The level is first, so that a broker
+that does not support it need not read the rest.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from minilog_broker.levels import FIRST_LEVEL, OPERATIONS_LEVEL, SECURITY_LEVEL,
 
 @dataclass(frozen=True, slots=True)
 class RecordKind:
-    """`field`: of MetadataRecord. `apply`: change the image; raises KeyError and CorruptMessage for what no controller
-    wrote. `of`: the records of this kind that make an image again; None: other kinds say what is left of it.
-    `level`: the level that brought it."""
+    """A kind of records.
+
+    `field`: that of MetadataRecord. `apply`: change the image; raises KeyError and CorruptMessage for a record that no
+    controller wrote. `of`: the records of this kind that make an image again; None where other kinds have the effect.
+    `level`: the level that brought it.
+    """
 
     field: str
     apply: Callable[[MetadataImage, int, Any], None]
@@ -58,11 +61,11 @@ KINDS = {kind.field: kind for kind in _KINDS}
 
 
 def apply_record(image: MetadataImage, offset: int, record: records_pb2.MetadataRecord) -> None:
-    """Raises KeyError and CorruptMessage for what no controller wrote."""
+    """Apply a record. Raises KeyError and CorruptMessage for a record that no controller wrote."""
     field = record.WhichOneof("record")
     kind = KINDS.get(field or "")
     if kind is None:
-        raise AssertionError(f"the image does not know the record {field}")
+        raise AssertionError(f"the image has no rule for the record {field}")
     kind.apply(image, offset, getattr(record, kind.field))
     image.end_offset = offset + 1
 
@@ -70,7 +73,7 @@ def apply_record(image: MetadataImage, offset: int, record: records_pb2.Metadata
 def apply_decision(
     image: MetadataImage, base_offset: int, end_offset: int, records: Iterable[records_pb2.MetadataRecord]
 ) -> None:
-    """One decision; a control batch has no records and moves `end_offset` only."""
+    """Apply one decision. A control batch has no records, and only moves `end_offset`."""
     for index, record in enumerate(records):
         apply_record(image, base_offset + index, record)
     image.end_offset = end_offset
@@ -84,6 +87,6 @@ def records_of(image: MetadataImage) -> Iterator[records_pb2.MetadataRecord]:
 
 
 def check_level_of(record: records_pb2.MetadataRecord, level: int) -> None:
-    """Raises LevelNotReached where the record came with a level above this one, the cluster's."""
+    """Raises LevelNotReached where a later level than this one, the cluster's, brought the record."""
     kind = KINDS[record.WhichOneof("record") or ""]
     check_reached(level, kind.level, f"the record {kind.field} cannot be written: it came")

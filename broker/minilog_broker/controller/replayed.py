@@ -1,7 +1,8 @@
-"""How far each broker has replayed the metadata log, as it says with its heartbeats, and how late that is.
+"""Each broker's end of its replay of the metadata log, from its heartbeats, and its delay.
 
-A broker goes by users and rules that it knows. What was taken away lately holds there until it has replayed that: who
-has taken it away is told which brokers have not (`Admin.not_heard_by`). `cluster health` names those that stay behind.
+A broker uses the users and rules in its own image. A right that was taken away holds on a broker until its replay. So
+the answer to a removal names the brokers that are not there yet (`Admin.not_heard_by`). `cluster health` names the
+brokers that stay behind.
 """
 
 from __future__ import annotations
@@ -14,31 +15,31 @@ from dataclasses import dataclass
 class _Broker:
     offset: int
     wanted_offset: int  # the end of the log at some time ...
-    wanted_since_ms: float  # ... which it has not told to have reached since
+    wanted_since_ms: float  # ... that it has not reported since
 
 
 class Replayed:
-    """Of one term of a controller; times are its monotonic clock's."""
+    """The replay of brokers in one term of a controller. Times are its monotonic clock."""
 
     def __init__(self) -> None:
         self._brokers: dict[int, _Broker] = {}
 
-    def told(self, broker_id: int, offset: int, log_end_offset: int, now_ms: float) -> None:
-        """It has replayed all below `offset`."""
-        known = self._brokers.get(broker_id)
-        if known is None or offset >= known.wanted_offset:
+    def report(self, broker_id: int, offset: int, log_end_offset: int, now_ms: float) -> None:
+        """Note that a broker has replayed all below `offset`."""
+        broker = self._brokers.get(broker_id)
+        if broker is None or offset >= broker.wanted_offset:
             self._brokers[broker_id] = _Broker(offset, log_end_offset, now_ms)
         else:
-            known.offset = offset
+            broker.offset = offset
 
     def forget(self, broker_id: int) -> None:
         """Drop a broker that is registered no more."""
         self._brokers.pop(broker_id, None)
 
     def offsets(self) -> dict[int, int]:
-        """Of those that were heard in this term."""
-        return {broker_id: each.offset for broker_id, each in self._brokers.items()}
+        """The offsets of brokers that were heard in this term."""
+        return {broker_id: broker.offset for broker_id, broker in self._brokers.items()}
 
     def late(self, limit_ms: float, now_ms: float) -> Iterable[int]:
-        """Those that lack what was decided longer ago than `limit_ms`, or have not said otherwise."""
-        return (each for each, known in self._brokers.items() if now_ms - known.wanted_since_ms > limit_ms)
+        """Brokers that have not reported decisions older than `limit_ms`."""
+        return (broker_id for broker_id, broker in self._brokers.items() if now_ms - broker.wanted_since_ms > limit_ms)

@@ -1,17 +1,17 @@
-"""Brokers that are to go: cordoned, decommissioned, forgotten. The rules: docs/spec/quorum.md § Brokers that go.
+"""Brokers that leave: cordoned, decommissioned, forgotten. The rules: docs/spec/quorum.md § Brokers that go.
 
-    change       what holds from then on                                     left by
-    cordon       no new replica is placed on it (KIP-1066 has it of a disk)  uncordon
+    change       effect from then on                                         ended by
+    cordon       the broker gets no new replica (KIP-1066: for a disk)       uncordon
     decommission the same, and its replicas move to others                   uncordon; forget, by itself
     forget       it is registered no more (Kafka's UnregisterBroker)         its next registration, as a new broker
 
-What is to be is a record of the id, not of a life: a broker that starts again is still on its way out, and a controller
-that takes over goes on with it. The moves are reassignments as an operator begins them (assignment.py), at most
-MAX_MOVES under way at once. A replica goes to where one of a new partition would (placement.py). One on its way to a
-broker that is gone meanwhile goes to another.
+The record of a change is of the id, not of a life. So a broker that starts again is still on its way out, and a new
+controller goes on with it. The moves are reassignments, as an operator begins them (assignment.py), at most MAX_MOVES
+under way at once. A replica goes to the place that a new partition's replica would get (placement.py). A replica on its
+way to a broker that is gone meanwhile goes to another.
 
-One is decommissioned at a time: two that leave together could each be given what the other has to get rid of, and
-neither check of what fits would hold for both. A second one is cordoned meanwhile.
+One broker is decommissioned at a time. Two that leave together could each get the replicas of the other, and the check
+for room would hold for neither. A second one can be cordoned meanwhile.
 """
 
 from __future__ import annotations
@@ -30,14 +30,17 @@ from minilog_broker.controller.placement import Site, replacement
 from minilog_broker.levels import OPERATIONS_LEVEL, check_reached
 from minilog_broker.replication.partition_state import NO_LEADER, PartitionState
 
-MAX_MOVES = 20  # partitions of a broker that is decommissioned: more would take the brokers' disks from clients
-CHECK_MS = 1_000.0  # between two looks at how far it is
+MAX_MOVES = 20  # partitions of one decommissioned broker: more would take too much of the disks from clients
+CHECK_MS = 1_000.0  # between two checks of the progress
 
 _Change = admin_pb2.BrokerChange
 
 
 class Retirement:
-    """See the module's text. Writes into the ledger; the caller seals."""
+    """The controller's part that cordons, decommissions and forgets brokers.
+
+    It writes into the ledger, and the caller seals.
+    """
 
     def __init__(self, ledger: Ledger, liveness: Liveness, now_ms: float) -> None:
         self._ledger = ledger
@@ -47,13 +50,14 @@ class Retirement:
     # -- by command
 
     def alter(self, request: admin_pb2.AlterBrokerRequest, now_ms: float) -> admin_pb2.AlterBrokerResponse:
-        """Raises BrokerIdNotRegistered, LevelNotReached, and InvalidArgument with the reason why it cannot be."""
+        """Carry out a change. Raises BrokerIdNotRegistered, LevelNotReached, and InvalidArgument with the reason of a
+        refusal."""
         image = self._ledger.image
         check_reached(image.level, OPERATIONS_LEVEL, "cordoning, decommissioning and forgetting of brokers came")
         broker = image.brokers.get(request.broker_id)
         if broker is None:
             raise BrokerIdNotRegistered(
-                f"broker {request.broker_id} is not registered; registered are {sorted(image.brokers)}"
+                f"broker {request.broker_id} is not registered. Registered are {sorted(image.brokers)}"
             )
         former = image.cordons.get(broker.broker_id)
         if request.change == _Change.BROKER_CHANGE_CORDON:
@@ -69,7 +73,9 @@ class Retirement:
             self._check_is_gone(broker, now_ms)
             self._forget(broker.broker_id)
         else:
-            raise InvalidArgument(f"the change {request.change} of broker {broker.broker_id} is not known")
+            raise InvalidArgument(
+                f"broker {broker.broker_id} has no change {request.change}: use this version of minilog"
+            )
         return admin_pb2.AlterBrokerResponse()
 
     def _cordon(self, broker_id: int, cordon: Cordon | None) -> None:
@@ -77,7 +83,8 @@ class Retirement:
             self._ledger.write(cordon_record(broker_id, cordon))
 
     def _check_may_go(self, broker: BrokerRegistration) -> None:
-        """Raises InvalidArgument for a voter, a second one, and replicas that would not fit or cannot be copied."""
+        """Raises InvalidArgument for a voter, for a second broker, and for replicas without room or without a
+        source."""
         image, broker_id = self._ledger.image, broker.broker_id
         what = f"broker {broker_id} cannot be decommissioned"
         if self._is_voter(broker_id):
@@ -85,26 +92,27 @@ class Retirement:
                 f"{what}: it is a voter of the metadata quorum. Add another voter where the cluster needs one, and "
                 f"remove this one first: `minilog cluster remove-voter {broker_id}`"
             )
-        if others := [each for each, cordon in image.cordons.items() if cordon.decommissioning and each != broker_id]:
+        cordons = image.cordons.items()
+        if others := [other for other, cordon in cordons if cordon.decommissioning and other != broker_id]:
             raise InvalidArgument(
-                f"{what}: broker {others[0]} is being decommissioned, and it is one at a time. Cordon broker "
+                f"{what}: broker {others[0]} is being decommissioned, and brokers go one at a time. Cordon broker "
                 f"{broker_id}, so that nothing moves to it, and try again when broker {others[0]} is gone"
             )
         for state in image.replicas_on(broker_id):
             partition = f"partition {state.key.partition} of {state.topic_name}"
             if not self._has_source(state, broker_id):
                 raise InvalidArgument(
-                    f"{what}: it does not run, and it alone has all that was acknowledged in {partition}: start it "
+                    f"{what}: it does not run, and only it has all acknowledged records of {partition}. Start it "
                     f"first, or delete the topic"
                 )
             if broker_id in state.target_replicas and self._target(state, {broker_id}) is None:
                 raise InvalidArgument(
-                    f"{what}: {partition} has the replicas {list(state.target_replicas)}, and no other broker runs, is "
-                    f"not cordoned, has space, and is none of them. Start another broker, or uncordon one"
+                    f"{what}: {partition} has the replicas {list(state.target_replicas)}, and no other broker that "
+                    f"runs is uncordoned and has space. Start another broker, or uncordon one"
                 )
 
     def _has_source(self, state: PartitionState, broker_id: int) -> bool:
-        """Whether somebody has all that was acknowledged, and can be copied from."""
+        """Whether a copy with all acknowledged records can be the source."""
         if {*state.in_sync_replicas, *state.eligible_leaders} - {broker_id}:
             return True
         return self._ledger.rules(state.key).electable(broker_id)
@@ -125,7 +133,7 @@ class Retirement:
             )
         if not self._is_gone(broker_id, now_ms):
             raise InvalidArgument(
-                f"{what}: it runs or starts, or was heard less than a session ago. Stop it, and try again"
+                f"{what}: it runs or starts, or the controller heard it less than a session ago. Stop it, and try again"
             )
 
     def _forget(self, broker_id: int) -> None:
@@ -143,14 +151,14 @@ class Retirement:
     # -- by itself
 
     def _leaving(self) -> list[int]:
-        return sorted(each for each, cordon in self._ledger.image.cordons.items() if cordon.decommissioning)
+        return sorted(broker_id for broker_id, cordon in self._ledger.image.cordons.items() if cordon.decommissioning)
 
     @property
     def next_tick_ms(self) -> float:
         return self._due_ms if self._leaving() else math.inf
 
     def tick(self, now_ms: float) -> None:
-        """Where it is time: begin the next moves, and forget who has nothing left and is gone."""
+        """Begin the next moves where it is time, and forget brokers without replicas that are gone."""
         if now_ms < self._due_ms:
             return
         self._due_ms = now_ms + CHECK_MS
@@ -165,7 +173,7 @@ class Retirement:
         return is_fenced and not self._is_voter(broker_id) and self._liveness.is_gone(broker_id, now_ms)
 
     def _move(self, broker_id: int) -> None:
-        """Begin moves, as many as there is room for; those to brokers that are gone begin again elsewhere."""
+        """Begin as many moves as there is room for. Moves to brokers that are gone begin again elsewhere."""
         states = self._ledger.image.replicas_on(broker_id)
         room = MAX_MOVES - sum(broker_id not in state.target_replicas for state in states)
         throttle = self._ledger.image.cordons[broker_id].throttle_bytes_per_second
@@ -180,12 +188,12 @@ class Retirement:
                 room -= is_new
 
     def _gone(self, state: PartitionState) -> set[int]:
-        """Brokers that are to have it, have not got it, and do not run."""
+        """Brokers that are to get a replica, do not have it yet, and do not run."""
         joining = set(state.target_replicas) - set(state.in_sync_replicas)
-        return {each for each in joining if each in state.adding_replicas and not self._runs(each)}
+        return {broker for broker in joining if broker in state.adding_replicas and not self._runs(broker)}
 
     def _target(self, state: PartitionState, leaving: set[int]) -> tuple[int, ...] | None:
-        """The replicas that it is to have, with others in the place of those that leave; None: they do not fit."""
+        """The target replicas, with other brokers in the place of those that leave. None: there is no room."""
         target = list(state.target_replicas)
         for index, leaver in enumerate(target):
             if leaver in leaving:

@@ -1,9 +1,9 @@
-"""Users, access rules and quotas: changed and told by the controller. A request is one decision, checked whole before
-any of it is written.
+"""Users, access rules and quotas: the controller changes and describes them. A request is one decision, checked as a
+whole before the controller writes any of it.
 
-What is there already, to the letter, is not written again: the answer of whoever asked before may have been lost. What
-is to be removed and is not there is told: a user by RESOURCE_NOT_FOUND, rules and quotas by the answer. Who is who, and
-what is denied, is no matter of this module: it keeps what was decided.
+A value that is there already is not written again: the answer to an earlier call may have been lost. The answer names
+removals of missing things: RESOURCE_NOT_FOUND for a user, the former values for rules and quotas. This module keeps
+decisions. The meaning of a user or a rule is no matter of it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from minilog_broker.printable import shortened
 from minilog_broker.security.access import check_rule
 from minilog_broker.security.principal import EVERYBODY, USER, check_name, user_of
 
-# Every broker has all of them in memory, and each snapshot. A rule is about a kilobyte there, the others less.
+# Every broker has all of them in memory and in each snapshot. A rule has about a kilobyte there, the others less.
 MAX_USERS = 10_000
 MAX_RULES = 10_000
 MAX_QUOTAS = 10_000
@@ -62,7 +62,7 @@ class Security:
             for mechanism, record in self._altered(alteration):
                 if (alteration.name, mechanism) in changed:
                     raise DuplicateResource(
-                        f"user {shortened(alteration.name)!r} is altered twice, for {mechanism}: do it once"
+                        f"the request alters user {shortened(alteration.name)!r} twice, for {mechanism}: do it once"
                     )
                 changed.add((alteration.name, mechanism))
                 if record is not None:
@@ -72,22 +72,22 @@ class Security:
         _check_count(len(users) + len(new), MAX_USERS, "users")
         self._write(records)
         gone = {name for name, _ in changed if name not in users}
-        for name in gone:  # nobody comes in as a user that is no more
+        for name in gone:  # no token logs in as a deleted user
             self._write(removals_of(self._ledger.image.tokens, f"{USER}:{name}"))
         return security_pb2.AlterUsersResponse()
 
     def _altered(
         self, alteration: security_pb2.UserAlteration
     ) -> list[tuple[ScramMechanism, records_pb2.MetadataRecord | None]]:
-        """What is altered, and by which record: None where it is so already."""
+        """The altered credentials with their records: None where the value is there already."""
         there = self._ledger.image.users.get(alteration.name, {})
         if not alteration.HasField("verifier"):
             removed = [mechanism_from_wire(alteration.mechanism)] if alteration.mechanism else list(ScramMechanism)
-            found = [mechanism for mechanism in removed if mechanism in there]
-            if not found:
-                told = removed[0] if alteration.mechanism else "any mechanism"
-                raise ResourceNotFound(f"user {shortened(alteration.name)!r} has no credential for {told}")
-            return [(mechanism, credential_removal(alteration.name, mechanism)) for mechanism in found]
+            present = [mechanism for mechanism in removed if mechanism in there]
+            if not present:
+                wanted = removed[0] if alteration.mechanism else "any mechanism"
+                raise ResourceNotFound(f"user {shortened(alteration.name)!r} has no credential for {wanted}")
+            return [(mechanism, credential_removal(alteration.name, mechanism)) for mechanism in present]
         credential = _checked_credential(alteration)
         if there.get(credential.mechanism) == credential:
             return [(credential.mechanism, None)]
@@ -124,7 +124,7 @@ class Security:
         self, request: security_pb2.CreateAccessRulesRequest
     ) -> security_pb2.CreateAccessRulesResponse:
         self._check_level("access rules")
-        rules = dict.fromkeys(rule_from_wire(each) for each in request.rules)
+        rules = dict.fromkeys(rule_from_wire(rule) for rule in request.rules)
         for rule in rules:
             check_rule(rule)
         there = self._ledger.image.access_rules
@@ -144,14 +144,14 @@ class Security:
     def describe_access_rules(
         self, request: security_pb2.DescribeAccessRulesRequest
     ) -> security_pb2.DescribeAccessRulesResponse:
-        found = self._matching([filter_from_wire(request.filter)])
-        return security_pb2.DescribeAccessRulesResponse(rules=map(rule_to_wire, found))
+        matching = self._matching([filter_from_wire(request.filter)])
+        return security_pb2.DescribeAccessRulesResponse(rules=map(rule_to_wire, matching))
 
     def _matching(self, filters: Iterable[AccessRuleFilter]) -> list[AccessRule]:
-        """The rules that any of them matches, in their order."""
+        """The rules that any of the filters matches, in their order."""
         wanted = list(filters)
-        found = [rule for rule in self._ledger.image.access_rules if any(each.matches(rule) for each in wanted)]
-        return sorted(found, key=lambda each: each.order)
+        matching = [rule for rule in self._ledger.image.access_rules if any(one.matches(rule) for one in wanted)]
+        return sorted(matching, key=lambda rule: rule.order)
 
     # -- quotas
 
@@ -161,7 +161,7 @@ class Security:
         for alteration in request.alterations:
             place = (alteration.entity, alteration.key)
             if place in wanted:
-                raise DuplicateResource(f"{alteration.key} of {alteration.entity} is altered twice: do it once")
+                raise DuplicateResource(f"the request alters {alteration.key} of {alteration.entity} twice: do it once")
             wanted[place] = _checked_quota(alteration)
         quotas = self._ledger.image.quotas
         former = {(entity, key): quotas[entity][key] for entity, key in wanted if key in quotas.get(entity, {})}
@@ -169,17 +169,17 @@ class Security:
         new = sum(value is not None and place not in former for place, value in changed.items())
         _check_count(sum(map(len, quotas.values())) + new, MAX_QUOTAS, "quotas")
         self._write(quota_record(*place, value) for place, value in changed.items())
-        told = [security_pb2.Quota(entity=entity, key=key, value=value) for (entity, key), value in former.items()]
-        return security_pb2.AlterQuotasResponse(former=told)
+        messages = [security_pb2.Quota(entity=entity, key=key, value=value) for (entity, key), value in former.items()]
+        return security_pb2.AlterQuotasResponse(former=messages)
 
     def describe_quotas(self, request: security_pb2.DescribeQuotasRequest) -> security_pb2.DescribeQuotasResponse:
         quotas = self._ledger.image.quotas
-        told = [
+        messages = [
             security_pb2.Quota(entity=entity, key=key, value=value)
             for entity in ([request.entity] if request.HasField("entity") else sorted(quotas))
             for key, value in sorted(quotas.get(entity, {}).items())
         ]
-        return security_pb2.DescribeQuotasResponse(quotas=told)
+        return security_pb2.DescribeQuotasResponse(quotas=messages)
 
     # -- all of them
 
@@ -193,47 +193,47 @@ class Security:
 
 def _check_count(count: int, most: int, what: str) -> None:
     if count > most:
-        raise InvalidArgument(f"there would be {count} {what}, and at most {most} can be: remove some")
+        raise InvalidArgument(f"the cluster would have {count} {what}, and the limit is {most}: remove some")
 
 
 def _checked_credential(alteration: security_pb2.UserAlteration) -> ScramCredential:
-    """Raises UnacceptableCredential, or InvalidArgument for a mechanism that is not known."""
-    name, told = alteration.name, alteration.verifier
+    """The credential of an alteration. Raises UnacceptableCredential, or InvalidArgument for an unknown mechanism."""
+    name, verifier = alteration.name, alteration.verifier
     mechanism = mechanism_from_wire(alteration.mechanism)
     try:
         check_name(name, f"user {shortened(name)!r}")
         prepared = saslprep(name, what="the user name", stored=True)
     except (InvalidPrincipal, UnpreparedText) as error:
         raise UnacceptableCredential(str(error)) from None
-    if prepared != name:  # it is looked up as it is prepared: two names that look alike are one
-        raise UnacceptableCredential(f"user {name!r} is written {prepared!r} (SASLprep): create that one")
+    if prepared != name:  # a login prepares the name: two names that look alike are one
+        raise UnacceptableCredential(f"the name of user {name!r} is written {prepared!r} (SASLprep): create that user")
     if name == EVERYBODY:
-        raise UnacceptableCredential(f"no user can be named {name}: in rules that is everybody")
-    if not MIN_ITERATIONS <= told.iterations <= MAX_ITERATIONS:
+        raise UnacceptableCredential(f"no user can have the name {name}: in rules it means every user")
+    if not MIN_ITERATIONS <= verifier.iterations <= MAX_ITERATIONS:
         raise UnacceptableCredential(
-            f"the credential of user {name!r} has {told.iterations} iterations: "
+            f"the credential of user {name!r} has {verifier.iterations} iterations: "
             f"give {MIN_ITERATIONS} to {MAX_ITERATIONS}"
         )
-    if not MIN_SALT_BYTES <= len(told.salt) <= MAX_SALT_BYTES:
+    if not MIN_SALT_BYTES <= len(verifier.salt) <= MAX_SALT_BYTES:
         raise UnacceptableCredential(
-            f"the credential of user {name!r} has a salt of {len(told.salt)} bytes: "
+            f"the credential of user {name!r} has a salt of {len(verifier.salt)} bytes: "
             f"give {MIN_SALT_BYTES} to {MAX_SALT_BYTES}, at random"
         )
-    if {len(told.stored_key), len(told.server_key)} != {mechanism.digest_bytes}:
+    if {len(verifier.stored_key), len(verifier.server_key)} != {mechanism.digest_bytes}:
         raise UnacceptableCredential(
-            f"the credential of user {name!r} has keys of {len(told.stored_key)} and {len(told.server_key)} bytes: "
-            f"with {mechanism} each has {mechanism.digest_bytes}"
+            f"the credential of user {name!r} has keys of {len(verifier.stored_key)} and {len(verifier.server_key)} "
+            f"bytes: with {mechanism} each has {mechanism.digest_bytes}"
         )
-    return credential_from_wire(mechanism, told)
+    return credential_from_wire(mechanism, verifier)
 
 
 def _checked_quota(alteration: security_pb2.QuotaAlteration) -> int | None:
-    """The value; None where there is to be none. Raises InvalidPrincipal, InvalidArgument."""
+    """The value, None for the removal of a quota. Raises InvalidPrincipal, InvalidArgument."""
     if alteration.entity != DEFAULT_ENTITY and user_of(alteration.entity).name == EVERYBODY:
-        raise InvalidPrincipal(f"a quota is of one user, or of {DEFAULT_ENTITY}: all who have none of their own")
+        raise InvalidPrincipal(f"a quota is of one user, or of {DEFAULT_ENTITY}, which is all users without one")
     key = QUOTA_KEYS.get(alteration.key)
     if key is None:
-        raise InvalidArgument(f"{shortened(alteration.key)!r} is no key of quotas: give one of {', '.join(QUOTA_KEYS)}")
+        raise InvalidArgument(f"{shortened(alteration.key)!r} is not a quota: give one of {', '.join(QUOTA_KEYS)}")
     if not alteration.HasField("value") or alteration.value == NO_QUOTA:
         return None
     if not key.least <= alteration.value <= MAX_QUOTA:

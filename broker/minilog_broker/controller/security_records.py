@@ -1,12 +1,12 @@
 """Users, access rules, quotas and delegation tokens as metadata records (level 3), and back.
 
     user_scram_credential   the credential of a user under one mechanism; without a verifier it is removed
-    access_rule             a rule, or a removed one: it is all of its fields, so that written twice it is one
+    access_rule             a rule, or a removed one; all its fields identify it, so that a second record adds nothing
     quota                   one quota of an entity; without a value it is removed
-    delegation_token        a token, whole, with what its secret is verified by; or a removed one
+    delegation_token        a whole token with the verifiers of its secret, or a removed one
 
-What a record removes and is not there changes nothing. Each says all that it is about: in any order but its own, the
-last one counts.
+The removal of a missing thing changes nothing. Each record has the whole state of its thing, so that the last one
+counts, in any order of the others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Value = TypeVar("_Value")
 Records = Iterator[records_pb2.MetadataRecord]
 
 
-# -- what is written
+# -- written
 
 
 def credential_record(user: str, credential: ScramCredential) -> records_pb2.MetadataRecord:
@@ -50,7 +50,7 @@ def rule_record(rule: AccessRule, *, removed: bool = False) -> records_pb2.Metad
 
 
 def quota_record(entity: str, key: str, value: int | None) -> records_pb2.MetadataRecord:
-    """`value`: None removes it."""
+    """The record of a quota. `value`: None removes it."""
     return records_pb2.MetadataRecord(quota=records_pb2.QuotaRecord(entity=entity, key=key, value=value))
 
 
@@ -66,7 +66,7 @@ def token_to_wire(token: DelegationToken) -> security_pb2.DelegationToken:
 
 
 def token_record(token: DelegationToken) -> records_pb2.MetadataRecord:
-    verifiers = {each: verifier_of(credential) for each, credential in token.credentials.items()}
+    verifiers = {mechanism: verifier_of(credential) for mechanism, credential in token.credentials.items()}
     record = records_pb2.DelegationTokenRecord(
         token=token_to_wire(token),
         scram_sha_256=verifiers.get(ScramMechanism.SCRAM_SHA_256),
@@ -87,7 +87,7 @@ def credentials_of(image: MetadataImage) -> Records:
 
 
 def rules_of(image: MetadataImage) -> Records:
-    for rule in sorted(image.access_rules, key=lambda each: each.order):
+    for rule in sorted(image.access_rules, key=lambda rule: rule.order):
         yield rule_record(rule)
 
 
@@ -102,7 +102,7 @@ def tokens_of(image: MetadataImage) -> Records:
         yield token_record(token)
 
 
-# -- what is replayed. A choice that is not known raises UnsupportedVersion: a later version wrote it.
+# -- replayed. An unknown choice raises UnsupportedVersion: a later version wrote it.
 
 
 def apply_credential(image: MetadataImage, offset: int, record: records_pb2.UserScramCredentialRecord) -> None:
@@ -143,24 +143,26 @@ def apply_quota(image: MetadataImage, offset: int, record: records_pb2.QuotaReco
 
 
 def apply_token(image: MetadataImage, offset: int, record: records_pb2.DelegationTokenRecord) -> None:
-    told = record.token
+    token = record.token
     image.changes.security = True
     if record.removed:
-        image.tokens.pop(told.token_id, None)
+        image.tokens.pop(token.token_id, None)
         return
     credentials = {}
     if record.HasField("scram_sha_256"):
         credentials[ScramMechanism.SCRAM_SHA_256] = record.scram_sha_256
     if record.HasField("scram_sha_512"):
         credentials[ScramMechanism.SCRAM_SHA_512] = record.scram_sha_512
-    image.tokens[told.token_id] = DelegationToken(
-        token_id=told.token_id,
-        owner=told.owner,
-        renewers=tuple(told.renewers),
-        issue_timestamp_ms=told.issue_timestamp_ms,
-        expiry_timestamp_ms=told.expiry_timestamp_ms,
-        max_timestamp_ms=told.max_timestamp_ms,
-        credentials={each: credential_from_wire(each, verifier) for each, verifier in credentials.items()},
+    image.tokens[token.token_id] = DelegationToken(
+        token_id=token.token_id,
+        owner=token.owner,
+        renewers=tuple(token.renewers),
+        issue_timestamp_ms=token.issue_timestamp_ms,
+        expiry_timestamp_ms=token.expiry_timestamp_ms,
+        max_timestamp_ms=token.max_timestamp_ms,
+        credentials={
+            mechanism: credential_from_wire(mechanism, verifier) for mechanism, verifier in credentials.items()
+        },
     )
 
 

@@ -1,11 +1,11 @@
-"""Snapshots: the metadata image as record batches, and back. Pure; the files are storage.snapshot_files' matter.
+"""Snapshots: the metadata image as record batches, and back. Pure: storage.snapshot_files has the files.
 
-    batch           what is in it
+    batch           content
     control         SnapshotHeaderRecord: cluster id, end offset, epoch
     records         MetadataRecords that build the image when applied in order to an empty one, about a thousand each
-    control         SnapshotFooterRecord: how many those were; without it the snapshot is not whole
+    control         SnapshotFooterRecord: the number of the records; without it the snapshot is not whole
 
-Offsets in a snapshot's batches only number its records, which keep the checksum rules of any other batch.
+Offsets in a snapshot's batches only number its records. The batches keep the checksum rules of any other batch.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from minilog_broker.quorum.records import METADATA_KEY, decode_run, encode_recor
 from minilog_broker.storage.snapshot_id import SnapshotId
 
 RECORDS_PER_BATCH = 1_000  # far below the largest batch: a partition's record is about a hundred bytes
-_NO_TIME = 0  # a snapshot says what is, not when it was said
+_NO_TIME = 0  # a snapshot has a state, without the times of its changes
 
 
 def encode_snapshot(image: MetadataImage, epoch: int) -> bytes:
-    """The content of the snapshot (image.end_offset, epoch): `epoch` is that of the last record applied."""
+    """The content of the snapshot (image.end_offset, epoch). `epoch` is that of the last applied record."""
     header = records_pb2.SnapshotHeaderRecord(
         cluster_id=image.cluster_id or "", end_offset=image.end_offset, epoch=epoch
     )
@@ -50,7 +50,7 @@ def _control(record: records_pb2.ControlRecord, offset: int, epoch: int) -> Buff
 
 
 def decode_snapshot(content: Buffer, snapshot_id: SnapshotId) -> MetadataImage:
-    """The image in a snapshot's file. Raises CorruptMessage where it is damaged, not whole, or another snapshot;
+    """The image in a snapshot's file. Raises CorruptMessage where it is damaged, not whole, or another snapshot, and
     UnsupportedVersion where a later version wrote it."""
     image = MetadataImage()
     view, header, footer, count = memoryview(content), None, None, 0
@@ -66,13 +66,15 @@ def decode_snapshot(content: Buffer, snapshot_id: SnapshotId) -> MetadataImage:
             elif control.HasField("snapshot_footer"):
                 footer = control.snapshot_footer
             else:
-                raise CorruptMessage(f"the snapshot at offset {snapshot_id.end_offset} has a control batch too many")
+                raise CorruptMessage(f"the snapshot at offset {snapshot_id.end_offset} has an extra control batch")
             continue
         count += _apply(image, batch)
     if header is None or footer is None or footer.record_count != count:
         raise CorruptMessage(f"the snapshot at offset {snapshot_id.end_offset} is not whole")
     if SnapshotId(header.end_offset, header.epoch) != snapshot_id:
-        raise CorruptMessage(f"the snapshot at offset {snapshot_id.end_offset} says it is one at {header.end_offset}")
+        raise CorruptMessage(
+            f"the snapshot at offset {snapshot_id.end_offset} has the header of one at {header.end_offset}"
+        )
     image.end_offset = snapshot_id.end_offset
     image.take_changes()
     return image
@@ -86,7 +88,7 @@ def _read_control(batch: Buffer) -> records_pb2.ControlRecord:
 
 
 def _apply(image: MetadataImage, batch: Buffer) -> int:
-    """Apply the records of one batch; how many those were."""
+    """Apply the records of one batch, and give their number."""
     count = 0
     try:
         for decision in decode_run(batch):
@@ -94,10 +96,10 @@ def _apply(image: MetadataImage, batch: Buffer) -> int:
                 apply_record(image, 0, record)
                 count += 1
     except (DecodeError, KeyError) as error:
-        raise CorruptMessage(f"a snapshot has a record that cannot be there: {error}") from error
+        raise CorruptMessage(f"a snapshot has an invalid record: {error}") from error
     return count
 
 
 def check_snapshot(content: Buffer, snapshot_id: SnapshotId) -> None:
-    """What came from a peer or the disk is that snapshot, and whole. Raises as decode_snapshot."""
+    """Check that content from a peer or the disk is that snapshot, and whole. Raises as decode_snapshot."""
     decode_snapshot(content, snapshot_id)

@@ -1,16 +1,16 @@
 """The settings of topics (docs/reference/settings.md § Topics) and their values: one for all brokers.
 
-    a topic has                                    written
-    what a user set                                at `topic create -c`, `topic alter -c`
-    else what it was made with (Topic.defaults)    by the controller that made it, from its own configuration
-    else what is built in (BUILT_IN)               never: the brokers' own topics, records that name no defaults
+    the value of a setting                         written
+    set by a user                                  at `topic create -c`, `topic alter -c`
+    else the default at creation (Topic.defaults)  by the controller that made the topic, from its own configuration
+    else built in (BUILT_IN)                       never: for the brokers' own topics, and records without defaults
 
-A broker's own configuration only proposes what topics are made with: two brokers that are configured differently (half
-of a rolling change) must not differ in what an election, the high watermark or durability rests on (KIP-966 asks the
-same of min.insync.replicas).
+A broker's own configuration only proposes the defaults of new topics. Two brokers with different configurations (in the
+middle of a rolling change) must not differ in the basis of elections, of the high watermark or of durability (KIP-966
+demands the same of min.insync.replicas).
 
-Values are kept as the user typed them. A name that is none is refused with the nearest one; a bad value names the key,
-the value and what would be right. Names of topics keep Kafka's rule.
+Values are kept as the user typed them. An unknown name is refused with the nearest one. The error for a bad value has
+the key, the value and the valid values. Names of topics keep Kafka's rule.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ MAX_SEGMENT_BYTES = 2**31 - 1  # positions in a segment are 32 bits
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """One setting: the attribute of TopicConfig it becomes (None: it has one value only), how it is read, and told."""
+    """One setting: its attribute of TopicConfig (None: it has one value only), and the ways to read and to show a
+    value."""
 
     attribute: str | None
     expected: str
@@ -66,7 +67,7 @@ def _choice(attribute: str | None, values: Mapping[str, Any]) -> _Key:
 
 
 def _column_names(text: str) -> None:
-    """Brokers do not look at it: producers do, and leave out what the schema does not have."""
+    """Brokers do not use the value. Producers do, and skip columns that the schema does not have."""
     if not text.isprintable():
         raise ValueError(text)
 
@@ -86,7 +87,7 @@ _KEYS: dict[str, _Key] = {
     STATISTICS_COLUMNS: _Key(
         None, "names of columns, separated by commas, one with a comma in it in backquotes", _column_names
     ),
-    "cleanup.policy": _choice(None, {"delete": None}),  # compaction is not built yet, and is not silently ignored
+    "cleanup.policy": _choice(None, {"delete": None}),  # compaction does not exist yet, and the value is refused
 }
 TOPIC_CONFIG_NAMES = tuple(_KEYS)
 BUILT_IN = TopicConfig(
@@ -106,12 +107,12 @@ def check_topic_name(name: str) -> None:
     if name in ("", ".", ".."):
         raise InvalidTopic(f"{name!r} is not a topic name: give one of letters, digits, '.', '_' and '-'")
     if len(name) > MAX_NAME_LENGTH:
-        raise InvalidTopic(f"a topic name has at most {MAX_NAME_LENGTH} characters, {name[:20]}... has {len(name)}")
+        raise InvalidTopic(f"a topic name has at most {MAX_NAME_LENGTH} characters, and {name[:20]}... has {len(name)}")
     if not _NAME.fullmatch(name):
         raise InvalidTopic(f"{name!r} is not a topic name: only ASCII letters, digits, '.', '_' and '-' are allowed")
     if name.startswith(INTERNAL_PREFIX):
         raise InvalidTopic(
-            f"topic names that begin with {INTERNAL_PREFIX} are the brokers' own: choose another for {name}"
+            f"only the brokers' own topics have names that begin with {INTERNAL_PREFIX}: choose another name for {name}"
         )
 
 
@@ -138,7 +139,7 @@ def check_topic_config(values: Mapping[str, str], replication_factor: int) -> No
 
 
 def effective_topic_config(values: Mapping[str, str]) -> TopicConfig:
-    """What `values` say, else what is built in. What bounds min.insync.replicas is each partition's own matter."""
+    """The configuration of `values`, with the built-in rest. Each partition bounds min.insync.replicas for itself."""
     parsed: dict[str, Any] = {
         str(key.attribute): _parse(name, values[name])
         for name, key in _KEYS.items()
@@ -148,7 +149,8 @@ def effective_topic_config(values: Mapping[str, str]) -> TopicConfig:
 
 
 def topic_config_values(config: TopicConfig) -> dict[str, str]:
-    """The values that `effective_topic_config` makes `config` of. Raises InvalidConfig for what no topic may have."""
+    """The values that `effective_topic_config` makes `config` of. Raises InvalidConfig for a value that no topic may
+    have."""
     values = {name: key.text(getattr(config, key.attribute)) for name, key in _KEYS.items() if key.attribute}
     for name, text in values.items():
         _parse(name, text)
@@ -156,7 +158,7 @@ def topic_config_values(config: TopicConfig) -> dict[str, str]:
 
 
 def shown_topic_config(made_with: Mapping[str, str], set_values: Mapping[str, str]) -> dict[str, str]:
-    """What is worth telling people: what was set, what is not built in, and who must have a record."""
+    """The settings that people see: those that were set, those that are not built in, and min.insync.replicas."""
     built_in = topic_config_values(BUILT_IN)
     made = {name: value for name, value in made_with.items() if value != built_in.get(name)}
     least = made_with.get(MIN_IN_SYNC, built_in[MIN_IN_SYNC])

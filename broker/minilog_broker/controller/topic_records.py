@@ -17,7 +17,7 @@ Records = Iterator[records_pb2.MetadataRecord]
 
 
 def apply_topic(image: MetadataImage, offset: int, record: records_pb2.TopicRecord) -> None:
-    defaults = tuple((each.name, each.value) for each in record.defaults)
+    defaults = tuple((default.name, default.value) for default in record.defaults)
     image.topics[record.topic_id] = TopicImage(record.name, record.topic_id, record.internal, 0, defaults)
     image.topic_ids[record.name] = record.topic_id
     image.forget_effective(record.topic_id)
@@ -56,7 +56,7 @@ def partitions_of(image: MetadataImage) -> Records:
 
 
 def apply_config(image: MetadataImage, offset: int, record: records_pb2.TopicConfigRecord) -> None:
-    """One setting; a record without a value unsets it."""
+    """Apply one setting. A record without a value unsets it."""
     values = dict(image.configs.get(record.topic_id, {}))
     if record.HasField("value"):
         values[record.name] = record.value
@@ -72,30 +72,30 @@ def apply_config(image: MetadataImage, offset: int, record: records_pb2.TopicCon
 def configs_of(image: MetadataImage) -> Records:
     for topic_id, values in sorted(image.configs.items()):
         for name, value in sorted(values.items()):
-            told = records_pb2.TopicConfigRecord(topic_id=topic_id, name=name, value=value)
-            yield records_pb2.MetadataRecord(topic_config=told)
+            record = records_pb2.TopicConfigRecord(topic_id=topic_id, name=name, value=value)
+            yield records_pb2.MetadataRecord(topic_config=record)
 
 
 def apply_schema(image: MetadataImage, offset: int, record: records_pb2.TopicSchemaRecord) -> None:
-    """One more version of a schema. Raises CorruptMessage where it cannot follow the former one."""
+    """Add a version of a schema. Raises CorruptMessage where it cannot follow the former one."""
     topic = image.topics[record.topic_id]
     former = image.schemas.get(record.topic_id, TopicSchemas(()))
     try:
         image.schemas[record.topic_id] = former.followed_by(schema_from_wire(record.schema))
     except InvalidSchema as error:
-        raise CorruptMessage(f"the metadata log has a schema of topic {topic.name} that cannot be: {error}") from error
+        raise CorruptMessage(f"the metadata log has an invalid schema of topic {topic.name}: {error}") from error
     image.configured(record.topic_id)
 
 
 def schemas_of(image: MetadataImage) -> Records:
     for topic_id, schemas in sorted(image.schemas.items()):
         for schema in schemas_to_wire(schemas):
-            told = records_pb2.TopicSchemaRecord(topic_id=topic_id, schema=schema)
-            yield records_pb2.MetadataRecord(topic_schema=told)
+            record = records_pb2.TopicSchemaRecord(topic_id=topic_id, schema=schema)
+            yield records_pb2.MetadataRecord(topic_schema=record)
 
 
 def apply_deletion(image: MetadataImage, offset: int, record: records_pb2.TopicDeletionRecord) -> None:
-    """The topic, its partitions, its configuration and its schemas are gone."""
+    """Remove a topic with its partitions, its configuration and its schemas."""
     topic_id = record.topic_id
     topic = image.topics.pop(topic_id)
     image.topic_ids.pop(topic.name, None)

@@ -1,10 +1,12 @@
-"""Schemas of typed topics: given to a new topic, and evolved. Each function checks all before anything is written.
+"""Schemas of typed topics: the first version of a new topic, and their evolution. Each function checks the whole
+request before the controller writes any of it.
 
-The controller gives the ids of a new topic's fields. Who evolves a schema proposes the whole next version, ids too,
-made from the latest one he knows: the version's number says which that was, so that of two who evolve at once one is
-refused. A version that is there already, to the letter, is not written again: its answer may have been lost.
+The controller gives ids to the fields of a new topic. A client that evolves a schema proposes the whole next version
+with ids, made from the latest one that it knows. The number of the version shows which one that was. So of two clients
+that evolve at once, one is refused. A version that is there already is not written again: its answer may have been
+lost.
 
-Every broker checks a stored schema again when it replays it: a rule for one version may be loosened, never tightened.
+Every broker checks a stored schema again at its replay. So a rule for one version may become looser, never stricter.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from minilog_broker.levels import TYPED_TOPICS_LEVEL, check_reached
 
 
 def schema_of_new(request: admin_pb2.NewTopic, image: MetadataImage) -> TopicSchema | None:
-    """The first version of a new topic's schema; None where it has none. Raises LevelNotReached, InvalidSchema."""
+    """The first version of a new topic's schema, None where it has none. Raises LevelNotReached, InvalidSchema."""
     if not request.HasField("schema"):
         return None
     check_reached(image.level, TYPED_TOPICS_LEVEL, f"topic {request.name} cannot have a schema: typed topics came")
@@ -27,14 +29,16 @@ def schema_of_new(request: admin_pb2.NewTopic, image: MetadataImage) -> TopicSch
 
 
 def evolved_schema(request: admin_pb2.TopicAlteration, topic: TopicImage, image: MetadataImage) -> TopicSchema | None:
-    """The version of the schema that is to be written; None where it is there, or none is asked for. Raises
-    InvalidSchema; InvalidUpdateVersion where somebody else evolved it first."""
+    """The version of the schema to write. None where it is there already, or the request has none.
+
+    Raises InvalidSchema, and InvalidUpdateVersion where another client evolved the schema first.
+    """
     if not request.HasField("schema"):
         return None
     schemas = image.schemas.get(topic.topic_id)
     if schemas is None:
         raise InvalidSchema(
-            f"topic {topic.name} has no schema, and cannot be given one: its records are keys and values. Create a new "
+            f"topic {topic.name} has no schema, and cannot get one: its records are keys and values. Create a new "
             "topic with a schema"
         )
     proposed, latest = schema_from_wire(request.schema), schemas.latest
@@ -43,14 +47,14 @@ def evolved_schema(request: admin_pb2.TopicAlteration, topic: TopicImage, image:
     if proposed.version != latest.version + 1:
         raise InvalidUpdateVersion(
             f"version {proposed.version} of the schema of topic {topic.name} does not follow version {latest.version}: "
-            f"somebody else evolved it meanwhile. Look at it (minilog topic schema show {topic.name}), and try again"
+            f"another client evolved it meanwhile. Look at it (minilog topic schema show {topic.name}), and try again"
         )
     check_evolution(latest, proposed)
     return schemas.followed_by(proposed).latest
 
 
 def schema_record(topic_id: bytes, schema: TopicSchema) -> records_pb2.MetadataRecord:
-    """One more version, as it is stored."""
+    """The record of one more version."""
     return records_pb2.MetadataRecord(
         topic_schema=records_pb2.TopicSchemaRecord(topic_id=topic_id, schema=schema_to_wire(schema))
     )

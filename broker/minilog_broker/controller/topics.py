@@ -1,6 +1,8 @@
-"""Topics: created, altered, deleted. Each topic of a request is one decision, checked whole before it is written.
+"""Topics: the controller creates, alters and deletes them. Each topic of a request is one decision, checked as a whole
+before the controller writes any of it.
 
-What is written of a new one: topic, topic_schema where it has one, topic_config, partition."""
+The records of a new topic are: topic, topic_schema where it has one, topic_config, partition.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,9 @@ from minilog_broker.controller.topic_schemas import evolved_schema, schema_of_ne
 from minilog_broker.printable import shortened
 from minilog_broker.replication.partition_state import PartitionState
 
-MAX_PARTITIONS = 10_000  # of one topic: its records are one batch, well below the bound of one
+MAX_PARTITIONS = 10_000  # of one topic: its records are one batch, well below the limit of a batch
 TOPIC_ID_BYTES = 16
-_RANDOM_BYTES = 8  # of a topic id; where the call has a creation id, the others are of it
+_RANDOM_BYTES = 8  # of a topic id; where the call has a creation id, the other bytes come from it
 _AUTO_REPLICATION_FACTOR = 3
 
 
@@ -50,8 +52,10 @@ def _mark(random_part: bytes, request: admin_pb2.NewTopic) -> bytes:
 
 
 def is_made_by(topic_id: bytes, request: admin_pb2.NewTopic) -> bool:
-    """Whether an earlier attempt of this call has made the topic: its id says so, after any failover. No id is made
-    twice, whatever the call brings: a topic that was deleted meanwhile is not taken for the new one."""
+    """Whether an earlier attempt of this call has made the topic. Its id shows that, after any failover.
+
+    No id is made twice, whatever the call has. So a topic that was deleted meanwhile never counts as the new one.
+    """
     random_part, mark = topic_id[:_RANDOM_BYTES], topic_id[_RANDOM_BYTES:]
     return len(request.creation_id) == CREATION_ID_BYTES and mark == _mark(random_part, request)
 
@@ -88,8 +92,7 @@ class Topics:
     # -- create
 
     def create(self, request: admin_pb2.NewTopic, *, validate_only: bool) -> bytes:
-        """The new topic's id, also where this very call has made it before. Raises without a trace for what cannot
-        be."""
+        """The new topic's id, also where an earlier attempt of this call has made it. Raises before any write."""
         made = self._ledger.image.topic_ids.get(request.name)
         if made is not None and not validate_only and is_made_by(made, request):
             return made
@@ -104,11 +107,11 @@ class Topics:
         return plan.topic_id
 
     def create_internal(self, name: str) -> bytes:
-        """The id of an internal topic: of the one there is, else of a new one.
+        """The id of an internal topic, which is created where there is none.
 
         Raises InvalidTopic for another name, CoordinatorLoadInProgress while too few brokers can take replicas."""
         if name not in INTERNAL_TOPIC_NAMES:
-            raise InvalidTopic(f"{name} is no internal topic: those are {' and '.join(INTERNAL_TOPIC_NAMES)}")
+            raise InvalidTopic(f"{name} is not an internal topic: those are {' and '.join(INTERNAL_TOPIC_NAMES)}")
         image = self._ledger.image
         if name in image.topic_ids:
             return image.topic_ids[name]
@@ -116,7 +119,7 @@ class Topics:
         try:
             placed = self._place(name, INTERNAL_PARTITIONS, factor)
         except InvalidReplicationFactor as error:
-            raise CoordinatorLoadInProgress(f"{name} is created once {factor} brokers run: {error}") from None
+            raise CoordinatorLoadInProgress(f"{name} cannot be created before {factor} brokers run: {error}") from None
         topic_id = self._new_topic_id()
         record = records_pb2.TopicRecord(name=name, topic_id=topic_id, internal=True)
         self._ledger.write(records_pb2.MetadataRecord(topic=record))
@@ -142,10 +145,10 @@ class Topics:
             raise InvalidPartitions(
                 f"topic {request.name} cannot have {partitions} partitions: give 1 to {MAX_PARTITIONS}"
             )
-        asked = request.replication_factor if request.HasField("replication_factor") else None
-        factor = self._default_factor() if asked is None else asked
+        wanted = request.replication_factor if request.HasField("replication_factor") else None
+        factor = self._default_factor() if wanted is None else wanted
         configs = dict(request.configs)
-        if factor >= 1:  # else the factor itself is what is wrong
+        if factor >= 1:  # else the error is about the factor itself
             check_topic_config(configs, factor)
         schema = schema_of_new(request, self._ledger.image)
         placed = self._place(request.name, partitions, factor)
@@ -162,7 +165,7 @@ class Topics:
         image = self._ledger.image
         running = [broker for broker in image.brokers.values() if not broker.fenced and not broker.stopping]
         usable = [broker for broker in running if broker.broker_id not in image.cordons]
-        sites = {each.broker_id: Site(each.failure_domain, each.host_label) for each in usable}
+        sites = {broker.broker_id: Site(broker.failure_domain, broker.host_label) for broker in usable}
         if not 1 <= factor <= len(sites):
             available = ", ".join(str(broker_id) for broker_id in sorted(sites)) or "none"
             kept_out = sorted({broker.broker_id for broker in running} - sites.keys())
@@ -174,7 +177,7 @@ class Topics:
         return place_replicas(sites, partitions, factor, self._random)
 
     def _new_topic_id(self, request: admin_pb2.NewTopic | None = None) -> bytes:
-        """Random; the top byte is never 0, which keeps it apart from reserved ids."""
+        """A random id. The top byte is never 0, which keeps it apart from reserved ids."""
         while True:
             topic_id = self._random.randbytes(TOPIC_ID_BYTES)
             if request is not None and request.creation_id:
@@ -185,7 +188,8 @@ class Topics:
     # -- alter
 
     def alter(self, request: admin_pb2.TopicAlteration) -> bytes:
-        """The topic's id. Partitions are only added; settings are set or unset; a schema gets its next version."""
+        """Change a topic, and give its id. Partitions are only added. Settings are set or unset. A schema gets its next
+        version."""
         topic = self._writable_topic(request.name)
         factor = len(self._ledger.image.partitions[PartitionKey(topic.topic_id, 0)].target_replicas)
         configs = self._altered_configs(topic, request, factor)
@@ -209,7 +213,9 @@ class Topics:
         for name in unset:
             check_config_name(name)
             if name in set_configs:
-                raise InvalidArgument(f"{name} of topic {topic.name} is to be set and unset: choose one")
+                raise InvalidArgument(
+                    f"the request sets and unsets {name} of topic {topic.name}: choose one of the two"
+                )
         check_topic_config(set_configs, factor)
         return {**set_configs, **dict.fromkeys(unset)}
 
@@ -225,11 +231,11 @@ class Topics:
     # -- delete
 
     def delete(self, request: admin_pb2.TopicDeletion) -> bytes:
-        """The deleted topic's id."""
+        """Delete a topic, and give its id."""
         name = request.name
         if not name and request.topic_id:
-            found = self._ledger.image.topics.get(request.topic_id)
-            name = found.name if found is not None else ""
+            topic_of_id = self._ledger.image.topics.get(request.topic_id)
+            name = topic_of_id.name if topic_of_id is not None else ""
         if not name:
             raise UnknownTopicId(f"no topic has the id {shortened(request.topic_id.hex())}: it may be deleted already")
         topic = self._writable_topic(name)
@@ -248,7 +254,7 @@ class Topics:
         if topic is None:
             raise UnknownTopicOrPartition(f"topic {shortened(name)} does not exist: see `minilog topic list`")
         if topic.internal:
-            raise InvalidTopic(f"topic {name} is the brokers' own and cannot be changed")
+            raise InvalidTopic(f"topic {name} belongs to the brokers, and users cannot change it")
         return topic
 
     def _write_schema(self, topic_id: bytes, schema: TopicSchema | None) -> None:

@@ -212,7 +212,7 @@ class TestHowMany:
         assert "User:alice has 1 delegation tokens" in str(refused)
         assert error_of(create(cluster, replace(TOKEN, token_id="bobs", owner="User:bob"))) is None
         refused = error_of(create(cluster, replace(TOKEN, token_id="eves", owner="User:eve")))
-        assert "there are 2 delegation tokens" in str(refused)
+        assert "has 2 delegation tokens" in str(refused)
 
     def test_those_that_are_expired_make_room(
         self, cluster: ControllerCluster, monkeypatch: pytest.MonkeyPatch

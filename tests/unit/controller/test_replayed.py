@@ -11,25 +11,25 @@ LATE_MS = 3_000.0
 def test_it_is_what_each_says_with_its_heartbeats() -> None:
     replayed = Replayed()
     assert replayed.offsets() == {}
-    replayed.told(1, 10, 12, 0.0)
-    replayed.told(2, 12, 12, 0.0)
-    replayed.told(1, 11, 12, 300.0)
+    replayed.report(1, 10, 12, 0.0)
+    replayed.report(2, 12, 12, 0.0)
+    replayed.report(1, 11, 12, 300.0)
     assert replayed.offsets() == {1: 11, 2: 12}
 
 
 def test_a_broker_is_late_that_does_not_reach_what_there_was() -> None:
     replayed = Replayed()
     for now_ms in range(0, 9_000, 300):
-        replayed.told(1, now_ms, now_ms + 300, now_ms)  # always one behind, and never long behind the same
-        replayed.told(2, 0, now_ms + 300, now_ms)  # it says something, and knows nothing
+        replayed.report(1, now_ms, now_ms + 300, now_ms)  # always one behind, and never long behind the same
+        replayed.report(2, 0, now_ms + 300, now_ms)  # it says something, and knows nothing
     assert list(replayed.late(LATE_MS, 9_000.0)) == [2]
-    replayed.told(2, 9_000, 9_000, 9_000.0)
+    replayed.report(2, 9_000, 9_000, 9_000.0)
     assert list(replayed.late(LATE_MS, 9_001.0)) == []
 
 
 def test_a_broker_is_late_that_says_nothing() -> None:
     replayed = Replayed()
-    replayed.told(1, 10, 10, 0.0)
+    replayed.report(1, 10, 10, 0.0)
     assert list(replayed.late(LATE_MS, LATE_MS)) == []
     assert list(replayed.late(LATE_MS, LATE_MS + 1)) == [1]
 

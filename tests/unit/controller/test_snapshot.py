@@ -128,7 +128,7 @@ def test_a_flipped_bit_is_refused() -> None:
 def test_another_snapshot_than_its_name_says_is_refused() -> None:
     snapshot_id, content = snapshot_of(history().image)
     for other in (snapshot_id._replace(end_offset=3), snapshot_id._replace(epoch=3)):
-        with pytest.raises(CorruptMessage, match="says it is"):
+        with pytest.raises(CorruptMessage, match="has the header of one at"):
             decode_snapshot(content, other)
 
 
