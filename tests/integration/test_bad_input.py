@@ -253,7 +253,7 @@ def test_a_batch_under_a_producer_id_that_was_not_given_to_its_writer_is_refused
         for producer_id, epoch in ((own.producer_id + 1, 0), (own.producer_id, 1), (2**62, 0)):
             error = stream.send(target.batch_of(producer_id, epoch), proof=proof)
             assert isinstance(error, UnknownProducerId)
-            assert f"no proof that producer id {producer_id}, epoch {epoch}, was given" in str(error)
+            assert f"no proof that it owns producer id {producer_id}, epoch {epoch}" in str(error)
         assert isinstance(stream.send(target.batch_of(own.producer_id)), UnknownProducerId)
         assert end(cluster) == before
         assert stream.send(target.batch_of(own.producer_id), proof=proof) is None

@@ -130,4 +130,4 @@ def test_a_broker_speaks_for_itself_alone(cluster: Cluster, tmp_path: pathlib.Pa
         request = metadata_pb2.GetBrokerConfigRequest(broker_id=2)
         answer = metadata_pb2_grpc.MetadataServiceStub(channel).GetBrokerConfig(request, timeout=10)
     assert not answer.settings
-    assert answer.error.message == "this is broker 1, and only broker 2 knows its own settings: ask that one"
+    assert answer.error.message == "this is broker 1, and only broker 2 knows its own settings: ask that broker"

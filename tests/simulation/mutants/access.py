@@ -120,7 +120,7 @@ def ids_that_were_given_are_everybodys() -> Patches:
     """An id is as good as its block: only one that nobody was given is refused."""
 
     def mutant(self: ProducerOwners, caller: Any, claim: Claim) -> Any:
-        return None if claim.producer_id < 0 else self._as_far_as_known(claim.producer_id)
+        return None if claim.producer_id < 0 else self._refusal_by_image(claim.producer_id)
 
     return [(ProducerOwners, "refusal", mutant)]
 

@@ -70,7 +70,7 @@ class TestUsersThatChange:
         answer = client.answer(asyncio.run(exchange.respond(client.first_message())))
         del image.users["alice"]
         users.take_changed()
-        with pytest.raises(AuthenticationFailed, match="meanwhile"):
+        with pytest.raises(AuthenticationFailed, match="during the login"):
             asyncio.run(exchange.respond(answer))
         assert exchange.principal is None
 
@@ -386,7 +386,7 @@ class TestSlowLogins:
 
     def test_one_that_finds_no_place_is_told_so(self) -> None:
         words, tried, audited = self.told(Silent(self.FIRST), PLACES)
-        assert words == f"{PLACES} logins of {HOST} are under way, or have just failed: try again"
+        assert words == f"{PLACES} logins from {HOST} are under way, or have just failed: try again"
         assert (tried, audited[-1].decision, audited[-1].reason) == ("user:alice", Decision.DENIED, words)
 
     def test_one_that_stops_half_way_is_told_so(self) -> None:
@@ -395,7 +395,7 @@ class TestSlowLogins:
 
     def test_one_that_says_nothing_holds_no_place(self) -> None:
         words, tried, _ = self.told(Silent(), PLACES)
-        assert (words, tried) == ("no login came in 5 s: try again", "")
+        assert (words, tried) == ("the client sent no login in 5 s: try again", "")
 
 
 def in_virtual_time(scenario: Coroutine[Any, Any, None]) -> None:

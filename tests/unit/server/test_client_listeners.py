@@ -256,7 +256,7 @@ def test_named_listeners_wait_for_their_level_and_stand_in_snapshots() -> None:
     named = [common_pb2.ListenerAddress(name=name, host=name, port=5) for name in ("outside", "inside")]
     refusal = error_of(cluster.register(2, listeners=named))
     assert isinstance(refusal, LevelNotReached)
-    assert "broker 2 has listeners of clients with names" in str(refusal)
+    assert "broker 2 has named listeners for clients" in str(refusal)
     cluster.upgrade(SECURITY_LEVEL)
     cluster.restart(2, listeners=named)
     broker = cluster.image.brokers[2]

@@ -65,7 +65,7 @@ def test_each_leader_knows_whose_an_id_is_without_having_heard_of_it() -> None:
 def test_nobody_writes_under_an_id_of_another(producer: tuple[int, int], proof: bytes) -> None:
     refused = refusal(MALLORY, producer, proof)
     assert isinstance(refused, UnknownProducerId)
-    assert f"User:mallory shows no proof that producer id {producer[0]}" in str(refused)
+    assert f"User:mallory has no proof that it owns producer id {producer[0]}" in str(refused)
 
 
 def test_a_proof_that_was_stolen_is_worth_nothing_to_the_thief() -> None:

@@ -93,7 +93,7 @@ class TestTheExchange:
             world.wall_ms = 10_000
         else:
             del world.image.tokens["0f1e"]
-        with pytest.raises(AuthenticationFailed, match="meanwhile"):
+        with pytest.raises(AuthenticationFailed, match="during the login"):
             asyncio.run(side.respond(answer))
         assert side.principal is None
 

@@ -1,1 +1,1 @@
-"""Who calls, and whether that is allowed: the one gate in front of all services."""
+"""The caller of each call, and its rights: the one gate in front of all services."""

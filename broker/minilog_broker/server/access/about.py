@@ -1,5 +1,5 @@
-"""What a call that alters the cluster is about, for the audit log: the right is for the cluster as a whole, and the
-line is to say whose password, which rule, whose quota."""
+"""The subject of a call that alters the cluster, for the audit log. The right is for the cluster as a whole, and the
+line names the user, the rule or the quota."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _ANY = "*"
 
 
 def nothing(request: Any) -> Iterable[str]:
-    """Its names say all."""
+    """No subject, since the names of the call have it."""
     return ()
 
 
 def alters_nothing(request: Any) -> bool:
-    """It only asks what would be."""
+    """Whether the request only asks for a preview."""
     return bool(getattr(request, "validate_only", False))
 
 
 def users(request: security_pb2.AlterUsersRequest) -> Iterable[str]:
-    return (f"user:{each.name}" for each in request.alterations)
+    return (f"user:{alteration.name}" for alteration in request.alterations)
 
 
 def quotas(request: security_pb2.AlterQuotasRequest) -> Iterable[str]:
-    return (f"quota:{each.entity} {each.key}" for each in request.alterations)
+    return (f"quota:{alteration.entity} {alteration.key}" for alteration in request.alterations)
 
 
 def broker_settings(request: admin_pb2.AlterBrokerSettingsRequest) -> Iterable[str]:
@@ -44,8 +44,8 @@ def filters(request: security_pb2.DeleteAccessRulesRequest) -> Iterable[str]:
 
 
 def topics(field: str) -> About:
-    """The topics whose partitions are named in this field."""
-    return lambda request: dict.fromkeys(f"topic:{each.name}" for each in getattr(request, field))
+    """The topics of the partitions in this field."""
+    return lambda request: dict.fromkeys(f"topic:{entry.name}" for entry in getattr(request, field))
 
 
 def broker(request: Any) -> Iterable[str]:
@@ -53,7 +53,7 @@ def broker(request: Any) -> Iterable[str]:
 
 
 def _rule(rule: security_pb2.AccessRule | security_pb2.AccessRuleFilter) -> str:
-    """As `minilog acl` has its words; what a filter leaves open is a star."""
+    """A rule in the words of `minilog acl`. An open field of a filter is a star."""
     permission = _word(security_pb2.AccessPermission, rule.permission)
     operation = _word(security_pb2.AccessOperation, rule.operation)
     kind = _word(security_pb2.ResourceKind, rule.resource_kind)
@@ -65,7 +65,7 @@ def _rule(rule: security_pb2.AccessRule | security_pb2.AccessRuleFilter) -> str:
 
 
 def _word(names: Any, value: int) -> str:
-    """Of an enum of the wire; a number that has no name stays one."""
+    """The word for a value of an enum of the wire. A number without a name stays a number."""
     if value == 0:
         return _ANY
     name = names.DESCRIPTOR.values_by_number.get(value)

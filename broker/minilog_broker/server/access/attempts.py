@@ -1,13 +1,12 @@
-"""Exchanges of each host: how many at a time, and how long a failed one takes.
+"""The exchanges of each host: their number at a time, and the length of failed ones.
 
-Who guesses passwords opens many exchanges side by side, and gives each up as soon as no answer comes. So a failed one
-keeps its place for a while, whether its client waits or not: a host has PLACES of them, and guesses as often as they
-become free.
+A client that guesses passwords opens many exchanges side by side, and gives each up as soon as no answer comes. So a
+failed exchange keeps its place for a while, whether its client waits or not. A host has PLACES of them, and can guess
+as often as they become free.
 
-Behind a proxy many clients are one host. So failures are remembered by host and name: a name without any goes first,
-and names with some never have the KEPT places that are for the others. A job with an old password keeps nobody out.
-Names that are made up for each guess are without failures, and honest clients wait with them for a new session; the
-sessions that they have go on.
+Behind a proxy many clients are one host. So failures count by host and name. A name without failures goes first, and
+names with failures never get the KEPT places for the others. So a job with an old password locks no one out. Names made
+up for each guess have no failures, and honest clients wait among them for a new session. Their existing sessions go on.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from dataclasses import dataclass, field
 from minilog.errors import BrokerNotAvailable
 
 PLACES = 8
-KEPT = 4  # of them, for names without failures
-MOST_WAITING = 200  # of one host, with failures, and as many without
+KEPT = 4  # of the places, for names without failures
+MOST_WAITING = 200  # exchanges of one host for names with failures, and as many for names without
 MOST_HOSTS = 10_000
-MOST_NAMES = 100  # with failures, of one host; the one that failed longest ago is forgotten first
+MOST_NAMES = 100  # names with failures of one host; the one with the oldest failure is dropped first
 LONGEST_NAME = 255
 PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)  # after the first failure of a host, the second, ...
 FORGIVEN_S = 60.0
@@ -37,20 +36,20 @@ class _Host:
     failures: int = 0
     failed_at_s: float = float("-inf")
     names: OrderedDict[str, float] = field(default_factory=OrderedDict)
-    """Those with failures, and when the last one was."""
+    """The names with failures, and the time of the last one."""
 
     @property
     def is_idle(self) -> bool:
         return not (self.held or self.waiting or self.waiting_failing)
 
     def failed(self, now_s: float) -> float:
-        """Another failure: how long its place is kept."""
+        """Note a failure, and give the time for which its place is kept."""
         self.failures = self.failures + 1 if now_s - self.failed_at_s < FORGIVEN_S else 1
         self.failed_at_s = now_s
         return PAUSES_S[min(self.failures, len(PAUSES_S)) - 1]
 
     def remember(self, name: str, now_s: float) -> None:
-        """It has failed."""
+        """Note that an exchange for a name has failed."""
         self.names[name] = now_s
         self.names.move_to_end(name)
         if len(self.names) > MOST_NAMES:
@@ -63,7 +62,7 @@ class _Host:
         return self.held < PLACES and not (is_failing and self.held_by_failing >= PLACES - KEPT)
 
     def let_in(self) -> None:
-        """As many of those who wait as there is room for, names without failures first. Each takes its place here."""
+        """Give places to as many waiting exchanges as there is room for, names without failures first."""
         for line, is_failing in ((self.waiting, False), (self.waiting_failing, True)):
             while line and self.has_room(is_failing=is_failing):
                 first = line.popleft()
@@ -83,19 +82,19 @@ class _Host:
 
 @dataclass(slots=True)
 class Place:
-    """Of one exchange: ended by `succeeded` or `failed`."""
+    """The place of one exchange. `succeeded` or `failed` ends it."""
 
     _host: _Host
     _name: str
     _is_failing: bool
 
     def succeeded(self) -> None:
-        """The place is free, and the name's failures are forgotten."""
+        """Free the place, and drop the name's failures."""
         self._host.names.pop(self._name, None)
         self._host.free(is_failing=self._is_failing)
 
     def failed(self) -> float:
-        """The place is free after a pause, which is told in seconds."""
+        """Free the place after a pause. The answer is the pause in seconds."""
         loop, host = asyncio.get_running_loop(), self._host
         host.remember(self._name, loop.time())
         if not self._is_failing:
@@ -107,42 +106,42 @@ class Place:
 
 
 class Attempts:
-    """Of one broker, on its event loop."""
+    """The exchanges of one broker, on its event loop."""
 
     def __init__(self) -> None:
         self._hosts: dict[str, _Host] = {}
 
     async def begin(self, host: str, name: str = "") -> Place:
-        """Wait for a place. `name`: whom the client says that it is. Raises BrokerNotAvailable where too many wait
+        """Wait for a place. `name`: the name that the client gives. Raises BrokerNotAvailable where too many wait
         already."""
-        found, name = self._host(host), name[:LONGEST_NAME]
-        is_failing = found.is_failing(name, asyncio.get_running_loop().time())
-        line = found.waiting_failing if is_failing else found.waiting
-        if line or not found.has_room(is_failing=is_failing):
-            await self._wait(host, found, line, is_failing=is_failing)
+        places, name = self._host(host), name[:LONGEST_NAME]
+        is_failing = places.is_failing(name, asyncio.get_running_loop().time())
+        line = places.waiting_failing if is_failing else places.waiting
+        if line or not places.has_room(is_failing=is_failing):
+            await self._wait(host, places, line, is_failing=is_failing)
         else:
-            found.take(is_failing=is_failing)
-        return Place(found, name, is_failing)
+            places.take(is_failing=is_failing)
+        return Place(places, name, is_failing)
 
-    async def _wait(self, host: str, found: _Host, line: deque[asyncio.Future[None]], *, is_failing: bool) -> None:
+    async def _wait(self, host: str, places: _Host, line: deque[asyncio.Future[None]], *, is_failing: bool) -> None:
         if len(line) >= MOST_WAITING:
-            raise BrokerNotAvailable(f"{MOST_WAITING} logins of {host} are waiting: try again")
+            raise BrokerNotAvailable(f"{MOST_WAITING} logins from {host} are waiting: try again")
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         line.append(waiting)
         try:
             await waiting
         except asyncio.CancelledError:
             if waiting.done() and not waiting.cancelled():  # the place came with the cancellation
-                found.free(is_failing=is_failing)
+                places.free(is_failing=is_failing)
             elif waiting in line:
                 line.remove(waiting)
             raise
 
     def _host(self, host: str) -> _Host:
-        found = self._hosts.get(host)
-        if found is None:
+        places = self._hosts.get(host)
+        if places is None:
             if len(self._hosts) >= MOST_HOSTS:
-                idle = (name for name, each in self._hosts.items() if each.is_idle)
+                idle = (name for name, entry in self._hosts.items() if entry.is_idle)
                 self._hosts.pop(next(idle, ""), None)
-            found = self._hosts[host] = _Host()
-        return found
+            places = self._hosts[host] = _Host()
+        return places

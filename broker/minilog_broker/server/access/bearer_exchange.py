@@ -1,7 +1,8 @@
-"""OAUTHBEARER on a broker (RFC 7628): one message with a token, whose issuer's keys are in a file or fetched by https.
+"""OAUTHBEARER on a broker (RFC 7628): one message with a token. The keys of its issuer are in a file, or fetched by
+https.
 
-The file is looked at for each exchange: keys that were renewed count without a restart. One that cannot be read lets
-nobody in. Of the endpoint: jwks_endpoint.py.
+Each exchange looks at the file, so that renewed keys count without a restart. A file that cannot be read lets no client
+in. For the endpoint: jwks_endpoint.py.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ _MESSAGE = re.compile(rb"n,(?:a=[^,\x01]*)?,\x01auth=Bearer ([^\x01]+)\x01(?:[a-
 
 
 class Keys(Protocol):
-    """Where an issuer's keys come from."""
+    """The source of an issuer's keys."""
 
     def verifier(self) -> BearerVerifier:
-        """By the keys that count now. Raises AuthenticationFailed."""
+        """The verifier with the keys that count now. Raises AuthenticationFailed."""
 
     async def look_again(self) -> None:
-        """A token names a key that is not here: wait, within bounds, for keys that may be newer. Raises
-        BrokerNotAvailable where there never was a key."""
+        """Wait, within bounds, for newer keys, since a token names an unknown one. Raises BrokerNotAvailable where
+        there never was a key."""
 
 
 class KeyFile:
-    """Keys in a file. Raises InvalidConfig where it is not right."""
+    """Keys in a file. Raises InvalidConfig where the file is not valid."""
 
     def __init__(self, file: str, settings: BearerSettings) -> None:
         self._file = pathlib.Path(file)
@@ -61,13 +62,13 @@ class KeyFile:
         return self._verifier
 
     async def look_again(self) -> None:
-        """The file was just looked at."""
+        """Does nothing: the exchange has just looked at the file."""
 
 
 class BearerExchange:
-    """As AuthenticationService drives it. Raises AuthenticationFailed where there are no keys to be had."""
+    """One exchange of OAUTHBEARER. Raises AuthenticationFailed where there are no keys."""
 
-    token_id = None  # an issuer's token, and none of ours
+    token_id = None  # the token is an issuer's, not a delegation token
 
     def __init__(self, keys: Keys, wall_us: Callable[[], int]) -> None:
         self._keys = keys
@@ -78,15 +79,15 @@ class BearerExchange:
         self.tried = ""
 
     def named(self, content: bytes) -> str:
-        found = _MESSAGE.fullmatch(content)
-        name = "" if found is None else self._verifier.claimed(_token_of(found))
+        match = _MESSAGE.fullmatch(content)
+        name = "" if match is None else self._verifier.claimed(_token_of(match))
         return f"user:{name}" if name else ""
 
     async def respond(self, content: bytes) -> bytes:
-        found = _MESSAGE.fullmatch(content)
-        if found is None:
-            raise AuthenticationFailed("what came is no message of OAUTHBEARER")
-        token, self.tried = _token_of(found), self.named(content)
+        match = _MESSAGE.fullmatch(content)
+        if match is None:
+            raise AuthenticationFailed("the client sent a message that is not one of OAUTHBEARER")
+        token, self.tried = _token_of(match), self.named(content)
         try:
             try:
                 self._accept(token)
@@ -109,7 +110,7 @@ def _token_of(message: re.Match[bytes]) -> str:
 
 
 def bearer_settings(config: BrokerConfig) -> BearerSettings:
-    """Which tokens count. Raises InvalidConfig."""
+    """The settings for the check of tokens. Raises InvalidConfig."""
     try:
         return BearerSettings(config.sasl_oauthbearer_expected_issuer, config.sasl_oauthbearer_expected_audience)
     except InvalidBearerSettings as error:

@@ -1,7 +1,7 @@
-"""Who makes a call, as services are handed it: in the place of gRPC's context by unary calls, as `caller` by streams.
+"""The caller of a call. Unary calls of services get it in the place of gRPC's context, and streams have it as `caller`.
 
-A caller remembers what it was allowed. When rules change, it is asked for again for all of that: a stream whose caller
-may not do any more what it was allowed is ended (ingress/gate.py).
+A caller remembers its allowed questions. After a change of rules all of them are asked again. A stream whose caller has
+lost a right ends (ingress/gate.py).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ Question = tuple[Operation, ResourceKind, str]
 
 
 class Proof(enum.Enum):
-    """By what a caller is known."""
+    """The proof of a caller's name."""
 
-    NONE = enum.auto()  # a listener in the clear, or nobody is asked
+    NONE = enum.auto()  # a listener in the clear, or one without logins
     CERTIFICATE = enum.auto()
-    SESSION = enum.auto()  # that began with a password, or an issuer's token
-    DELEGATION_TOKEN = enum.auto()  # a session, too
+    SESSION = enum.auto()  # one that began with a password or an issuer's token
+    DELEGATION_TOKEN = enum.auto()  # a session that began with a delegation token
 
 
 class Rules(Protocol):
-    """The rules as they are when they are asked."""
+    """The rights and quotas at the time of each question."""
 
     def is_allowed(
         self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, name: str
@@ -49,33 +49,33 @@ class Rules(Protocol):
         reason: str,
         about: Sequence[str],
     ) -> None:
-        """One message asked for these, and that is not allowed. `about`: what it was about besides."""
+        """Note the refused names of one message in the audit log. `about`: the further subjects of the message."""
 
     def tell(self, caller: Caller, operation: Operation, resource: str, decision: Decision, reason: str) -> None:
-        """What a service has decided, to the audit log."""
+        """Note a decision of a service in the audit log."""
 
     def charge(self, principal: Principal, key: str, amount: float) -> None:
-        """Count it against a quota."""
+        """Charge an amount to a quota."""
 
     def give_back(self, principal: Principal, key: str, amount: float) -> None:
-        """Of what was charged."""
+        """Return a part of a charge."""
 
     def owed_ms(self, principal: Principal, key: str) -> float:
-        """For how long something of a quota is owed."""
+        """The time until the debt under a quota is paid."""
 
     def cost(self, path: str, request: Any) -> Cost | None:
-        """What a call is charged besides itself."""
+        """The charge of a call beside the call itself."""
 
     def quota(self, principal: Principal, key: str) -> int | None:
-        """None: there is none."""
+        """The quota of a principal, None where there is none."""
 
 
 class Caller:
-    """One who calls; `rules` are those of now, whenever they are asked. `listener`: the name of the one that the call
-    came by, empty for that without a name."""
+    """The principal of a call, with its host and its rights. `rules` answers each question by the rules of that time.
+    `listener`: the name of the call's listener, empty for the one without a name."""
 
     is_everybody = False
-    """Where nobody is asked who he is, and nothing is refused."""
+    """True on a listener without logins, where nothing is refused."""
 
     def __init__(
         self,
@@ -93,10 +93,10 @@ class Caller:
         self.host = host
         self._rules = rules
         self._allowed: set[Question] = set()
-        self._has_more = False  # it was allowed what is not remembered
+        self._has_more = False  # some allowed questions are not remembered
 
     def may(self, operation: Operation, kind: ResourceKind, name: str) -> bool:
-        """Whether it is allowed."""
+        """Whether the caller may do the operation."""
         question = (operation, kind, name)
         if question in self._allowed:
             return True
@@ -109,57 +109,57 @@ class Caller:
         return True
 
     def may_any(self, operation: Operation, kind: ResourceKind) -> bool:
-        """Whether there is any name of which it is allowed."""
+        """Whether the caller may do the operation on any name."""
         return self._rules.is_allowed_any(self.principal, self.host, operation, kind)
 
     def judge(self, operation: Operation, kind: ResourceKind, name: str) -> MinilogError | None:
-        """The reason of a refusal, which also goes to the audit log; None where it is allowed."""
+        """The refusal, which also goes to the audit log; None where it is allowed."""
         with self.refusals() as refusals:
             return refusals.of(operation, kind, name)
 
     def refusals(self, about: Sequence[str] = ()) -> Refusals:
-        """To judge all names of a message, which is about these things besides."""
+        """A collector of the refusals of one message. `about`: the further subjects of the message."""
         return Refusals(self, about)
 
     def tell_denied(
         self, operation: Operation, kind: ResourceKind, names: Sequence[str], reason: str, about: Sequence[str]
     ) -> None:
-        """What one message was refused for, to the audit log."""
+        """Note the refused names of one message in the audit log."""
         self._rules.denied(self, operation, kind, names, reason, about)
 
     def tell(self, operation: Operation, resource: str, decision: Decision, reason: str) -> None:
-        """What a service has decided for this caller, to the audit log."""
+        """Note a decision of a service for this caller in the audit log."""
         self._rules.tell(self, operation, resource, decision, reason)
 
     def charge(self, key: str, amount: float) -> None:
-        """Count so much against a quota (minilog.security.quota_keys)."""
+        """Charge an amount to a quota (minilog.security.quota_keys)."""
         self._rules.charge(self.principal, key, amount)
 
     def give_back(self, key: str, amount: float) -> None:
-        """Of what was charged."""
+        """Return a part of a charge."""
         self._rules.give_back(self.principal, key, amount)
 
     def owed_s(self, key: str) -> float:
-        """For how many seconds nothing more that counts against this quota may be done."""
+        """The seconds in which the caller may do nothing that counts under this quota."""
         return self._rules.owed_ms(self.principal, key) / 1000.0
 
     def cost(self, request: Any) -> Cost | None:
-        """What this call is charged besides itself."""
+        """The charge of this call beside the call itself."""
         return self._rules.cost(self.path, request)
 
     def most(self, key: str) -> int | None:
-        """How much it may have at a time; None: as much as it wants."""
+        """The limit of a quota for things at a time, None without a limit."""
         return self._rules.quota(self.principal, key)
 
     def rules_changed(self) -> bool:
-        """The rules are others: is all that was allowed allowed still, for certain? What is not is forgotten."""
-        lost = {each for each in self._allowed if not self._rules.is_allowed(self.principal, self.host, *each)}
+        """Forget lost rights after a change of rules. True where the caller certainly has all its former rights."""
+        lost = {right for right in self._allowed if not self._rules.is_allowed(self.principal, self.host, *right)}
         self._allowed -= lost
         return not lost and not self._has_more
 
 
 class _NoRules:
-    """All is allowed."""
+    """The rules of a place where all is allowed."""
 
     def is_allowed(self, *question: object) -> bool:
         return True
@@ -167,34 +167,34 @@ class _NoRules:
     def is_allowed_any(self, *question: object) -> bool:
         return True
 
-    def denied(self, *told: object) -> None:
-        """Nothing is."""
+    def denied(self, *arguments: object) -> None:
+        """Does nothing: no call is refused."""
 
-    def tell(self, *told: object) -> None:
-        """There is no audit log."""
+    def tell(self, *arguments: object) -> None:
+        """Does nothing: there is no audit log."""
 
-    def charge(self, *told: object) -> None:
-        """Nothing is counted."""
+    def charge(self, *arguments: object) -> None:
+        """Does nothing: there are no quotas."""
 
-    def give_back(self, *told: object) -> None:
-        """Nothing was."""
+    def give_back(self, *arguments: object) -> None:
+        """Does nothing: there are no quotas."""
 
-    def owed_ms(self, *told: object) -> float:
+    def owed_ms(self, *arguments: object) -> float:
         return 0.0
 
-    def cost(self, *told: object) -> Cost | None:
+    def cost(self, *arguments: object) -> Cost | None:
         return None
 
-    def quota(self, *told: object) -> int | None:
+    def quota(self, *arguments: object) -> int | None:
         return None
 
 
 NO_RULES = _NoRules()
-"""Of a listener in the clear, and of brokers, for whom the table alone decides."""
+"""The rules of a listener in the clear, and of brokers, whose rights are in the table alone."""
 
 
 class Everybody(Caller):
-    """Where there are no identities: a listener in the clear."""
+    """The caller on a listener in the clear, which has no identities."""
 
     is_everybody = True
 

@@ -1,8 +1,8 @@
-"""What a call costs besides itself: partitions that are created, added or deleted, and ids of producers. Pure.
+"""The cost of a call beside the call itself: partitions that it creates, adds or deletes, and producer ids. Pure.
 
-As KIP-599 counts: a deletion is the partitions that it deletes, an enlargement those that it adds, and what is
-validated alone is nothing. The call is charged before its work is done, by what is known then; what its answer refuses
-is given back.
+The count is that of KIP-599: a deletion counts the deleted partitions, an enlargement the added ones, and a mere
+validation nothing. The call is charged before its work, by the facts of that time. The charge for refused parts of the
+answer is given back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ADMIN = "/minilog.v1.AdminService"
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one call against the quota `key`: an amount for each result of its answer."""
+    """The cost of one call under the quota `key`: an amount for each result of its answer."""
 
     key: str
     amounts: tuple[int, ...]
@@ -29,15 +29,16 @@ class Cost:
         return sum(self.amounts)
 
     def unused(self, answer: Any) -> int:
-        """Of what the answer says that it was not done."""
+        """The amounts of results that have an error."""
         results = getattr(answer, "results", (answer,))
         if len(results) != len(self.amounts):
             return 0
-        return sum(amount for amount, each in zip(self.amounts, results, strict=True) if each.HasField("error"))
+        return sum(amount for amount, result in zip(self.amounts, results, strict=True) if result.HasField("error"))
 
 
 def cost_of(path: str, request: Any, image: MetadataImage, default_partitions: int) -> Cost | None:
-    """None: nothing but the call itself. `default_partitions`: of a topic that is created without a number."""
+    """The cost of a call, None for the call alone. `default_partitions`: of a topic that is created without a
+    number."""
     if path in _GIVING_PRODUCER_IDS:
         return Cost(PRODUCER_ID_RATE, (1,))
     amounts = _MUTATIONS.get(path)
@@ -47,20 +48,20 @@ def cost_of(path: str, request: Any, image: MetadataImage, default_partitions: i
 
 
 def _created(request: Any, image: MetadataImage, default_partitions: int) -> Iterable[int]:
-    for each in request.topics:
-        yield max(0, each.num_partitions) if each.HasField("num_partitions") else default_partitions
+    for entry in request.topics:
+        yield max(0, entry.num_partitions) if entry.HasField("num_partitions") else default_partitions
 
 
 def _added(request: Any, image: MetadataImage, default_partitions: int) -> Iterable[int]:
-    for each in request.topics:
-        topic = image.topic(each.name)
-        more = each.HasField("num_partitions") and topic is not None
-        yield max(0, each.num_partitions - topic.partition_count) if more and topic is not None else 0
+    for entry in request.topics:
+        topic = image.topic(entry.name)
+        more = entry.HasField("num_partitions") and topic is not None
+        yield max(0, entry.num_partitions - topic.partition_count) if more and topic is not None else 0
 
 
 def _deleted(request: Any, image: MetadataImage, default_partitions: int) -> Iterable[int]:
-    for each in request.topics:
-        topic = image.topic(each.name) if each.name else image.topics.get(each.topic_id)
+    for entry in request.topics:
+        topic = image.topic(entry.name) if entry.name else image.topics.get(entry.topic_id)
         yield 0 if topic is None else topic.partition_count
 
 

@@ -1,7 +1,7 @@
-"""One document by https, on a thread that may wait: bounded in bytes and time, and believed by its certificate alone.
+"""One document by https, on a thread that may wait: bounded in bytes and time, and trusted by its certificate alone.
 
-Nothing is followed: who is sent elsewhere may be sent to a host that nobody has named. No proxy of the environment is
-asked. Only the lookup of the host's name is not bounded here; the resolver of the machine bounds it.
+The fetch follows no redirection, which could lead to any host. It uses no proxy of the environment. Only the lookup of
+the host's name has no bound here: the resolver of the machine bounds it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from minilog_broker.security.https_url import HttpsUrl
 
 CONNECT_S = 5.0  # to all addresses of the host together, and TLS
 TOTAL_S = 10.0
-MAX_DOCUMENT_BYTES = 256 << 10  # as much as is read of a file (security/bearer.py)
+MAX_DOCUMENT_BYTES = 256 << 10  # the same limit as for a file (security/bearer.py)
 _MAX_BYTES = MAX_DOCUMENT_BYTES + (64 << 10)  # with status and headers
 
 
 class FetchFailed(Exception):
-    """There is no document. `str` says why, and shows nothing of what came but its status."""
+    """There is no document. `str` has the reason, and nothing of the answer but its status."""
 
 
 class _Incoming(io.RawIOBase):
-    """What a connection brings, until a moment (time.monotonic), and no more than _MAX_BYTES of it: however slowly it
-    drips, whatever is read of it."""
+    """The bytes of a connection until a time (time.monotonic), and at most _MAX_BYTES of them, however slowly they
+    come."""
 
     def __init__(self, connection: ssl.SSLSocket, until_s: float) -> None:
         self._connection = connection
@@ -46,7 +46,7 @@ class _Incoming(io.RawIOBase):
 
 
 class _Source:
-    """What http.client reads an answer from, in the place of a socket."""
+    """The source of an answer for http.client, in the place of a socket."""
 
     def __init__(self, incoming: _Incoming) -> None:
         self._incoming = incoming
@@ -56,15 +56,18 @@ class _Source:
 
 
 def tls_context(truststore: str) -> ssl.SSLContext:
-    """TLS 1.2 at least, with the host's name checked. `truststore`: a PEM file with the authorities that are believed;
-    empty: those of the machine. Raises OSError (ssl.SSLError is one) where it cannot be used."""
+    """A context with TLS 1.2 at least, which checks the host's name.
+
+    `truststore`: a PEM file with the trusted authorities; empty: those of the machine. Raises OSError (ssl.SSLError is
+    one) where it cannot be used.
+    """
     context = ssl.create_default_context(cafile=truststore or None)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 
 
 def fetch(url: HttpsUrl, truststore: str) -> str:
-    """The document. Takes TOTAL_S at most, and raises FetchFailed."""
+    """The document. Takes at most TOTAL_S, and raises FetchFailed."""
     until_s = time.monotonic() + TOTAL_S
     try:
         context = tls_context(truststore)
@@ -76,11 +79,11 @@ def fetch(url: HttpsUrl, truststore: str) -> str:
             connection.sendall(_request(url))
             return _document(connection, until_s)
     except TimeoutError:
-        raise FetchFailed("there was no whole answer in time") from None
+        raise FetchFailed(f"the host sent no whole answer in {TOTAL_S:.0f} s") from None
     except ssl.SSLCertVerificationError as error:
-        raise FetchFailed(f"the certificate is not believed: {error.verify_message}") from None
+        raise FetchFailed(f"the certificate is not trusted: {error.verify_message}") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise FetchFailed(f"there was no whole answer: {_words(error)}") from None
+        raise FetchFailed(f"the host sent no whole answer: {_words(error)}") from None
 
 
 def _words(error: Exception) -> str:
@@ -88,7 +91,7 @@ def _words(error: Exception) -> str:
 
 
 def _connected(url: HttpsUrl) -> socket.socket:
-    """To the first address that answers; its time-out is what is left of CONNECT_S for TLS."""
+    """A connection to the first address that answers. Its time-out is the rest of CONNECT_S, for TLS."""
     until_s = time.monotonic() + CONNECT_S
     failure: OSError = OSError("the host has no address")
     for family, kind, protocol, _name, address in socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM):
@@ -129,10 +132,10 @@ def _document(connection: ssl.SSLSocket, until_s: float) -> str:
     answer = http.client.HTTPResponse(source, method="GET")  # type: ignore[arg-type]  # makefile is all it asks for
     answer.begin()
     if answer.status != http.client.OK:
-        raise FetchFailed(f"the answer is {answer.status}, and not 200; no redirection is followed")
+        raise FetchFailed(f"the answer has status {answer.status}, and not 200. The broker follows no redirection")
     content = answer.read(MAX_DOCUMENT_BYTES + 1)
     if len(content) > MAX_DOCUMENT_BYTES:
         raise FetchFailed(f"the document has more than {MAX_DOCUMENT_BYTES} bytes")
     if answer.length:
-        raise FetchFailed("there was no whole answer: the connection ended before it")
+        raise FetchFailed("the host sent no whole answer: the connection ended before it")
     return content.decode("utf-8")

@@ -1,8 +1,8 @@
-"""Keys of an issuer that are fetched by https: the shell around security/issuer_keys.py.
+"""The shell around security/issuer_keys.py, which fetches the keys of an issuer by https.
 
-Each broker fetches for itself, on a thread of its own, one fetch at a time. A broker does not wait for the first answer
-before it serves, as Kafka's does: a cluster that starts again after a power cut must not need an issuer, which may need
-the cluster. As long as there was no answer, tokens are refused in such words that their clients try again.
+Each broker fetches for itself, on its own thread, one fetch at a time. Unlike Kafka's, a broker does not wait for the
+first answer before it serves. A cluster that starts again after a power cut must not need an issuer, which may itself
+need the cluster. Before the first answer, tokens are refused with an error that clients retry.
 """
 
 from __future__ import annotations
@@ -26,17 +26,15 @@ from minilog_broker.server.runtime.timer import now_ms
 
 logger = structlog.get_logger()
 
-LOOK_AGAIN_MS = 3_000.0  # so long a token with an unknown key waits for newer ones; less than an exchange may take
+LOOK_AGAIN_MS = 3_000.0  # the wait of a token with an unknown key for newer keys; less than an exchange may take
 _MOST_NAMES = 5  # of keys, in a line of a log
-_NO_KEY_YET = (
-    "this broker has had no answer yet of who publishes the keys of tokens, and its log says why: ask another one, "
-    "or again"
-)
+_NO_KEY_YET = "this broker has no keys of tokens yet, and its log has the reason: ask another broker, or try again"
 
 
 @dataclass(frozen=True, slots=True)
 class KeysLook:
-    """For metrics. `age_s`: since the issuer answered last, or since this broker began to ask where it never did."""
+    """The state of the keys for metrics. `age_s`: the time since the issuer's last answer, or since this broker's first
+    fetch where there was none."""
 
     keys: int
     age_s: float
@@ -63,13 +61,13 @@ class JwksEndpoint:
         )
         self._began_ms: float | None = None
         self._sooner = asyncio.Event()
-        self._ended = asyncio.Event()  # of the next fetch; another one for each
+        self._ended = asyncio.Event()  # set at the end of the next fetch; each fetch has a new one
         try:
             tls_context(self._truststore)
         except OSError as error:
             raise InvalidConfig(
                 f"sasl.oauthbearer.jwks.endpoint.ssl.truststore.location={self._truststore} cannot be used "
-                f"({error.strerror or type(error).__name__}): name a PEM file with certificates of authorities"
+                f"({error.strerror or type(error).__name__}): give a PEM file with certificates of authorities"
             ) from None
 
     def verifier(self) -> BearerVerifier:
@@ -87,13 +85,13 @@ class JwksEndpoint:
             raise BrokerNotAvailable(_NO_KEY_YET)
 
     def look(self) -> KeysLook:
-        """What metrics tell."""
+        """The state of the keys, for metrics."""
         since_ms = self._keys.fetched_ms if self._keys.fetched_ms is not None else self._began_ms
         age_s = 0.0 if since_ms is None else (now_ms() - since_ms) / 1000.0
         return KeysLook(len(self._keys.verifier.key_names), age_s)
 
     async def run(self) -> None:
-        """Fetch whenever it is due, until cancelled."""
+        """Fetch whenever a fetch is due, until cancelled."""
         self._began_ms = now_ms()
         while True:
             pause_s = (self._keys.due_ms - now_ms()) / 1000.0
@@ -119,40 +117,44 @@ class JwksEndpoint:
         about = {"url": str(self._url), "keys": len(self._keys.verifier.key_names), "named": names}
         if ended.error is not None:
             if ended.is_news:
-                told = "the keys stay as they were" if self._keys.fetched_ms is not None else "no token is taken"
+                has_keys = self._keys.fetched_ms is not None
+                effect = "the former keys stay in use" if has_keys else "the broker refuses all tokens"
                 again_ms = round(ended.next_in_ms)
-                logger.warning(f"keys of tokens: {told}", error=ended.error, again_ms=again_ms, **about)
+                logger.warning(
+                    f"a fetch of keys of tokens failed: {effect}", error=ended.error, again_ms=again_ms, **about
+                )
             return
         if ended.is_news:
             logger.info(
-                "keys of tokens were fetched", passed_over=self._keys.verifier.passed_over[:_MOST_NAMES], **about
+                "the broker fetched keys of tokens", passed_over=self._keys.verifier.passed_over[:_MOST_NAMES], **about
             )
         if ended.have_changed:
-            reason = f"keys of tokens are now: {names or 'none'}"
+            reason = f"the keys of tokens are now: {names or 'none'}"
             self._audit(AuditEvent("Broker", "", "FetchKeys", "", str(self._url), Decision.ALLOWED, reason))
 
 
 async def _on_a_thread(work: Callable[[], str]) -> str:
-    """On one that no end of the process waits for; it cannot be cancelled, and what it brings is forgotten then."""
+    """Run work on a thread that does not hold up the end of the process. It cannot be cancelled, and then its result is
+    dropped."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[str] = loop.create_future()
 
-    def settle(found: str | BaseException) -> None:
+    def settle(result: str | BaseException) -> None:
         if done.cancelled():
             return
-        if isinstance(found, BaseException):
-            done.set_exception(found)
+        if isinstance(result, BaseException):
+            done.set_exception(result)
         else:
-            done.set_result(found)
+            done.set_result(result)
 
     def run() -> None:
-        found: str | BaseException
+        result: str | BaseException
         try:
-            found = work()
+            result = work()
         except BaseException as error:
-            found = error
+            result = error
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(settle, found)
+            loop.call_soon_threadsafe(settle, result)
 
     threading.Thread(target=run, name="jwks-endpoint", daemon=True).start()
     return await done

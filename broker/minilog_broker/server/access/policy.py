@@ -1,7 +1,7 @@
-"""The rights of callers, by the rules and quotas of now.
+"""The rights of callers, by the current rules and quotas.
 
-What a rule refuses goes to the audit log here. Nothing here knows of gRPC. So whatever lets calls in (ingress/), and
-whatever asks on a user's behalf, holds the same policy.
+Refusals by rules go to the audit log here. This module knows nothing of gRPC. So the listeners (ingress/), and other
+code that acts for a user, hold the same policy.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from minilog_broker.server.runtime.timer import now_ms
 
 
 class Policy:
-    """`authorizer` gives the rules as they are now. `quotas`: what all listeners of a broker have spent.
-    `default_partitions`: of a topic that is created without a number."""
+    """The rights of callers by the current rules. `authorizer` gives these rules. `quotas`: the buckets of all
+    listeners of a broker. `default_partitions`: of a topic that is created without a number."""
 
     def __init__(
         self,
@@ -45,15 +45,15 @@ class Policy:
         self.default_partitions = default_partitions
 
     def refused(self, event: AuditEvent) -> None:
-        """To the audit log: a call that is not answered at all."""
+        """Note a call in the audit log that gets no answer of a service."""
         self._audit(event)
 
     def is_allowed(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, name: str) -> bool:
-        """By the rules of now."""
+        """Whether the current rules allow the operation."""
         return self._authorizer().is_allowed(principal, host, operation, kind, name)
 
     def is_allowed_any(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind) -> bool:
-        """By the rules of now."""
+        """Whether the current rules allow the operation on any name."""
         return self._authorizer().is_allowed_any(principal, host, operation, kind)
 
     def denied(
@@ -65,48 +65,48 @@ class Policy:
         reason: str,
         about: Sequence[str],
     ) -> None:
-        """To the audit log: topics that there are before names that somebody made up."""
+        """Note refusals in the audit log. Existing topics come before names that a caller has made up."""
         if kind is ResourceKind.TOPIC:
             names = sorted(names, key=lambda name: name not in self._image.topic_ids)
-        told = (*(f"{kind.value}:{name}" for name in names), *about)
-        self._tell(caller, operation, told, Decision.DENIED, reason)
+        resources = (*(f"{kind.value}:{name}" for name in names), *about)
+        self._tell(caller, operation, resources, Decision.DENIED, reason)
 
     def tell(self, caller: Caller, operation: Operation, resource: str, decision: Decision, reason: str) -> None:
-        """To the audit log."""
+        """Note a decision in the audit log."""
         self._audit(
             AuditEvent(str(caller.principal), caller.host, caller.path, operation.value, resource, decision, reason)
         )
 
     def quota(self, principal: Principal, key: str) -> int | None:
-        """Its own, else that of all who have none."""
+        """The quota of the principal, else the quota of all principals without one."""
         for entity in (str(principal), DEFAULT_ENTITY):
-            if (found := self._image.quotas.get(entity, {}).get(key)) is not None:
-                return found
+            if (value := self._image.quotas.get(entity, {}).get(key)) is not None:
+                return value
         return None
 
     def charge(self, principal: Principal, key: str, amount: float) -> None:
-        """By the quota of now."""
+        """Charge an amount to the current quota."""
         self._quotas.charge(str(principal), key, self.quota(principal, key), amount, now_ms())
 
     def give_back(self, principal: Principal, key: str, amount: float) -> None:
-        """Of what was charged."""
+        """Return a part of a charge."""
         self._quotas.give_back(str(principal), key, amount)
 
     def owed_ms(self, principal: Principal, key: str) -> float:
-        """By the quota of now."""
+        """The time until the debt under the current quota is paid."""
         return self._quotas.owed_ms(str(principal), key, self.quota(principal, key), now_ms())
 
     def cost(self, path: str, request: Any) -> Cost | None:
-        """By the topics of now."""
+        """The cost of a call, by the current topics."""
         return cost_of(path, request, self._image, self.default_partitions)
 
     def check(self, path: str, caller: Caller, request: Any) -> None:
-        """All names are judged, so that the audit log has all that was refused. Raises AuthorizationFailed, of the
-        first."""
+        """Judge all names of a message, so that the audit log has all refusals. Raises AuthorizationFailed for the
+        first one."""
         if not (parts := _parts(ROWS[path])):
-            return  # the service asks
+            return  # the service checks the names
         judged = [(part, list(part.names(request, self._image))) for part in parts]
-        about = [each for part, _ in judged if isinstance(part, Asked) for each in part.about(request)]
+        about = [subject for part, _ in judged if isinstance(part, Asked) for subject in part.about(request)]
         refused: MinilogError | None = None
         with caller.refusals(about) as refusals:
             for part, names in judged:
@@ -120,12 +120,12 @@ class Policy:
             raise refused
         for part, names in () if alters_nothing(request) else judged:
             if isinstance(part, Asked) and part.operation in ALTERING and names:
-                known = (each.name if isinstance(each, ById) else each for each in names)
-                told = (*(f"{part.kind.value}:{name}" for name in known), *about)
-                self._tell(caller, part.operation, told, Decision.ALLOWED, "a rule allows it")
+                plain = (name.name if isinstance(name, ById) else name for name in names)
+                resources = (*(f"{part.kind.value}:{name}" for name in plain), *about)
+                self._tell(caller, part.operation, resources, Decision.ALLOWED, "a rule allows it")
 
     def redact(self, caller: Caller, answer: Any) -> None:
-        """What he may not describe is taken out."""
+        """Remove the parts of an answer that the caller may not describe."""
 
         def sees_topic(topic_id: bytes) -> bool:
             topic = self._image.topics.get(topic_id)
@@ -145,7 +145,7 @@ class Policy:
 
 
 def _parts(row: Row) -> tuple[Asked | LeftOut, ...]:
-    """What is asked of the rules before a service sees the message."""
+    """The checks of a row before a service gets the message."""
     if isinstance(row, AllOf):
         return row.parts
     return (row,) if isinstance(row, Asked) else ()

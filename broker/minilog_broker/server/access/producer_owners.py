@@ -1,15 +1,15 @@
-"""Whose a producer id is, as far as a leader has to know: asked for each batch that has one, before its core sees it.
+"""The check of a producer id's owner on a leader, for each batch that has an id, before its core gets the batch.
 
-    the batch has                                          is refused with
+    the batch has                                          refusal
     no producer id                                         -
     an id that its proof gives to the caller               -
     an id without such a proof, and the cluster has proofs UNKNOWN_PRODUCER_ID: the producer asks for another id
     an id of before the cluster had proofs                 -
-    an id that nobody was given, as far as this broker's   LEADER_NOT_AVAILABLE: again, when its image is there
-    image knows, and the image has no key of proofs
+    an id above all that this broker's image knows, and    LEADER_NOT_AVAILABLE: retried until its image has it
+    the image has no key of proofs
 
-Blocks of ids with proofs do not stand before the key in the metadata log: an image without the key has none of them
-either, so a leader that is late refuses what it cannot judge.
+In the metadata log, blocks of ids with proofs stand behind the key. So an image without the key has no such block, and
+a leader that is late refuses ids that it cannot judge.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from minilog_broker.security.audit import Decision
 from minilog_broker.security.producer_proof import WriterName
 from minilog_broker.server.access.caller import Caller
 
-_SHOWN = 100  # characters of a name that a caller has chosen
+_SHOWN = 100  # shown characters of a name that a caller has chosen
 
 
 class Claim(NamedTuple):
-    """What an entry says of who writes its batch."""
+    """The writer of a batch, by its entry."""
 
     producer_id: int
     producer_epoch: int
@@ -50,29 +50,29 @@ class ProducerOwners:
         self._image = image
 
     def refusal(self, caller: Caller, claim: Claim) -> MinilogError | None:
-        """None where the caller may write so, and for what is no batch: the core says so. What was right once stays so:
-        a stream need not ask again."""
+        """The refusal of a write. None where the caller may write so, and for an invalid batch, which the core refuses.
+        A claim that was valid once stays valid: a stream need not check it again."""
         producer_id, producer_epoch, transactional_id, proof = claim
         if producer_id == NO_PRODUCER_ID:
             return None
         key = self._image.producer_key
         if key is None:
-            return self._as_far_as_known(producer_id)
+            return self._refusal_by_image(producer_id)
         name = WriterName(producer_id, producer_epoch, transactional_id)
         if 0 <= producer_id < key.first_id or key.proves(proof, name, str(caller.principal)):
             return None
         inside = f" for transactional id '{transactional_id[:_SHOWN]}'" if transactional_id else ""
         error = UnknownProducerId(
-            f"{caller.principal} shows no proof that producer id {producer_id}, epoch {producer_epoch}, was given to it"
-            f"{inside}: a producer writes under its own id, and asks for one (InitProducerId, Enlist)"
+            f"{caller.principal} has no proof that it owns producer id {producer_id}, epoch {producer_epoch}{inside}: "
+            "a producer writes under its own id, which it gets by InitProducerId or Enlist"
         )
         caller.tell(Operation.WRITE, f"producer-id:{producer_id}", Decision.DENIED, str(error))
         return error
 
-    def _as_far_as_known(self, producer_id: int) -> MinilogError | None:
+    def _refusal_by_image(self, producer_id: int) -> MinilogError | None:
         if 0 <= producer_id < self._image.next_producer_id:
             return None
         return LeaderNotAvailable(
-            f"producer id {producer_id} was given to nobody, as far as this broker knows: all are below "
-            f"{self._image.next_producer_id}; try again, or make another producer"
+            f"this broker does not know producer id {producer_id}: all that it knows are below "
+            f"{self._image.next_producer_id}. Try again, or make another producer"
         )

@@ -1,9 +1,9 @@
-"""What of an answer its caller may not see, and what is done with it: a group and a transaction are of topics and of
-other transactions, which have rules of their own.
+"""The removal of parts of an answer that its caller may not see. A group or a transaction has parts about topics and
+about other transactions, which have rules of their own.
 
-    FetchOffsets          offsets of topics that he may not describe are left out
-    DescribeGroup         those, committed and pending; of a transaction that he may not describe, whose it is
-    DescribeTransaction   partitions of topics that he may not describe are left out
+    FetchOffsets          without offsets of topics that the caller may not describe
+    DescribeGroup         the same, committed and pending; without the owner of a transaction that it may not describe
+    DescribeTransaction   without partitions of topics that the caller may not describe
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ SeesTransaction = Callable[[str], bool]
 
 
 def redact(answer: Any, sees_topic: SeesTopic, sees_transaction: SeesTransaction) -> None:
-    """`sees_topic` by its id, `sees_transaction` by its name. Of other answers nothing is taken out."""
+    """Remove the hidden parts of an answer. `sees_topic` takes a topic's id, `sees_transaction` a name. Other answers
+    stay whole."""
     match answer:
         case coordinator_pb2.FetchOffsetsResponse():
-            _keep(answer.offsets, lambda each: sees_topic(each.partition_id.topic_id))
+            _keep(answer.offsets, lambda committed: sees_topic(committed.partition_id.topic_id))
         case coordinator_pb2.DescribeGroupResponse():
-            _keep(answer.offsets, lambda each: sees_topic(each.partition_id.topic_id))
+            _keep(answer.offsets, lambda committed: sees_topic(committed.partition_id.topic_id))
             for pending in answer.pending:
-                _keep(pending.offsets, lambda each: sees_topic(each.partition_id.topic_id))
+                _keep(pending.offsets, lambda offset: sees_topic(offset.partition_id.topic_id))
                 if not sees_transaction(pending.transactional_id):
                     pending.transactional_id, pending.producer_id = "", NO_PRODUCER
-            _keep(answer.pending, lambda each: bool(each.offsets))
+            _keep(answer.pending, lambda pending: bool(pending.offsets))
         case coordinator_pb2.DescribeTransactionResponse():
             for producer in answer.producers:
-                _keep(producer.partitions, lambda each: sees_topic(each.topic_id))
+                _keep(producer.partitions, lambda partition: sees_topic(partition.topic_id))
 
 
 def _keep(entries: Any, is_seen: Callable[[Any], bool]) -> None:
-    kept = [each for each in entries if is_seen(each)]
+    kept = [entry for entry in entries if is_seen(entry)]
     if len(kept) < len(entries):
         del entries[:]
         entries.extend(kept)

@@ -1,12 +1,12 @@
-"""What one message is refused for: judged name by name, told to the audit log together.
+"""The refusals of one message. Each name is judged by itself, and one event of the audit log has all refusals.
 
-    a topic that is named              the client is told        the audit log
-    by an id that no topic has         that there is none        nothing: nobody was refused
-    by the id of one that the caller   that there is none, in    the topic's name, and why
+    a topic that is named              answer to the client         audit log
+    by an id that no topic has         there is no such topic       nothing: there was no refusal
+    by the id of one that the caller   there is no such topic, in   the topic's name, and the reason
     may not describe                   the same words
-    otherwise                          what is not allowed       the same
+    otherwise                          the refusal                  the same
 
-All names of a message are judged, and one event has them all: a name that matters cannot hide behind others.
+All names of a message are judged, and one event has them all. So a name that matters cannot hide behind others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ById:
 
 
 class Judged(Protocol):
-    """Who is refused (caller.Caller)."""
+    """The caller that is judged (caller.Caller)."""
 
     @property
     def principal(self) -> Principal: ...
@@ -46,23 +46,23 @@ class Judged(Protocol):
     def tell_denied(
         self, operation: Operation, kind: ResourceKind, names: Sequence[str], reason: str, about: Sequence[str]
     ) -> None:
-        """To the audit log."""
+        """Note the refused names of one message in the audit log."""
 
 
 class Refusals:
-    """Of one message; used as a context, which tells the audit log at its end. `about`: what the message is about,
-    beside the names that are judged."""
+    """The refusals of one message. As a context it writes them to the audit log at its end. `about`: the further
+    subjects of the message, beside the judged names."""
 
-    __slots__ = ("_about", "_caller", "_found")
+    __slots__ = ("_about", "_caller", "_noted")
 
     def __init__(self, caller: Judged, about: Sequence[str] = ()) -> None:
         self._caller = caller
         self._about = about
-        self._found: dict[tuple[Operation, ResourceKind], tuple[str, dict[str, None]]] = {}
+        self._noted: dict[tuple[Operation, ResourceKind], tuple[str, dict[str, None]]] = {}
 
     @property
     def are_of_everybody(self) -> bool:
-        """Nobody is asked who he is, and nothing is refused."""
+        """Whether the caller came by a listener without logins, where nothing is refused."""
         return self._caller.is_everybody
 
     def __enter__(self) -> Self:
@@ -71,12 +71,12 @@ class Refusals:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for (operation, resource), (reason, names) in self._found.items():
+        for (operation, resource), (reason, names) in self._noted.items():
             self._caller.tell_denied(operation, resource, tuple(names), reason, self._about)
-        self._found.clear()
+        self._noted.clear()
 
     def of(self, operation: Operation, kind: ResourceKind, resource: str | ById) -> MinilogError | None:
-        """Why this is refused; None where it is allowed."""
+        """The refusal of an operation, None where it is allowed."""
         if isinstance(resource, ById):
             return self._of_id(operation, kind, resource)
         if self._caller.may(operation, kind, resource):
@@ -98,20 +98,20 @@ class Refusals:
         return unknown_topic(resource.topic_id)
 
     def hide(self, operation: Operation, kind: ResourceKind, name: str) -> None:
-        """The caller may not even describe it, and is told that there is none."""
+        """Note that the caller may not even describe the resource. Its answer is that there is none."""
         self._note(
             operation,
             kind,
             name,
-            f"{self._caller.principal} is not allowed to describe {kind.value} {shortened(name)!r}, and is told that "
-            "there is none",
+            f"{self._caller.principal} is not allowed to describe {kind.value} {shortened(name)!r}, and gets the "
+            "answer that there is none",
         )
 
     def _note(self, operation: Operation, kind: ResourceKind, name: str, reason: str) -> None:
-        self._found.setdefault((operation, kind), (reason, {}))[1][name] = None
+        self._noted.setdefault((operation, kind), (reason, {}))[1][name] = None
 
 
 def unknown_topic(topic_id: bytes) -> UnknownTopicId:
-    """Of one that is not there, or that the caller may not know to be there."""
-    told = topic_id.hex() if len(topic_id) <= TOPIC_ID_BYTES else f"{topic_id[:TOPIC_ID_BYTES].hex()}..."
-    return UnknownTopicId(f"no topic has the id {told}: it was deleted, or is not known here yet")
+    """The error for a topic that does not exist, or that the caller may not know."""
+    shown_id = topic_id.hex() if len(topic_id) <= TOPIC_ID_BYTES else f"{topic_id[:TOPIC_ID_BYTES].hex()}..."
+    return UnknownTopicId(f"no topic has the id {shown_id}: it was deleted, or this broker does not know it yet")

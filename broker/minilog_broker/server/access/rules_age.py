@@ -1,10 +1,10 @@
-"""How old the users and rules of a broker may be: it goes by them for a session behind a controller's last word.
+"""The age limit of a broker's users and rules: a broker uses them for one session after a controller's last answer.
 
-A controller that answers a heartbeat names the end of the metadata log, and the answer counts when all of that is
-replayed: what this broker knows is then no older than the heartbeat. More than broker.session.timeout.ms later a
-right may have been taken away without this broker's knowledge. So listeners where rules count refuse every call but
-health, end every stream and begin no session, and other brokers serve meanwhile. Where `stale.access.rules.enable` is
-set it serves by what it knew last; what no controller has confirmed in this life is not gone by even so.
+A controller's answer to a heartbeat has the end of the metadata log. The answer counts when the broker has replayed all
+of that. Then the image is no older than the heartbeat. A right may have been taken away without the broker's knowledge
+more than broker.session.timeout.ms later. So its listeners with rules refuse every call but health, end every stream
+and begin no session. Other brokers serve meanwhile. With `stale.access.rules.enable` the broker goes on by its last
+rules. Rules that no controller has confirmed in this life never count.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from minilog.errors import BrokerNotAvailable
 
 
 class RulesAge:
-    """Of one broker. Times are monotonic milliseconds, and come in. `most_ms`: how old they may be, infinite where an
-    operator has allowed that."""
+    """The age of the rules of one broker. Times are monotonic milliseconds, and come in. `most_ms`: the limit, infinite
+    where the operator has allowed that."""
 
     def __init__(self, broker_id: int, most_ms: float) -> None:
         self._broker_id = broker_id
@@ -22,34 +22,34 @@ class RulesAge:
         self._as_of_ms: float | None = None
 
     def confirmed(self, as_of_ms: float) -> None:
-        """All that was decided before is known here."""
+        """Note that the image has all decisions from before `as_of_ms`."""
         self._as_of_ms = as_of_ms if self._as_of_ms is None else max(self._as_of_ms, as_of_ms)
 
     def age_s(self, now_ms: float) -> float:
-        """Infinite where no controller was heard in this life."""
+        """The age in seconds, infinite where no controller was heard in this life."""
         return float("inf") if self._as_of_ms is None else (now_ms - self._as_of_ms) / 1000.0
 
     def left_s(self, now_ms: float) -> float:
-        """Until they are too old; infinite where they are already, or never will be."""
+        """The time until the rules are too old; infinite where they are already, or never will be."""
         left_s = self._most_ms / 1000.0 - self.age_s(now_ms)
         return left_s if left_s > 0 else float("inf")
 
     def refusal(self, now_ms: float) -> BrokerNotAvailable | None:
-        """Why clients are not served; None where they are."""
+        """The refusal of a client's call, None where the rules are young enough."""
         if self._as_of_ms is None:
             return BrokerNotAvailable(
-                f"broker {self._broker_id} is starting, and does not know yet which users and rules there are: ask "
-                f"another broker, or again"
+                f"broker {self._broker_id} is starting, and does not know the users and rules yet: ask another "
+                f"broker, or try again"
             )
         if now_ms < self._as_of_ms + self._most_ms:
             return None
         return BrokerNotAvailable(
-            f"broker {self._broker_id} has heard no controller for {self.age_s(now_ms):.1f} s, and users and rules may "
-            f"be others by now: ask another broker, and see that broker {self._broker_id} reaches a majority of the "
-            f"voters"
+            f"broker {self._broker_id} has heard no controller for {self.age_s(now_ms):.1f} s, and its users and rules "
+            f"may be out of date: ask another broker, and make sure that broker {self._broker_id} reaches a majority "
+            f"of the voters"
         )
 
     def check(self, now_ms: float) -> None:
-        """Raises BrokerNotAvailable where they are too old."""
+        """Raises BrokerNotAvailable where the rules are too old."""
         if (refusal := self.refusal(now_ms)) is not None:
             raise refusal

@@ -1,9 +1,11 @@
-"""SCRAM on a broker: users of the metadata, those of a file that are known without it (the first administrators), and
-delegation tokens, whose id is the name and whose secret the password (tokenauth=true in the first message, as Kafka
-has it): a token is no user, and a user no token, whatever they are called.
+"""SCRAM on a broker, for users of the metadata, for users of a file, and for delegation tokens.
 
-The file has one JSON object a line: name, mechanism, iterations, and salt, stored_key, server_key in base64
-(`minilog user verifier` makes one). It counts before the metadata: whoever may write it owns the broker anyway.
+The users of the file need no metadata: they are the first administrators. A client with a token gives the token's id as
+the name and its secret as the password (tokenauth=true in the first message, as in Kafka). A token is never a user, and
+a user never a token, whatever their names are.
+
+The file has one JSON object a line: name, mechanism, iterations, and salt, stored_key, server_key in base64 (`minilog
+user verifier` makes one). It counts before the metadata, since its owner controls the broker anyway.
 """
 
 from __future__ import annotations
@@ -30,50 +32,51 @@ Credentials = Mapping[tuple[str, ScramMechanism], ScramCredential]
 
 
 class ScramUsers:
-    """Whom this broker believes a password. `common_secret`: what all brokers have and no client. Raises InvalidConfig
-    where the file is not right."""
+    """The users and tokens of this broker. `common_secret`: known to all brokers, and to no client. Raises
+    InvalidConfig where the file is not valid."""
 
     def __init__(self, image: MetadataImage, file: str, wall_us: Callable[[], int], common_secret: bytes = b"") -> None:
         self._image = image
         self._wall_us = wall_us
         content = _read(file) if file else b""
         self._of_file: Credentials = dict(_parsed(content, file))
-        # The same on all brokers, and after a restart: else two of them tell two salts of an unknown user.
+        # The same on all brokers, and after a restart: else two brokers would send two salts for an unknown user.
         self._unknown_user_secret = hashlib.sha256(b"users that are not known" + common_secret + content).digest()
-        self._known = dict(image.users)
+        self._former_users = dict(image.users)
         self._shapes = self._shapes_of_all()
-        self._known_tokens = dict(image.tokens)
+        self._former_tokens = dict(image.tokens)
 
     def begin(self, mechanism: str) -> ServerMechanism:
-        """An exchange. Raises AuthenticationFailed."""
+        """Begin an exchange. Raises AuthenticationFailed."""
         if mechanism not in tuple(ScramMechanism):
-            raise AuthenticationFailed(f"the mechanism {mechanism[:40]!a} is not taken here")
+            raise AuthenticationFailed(f"this broker does not take the mechanism {mechanism[:40]!a}")
         return _Exchange(ScramMechanism(mechanism), self, self._unknown_user_secret)
 
     def shapes(self, mechanism: ScramMechanism) -> Sequence[Shape]:
-        """Those that users' credentials have, the most frequent first."""
+        """The shapes of users' credentials, the most frequent first."""
         return self._shapes.get(mechanism, ())
 
     def _shapes_of_all(self) -> dict[ScramMechanism, Sequence[Shape]]:
         counted = {mechanism: Counter[Shape]() for mechanism in ScramMechanism}
-        of_image = (each for credentials in self._image.users.values() for each in credentials.values())
+        of_image = (credential for credentials in self._image.users.values() for credential in credentials.values())
         for credential in (*self._of_file.values(), *of_image):
             counted[credential.mechanism][Shape.of(credential)] += 1
         return {
-            mechanism: sorted(found, key=lambda shape: (-found[shape], shape)) for mechanism, found in counted.items()
+            mechanism: sorted(counts, key=lambda shape: (-counts[shape], shape))
+            for mechanism, counts in counted.items()
         }
 
     def find(self, mechanism: ScramMechanism, name: str) -> ScramCredential | None:
-        """Of a user."""
+        """The credential of a user."""
         return self._of_file.get((name, mechanism)) or self._image.users.get(name, {}).get(mechanism)
 
     def find_token(self, mechanism: ScramMechanism, token_id: str) -> ScramCredential | None:
-        """Of a delegation token that is not expired."""
+        """The credential of a delegation token that is not expired."""
         token = self._image.tokens.get(token_id)
         return None if token is None or token.is_expired(self._wall_ms()) else token.credentials.get(mechanism)
 
     def token(self, token_id: str) -> tuple[DelegationToken, float]:
-        """One that was found, and how many milliseconds it is good for. Raises KeyError."""
+        """A token that was found, and its remaining milliseconds. Raises KeyError."""
         token = self._image.tokens[token_id]
         return token, token.expiry_timestamp_ms - self._wall_ms()
 
@@ -81,20 +84,20 @@ class ScramUsers:
         return self._wall_us() / 1000
 
     def take_changed_tokens(self) -> frozenset[str]:
-        """Tokens that are no more since the last call, or that end sooner."""
-        former, now = self._known_tokens, dict(self._image.tokens)
-        self._known_tokens = now
+        """The tokens that are gone since the last call, or that end sooner."""
+        former, now = self._former_tokens, dict(self._image.tokens)
+        self._former_tokens = now
         return frozenset(
             token_id
-            for token_id, each in former.items()
-            if token_id not in now or now[token_id].expiry_timestamp_ms < each.expiry_timestamp_ms
+            for token_id, token in former.items()
+            if token_id not in now or now[token_id].expiry_timestamp_ms < token.expiry_timestamp_ms
         )
 
     def take_changed(self) -> frozenset[str]:
-        """Users whose credentials are others than at the last call, or are no more."""
-        former, self._known = self._known, dict(self._image.users)
+        """The users whose credentials have changed since the last call, or are gone."""
+        former, self._former_users = self._former_users, dict(self._image.users)
         self._shapes = self._shapes_of_all()
-        return frozenset(name for name, each in former.items() if self._known.get(name) != each)
+        return frozenset(name for name, credentials in former.items() if self._former_users.get(name) != credentials)
 
 
 class _Exchange:
@@ -106,10 +109,10 @@ class _Exchange:
         nonce = secrets.token_urlsafe(24)
         self._server = ScramServer(
             mechanism,
-            self._found(users.find),
+            self._noting(users.find),
             nonce,
             unknown_user_secret,
-            self._found(users.find_token),
+            self._noting(users.find_token),
             users.shapes(mechanism),
         )
         self._credential: ScramCredential | None = None
@@ -122,12 +125,12 @@ class _Exchange:
     def tried(self) -> str:
         return self._server.tried
 
-    def _found(self, find: FindCredential) -> FindCredential:
-        def found(mechanism: ScramMechanism, name: str) -> ScramCredential | None:
+    def _noting(self, find: FindCredential) -> FindCredential:
+        def find_and_note(mechanism: ScramMechanism, name: str) -> ScramCredential | None:
             self._credential = find(mechanism, name)
             return self._credential
 
-        return found
+        return find_and_note
 
     def named(self, content: bytes) -> str:
         return self._server.named(content)
@@ -144,7 +147,7 @@ class _Exchange:
             raise AuthenticationFailed(judged.reason)
         find = self._users.find_token if judged.is_token else self._users.find
         if find(self._mechanism, judged.name) != self._credential:
-            raise AuthenticationFailed("the user was deleted, or got another password, meanwhile")
+            raise AuthenticationFailed("the user was deleted during the login, or got another password")
         if judged.is_token:
             token, left_ms = self._users.token(judged.name)
             self.token_id, self.lifetime_ms = token.token_id, max(1.0, left_ms)
@@ -162,7 +165,9 @@ def _read(file: str) -> bytes:
     except OSError as error:
         raise InvalidConfig(f"sasl.scram.users.file={file} cannot be read: {error.strerror}") from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise InvalidConfig(f"sasl.scram.users.file={file} is not its owner's alone: chmod 600 {file}")
+        raise InvalidConfig(
+            f"other users may read sasl.scram.users.file={file}, which holds secrets: run chmod 600 {file}"
+        )
     return content
 
 
@@ -170,22 +175,24 @@ def _parsed(content: bytes, file: str) -> Iterator[tuple[tuple[str, ScramMechani
     for number, line in enumerate(content.splitlines(), start=1):
         if line.strip():
             try:
-                told = json.loads(line)
-                mechanism = ScramMechanism(told["mechanism"])
-                keys = {each: base64.b64decode(told[each], validate=True) for each in _KEYS}
-                credential = ScramCredential(mechanism, iterations=int(told["iterations"]), **keys)
+                document = json.loads(line)
+                mechanism = ScramMechanism(document["mechanism"])
+                keys = {key: base64.b64decode(document[key], validate=True) for key in _KEYS}
+                credential = ScramCredential(mechanism, iterations=int(document["iterations"]), **keys)
                 if {len(keys["stored_key"]), len(keys["server_key"])} != {mechanism.digest_bytes}:
-                    raise ValueError("a key has another length")
-                yield (str(told["name"]), mechanism), credential
+                    raise ValueError("a key has a wrong length")
+                yield (str(document["name"]), mechanism), credential
             except (ValueError, KeyError, TypeError) as error:
-                raise InvalidConfig(f"sasl.scram.users.file={file}: line {number} is no verifier ({error!r})") from None
+                raise InvalidConfig(
+                    f"sasl.scram.users.file={file}: line {number} is not a verifier ({error!r})"
+                ) from None
 
 
 _KEYS = ("salt", "stored_key", "server_key")
 
 
 def verifier_line(name: str, credential: ScramCredential) -> str:
-    """A line of such a file."""
-    keys = {each: base64.b64encode(getattr(credential, each)).decode() for each in _KEYS}
-    told = {"name": name, "mechanism": str(credential.mechanism), "iterations": credential.iterations, **keys}
-    return json.dumps(told) + "\n"
+    """The line of a credential for such a file."""
+    keys = {field: base64.b64encode(getattr(credential, field)).decode() for field in _KEYS}
+    document = {"name": name, "mechanism": str(credential.mechanism), "iterations": credential.iterations, **keys}
+    return json.dumps(document) + "\n"

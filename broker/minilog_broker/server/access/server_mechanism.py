@@ -12,8 +12,8 @@ class ServerMechanism(Protocol):
     """The broker's side of one exchange."""
 
     async def respond(self, content: bytes) -> bytes:
-        """The answer to a client's message. Raises AuthenticationFailed, or BrokerNotAvailable where this broker
-        cannot tell yet."""
+        """The answer to a client's message. Raises AuthenticationFailed, or BrokerNotAvailable where this broker cannot
+        decide yet."""
 
     def named(self, content: bytes) -> str:
         """The user or token in a client's first message, in the form of `tried`; empty where there is none. The message
@@ -21,15 +21,15 @@ class ServerMechanism(Protocol):
 
     @property
     def principal(self) -> Principal | None:
-        """Who it is, once that is known for certain."""
+        """The principal, once it is proven."""
 
     @property
     def lifetime_ms(self) -> float | None:
-        """For how long that is known; None: as the broker is configured."""
+        """The lifetime of the proof, None for the broker's configuration."""
 
     @property
     def token_id(self) -> str | None:
-        """Of the delegation token that proves it, where one does."""
+        """The delegation token of the proof, where there is one."""
 
     @property
     def tried(self) -> str:
@@ -37,4 +37,5 @@ class ServerMechanism(Protocol):
 
 
 Begin = Callable[[str], ServerMechanism]
-"""An exchange of a mechanism by its name. Raises AuthenticationFailed where it is none that is taken here."""
+"""Begins an exchange of a mechanism by its name. Raises AuthenticationFailed for a mechanism that the broker does not
+take."""

@@ -1,8 +1,8 @@
-"""Sessions of clients that have shown a password or a token: 32 random bytes, known to this broker alone, taken from
-the host that they were given to, until they end.
+"""Sessions of clients that have proven a password or a token. A session is 32 random bytes, which only this broker and
+the client know. It counts from the host of its login, until its end.
 
-Bounded, for each user and for all: above that the user's own oldest gives way, and that which ends first of all. Whose
-session is gone asks for another.
+The number is bounded, for each user and for all. Above the bound the oldest session of the user ends, and of all
+sessions the one with the earliest end. A client without its session logs in again.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from minilog_broker.security.principal import Principal
 
 SESSION_BYTES = 32
 MOST_SESSIONS = 20_000
-MOST_OF_ONE_USER = 2_000  # workers of a large Spark cluster; who opens more drops his own
+MOST_OF_ONE_USER = 2_000  # workers of a large Spark cluster; further ones end the user's own sessions
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Ends at a time of the monotonic clock."""
+    """A session. It ends at a time of the monotonic clock."""
 
     principal: Principal
     host: str
     ends_at_ms: float
     token_id: str | None = None
-    """Of the delegation token that it began with, if it did."""
+    """The delegation token of its login, if there was one."""
 
 
 @dataclass(slots=True)
 class Sessions:
-    """Of one broker. `random_bytes`: whom nobody can guess."""
+    """The sessions of one broker. `random_bytes`: a source of bytes that cannot be guessed."""
 
     random_bytes: Callable[[int], bytes]
     _sessions: dict[bytes, Session] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Sessions:
     def begin(
         self, principal: Principal, host: str, now_ms: float, lifetime_ms: float, token_id: str | None = None
     ) -> bytes:
-        """A new one."""
+        """Begin a session, and give its name."""
         self._let_go(now_ms)
         own = self._of_user.get(principal, OrderedDict())
         if len(own) >= MOST_OF_ONE_USER:
@@ -54,25 +54,27 @@ class Sessions:
         return name
 
     def find(self, name: bytes, host: str, now_ms: float) -> Session | None:
-        """None where there is none, it has ended, or comes from another host."""
+        """The session of a name. None where there is none, it has ended, or it is of another host."""
         session = self._sessions.get(name)
         return session if session is not None and session.host == host and now_ms < session.ends_at_ms else None
 
     def of_another_host(self, name: bytes, host: str) -> Session | None:
-        """One that there is, and that was not given to this host."""
+        """The session of a name, where it is of another host than this one."""
         session = self._sessions.get(name)
         return session if session is not None and session.host != host else None
 
     def end_all_of(self, is_gone: Callable[[Principal], bool]) -> None:
-        """Their users are no more, or have another password."""
-        for principal in [each for each in self._of_user if is_gone(each)]:
+        """End the sessions of users that are gone, or have another password."""
+        for principal in [user for user in self._of_user if is_gone(user)]:
             for name in list(self._of_user[principal]):
                 self._end(name)
 
     def end_of_tokens(self, gone: Container[str]) -> None:
-        """These delegation tokens are no more, or end sooner."""
+        """End the sessions of these delegation tokens, which are gone or end sooner."""
         for name in [
-            name for name, each in self._sessions.items() if each.token_id is not None and each.token_id in gone
+            name
+            for name, session in self._sessions.items()
+            if session.token_id is not None and session.token_id in gone
         ]:
             self._end(name)
 
@@ -85,9 +87,10 @@ class Sessions:
                 del self._of_user[session.principal]
 
     def _let_go(self, now_ms: float) -> None:
-        """Of those that have ended; what ended otherwise is still in the queue of ends, and is passed over."""
+        """Drop sessions that have ended. The queue of ends may still have sessions that ended otherwise: they are
+        skipped."""
         if len(self._ends) > 2 * len(self._sessions) + 64:
-            self._ends = [(each.ends_at_ms, name) for name, each in self._sessions.items()]
+            self._ends = [(session.ends_at_ms, name) for name, session in self._sessions.items()]
             heapq.heapify(self._ends)
         while self._ends and (self._ends[0][0] <= now_ms or len(self._sessions) >= MOST_SESSIONS):
             self._end(heapq.heappop(self._ends)[1])

@@ -1,19 +1,19 @@
-"""Every call that a broker answers, and what it takes to make it: the one table of authorization.
+"""Every call that a broker answers, with the right that it needs: the one table of authorization.
 
-    OfPeers      brokers alone, on their own listener; the broker that the message names as its sender is the one of the
-                 certificate
+    OfPeers      only brokers, on their own listener; the certificate has to be of the broker that the message names as
+                 its sender
     Asked        the operation on each of the names in the request; on the cluster where it names none
     LeftOut      topics that the answer leaves out where the caller may not describe them
     AllOf        several of those
-    InService    the service asks, for each entry of a message (Caller.refusal)
-    OpenToAll    what comes before anybody is known
+    InService    the service checks each entry of a message (Caller.refusal)
+    OpenToAll    calls before a login
 
-A call without a row is refused, and a test fails for it. The operations are Kafka's for the same calls. Where a request
-is refused, all of it is: nothing is half done.
+A call without a row is refused, and a test fails for it. The operations are those of Kafka's calls. A refused request
+is refused as a whole: no part of it is done.
 
-Rules are of names. A topic that a request names by its id is judged by its name (ById), whatever the call is. Of three
-ids no rule is asked: what a Fetch forgets is its own, what EndTransaction names was judged when it was written, and who
-may delete a group may delete a part of it.
+Rules have names. A topic that a request names by its id is judged by its name (ById), in every call. Three ids have no
+check. A Fetch forgets only its own positions. The partitions of an EndTransaction were judged when they were written. A
+user that may delete a group may delete a part of it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ Sender = Callable[[Any, MetadataImage], int | None]
 
 @dataclass(frozen=True, slots=True)
 class OfPeers:
-    """`sender`: the broker that a message names as its own, None where it names none. `first_only`: of a stream the
-    first message names it, and later ones may leave it out."""
+    """A call of brokers. `sender`: the broker that the message names as its own, None where it names none.
+    `first_only`: the first message of a stream names it, and later ones may leave it out."""
 
     sender: Sender
     first_only: bool = False
@@ -47,7 +47,7 @@ class OfPeers:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One operation on resources of one kind. `about`: what the audit log is told besides (about.py)."""
+    """One operation on resources of one kind. `about`: further subjects for the audit log (about.py)."""
 
     operation: Operation
     kind: ResourceKind
@@ -57,42 +57,42 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """The answer leaves them out (redaction.py), and the call is not refused. The audit log has them."""
+    """Topics that the answer leaves out (redaction.py). The call is not refused. The audit log has the topics."""
 
     names: Names
 
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    """Several of them, each."""
+    """Several checks, all of which count."""
 
     parts: tuple[Asked | LeftOut, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class InService:
-    """The service asks for each name."""
+    """The service checks each name."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenToAll:
-    """Nobody is asked who he is."""
+    """A call for clients without a login."""
 
 
 Row = OfPeers | Asked | AllOf | InService | OpenToAll
 
 
 def _names(*fields: str) -> Names:
-    """A text field, or those of a repeated message: `topics.name`."""
+    """The text field of each path, or those of a repeated message: `topics.name`."""
 
     def of(request: Any, image: MetadataImage) -> Iterable[str]:
         for path in fields:
             field, _, inner = path.partition(".")
-            found = getattr(request, field)
+            value = getattr(request, field)
             if inner:
-                yield from (getattr(each, inner) for each in found)
+                yield from (getattr(entry, inner) for entry in value)
             else:
-                yield found
+                yield value
 
     return of
 
@@ -102,24 +102,24 @@ def _the_cluster(request: Any, image: MetadataImage) -> Iterable[str]:
 
 
 def by_id(image: MetadataImage, topic_id: bytes) -> ById:
-    """A topic as rules know it."""
+    """A topic in the form that refusals judge."""
     topic = image.topics.get(topic_id)
     return ById(topic_id, None if topic is None else topic.name)
 
 
 def _topics_of(field: str) -> Names:
-    """By the partition ids of the entries in `field`, or the partition ids themselves."""
+    """The topics of the partition ids in the entries of `field`, or of the partition ids themselves."""
 
     def of(request: Any, image: MetadataImage) -> Iterable[ById]:
-        ids = dict.fromkeys(getattr(each, "partition_id", each).topic_id for each in getattr(request, field))
+        ids = dict.fromkeys(getattr(entry, "partition_id", entry).topic_id for entry in getattr(request, field))
         return (by_id(image, topic_id) for topic_id in ids)
 
     return of
 
 
 def _topics_to_delete(request: Any, image: MetadataImage) -> Iterable[str | ById]:
-    """By name, else by id. Where both are there they are of one topic, or the controller deletes nothing."""
-    return (each.name or by_id(image, each.topic_id) for each in request.topics)
+    """The topics by name, else by id. Where both are there they are of one topic, or the controller deletes nothing."""
+    return (topic.name or by_id(image, topic.topic_id) for topic in request.topics)
 
 
 def _field(name: str) -> Sender:
@@ -131,8 +131,8 @@ def _nobody(request: Any, image: MetadataImage) -> int | None:
 
 
 def _coordinator(request: Any, image: MetadataImage) -> int | None:
-    """Markers come from who leads the partition of `__transactions`; where this image knows none, the epochs that
-    marker_checks compares decide."""
+    """The leader of the partition of `__transactions`, which sends markers. Where this image has no leader of that
+    epoch, marker_checks compares the epochs."""
     topic_id = image.topic_ids.get(TRANSACTIONS_TOPIC_NAME)
     state = None if topic_id is None else image.partitions.get(PartitionKey(topic_id, request.coordinator_partition))
     return None if state is None or state.leader_epoch != request.coordinator_epoch else state.leader_id
@@ -249,4 +249,4 @@ ROWS: Mapping[str, Row] = {
     **{f"/grpc.health.v1.Health/{method}": OpenToAll() for method in ("Check", "List", "Watch")},
 }
 ALSO_OF_BROKERS = frozenset((f"/{_PACKAGE}.MetadataService/ListOffsets",))
-"""What brokers ask of each other, too: the coordinator of a group asks leaders for the ends of their logs."""
+"""Calls of clients that brokers make, too: the coordinator of a group asks leaders for the ends of their logs."""

@@ -1,1 +1,1 @@
-"""What others ask of this broker: gRPC's services, and what bounds and checks their requests."""
+"""The gRPC services of this broker, and the limits and checks of their requests."""

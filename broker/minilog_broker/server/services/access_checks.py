@@ -1,5 +1,5 @@
-"""Who may write records, read them, and see topics: asked for each entry of a message, so that a topic that is not
-allowed harms no other. The audit log is told of all that one message was refused for together."""
+"""The rights to write records, to read them and to see topics. Each entry of a message is checked by itself, so that a
+refused topic does not affect others. One event of the audit log has all refusals of one message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from minilog_broker.server.access.table import by_id
 
 
 class DataAccess:
-    """Names of topics come from the image. One that is not known is refused: whose it is cannot be asked."""
+    """The checks of produce and fetch. The image has the names of topics. An unknown topic is refused, for no rule
+    covers it."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
@@ -28,7 +29,7 @@ class DataAccess:
     def refuses_write(
         self, refusals: Refusals, key: PartitionKey, transaction: TransactionalWrite | None
     ) -> MinilogError | None:
-        """None where the batch may be written."""
+        """The refusal of a batch, None where the caller may write it."""
         if refusals.are_of_everybody:
             return None
         refusal = self._refusal(refusals, Operation.WRITE, key.topic_id)
@@ -38,7 +39,7 @@ class DataAccess:
         return refusal
 
     def take_out_refused(self, caller: Caller, request: data_pb2.FetchRequest) -> data_pb2.FetchResponse:
-        """The positions that may be read are left in `request`; the answers for the others."""
+        """Leave the positions that the caller may read in `request`. The response has the refusals of the others."""
         answer = data_pb2.FetchResponse()
         if caller.is_everybody:
             return answer
@@ -65,17 +66,18 @@ class DataAccess:
 
 
 def check_may_write(caller: Caller) -> None:
-    """A producer id is for who may write anything at all (Kafka's rule since 3.0). Raises AuthorizationFailed."""
+    """Raises AuthorizationFailed unless the caller may write to any topic: only such callers get producer ids (Kafka's
+    rule since 3.0)."""
     question = (Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER, CLUSTER_NAME)
     if caller.may(*question) or caller.may_any(Operation.WRITE, ResourceKind.TOPIC):
-        return  # of an honest producer nothing is refused, though no rule for the cluster is its own
+        return  # an honest producer has no refusal in the audit log, though it has no rule for the cluster
     if (refusal := caller.judge(*question)) is not None:
         raise refusal
 
 
 class TopicsAsked:
-    """What one question for metadata is answered, topic by topic. Internal topics are found by whoever looks for a
-    coordinator; `first_use(name)`: what to say where there is none yet."""
+    """The topics in the answer to one request for metadata. Any client may look for a coordinator, and so sees internal
+    topics. `first_use(name)`: the answer where such a topic does not exist yet."""
 
     def __init__(
         self, image: MetadataImage, caller: Caller, refusals: Refusals, first_use: Callable[[str], MinilogError | None]
@@ -86,8 +88,8 @@ class TopicsAsked:
         self._first_use = first_use
 
     def of(self, request: metadata_pb2.GetMetadataRequest) -> Iterator[TopicImage | metadata_pb2.TopicMetadata]:
-        """The topics, and the answers for what is not there, or what the caller may not know to be there. A list of all
-        refuses nothing. The image may change between two."""
+        """The topics, and the answers for topics that do not exist or that the caller may not know. A request for all
+        topics has no refusals. The image may change between two results."""
         if request.all_topics:
             for topic in list(self._image.topics.values()):
                 if topic.internal or self._caller.may(Operation.DESCRIBE, ResourceKind.TOPIC, topic.name):

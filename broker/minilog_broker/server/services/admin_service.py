@@ -1,4 +1,4 @@
-"""AdminService: what changes the cluster, answered by the active controller when the change is committed."""
+"""AdminService: changes of the cluster. The active controller answers each when the change is committed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _alter_broker(controller: Controller, ticket: object, request: admin_pb2.Alt
 
 
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
-    """Each call waits for the controller's answer, and gives its error where there is one."""
+    """The gRPC service for administrators. Each call waits for the controller's answer, or for its error."""
 
     def __init__(self, controller: ControllerShell) -> None:
         self.controller = controller

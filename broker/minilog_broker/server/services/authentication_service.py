@@ -1,10 +1,10 @@
 """AuthenticationService: a SASL exchange in, a session out.
 
-A refusal is one sentence for all reasons, and comes after a pause that grows with the failures of that host
-(access/attempts.py): whoever guesses learns nothing and waits. What only took too long is told as that, and tried
-again. The audit log is told the reason, and whom the client said that it is, which nothing proves: its limits are those
-of a stranger from that host. A broker whose users and rules are too old, or not there yet, takes no password and no
-token: another one is asked (access/rules_age.py).
+A refusal is one sentence for all reasons. It comes after a pause that grows with the failures of the host
+(access/attempts.py), so that guesses cost time and reveal nothing. An exchange that only took too long gets an error of
+its own, and the client tries again. The audit log gets the reason and the user name that the client gave without proof.
+Such a line counts as one of a stranger from that host. A broker without users and rules, or with old ones, takes no
+password and no token: the client asks another broker (access/rules_age.py).
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from minilog_broker.server.runtime.timer import now_ms
 if TYPE_CHECKING:
     from minilog_broker.server.ingress.client_stream import ClientStream
 
-EXCHANGE_S = 5.0  # from its place to its answer; and so long for a place
+EXCHANGE_S = 5.0  # the limit of an exchange with a place, and of the wait for a place
 _REFUSED = "authentication failed: see the user's name and password, or the token"
 
 
 @dataclass(slots=True)
 class _Exchange:
-    """One, as far as it has come."""
+    """The state of one exchange."""
 
     host: str
     mechanism: ServerMechanism | None = None
     named: str = ""
-    """Whom the first message named."""
+    """The user or token in the first message."""
     place: Place | None = None
-    """While it is held."""
+    """The place, while the exchange holds it."""
 
     @property
     def tried(self) -> str:
@@ -50,7 +50,7 @@ class _Exchange:
 
 
 class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceServicer):
-    """The gRPC service that begins sessions. `lifetime_ms`: of sessions that begin. It may be replaced."""
+    """The gRPC service that begins sessions. `lifetime_ms`: the lifetime of new sessions. It may be replaced."""
 
     def __init__(
         self,
@@ -76,16 +76,16 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
         except BaseException as error:
             pause_s = 0.0 if exchange.place is None else exchange.place.failed()
             if not isinstance(error, AuthenticationFailed | BrokerNotAvailable):
-                if exchange.tried:  # who asks for salts alone is told, too
-                    self._tell_failure(exchange, "the client left before it was known")
+                if exchange.tried:  # the audit log also has clients that only ask for salts
+                    self._audit_failure(exchange, "the client left before the end of its login")
                 raise  # the client is gone
-            self._tell_failure(exchange, str(error))
+            self._audit_failure(exchange, str(error))
             await asyncio.sleep(pause_s)
-            told = error if isinstance(error, BrokerNotAvailable) else AuthenticationFailed(_REFUSED)
-            await self._refuse(context, told)
+            answer = error if isinstance(error, BrokerNotAvailable) else AuthenticationFailed(_REFUSED)
+            await self._refuse(context, answer)
 
     async def _refuse(self, context: ClientStream, error: MinilogError) -> None:
-        with contextlib.suppress(TimeoutError):  # who takes no answer is cut
+        with contextlib.suppress(TimeoutError):  # a client that takes no answer is cut off
             async with asyncio.timeout(EXCHANGE_S):
                 await context.write(authentication_pb2.AuthenticateResponse(error=wire_error(error)))
 
@@ -95,15 +95,16 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
         context: ClientStream,
         exchange: _Exchange,
     ) -> None:
-        """A place is taken once it is said who wants to log in: who says nothing has none. What takes too long is told
-        as that, to be tried again: it says nothing of the password."""
-        async with _within(f"no login came in {EXCHANGE_S:.0f} s: try again"):
+        """Run an exchange. It takes a place after the client has sent a name, so that silent clients have none. An
+        exchange that takes too long ends with an error that the client tries again. It does not depend on the
+        password."""
+        async with _within(f"the client sent no login in {EXCHANGE_S:.0f} s: try again"):
             first = await anext(incoming, None)
         if first is None:
             return
-        self._age.check(now_ms())  # behind the first message: who is refused while it writes may not hear why
+        self._age.check(now_ms())  # after the first message: a client that still writes may miss the refusal
         self._look_at(exchange, first)
-        async with _within(f"{PLACES} logins of {exchange.host} are under way, or have just failed: try again"):
+        async with _within(f"{PLACES} logins from {exchange.host} are under way, or have just failed: try again"):
             place = await self._attempts.begin(exchange.host, exchange.named)
         exchange.place = place
         async with _within(f"the login did not end in {EXCHANGE_S:.0f} s: try again"):
@@ -112,7 +113,7 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
         place.succeeded()
 
     def _look_at(self, exchange: _Exchange, first: authentication_pb2.AuthenticateRequest) -> None:
-        """Who wants to log in. What is wrong with the message is told when there is a place."""
+        """Note the name in the first message. Errors of the message wait until the exchange has a place."""
         if len(first.content) <= MAX_CONTENT_BYTES:
             with contextlib.suppress(AuthenticationFailed):
                 exchange.mechanism = self._begin(first.mechanism)
@@ -129,15 +130,17 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
             if await self._answered(request, context, exchange):
                 return
             request = await anext(incoming, None)
-        raise AuthenticationFailed("the client ended the exchange before it was known")
+        raise AuthenticationFailed("the client ended the exchange before the end of its login")
 
     async def _answered(
         self, request: authentication_pb2.AuthenticateRequest, context: ClientStream, exchange: _Exchange
     ) -> bool:
-        """Whether it is known now who the client is."""
+        """Answer one message. True where the client has proven its name."""
         host = exchange.host
         if len(request.content) > MAX_CONTENT_BYTES:
-            raise AuthenticationFailed(f"a message of {len(request.content)} bytes came")
+            raise AuthenticationFailed(
+                f"a message of the login has {len(request.content)} bytes: the limit is {MAX_CONTENT_BYTES}"
+            )
         if (mechanism := exchange.mechanism) is None:
             mechanism = exchange.mechanism = self._begin(request.mechanism)
         answer = authentication_pb2.AuthenticateResponse(content=await mechanism.respond(request.content))
@@ -146,18 +149,18 @@ class AuthenticationService(authentication_pb2_grpc.AuthenticationServiceService
             answer.session = self._sessions.begin(principal, host, now_ms(), lifetime_ms, mechanism.token_id)
             answer.lifetime_ms = int(lifetime_ms)
             proof = "the mechanism" if mechanism.token_id is None else f"the delegation token {mechanism.token_id}"
-            told = (str(principal), host, "Authenticate", "", "", Decision.ALLOWED, f"{proof} proves it")
-            self._audit(AuditEvent(*told))
+            event = (str(principal), host, "Authenticate", "", "", Decision.ALLOWED, f"{proof} proves it")
+            self._audit(AuditEvent(*event))
         await context.write(answer)
         return principal is not None
 
-    def _tell_failure(self, exchange: _Exchange, reason: str) -> None:
+    def _audit_failure(self, exchange: _Exchange, reason: str) -> None:
         self._audit(refused_call("Authenticate", exchange.host, str(ANONYMOUS), reason, exchange.tried))
 
 
 @contextlib.asynccontextmanager
 async def _within(otherwise: str) -> AsyncIterator[None]:
-    """For EXCHANGE_S; then BrokerNotAvailable, in these words."""
+    """Bound a block by EXCHANGE_S. Raises BrokerNotAvailable with the words of `otherwise` after that."""
     try:
         async with asyncio.timeout(EXCHANGE_S):
             yield

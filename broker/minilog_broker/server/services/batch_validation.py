@@ -1,9 +1,9 @@
-"""The validation of what a produce message holds, costed by decoded bytes: what is costly is done on a thread beside.
+"""The validation of produce messages. A message that costs much goes to a thread, by its decoded bytes.
 
-Validation decompresses, sums up and walks a batch; Arrow and crc32c let the event loop run meanwhile. A message of so
-many decoded bytes as a client sends is validated by the core itself, on the loop, in a millisecond or two. A larger one
-is validated here first, a batch at a time: one thread, so that the memory of one batch is all that all clients together
-can have decompressed. How large a batch becomes it says itself, and it is refused for that before it is decompressed.
+Validation decompresses, sums up and walks a batch. Arrow and crc32c let the event loop run meanwhile. The core itself
+validates a message of usual size on the loop, in a millisecond or two. A larger one is validated here first, a batch at
+a time. There is one thread, so that all clients together decompress one batch at once. The batch itself has its decoded
+size, and is refused for that before it is decompressed.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from minilog.record_batch.validation import decoded_bytes
 from minilog_broker.replication.leader.produce import validated
 from minilog_broker.replication.partition_state import TopicConfig
 
-INLINE_BYTES = 4 << 20  # decoded, of one message: some milliseconds; our clients send messages of up to 4 MiB
+INLINE_BYTES = 4 << 20  # decoded bytes of one message: some milliseconds; our clients send up to 4 MiB
 
 Validated: TypeAlias = BatchHeader | MinilogError | None
-"""What came of it; None: not validated here."""
+"""The outcome for a batch, None where it was not validated here."""
 
 
 class BatchValidation:
@@ -39,7 +39,7 @@ class BatchValidation:
         self._thread = ThreadPoolExecutor(1, "batch-validation")
 
     async def validate(self, keys: Sequence[PartitionKey], batches: Sequence[Buffer]) -> list[Validated]:
-        """For each batch what came of it. None for those of a message that costs little, and for those that the core
+        """The outcome for each batch. None for batches of a message that costs little, and for those that the core
         refuses without a look at them."""
         if sum(map(decoded_bytes, batches)) <= INLINE_BYTES:
             return [None] * len(batches)

@@ -1,8 +1,8 @@
-"""Unary calls as rows of a table: a service names for each what its core is asked, and errors become answers here.
+"""Unary calls as rows of a table. A service names the method of its core for each call. Errors become answers here.
 
     KeepAlive = _call(coordinator_pb2.KeepAliveResponse, TransactionCoordinator.keep_alive)
 
-mypy holds each row to the generated servicer: its request, its response, and that no call is without a row.
+mypy checks each row against the generated servicer: the request, the response, and that each call has a row.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _Answered = TypeVar("_Answered", bound=Message, covariant=True)
 
 
 class UnaryCall(Protocol[_Asked, _Answered]):
-    """A call as its service has it, with the names that the generated servicers give its arguments."""
+    """A call as its service has it. The argument names are those of the generated servicers."""
 
     def __call__(self, request: _Asked, context: object) -> Awaitable[_Answered]: ...
 
 
 def unary(answer: Callable[[Service, Request], Awaitable[Response]]) -> UnaryCall[Request, Response]:
-    """A method of a service, of what its instance answers to a request."""
+    """A method of a service, made of a function of its instance and a request."""
 
     async def call(service: Service, request: Request, context: object) -> Response:
         return await answer(service, request)
@@ -55,7 +55,7 @@ class HasController(Protocol):
 def controller_call(
     kind: type[Response], ask: Callable[[Controller, object, Request], None]
 ) -> UnaryCall[Request, Response]:
-    """Answered when what the controller decided is committed."""
+    """A call that is answered when the controller's decision is committed."""
 
     async def answer(service: HasController, request: Request) -> Response:
         return await service.controller.ask(kind, lambda core, ticket: ask(core, ticket, request))
@@ -64,7 +64,7 @@ def controller_call(
 
 
 def decision(kind: type[Decision], ask: Callable[[Controller, object, Request], None]) -> UnaryCall[Request, Decision]:
-    """The same for a client, who is told where the metadata log ends behind it."""
+    """The same for a client, which also gets the end of the metadata log behind the decision."""
 
     async def answer(service: HasController, request: Request) -> Decision:
         return await service.controller.decide(kind, lambda core, ticket: ask(core, ticket, request))
@@ -80,11 +80,11 @@ class HasCoordinators(Protocol):
 
 
 Ask = Callable[[Core, object, Request, Moment], None]
-"""A call of a core: the ticket that is answered, the request, and now."""
+"""A call of a core: the ticket for the answer, the request, and the time."""
 
 
 def untimed(ask: Callable[[Core, object, Request], None]) -> Ask[Core, Request]:
-    """Of a call of a core that asks for no clock."""
+    """A call of a core that needs no clock."""
     return lambda core, ticket, request, now: ask(core, ticket, request)
 
 
@@ -94,7 +94,7 @@ def coordinator_call(
     ask: Ask[Core, Request],
     check: Callable[[Request], None],
 ) -> UnaryCall[Request, Response]:
-    """What the coordinator answers; or why it is not asked: what `check` and `find` raise."""
+    """A call that a coordinator answers. Errors of `check` and `find` become answers before."""
 
     async def answer(service: HasCoordinators, request: Request) -> Response:
         coordinators = service.coordinators
@@ -113,18 +113,18 @@ def listing(
     kind: type[_Listing],
     ask: Callable[[Core, object, Request], None],
 ) -> UnaryCall[Request, _Listing]:
-    """What all coordinators here answer, in one; or the first error among them."""
+    """A call that all coordinators here answer, in one response. The first error among them is the answer instead."""
 
-    async def told(shell: CoordinatorShell[Core], request: Request) -> _Listing:
+    async def part_of(shell: CoordinatorShell[Core], request: Request) -> _Listing:
         return await shell.ask(kind, lambda ticket: ask(shell.core, ticket, request))
 
     async def answer(service: HasCoordinators, request: Request) -> _Listing:
         whole = kind()
         for shell in find(service.coordinators):
-            found = await told(shell, request)
-            if found.error.code:
-                return kind(error=found.error)
-            whole.MergeFrom(found)
+            part = await part_of(shell, request)
+            if part.error.code:
+                return kind(error=part.error)
+            whole.MergeFrom(part)
         return whole
 
     return unary(answer)

@@ -1,6 +1,7 @@
-"""What a call to a coordinator is refused for before its coordinator sees it. All raise InvalidArgument, with words.
+"""Checks of calls to a coordinator, before the coordinator sees them. All raise InvalidArgument.
 
-How many of anything one call may name is in the table of all calls (request_limits)."""
+The limits on repeated fields are in the table of all calls (request_limits).
+"""
 
 from __future__ import annotations
 
@@ -30,44 +31,45 @@ class GroupsRequest(Protocol):
 
 
 def check_transaction(request: OfTransaction) -> None:
-    """Its transactional id."""
+    """Check the transactional id."""
     if not 1 <= len(request.transactional_id) <= MAX_ID_CHARACTERS:
         raise InvalidArgument(
-            f"a transactional id has 1 to {MAX_ID_CHARACTERS} characters, this one has {len(request.transactional_id)}"
+            f"a transactional id has 1 to {MAX_ID_CHARACTERS} characters, and this one has "
+            f"{len(request.transactional_id)}"
         )
 
 
 def check_registration(request: coordinator_pb2.RegisterPartitionsRequest) -> None:
-    """Its transactional id and partitions."""
+    """Check the transactional id and the partitions."""
     check_transaction(request)
     _check_partitions(request.partitions)
 
 
 def check_end(request: coordinator_pb2.EndTransactionRequest) -> None:
-    """Its transactional id, and the partitions of all winners."""
+    """Check the transactional id, and the partitions of all winners."""
     check_transaction(request)
     for winner in request.winners:
         _check_partitions(written.partition_id for written in winner.partitions)
 
 
 def check_group(request: GroupsRequest) -> None:
-    """Its group id."""
+    """Check the group id."""
     if not 1 <= len(request.group_id) <= MAX_GROUP_CHARACTERS:
         raise InvalidArgument(
-            f"a group id has 1 to {MAX_GROUP_CHARACTERS} characters, this one has {len(request.group_id)}"
+            f"a group id has 1 to {MAX_GROUP_CHARACTERS} characters, and this one has {len(request.group_id)}"
         )
 
 
 def check_group_partitions(request: coordinator_pb2.FetchOffsetsRequest | coordinator_pb2.DeleteGroupRequest) -> None:
-    """Its group id, and the partitions whose offsets are meant."""
+    """Check the group id and the partitions of the offsets."""
     check_group(request)
     _check_partitions(request.partitions)
 
 
 def check_commit(request: coordinator_pb2.CommitOffsetsRequest) -> None:
-    """Its group id, the partitions of its offsets, and the transactional id where it has one."""
+    """Check the group id, the partitions of the offsets, and the transactional id where there is one."""
     check_group(request)
-    _check_partitions(each.partition_id for each in request.offsets)
+    _check_partitions(committed.partition_id for committed in request.offsets)
     if request.HasField("transaction"):
         check_transaction(request.transaction)
 
@@ -76,6 +78,6 @@ def _check_partitions(partitions: Iterable[common_pb2.PartitionId]) -> None:
     for partition in partitions:
         if len(partition.topic_id) != TOPIC_ID_BYTES or partition.partition < 0:
             raise InvalidArgument(
-                f"partition {partition.partition} of topic id {partition.topic_id.hex()!r} cannot be: a topic id has "
-                f"{TOPIC_ID_BYTES} bytes and partitions are counted from 0"
+                f"partition {partition.partition} of topic id {partition.topic_id.hex()!r} cannot exist: a topic id "
+                f"has {TOPIC_ID_BYTES} bytes, and partitions are counted from 0"
             )

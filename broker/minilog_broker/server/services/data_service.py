@@ -1,7 +1,7 @@
-"""DataService: produce and fetch, each one bidirectional stream; and deleting records, a call.
+"""DataService: produce and fetch, each one bidirectional stream; and the deletion of records, a call.
 
-A produce stream's answers are gathered while an earlier message is on its way, so that one message carries all that is
-ready. Nothing waits here: the core answers when the high watermark, a time-out or a lost leadership says so.
+A produce stream gathers its answers while an earlier message is on its way, so that one message carries all that are
+ready. Nothing waits here: the core answers at the high watermark, at a time-out, or when the leadership is lost.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ if TYPE_CHECKING:
 
 _Message = TypeVar("_Message")
 ACKS = (0, 1, -1)
-MAX_BACKLOG_BYTES = 64 << 20  # some tenths of a second of a disk: more only makes every answer later
+MAX_BACKLOG_BYTES = 64 << 20  # some tenths of a second of a disk: more would only delay every answer
 MAX_UNTAKEN_RESULTS = 10_000
 ROOM_PAUSE_S = 0.005
 
 
 @dataclass(slots=True)
 class ProduceStream:
-    """One client's produce stream: what is answered and not yet sent."""
+    """One client's produce stream, with the answers that are not sent yet."""
 
     keepalive_ms: float
     caller: Caller
     observer: CallObserver
-    proven: Claim | None = None  # the last one that was right: a producer writes under one id for long
+    proven: Claim | None = None  # the last valid one: a producer writes under one id for a long time
     results: list[data_pb2.ProduceResult] = field(default_factory=list)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
-    paced: asyncio.Event = field(default_factory=asyncio.Event)  # the client has said how often it expects something
+    paced: asyncio.Event = field(default_factory=asyncio.Event)  # set when the client has named its interval
     sent_at_ms: float = field(default_factory=now_ms)
 
     def pace(self, keepalive_ms: float) -> None:
-        """From now on something goes at least so often."""
+        """Send at least this often from now on."""
         self.keepalive_ms = keepalive_ms
         self.paced.set()
 
@@ -67,7 +67,7 @@ class ProduceStream:
         self.ready.set()
 
     def next_message(self) -> StreamMessage[data_pb2.ProduceResponse] | None:
-        """All that is ready; an empty message as a sign of life when due; else None."""
+        """All answers that are ready, or an empty message as a sign of life when one is due; else None."""
         if self.results:
             results, self.results = self.results, []
         elif now_ms() - self.sent_at_ms >= self.keepalive_ms:
@@ -80,13 +80,13 @@ class ProduceStream:
 
 @dataclass(frozen=True, slots=True)
 class ProduceTicket:
-    """Where the answer to one produce entry goes."""
+    """The stream and the place for the answer to one produce entry."""
 
     stream: ProduceStream
     correlation_id: int
     key: PartitionKey
     came_ms: float
-    """Not a part of the request: that would keep all of it, batches too, for as long as the answer is waited for."""
+    """Not a part of the request, which would keep its batches in memory until the answer."""
 
 
 def answer_produce(effect: AnswerProduce) -> None:
@@ -108,7 +108,7 @@ def answer_produce(effect: AnswerProduce) -> None:
 
 
 def answer_delete_records(effect: AnswerDeleteRecords) -> None:
-    """Carry out AnswerDeleteRecords: whoever waits for it is told, if there still is somebody."""
+    """Carry out AnswerDeleteRecords: give the result to the waiting call, if there still is one."""
     assert isinstance(effect.ticket, asyncio.Future)
     if not effect.ticket.done():
         effect.ticket.set_result(effect)
@@ -116,7 +116,7 @@ def answer_delete_records(effect: AnswerDeleteRecords) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What a produce request says of one batch."""
+    """The part of a produce request about one batch."""
 
     key: PartitionKey
     correlation_id: int
@@ -127,7 +127,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Produced:
-    """What a produce request says, and its batches as they came."""
+    """A produce request, and its batches as they came."""
 
     acks: int
     timeout_ms: int
@@ -141,13 +141,13 @@ class _Produced:
         request = received.message
         entries = [
             _Entry(
-                PartitionKey.of(each.partition_id),
-                each.correlation_id,
-                each.leader_epoch,
-                _transaction(each),
-                each.producer_proof,
+                PartitionKey.of(entry.partition_id),
+                entry.correlation_id,
+                entry.leader_epoch,
+                _transaction(entry),
+                entry.producer_proof,
             )
-            for each in request.entries
+            for entry in request.entries
         ]
         return cls(request.acks, request.timeout_ms, request.keepalive_ms, entries, received.payloads, [])
 
@@ -157,8 +157,8 @@ class _Produced:
 
 
 class DataService(data_pb2_grpc.DataServiceServicer):
-    """One per broker; each call of Produce and Fetch has a stream of its own. `now_us`: the wall clock, None while it
-    is not to be trusted."""
+    """The gRPC service for records. One per broker. Each call of Produce and Fetch has a stream of its own. `now_us`:
+    the wall clock, None while it is not trusted."""
 
     def __init__(
         self,
@@ -200,10 +200,10 @@ class DataService(data_pb2_grpc.DataServiceServicer):
     async def _validated(
         self, incoming: AsyncIterator[StreamMessage[data_pb2.ProduceRequest]]
     ) -> AsyncIterator[_Produced]:
-        """In order: the next message of a stream is taken when the one before it is validated."""
+        """The messages in order. The next one is taken when the one before it is validated."""
         async for request in incoming:
             produced = _Produced.of(request)
-            del request  # none of what may be large is held here while nothing comes
+            del request  # no large message stays in memory during the wait for the next one
             produced.validated = await self._validation.validate(produced.keys, produced.batches)
             yield produced
             del produced
@@ -227,7 +227,7 @@ class DataService(data_pb2_grpc.DataServiceServicer):
         replicas.run()
 
     def _refusal(self, stream: ProduceStream, refusals: Refusals, entry: _Entry, batch: Buffer) -> MinilogError | None:
-        """Why its caller may not write this, there or under this producer id."""
+        """The refusal of an entry whose caller may not write there, or not under this producer id."""
         if (refusal := self._access.refuses_write(refusals, entry.key, entry.transaction)) is not None:
             return refusal
         name = "" if entry.transaction is None else entry.transaction.transactional_id
@@ -239,7 +239,7 @@ class DataService(data_pb2_grpc.DataServiceServicer):
 
     @staticmethod
     def _refuse_acks(stream: ProduceStream, produced: _Produced) -> None:
-        error = InvalidRequiredAcks(f"acks={produced.acks} is not one of 0, 1 and all (-1 on the wire)")
+        error = InvalidRequiredAcks(f"acks={produced.acks} is not valid: give 0, 1 or all (-1 on the wire)")
         for entry in produced.entries:
             ticket = ProduceTicket(stream, entry.correlation_id, entry.key, now_ms())
             answer_produce(AnswerProduce(ticket, error, -1, -1, -1, -1))
@@ -320,7 +320,7 @@ def _transaction(entry: data_pb2.ProduceEntry) -> TransactionalWrite | None:
 async def in_pieces(
     incoming: AsyncIterator[StreamMessage[data_pb2.FetchRequest]], turns: Turns
 ) -> AsyncIterator[StreamMessage[data_pb2.FetchRequest]]:
-    """The same positions in the same order: the conditions of a long message are read in as many turns as they need."""
+    """The same positions in the same order. The conditions of a long message are read in as many turns as they need."""
     async for received in incoming:
         piece = turns.piece()
         for part in parts_of_request(received.message):
@@ -330,7 +330,7 @@ async def in_pieces(
 
 
 def _timed(observer: CallObserver, next_message: Callable[[], _Message | None]) -> _Message | None:
-    """How long it takes to make up a message, where there is one."""
+    """The next message, with its time given to the observer where there is one."""
     began_ms = now_ms()
     message = next_message()
     if message is not None:

@@ -1,7 +1,7 @@
-"""A fetch request of many conditions as several requests of a few. Pure.
+"""A fetch request with many conditions, split into requests with a few. Pure.
 
-To read a condition costs some microseconds for each of its terms, and one message may have twenty thousand of them.
-Positions do not depend on each other, and credit is an absolute count: so the parts mean the same as the whole.
+A condition costs some microseconds for each of its terms, and one message may have twenty thousand of them. Positions
+do not depend on each other, and credit is an absolute count. So the parts mean the same as the whole.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from collections.abc import Iterator
 
 from minilog.v1 import data_pb2
 
-CONDITION_BYTES = 4 << 10  # of one part, and one position more: a few milliseconds
+CONDITION_BYTES = 4 << 10  # of one part, plus one more position: a few milliseconds
 
 
 def parts_of_request(request: data_pb2.FetchRequest) -> Iterator[data_pb2.FetchRequest]:
-    """All that the request has beside positions is in the first part; its credit is in each."""
-    sizes = [each.selection.where.ByteSize() if each.HasField("selection") else 0 for each in request.positions]
+    """The parts. The first one has all fields of the request beside the positions. Each has the credit."""
+    sizes = [
+        position.selection.where.ByteSize() if position.HasField("selection") else 0 for position in request.positions
+    ]
     if sum(sizes) <= CONDITION_BYTES:
         yield request
         return

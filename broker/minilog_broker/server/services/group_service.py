@@ -1,4 +1,4 @@
-"""GroupService: the offsets of consumer groups; and the markers that end transactions with such offsets in them."""
+"""GroupService: the offsets of consumer groups, and the markers that end transactions with such offsets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _call(
 
 
 class GroupService(coordinator_pb2_grpc.GroupServiceServicer):
-    """Each call goes to the coordinator that its group's name hashes to."""
+    """The gRPC service for groups. Each call goes to the coordinator of the hash of the group's name."""
 
     def __init__(self, coordinators: Coordinators, image: MetadataImage) -> None:
         self.coordinators = coordinators

@@ -1,8 +1,8 @@
 """grpc.health.v1 on the broker's port: "" (the whole server) and "minilog" are SERVING while the broker is ready.
 
-The library's own servicer is told each change by somebody who watches all the time. This one looks when it is asked,
-and watches only while a caller does: an idle broker does nothing for it. A Watch is a stream as any other, bounded by
-what bounds those; a name that is none is answered as the protocol says.
+The library's own servicer needs a task that watches all the time. This one looks at each call, and watches only while a
+caller does: an idle broker does no work for it. A Watch has the limits of any other stream. An unknown name gets the
+answer of the protocol.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_NAME_CHARACTERS = 255
 
 
 class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-    """The gRPC health service of a broker: `look` says whether the broker is ready."""
+    """The gRPC health service of a broker. `look` gives the state that decides whether the broker is ready."""
 
     def __init__(self, look: Look) -> None:
         self._look = look
@@ -32,20 +32,20 @@ class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self, request: health_pb2.HealthCheckRequest, context: object
     ) -> health_pb2.HealthCheckResponse:
         if request.service not in SERVICES:
-            raise ResourceNotFound("the services here are '' and 'minilog'")  # gRPC's NOT_FOUND
+            raise ResourceNotFound("the only services with a health are '' and 'minilog'")  # gRPC's NOT_FOUND
         return health_pb2.HealthCheckResponse(status=self._status(request.service))
 
     async def Watch(self, request: health_pb2.HealthCheckRequest, context: Any) -> None:  # noqa: N802
-        """Each change, until the caller goes away."""
+        """Write each change, until the caller goes away."""
         if self._watches >= MAX_WATCHES or len(request.service) > MAX_NAME_CHARACTERS:
             return  # the end of the stream: the protocol has its caller try again later
         self._watches += 1
-        told = None
+        written = None
         try:
             while True:
-                if (status := self._status(request.service)) != told:
+                if (status := self._status(request.service)) != written:
                     await context.write(health_pb2.HealthCheckResponse(status=status))
-                    told = status
+                    written = status
                 await asyncio.sleep(LOOK_EVERY_S)
         finally:
             self._watches -= 1

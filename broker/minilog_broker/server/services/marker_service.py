@@ -1,7 +1,7 @@
-"""MarkerService: coordinators have the ends of transactions written where their producers wrote.
+"""MarkerService: coordinators write the ends of transactions to the partitions of their producers.
 
-For a partition of a topic that is its leader's matter, for one of `__groups` that of the coordinator of the groups.
-Only the coordinator that the image names is heard, in its own epoch (marker_checks.py).
+The leader of a topic's partition writes the marker. For a partition of `__groups` the coordinator of the groups does.
+The service takes markers only from the coordinator that the image names, in its own epoch (marker_checks.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WriteMarkers: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 def answer_markers(effect: AnswerMarkers) -> None:
-    """Carry out AnswerMarkers: whoever waits for it is told, if there still is somebody."""
+    """Carry out AnswerMarkers: give the result to the waiting call, if there still is one."""
     assert isinstance(effect.ticket, asyncio.Future)
     if not effect.ticket.done():
         effect.ticket.set_result(effect.error)

@@ -1,4 +1,5 @@
-"""MetadataService: what clients ask any broker of the image, and the leader of a partition of its log's ends."""
+"""MetadataService: any broker answers questions about the image, and the leader of a partition those about its log's
+ends."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ from minilog_broker.server.shells.quorum_shell import QuorumShell
 from minilog_broker.server.shells.replication_shell import ReplicationShell
 from minilog_broker.version import CLIENT_VERSION
 
-PARTITIONS_AT_ONCE = 250  # described before a look at the clock: some milliseconds
+PARTITIONS_AT_ONCE = 250  # described between two looks at the clock: some milliseconds
 
 
 class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
@@ -72,7 +73,7 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         own_name = f"broker {self._quorum.broker_id} (version {CLIENT_VERSION})"
         refusal: MinilogError | None = protocol_refusal(request.client, own_name)
         if refusal is None and not self._is_registered():  # its image is still that of a former life, or of none
-            refusal = BrokerNotAvailable("this broker is starting: ask another one, or again")
+            refusal = BrokerNotAvailable("this broker is starting: ask another broker, or try again")
         if refusal is not None:
             return _identified(
                 metadata_pb2.GetMetadataResponse(error=wire_error(refusal), controller_id=-1, metadata_offset=-1)
@@ -84,7 +85,7 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
             cluster_id=self._image.cluster_id or "",
             controller_id=self._quorum.leader_id,
             controller_epoch=self._quorum.epoch,
-            # Of the beginning: what is described later may know more, never less.
+            # The offset at the begin: later parts of the answer may be newer, never older.
             metadata_offset=self._image.end_offset,
             voters=[
                 _voter(
@@ -104,41 +105,42 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         tell_brokers(answer, brokers, cordons, reported, stream_port_offset=offset, sees_all=sees_all)
         piece = await self._begin(request)
         with context.refusals() as refusals:
-            asked = TopicsAsked(self._image, context, refusals, self._internal_topics.first_use)
-            for topic in asked.of(request):
-                told = answer.topics.add()
+            topics = TopicsAsked(self._image, context, refusals, self._internal_topics.first_use)
+            for topic in topics.of(request):
+                description = answer.topics.add()
                 if isinstance(topic, metadata_pb2.TopicMetadata):
-                    told.CopyFrom(topic)
+                    description.CopyFrom(topic)
                     piece = await piece.next() if piece.is_over() else piece
                 else:
-                    piece = await self._describe(topic, told, reported, piece)
+                    piece = await self._describe(topic, description, reported, piece)
         return answer
 
     async def _begin(self, request: metadata_pb2.GetMetadataRequest) -> Piece:
-        """A large answer begins with a turn: many clients may ask for one at the same time."""
+        """The first turn of an answer. A large answer waits for its turn, for many clients may ask for one at the same
+        time."""
         image = self._image
         if request.all_topics and len(image.partitions) > PARTITIONS_AT_ONCE:
             return await self._turns.take()
         return self._turns.piece()
 
     async def _describe(
-        self, topic: TopicImage, told: metadata_pb2.TopicMetadata, reported: Reported, piece: Piece
+        self, topic: TopicImage, description: metadata_pb2.TopicMetadata, reported: Reported, piece: Piece
     ) -> Piece:
-        """As it is when its turn comes; as one that is not there where it was deleted meanwhile."""
-        told.name, told.topic_id, told.internal = topic.name, topic.topic_id, topic.internal
-        told.configs.update(self._image.shown_config(topic.topic_id))
+        """Describe a topic as it is at its turn. A topic that was deleted meanwhile is described as missing."""
+        description.name, description.topic_id, description.internal = topic.name, topic.topic_id, topic.internal
+        description.configs.update(self._image.shown_config(topic.topic_id))
         schemas = self._image.schemas.get(topic.topic_id)
         for schema in () if schemas is None else schemas.versions:
             piece = await piece.next() if piece.is_over() else piece
-            told.schemas.append(schema_to_wire(schema))
+            description.schemas.append(schema_to_wire(schema))
         for keys in parts_of(list(topic.partition_keys()), PARTITIONS_AT_ONCE):
             piece = await piece.next() if piece.is_over() else piece
-            found = (self._image.partitions.get(key) for key in keys)
-            told.partitions.extend([_partition(state, reported) for state in found if state is not None])
+            states = (self._image.partitions.get(key) for key in keys)
+            description.partitions.extend([_partition(state, reported) for state in states if state is not None])
         if topic.topic_id not in self._image.topics:
-            told.Clear()
-            told.name, told.topic_id = topic.name, topic.topic_id
-            told.error.CopyFrom(wire_error(UnknownTopicOrPartition(f"topic {topic.name} was deleted")))
+            description.Clear()
+            description.name, description.topic_id = topic.name, topic.topic_id
+            description.error.CopyFrom(wire_error(UnknownTopicOrPartition(f"topic {topic.name} was deleted")))
         return piece
 
     async def ListOffsets(  # noqa: N802
@@ -167,7 +169,7 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
         own_id = self._quorum.broker_id
         if request.broker_id != own_id:
             refusal = InvalidArgument(
-                f"this is broker {own_id}, and only broker {request.broker_id} knows its own settings: ask that one"
+                f"this is broker {own_id}, and only broker {request.broker_id} knows its own settings: ask that broker"
             )
             return metadata_pb2.GetBrokerConfigResponse(error=wire_error(refusal))
         settings = (
@@ -180,7 +182,7 @@ class MetadataService(metadata_pb2_grpc.MetadataServiceServicer):
 
 
 def protocol_refusal(client: common_pb2.ClientIdentity, own_name: str) -> UnsupportedVersion | None:
-    """Where the client and this broker speak no common version of the protocol."""
+    """The refusal of a client without a common version of the protocol."""
     version = shortened(client.client_version or "unknown")
     name = f"client {shortened(client.client_id)} (version {version})"
     try:
@@ -191,7 +193,7 @@ def protocol_refusal(client: common_pb2.ClientIdentity, own_name: str) -> Unsupp
 
 
 def _identified(answer: metadata_pb2.GetMetadataResponse) -> metadata_pb2.GetMetadataResponse:
-    """With what the client needs to judge this broker itself."""
+    """The answer with the values by which the client judges this broker."""
     answer.protocol.CopyFrom(PROTOCOL.to_wire())
     answer.broker_version = CLIENT_VERSION
     return answer
@@ -206,8 +208,8 @@ def tell_brokers(
     stream_port_offset: int,
     sees_all: bool,
 ) -> None:
-    """Each where clients of the answer's listener reach it, and never by another one; apart from those, the brokers
-    that have no such listener."""
+    """Add the brokers to the answer, each with its address on the answer's listener. Brokers without such a listener
+    stand apart, and have no address."""
     for broker in brokers:
         address = broker.address_on(answer.listener)
         message = _broker(
@@ -221,7 +223,7 @@ def tell_brokers(
 def _broker(
     broker: BrokerRegistration, address: Address, reported: Reported, *, stream_port_offset: int, sees_all: bool
 ) -> metadata_pb2.BrokerMetadata:
-    """With the broker's epoch for those alone who may see all of the cluster."""
+    """The description of a broker. Only callers that may see all of the cluster get the broker's epoch."""
     if broker.stopping:
         state = metadata_pb2.BROKER_STATE_STOPPING
     elif broker.fenced:

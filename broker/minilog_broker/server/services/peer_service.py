@@ -1,8 +1,8 @@
-"""PeerService: what other brokers ask of this one.
+"""PeerService: the calls of other brokers to this one.
 
-Replicate is served by the data replicas or, for the metadata log, by the quorum node, as are Vote, BeginQuorumEpoch and
-FetchSnapshot; Register, Heartbeat, ProposeInSyncReplicas, AllocateProducerIds and CreateInternalTopic by the
-controller, where it is active, DigestRecords and SetCopyAside by the scrub.
+The data replicas serve Replicate, or the quorum node for the metadata log. The quorum node also serves Vote,
+BeginQuorumEpoch and FetchSnapshot. The active controller serves Register, Heartbeat, ProposeInSyncReplicas,
+AllocateProducerIds and CreateInternalTopic. The scrub serves DigestRecords and SetCopyAside.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from minilog_broker.server.shells.scrub import Scrub
 
 
 class PeerService(peer_pb2_grpc.PeerServiceServicer):
-    """Each call is handed to the part of this broker that answers it."""
+    """The gRPC service for other brokers. It hands each call to the part of this broker that answers it."""
 
     def __init__(
         self, replicas: ReplicationShell, quorum: QuorumShell, controller: ControllerShell, scrub: Scrub

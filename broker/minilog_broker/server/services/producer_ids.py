@@ -1,8 +1,8 @@
-"""Producer ids as this broker gives them: from blocks that the controller allocates, each with a proof of whose it is.
+"""Producer ids, from blocks that the controller allocates, each with a proof of its owner.
 
-A block is used when this broker's own image has it. By then the image has the key of proofs, too, where there is one:
-so no id is given without a proof where another broker asks for one. What is left of a block from before the key is for
-nobody any more.
+A block is used when this broker's own image has it. By then the image has the key of proofs, too, where there is one.
+So no broker gives an id without a proof while another broker demands one. The rest of a block from before the key is
+never used.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from minilog_broker.security.producer_proof import NO_PROOF, WriterName
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.clients.controller_link import IdBlock
 
-REPLAY_WITHIN_S = 5.0  # behind a commit: an election takes less
+REPLAY_WITHIN_S = 5.0  # after a commit: an election takes less
 
 
 @dataclass(frozen=True, slots=True)
 class GivenId:
-    """`proof` is empty where the cluster has none yet."""
+    """A producer id for a caller. `proof` is empty where the cluster has no proofs yet."""
 
     name: WriterName
     proof: bytes
 
 
 class ProducerIds:
-    """No id is given twice in a cluster's life. `replayed(end offset)` returns when the image has got there."""
+    """The source of producer ids. No id is given twice in a cluster's life. `replayed(end offset)` returns when the
+    image has that end."""
 
     def __init__(
         self,
@@ -46,8 +47,10 @@ class ProducerIds:
         self._lock = asyncio.Lock()
 
     async def next(self, caller: Caller, transactional_id: str = "") -> GivenId:
-        """One for this caller, and for this transactional id alone where there is one. Raises what the controller says,
-        and BrokerNotAvailable where this broker does not hear what is committed."""
+        """An id for this caller, and for this transactional id only, where there is one.
+
+        Raises the controller's error, and BrokerNotAvailable where this broker does not receive commits.
+        """
         async with self._lock:
             while (producer_id := next(self._block, None)) is None or not self._is_of_now(producer_id):
                 if producer_id is None:
@@ -56,7 +59,7 @@ class ProducerIds:
         return GivenId(name, NO_PROOF if key is None else key.proof(name, str(caller.principal)))
 
     def _is_of_now(self, producer_id: int) -> bool:
-        """Not from a block of before the cluster had proofs."""
+        """Whether an id is not from a block of before the cluster had proofs."""
         key = self._image.producer_key
         if key is None:
             return self._image.level < PROVEN_PRODUCERS_LEVEL
@@ -69,6 +72,7 @@ class ProducerIds:
                 await self._replayed(block.committed_end_offset)
         except TimeoutError:
             raise BrokerNotAvailable(
-                "this broker has not heard for a while what the metadata quorum commits: ask another one, or again"
+                "this broker has received no commits of the metadata quorum for a while: ask another broker, or try "
+                "again"
             ) from None
         return block.ids

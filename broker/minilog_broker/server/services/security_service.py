@@ -1,10 +1,8 @@
-"""SecurityService: users, access rules, quotas and delegation tokens, answered by the active controller when it is
-committed.
+"""SecurityService: users, access rules, quotas and delegation tokens. The active controller answers after the commit.
 
-Of a delegation token this broker draws the secret, where it is the controller: what goes to the log are its verifiers,
-and the secret to who asked, once. Who may ask is known by a session that a password or an issuer's token began: whoever
-has no more than a delegation token makes no second one, which would outlive the first (Kafka's rule), and so it is with
-the other three calls.
+This broker draws the secret of a delegation token, where it is the controller. The log gets the secret's verifiers, and
+the client gets the secret, once. The four calls for tokens need a session that a password or an issuer's token began. A
+client with only a delegation token makes no second one, which would outlive the first (Kafka's rule).
 """
 
 from __future__ import annotations
@@ -43,14 +41,14 @@ _Decided = TypeVar(
     security_pb2.DescribeDelegationTokensResponse,
 )
 _NOT_ALLOWED = {
-    Proof.NONE: "nobody is known on a listener in the clear: delegation tokens need security.protocol=SASL_SSL",
-    Proof.CERTIFICATE: "this listener takes certificates and no tokens: they need security.protocol=SASL_SSL",
-    Proof.DELEGATION_TOKEN: "whoever logged in with a delegation token has none of his own: log in by password",
+    Proof.NONE: "a listener in the clear has no logins: delegation tokens need security.protocol=SASL_SSL",
+    Proof.CERTIFICATE: "this listener takes certificates and no tokens: tokens need security.protocol=SASL_SSL",
+    Proof.DELEGATION_TOKEN: "a client that logged in with a delegation token cannot manage tokens: log in by password",
 }
 
 
 class SecurityService(security_pb2_grpc.SecurityServiceServicer):
-    """As AdminService."""
+    """The gRPC service for security. Each call waits for the controller's answer, or for its error."""
 
     def __init__(self, controller: ControllerShell) -> None:
         self.controller = controller
@@ -63,7 +61,7 @@ class SecurityService(security_pb2_grpc.SecurityServiceServicer):
     AlterQuotas = decision(security_pb2.AlterQuotasResponse, Controller.alter_quotas)
     DescribeQuotas = decision(security_pb2.DescribeQuotasResponse, Controller.describe_quotas)
 
-    # The caller stands where gRPC has its context (server/access/caller.py).
+    # The caller is in the place of gRPC's context (server/access/caller.py).
 
     async def CreateDelegationToken(  # type: ignore[override]  # noqa: N802
         self, request: security_pb2.CreateDelegationTokenRequest, caller: Caller
@@ -73,7 +71,7 @@ class SecurityService(security_pb2_grpc.SecurityServiceServicer):
             return refused
         secret = secrets.token_bytes(SECRET_BYTES)
         credentials: tuple[ScramCredential, ...] = ()
-        if self.controller.is_active:  # who is not decides nothing, and need not compute
+        if self.controller.is_active:  # another broker refuses the call, and need not compute
             credentials = await asyncio.to_thread(_credentials, secret)
         wanted = NewToken(
             token_id=secrets.token_hex(TOKEN_ID_BYTES),
@@ -122,17 +120,17 @@ class SecurityService(security_pb2_grpc.SecurityServiceServicer):
 
 
 def _credentials(secret: bytes) -> tuple[ScramCredential, ...]:
-    """Of the password that the secret is in base64. As many iterations as any user has: an exchange does not show
-    whether a token is there. Some 20 ms."""
+    """The credentials of the password, which is the secret in base64. They have as many iterations as any user has, so
+    that an exchange does not show whether a token exists. Some 20 ms."""
     password = Secret(base64.b64encode(secret).decode("ascii"))
     return tuple(
-        ScramCredential.derive(each, password, salt=secrets.token_bytes(SALT_BYTES), iterations=DEFAULT_ITERATIONS)
-        for each in ScramMechanism
+        ScramCredential.derive(mechanism, password, salt=secrets.token_bytes(SALT_BYTES), iterations=DEFAULT_ITERATIONS)
+        for mechanism in ScramMechanism
     )
 
 
 def _refusal(kind: type[_Decided], caller: Caller, operation: Operation) -> _Decided | None:
-    """None where the caller may have tokens."""
+    """The refusal of a call for tokens, None where the caller may have tokens."""
     if caller.proof is Proof.SESSION:
         return None
     error = DelegationTokenRequestNotAllowed(_NOT_ALLOWED[caller.proof])
@@ -141,12 +139,12 @@ def _refusal(kind: type[_Decided], caller: Caller, operation: Operation) -> _Dec
 
 
 def answer_told(caller: Caller, operation: Operation, token_id: str, answer: _Decided) -> _Decided:
-    """The answer for the client, when the audit log was told of the true one: a token of another is as one that is not
-    there. A broker that does not decide refuses nothing."""
+    """The answer for the client, after an event of the audit log with the true answer. The client gets the same answer
+    for a token of another owner as for a missing token. A broker that does not decide has no event."""
     if answer.error.code and error_class(answer.error.code).retriable:
         return answer
     made = audit.Decision.DENIED if answer.error.code else audit.Decision.ALLOWED
-    reason = answer.error.message or "it is the caller's, or he may renew it, or alter the cluster"
+    reason = answer.error.message or "the caller owns the token, may renew it, or may alter the cluster"
     caller.tell(operation, f"delegation-token:{token_id}", made, reason)
     if error_class(answer.error.code) is DelegationTokenOwnerMismatch:
         answer.error.CopyFrom(wire_error(no_such_token(token_id)))

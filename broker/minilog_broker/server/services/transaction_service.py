@@ -1,7 +1,7 @@
-"""TransactionService: what writers, leaders of partitions and people ask of the coordinator of a transactional id.
+"""TransactionService: calls of writers, leaders of partitions and people to the coordinator of a transactional id.
 
-Who has as many transactions open as his quota allows is answered late: when one has ended, or after ROOM_WAIT_S with a
-refusal that is retried.
+A user with as many open transactions as its quota allows waits for the answer: until one has ended, or for ROOM_WAIT_S.
+Then the client gets a refusal, which it retries.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from minilog_broker.server.shells.coordinators import Coordinators
 
 ROOM_WAIT_S = 10.0  # below the clients' request.timeout.ms, as the delays of rates are
 LOOK_S = 0.1
-MOST_WAITING = 64  # of one principal: some thousand looks a second, at most
+MOST_WAITING = 64  # calls of one principal: at most some thousand looks a second
 
 _Request = TypeVar("_Request", bound=OfTransaction)
 
@@ -43,7 +43,7 @@ def _call(
 
 
 def _writers_call(kind: type[Response], ask: Ask[TransactionCoordinator, _Request]) -> UnaryCall[_Request, Response]:
-    """The same, of a writer: it says whose the transaction is."""
+    """The same for a call of a writer, which shows the owner of the transaction."""
     answered = cast("Any", _call(kind, ask))
 
     async def call(service: TransactionService, request: _Request, context: object) -> Response:
@@ -54,7 +54,7 @@ def _writers_call(kind: type[Response], ask: Ask[TransactionCoordinator, _Reques
 
 
 class TransactionService(coordinator_pb2_grpc.TransactionServiceServicer):
-    """Each call goes to the coordinator that its transactional id hashes to."""
+    """The gRPC service for transactions. Each call goes to the coordinator of the hash of its transactional id."""
 
     def __init__(self, coordinators: Coordinators, producer_ids: ProducerIds) -> None:
         self.coordinators = coordinators
@@ -63,7 +63,7 @@ class TransactionService(coordinator_pb2_grpc.TransactionServiceServicer):
         self._waiting: Counter[str] = Counter()  # calls of principals that wait for room
 
     def still_open(self, caller: object, transactional_id: str) -> None:
-        """A writer has called: where the transaction is open, it is his. Of what is not nothing is kept."""
+        """Note a call of a writer: the transaction is its caller's, where it is open."""
         assert isinstance(caller, Caller)
         if not caller.is_everybody and self._age_ms(transactional_id) is not None:
             self._open.heard(str(caller.principal), transactional_id)
@@ -77,7 +77,7 @@ class TransactionService(coordinator_pb2_grpc.TransactionServiceServicer):
             check_transaction(request)
             shell = self.coordinators.of_transaction(request.transactional_id)
             given = await self._producer_ids.next(context, request.transactional_id)
-            await self._room(context, request.transactional_id)  # last: whoever finds room takes it at once
+            await self._room(context, request.transactional_id)  # last: the call takes the room at once
         except MinilogError as error:
             return kind(error=wire_error(error))
         self._begin(context, request.transactional_id)
@@ -93,13 +93,16 @@ class TransactionService(coordinator_pb2_grpc.TransactionServiceServicer):
             self._open.heard(str(caller.principal), transactional_id)
 
     async def _room(self, caller: Caller, transactional_id: str) -> None:
-        """Waits until the caller's quotas allow one more. Raises ResourceExhausted after a while, and at once where
-        many of his calls wait already: each of them looks again and again."""
+        """Wait until the caller's quotas allow one more transaction.
+
+        Raises ResourceExhausted after a while. Raises it at once where many calls of the principal wait already, since
+        each of them looks again and again.
+        """
         principal, deadline_s = str(caller.principal), asyncio.get_running_loop().time() + ROOM_WAIT_S
         while (why := self._excess(caller, transactional_id)) is not None:
             if asyncio.get_running_loop().time() >= deadline_s or self._waiting[principal] >= MOST_WAITING:
                 raise ResourceExhausted(
-                    f"{principal}: {why}; end or abort one of them (minilog transaction list), or try again"
+                    f"{principal}: {why}. End or abort one of them (minilog transaction list), or try again"
                 )
             self._waiting[principal] += 1
             try:
@@ -120,10 +123,10 @@ class TransactionService(coordinator_pb2_grpc.TransactionServiceServicer):
         try:
             core = self.coordinators.of_transaction(transactional_id).core
         except MinilogError:
-            return None  # another broker's now
+            return None  # another broker has it now
         return core.open_age_ms(transactional_id, self.coordinators.moment().wall_us)
 
-    # Of leaders: the caller is their broker, and not the one whose transaction it is.
+    # Calls of leaders: the caller is their broker, and not the owner of the transaction.
     RegisterPartitions = _call(
         coordinator_pb2.RegisterPartitionsResponse, TransactionCoordinator.register, check_registration
     )
