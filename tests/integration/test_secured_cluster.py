@@ -315,7 +315,7 @@ class TestAttacksOnTheBrokersListener:
     ) -> None:
         said = stream_ends(cluster.peer_place(1, cluster.keystore_file_of(2)), method, request_)
         assert said.startswith("AuthorizationFailed"), said
-        assert any("speaks in the name of" in each for each in audited(cluster, method.path, "Broker:minilog:2"))
+        assert any("used the id of" in each for each in audited(cluster, method.path, "Broker:minilog:2"))
 
     @pytest.mark.parametrize(
         "method", [each for each in OF_PEERS if garbage.path_of(each) not in STREAM_METHODS], ids=garbage.path_of
@@ -331,7 +331,7 @@ class TestAttacksOnTheBrokersListener:
             said = garbage.call(channel, method, [request.SerializeToString()], ANSWER_S)
         assert said.startswith("PERMISSION_DENIED"), said
         assert any(
-            "speaks in the name of" in each for each in audited(cluster, garbage.path_of(method), "Broker:minilog:2")
+            "used the id of" in each for each in audited(cluster, garbage.path_of(method), "Broker:minilog:2")
         )
 
     def test_a_certificate_of_another_cluster_is_refused(self, cluster: SecuredCluster) -> None:

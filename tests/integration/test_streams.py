@@ -198,7 +198,7 @@ def test_what_speaks_something_else_is_ended_with_a_sentence(cluster: Cluster, b
 def test_a_connection_that_says_nothing_is_ended(cluster: Cluster) -> None:
     error = end_of(cluster, b"")
     assert isinstance(error, InvalidArgument)
-    assert "no hello came in 5 s" in str(error)
+    assert "sent no hello in 5 s" in str(error)
 
 
 def test_a_hello_cut_at_every_byte_harms_nobody(cluster: Cluster) -> None:
@@ -238,7 +238,7 @@ def test_a_client_of_grpc_is_told_which_port_has_streams(cluster: Cluster) -> No
         with pytest.raises(grpc.RpcError) as refused:
             next(call)
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert "its port is that of streams" in str(refused.value.details())
+    assert "use the port of streams" in str(refused.value.details())
 
 
 def test_a_stream_that_comes_to_the_port_of_calls_is_told_so(cluster: Cluster) -> None:

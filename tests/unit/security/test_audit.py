@@ -195,7 +195,7 @@ def deletion(number: int) -> AuditEvent:
 
 
 def stranger(host: str, method: str = "GetMetadata") -> AuditEvent:
-    return AuditEvent("User:ANONYMOUS", host, method, "", "", Decision.DENIED, "nobody is known yet")
+    return AuditEvent("User:ANONYMOUS", host, method, "", "", Decision.DENIED, "the call has no session")
 
 
 class TestNobodyBlindsIt:

@@ -203,7 +203,7 @@ class TestCalls:
         async def scenario() -> None:
             served = Served(**{key: 10})
             served.spend(key, 10 * WINDOW_S + 300)
-            with pytest.raises(Refused, match=f"User:alice is above its {key} and owes 20.0 s") as told:
+            with pytest.raises(Refused, match=f"User:alice is above its {key}, and its debt lasts 20.0 s") as told:
                 await served.delete()
             assert told.value.args[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
             assert served.done_s == []

@@ -272,7 +272,7 @@ class TestBrokers:
         caller = gate.admit(VOTE, arrival_of(Call(name="broker:minilog:2")))
         gate.check(VOTE, caller, peer_pb2.VoteRequest(candidate_id=2), is_first=True)
         for other in (0, 1, 22):
-            with pytest.raises(AuthorizationFailed, match=f"in the name of broker {other} "):
+            with pytest.raises(AuthorizationFailed, match=f"the id of broker {other} "):
                 gate.check(VOTE, caller, peer_pb2.VoteRequest(candidate_id=other), is_first=True)
 
     def test_later_messages_of_a_stream_may_leave_the_name_out(self) -> None:

@@ -30,7 +30,9 @@ NEVER = float("inf")
 FETCH = "/minilog.v1.DataService/Fetch"
 HEALTH = "/grpc.health.v1.Health/Watch"
 AUTHENTICATE = "/minilog.v1.AuthenticationService/Authenticate"
-WORDS = r"^broker 1 has heard no controller for [\d.]+ s, and its users and rules may be out of date: ask another broker"
+WORDS = (
+    r"^broker 1 has heard no controller for [\d.]+ s, and its users and rules may be out of date: ask another broker"
+)
 
 
 class TestTheAge:

@@ -132,7 +132,7 @@ def test_a_stream_is_taken_served_and_ended() -> None:
     ("kind", "body", "sentence"),
     [
         (FrameKind.MESSAGE, [b""], "CorruptMessage: a connection began with a frame MESSAGE"),
-        (FrameKind.HELLO, [b"\xff\xff"], "CorruptMessage: what came as a hello is none"),
+        (FrameKind.HELLO, [b"\xff\xff"], "CorruptMessage: the hello of a connection is not valid"),
         (FrameKind.HELLO, [bytes(70_000)], "CorruptMessage: a frame of 70000 bytes came, at most 65536"),
     ],
 )
@@ -147,7 +147,7 @@ def test_what_is_no_hello_is_refused_and_audited(kind: FrameKind, body: list[byt
     [
         (hello(version=1), "(version 9) 1: the other side (version 9) is too old"),
         (hello(version=99), "(version 9) 99"),
-        (hello("/minilog.v1.DataService/DeleteRecords"), "is no stream: calls have a port of their own"),
+        (hello("/minilog.v1.DataService/DeleteRecords"), "is not a stream: use the port of calls"),
         (hello(HEARTBEAT.path), "is not served on this listener"),
     ],
 )
@@ -162,7 +162,7 @@ def test_a_stranger_is_refused_by_the_gate_and_audited() -> None:
         port.server._gate = port.world.gate
         client, _ = port.connect()
         client.send(FrameKind.HELLO, hello(FETCH.path))
-        assert "authenticate" in str(await end_of(client))
+        assert "log in first" in str(await end_of(client))
         assert len(port.world.told) == 1
 
     run(scenario())
@@ -173,7 +173,7 @@ def test_nothing_said_for_long_is_refused() -> None:
         port = Port()
         client, _ = port.connect()
         began_s = asyncio.get_running_loop().time()
-        assert "no hello came" in str(await end_of(client))
+        assert "sent no hello" in str(await end_of(client))
         return asyncio.get_running_loop().time() - began_s
 
     assert run(scenario()) == pytest.approx(HELLO_S)
@@ -200,7 +200,7 @@ def test_a_second_hello_ends_the_stream() -> None:
         client.send(FrameKind.HELLO, hello())
         return str(await end_of(client))
 
-    assert "a frame HELLO came on a stream that had begun" in run(scenario())
+    assert "sent a frame HELLO in the middle of a stream" in run(scenario())
 
 
 def test_a_service_hears_that_its_client_is_gone() -> None:

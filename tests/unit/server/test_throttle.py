@@ -177,7 +177,7 @@ class TestLines:
         async def scenario() -> None:
             throttle, caller = Throttle(1 << 20), Caller(ALICE, "h", "/p", policy(request_rate=1))
             caller.charge(REQUEST_RATE, WINDOW_S + 30)
-            with pytest.raises(ResourceExhausted, match=r"User:alice is above its request_rate and owes 20\.0 s"):
+            with pytest.raises(ResourceExhausted, match=r"User:alice is above its request_rate, and its debt lasts 20\.0 s"):
                 await throttle.pay(caller, REQUEST_RATE, 1, within_s=MAX_DELAY_S)
             assert time_s() == pytest.approx(MAX_DELAY_S, abs=0.01)
             assert caller.owed_s(REQUEST_RATE) == pytest.approx(20.0, abs=0.01)
@@ -203,11 +203,11 @@ class TestLines:
             caller.charge(REQUEST_RATE, WINDOW_S + 5)
             waiting = [asyncio.ensure_future(throttle.pay(caller, REQUEST_RATE, 0, SIZE)) for _ in range(3)]
             await asyncio.sleep(0.1)
-            with pytest.raises(ResourceExhausted, match="too much waits for the request_rate of User:alice"):
+            with pytest.raises(ResourceExhausted, match="too many calls wait for the request_rate of User:alice"):
                 await throttle.pay(caller, REQUEST_RATE, 0, 1)
             waiting += [asyncio.ensure_future(throttle.pay(caller, REQUEST_RATE, 0)) for _ in range(MOST_WAITING - 3)]
             await asyncio.sleep(0.1)
-            with pytest.raises(ResourceExhausted, match="too much waits"):
+            with pytest.raises(ResourceExhausted, match="too many calls wait"):
                 await throttle.pay(caller, REQUEST_RATE, 0)
             await asyncio.gather(*waiting)
 

@@ -143,7 +143,7 @@ class TestWhatChanges:
 
     def test_their_streams_end_and_no_others(self) -> None:
         assert asyncio.run(self._streams()) == [
-            "the delegation token was expired: authenticate again",
+            "the delegation token was expired: log in again",
             "went on",
             "went on",
         ]

@@ -1,1 +1,1 @@
-"""What this broker asks of others: its channels, streams and calls."""
+"""This broker as a client of other brokers: its channels, streams and calls."""

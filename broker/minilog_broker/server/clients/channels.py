@@ -1,7 +1,7 @@
 """gRPC channels and servers: one place for their options.
 
-They carry calls: streams have connections of their own (minilog/net/payload_stream.py), whose frames are bounded by the
-longest batch. Reconnecting is bounded to 500 ms (docs/spec/replication.md § Sessions).
+They carry calls. Streams have connections of their own (minilog/net/payload_stream.py), whose frames are bounded by the
+longest batch. A pause before a new connection is at most 500 ms (docs/spec/replication.md § Sessions).
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 from minilog.security.channel_security import ChannelSecurity
 from minilog_broker.version import CLIENT_VERSION
 
-FRAME_OVERHEAD_BYTES = 2 << 20  # what a message may hold besides its largest batch
+FRAME_OVERHEAD_BYTES = 2 << 20  # the bytes of a message beside its largest batch
 MAX_FRAME_BYTES = MAX_MESSAGE_BYTES + FRAME_OVERHEAD_BYTES
-MAX_CALL_BYTES = 5 << 20  # of one request: what is a little above ingress/request_limits.py is refused in its words
-PEER_WINDOW_BYTES = 64 << 20  # of a leader, that came and was not taken: credits bound it
-MAX_STREAMS = 100  # calls on one connection at a time: what RFC 9113 advises as the least
-HANDSHAKE_TIMEOUT_MS = 5_000  # a connection that says nothing of HTTP/2 for so long is closed
-SILENT_CLIENT_MS, PING_TIMEOUT_MS = 30_000, 10_000  # who does not answer a ping is gone: a machine that lost power
+MAX_CALL_BYTES = 5 << 20  # of one request: a little above ingress/request_limits.py, which has the better error
+PEER_WINDOW_BYTES = 64 << 20  # messages of a leader that are not taken yet: credits bound them
+MAX_STREAMS = 100  # calls on one connection at a time: the least that RFC 9113 advises
+HANDSHAKE_TIMEOUT_MS = 5_000  # a connection without a handshake of HTTP/2 is closed after it
+SILENT_CLIENT_MS, PING_TIMEOUT_MS = 30_000, 10_000  # a client without an answer to a ping is gone: it lost power
 
 _CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     *HTTP2_OPTIONS,
     *KEEPALIVE_OPTIONS,
     ("grpc.initial_reconnect_backoff_ms", 50),
-    # Despite its name the time that one attempt to connect is given. On a machine under load a handshake takes long:
-    # attempts that are ended before it is done never connect, and make the load worse.
+    # Despite its name this is the limit of one attempt to connect. On a machine under load a handshake takes long.
+    # Attempts that end before it never connect, and make the load worse.
     ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.enable_http_proxy", 0),
@@ -48,7 +48,7 @@ def open_channel(address: Address, security: ChannelSecurity | None) -> grpc.aio
 
 
 def create_server(*, most_connections: int, connection_idle_ms: int) -> grpc.aio.Server:
-    """A gRPC server that does not share its port: a port taken is an error, not a surprise.
+    """A gRPC server that does not share its port: a port that is taken is an error at once.
 
     It refuses connections above `most_connections`, and closes one without calls after `connection_idle_ms`.
     """
@@ -66,21 +66,21 @@ def create_server(*, most_connections: int, connection_idle_ms: int) -> grpc.aio
             ("grpc.keepalive_timeout_ms", PING_TIMEOUT_MS),
             ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_MS),  # a minute otherwise, whatever the line above says
             ("grpc.http2.max_ping_strikes", 0),
-            # No message is expanded: gRPC does that before anybody is known, and one byte becomes a thousand. Batches
-            # have a compression of their own, whose size is known before (record_batch/validation.py).
+            # gRPC would expand messages before a login, and one byte may become a thousand. Batches have a compression
+            # of their own, whose size is known before (record_batch/validation.py).
             ("grpc.compression_enabled_algorithms_bitset", 1),  # bit 0: none
         ),
     )
 
 
 async def let_calls_end(grace_s: float) -> None:
-    """Calls that were being refused when the server stopped end by themselves: cancelled, gRPC would print them."""
+    """Wait for calls that were being refused when the server stopped. gRPC would print them if they were cancelled."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
         await asyncio.wait(others, timeout=grace_s)
 
 
-# What a call raises when the other side is gone or not understood, or the stream has ended.
+# The errors of a call when the other side is gone or sends nonsense, or the stream has ended.
 CALL_ERRORS = (grpc.RpcError, grpc.aio.UsageError, asyncio.InvalidStateError, OSError, CorruptMessage)
 
 

@@ -1,8 +1,8 @@
-"""What this broker says to the active controller: registration, heartbeats, ISR proposals, producer ids, first uses
+"""The calls of this broker to the active controller: registration, heartbeats, ISR proposals, producer ids, first uses
 of internal topics.
 
-Heartbeats have a stream and a channel of their own. When it breaks, or another broker comes to lead the quorum, the
-controller is looked for again at once; an answer that this life was replaced ends the process.
+Heartbeats have a stream and a channel of their own. When the stream breaks, or another broker comes to lead the quorum,
+the broker looks for the controller again at once. An answer that another life has replaced this one ends the process.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from minilog_broker.server.runtime.timer import now_ms
 logger = structlog.get_logger()
 
 RETRY_PAUSE_S = 0.05
-REGISTER_QUIETLY_MS = 5_000.0  # brokers that are started together, and an election, take less
+REGISTER_QUIETLY_MS = 5_000.0  # a common start of brokers, or an election, takes less
 CALL_TIMEOUT_S = 2.0
 _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatSources:
-    """Where a heartbeat has from what it says of this broker: see HeartbeatRequest."""
+    """The sources of the values in a heartbeat (HeartbeatRequest)."""
 
     metadata_offset: Callable[[], int]
     offline_replicas: Callable[[], Iterable[PartitionOffline]]
@@ -54,7 +54,7 @@ class HeartbeatSources:
 
 @dataclass(frozen=True, slots=True)
 class IdBlock:
-    """Producer ids that nobody else hands out, and where the committed metadata log ended behind their allocation."""
+    """Producer ids that no other broker gives, and the committed end of the metadata log behind their allocation."""
 
     ids: range
     committed_end_offset: int
@@ -84,7 +84,7 @@ class ControllerLink:
         self.fenced = True
         self.should_stop = asyncio.Event()
         self.wants_stop = False
-        self.answered_ms = 0.0  # when a controller answered a heartbeat last
+        self.answered_ms = 0.0  # the time of the last answer to a heartbeat
         self._sources = sources
         self._session_goes_on = session_goes_on
         self._client = client
@@ -97,26 +97,26 @@ class ControllerLink:
         self._channel_peer: Peer | None = None
 
     def controller_moved(self) -> None:
-        """Another leads the quorum by now, or nobody: no answer of the former one is waited for any more."""
+        """Note that another broker leads the quorum, or none. Calls wait for answers of the former one no more."""
         self._moved.set()
         self._moved = asyncio.Event()
         self._beat_now.set()
 
     async def _unless_moved(self, answer: Awaitable[_Result]) -> _Result:
-        """The answer; BrokerNotAvailable where the controller moved before it came."""
+        """The answer. Raises BrokerNotAvailable where the controller moved before it came."""
         answered = asyncio.ensure_future(answer)
         moved = asyncio.ensure_future(self._moved.wait())
         try:
             await asyncio.wait((answered, moved), return_when=asyncio.FIRST_COMPLETED)
             if answered.done():
                 return answered.result()
-            raise BrokerNotAvailable("another broker has become the controller meanwhile")
+            raise BrokerNotAvailable("another broker became the controller during the call")
         finally:
             answered.cancel()
             moved.cancel()
 
     async def call(self, method: str, request: Any) -> Any:
-        """One unary call of PeerService to the controller; BrokerNotAvailable where it cannot be reached."""
+        """One unary call of PeerService to the controller. Raises BrokerNotAvailable where it cannot be reached."""
         stub = peer_pb2_grpc.PeerServiceStub(await self._controller_channel())
         try:
             return await self._unless_moved(getattr(stub, method)(request, timeout=CALL_TIMEOUT_S))
@@ -124,7 +124,7 @@ class ControllerLink:
             raise BrokerNotAvailable(
                 f"the controller, {self._channel_peer}, did not answer {method}: {reason(error)}"
             ) from error
-        except asyncio.CancelledError:  # also what a call says whose channel another call has closed
+        except asyncio.CancelledError:  # also raised by a call whose channel another call has closed
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
@@ -133,7 +133,7 @@ class ControllerLink:
     async def _controller_channel(self) -> grpc.aio.Channel:
         peer = self._find_controller()
         if peer is None:
-            raise BrokerNotAvailable("no controller is known yet")
+            raise BrokerNotAvailable("this broker knows no controller yet")
         if self._channel is None or peer != self._channel_peer:
             former = self._channel
             self._channel, self._channel_peer = self._channels.open(*peer), peer
@@ -144,20 +144,21 @@ class ControllerLink:
     # -- registration
 
     async def register(self, request: peer_pb2.RegisterRequest) -> peer_pb2.RegisterResponse:
-        """Register until it is accepted. A refusal that will not pass is raised; one that stays is told once."""
-        began_ms, told = now_ms(), False
+        """Register until the controller accepts. A final refusal is raised. A lasting temporary one has one line in the
+        log."""
+        began_ms, is_logged = now_ms(), False
         while True:
             try:
                 answer: peer_pb2.RegisterResponse = await self.call("Register", request)
                 if error := error_from_wire(answer.error):
                     raise error
             except RetriableError as error:
-                logger.debug("not registered yet", error=str(error))
-                if not told and now_ms() - began_ms > REGISTER_QUIETLY_MS:
-                    told = True
+                logger.debug("the controller has not registered this broker yet", error=str(error))
+                if not is_logged and now_ms() - began_ms > REGISTER_QUIETLY_MS:
+                    is_logged = True
                     logger.warning(
-                        "this broker waits to be registered: see that a majority of the voters runs and can be "
-                        "reached, and that no other process runs under its id",
+                        "this broker waits for its registration: make sure that a majority of the voters runs and can "
+                        "be reached, and that no other process runs under its id",
                         broker=self._broker_id,
                         error=str(error),
                     )
@@ -169,12 +170,12 @@ class ControllerLink:
     # -- heartbeats
 
     def beat_now(self) -> None:
-        """Send the next heartbeat at once: something changed that the controller should know."""
+        """Send the next heartbeat at once, with a change that the controller should know."""
         self._beat_now.set()
 
     async def keep_beating(self) -> None:
-        """Heartbeats until cancelled. Raises StaleBrokerEpoch after a registration of another life of this broker, and
-        BrokerIdNotRegistered after the controller has forgotten the broker."""
+        """Send heartbeats until cancelled. Raises StaleBrokerEpoch after a registration of another life of this broker,
+        and BrokerIdNotRegistered after the controller has forgotten the broker."""
         while True:
             try:
                 await self._beat()
@@ -187,7 +188,7 @@ class ControllerLink:
     async def _beat(self) -> None:
         peer = self._find_controller()
         if peer is None:
-            raise BrokerNotAvailable("no controller is known yet")
+            raise BrokerNotAvailable("this broker knows no controller yet")
         stream = await self._channels.open_stream(*peer, HEARTBEAT)
         try:
             answers = stream.received()
@@ -212,8 +213,8 @@ class ControllerLink:
             broker_epoch=self.broker_epoch,
             metadata_offset=self._sources.metadata_offset(),
             wants_stop=self.wants_stop,
-            offline_replicas=[each.key.to_wire() for each in offline],
-            damaged_replicas=[each.key.to_wire() for each in offline if each.damaged],
+            offline_replicas=[replica.key.to_wire() for replica in offline],
+            damaged_replicas=[replica.key.to_wire() for replica in offline if replica.damaged],
             no_space=self._sources.no_space(),
             disk_stalled=disk >= DiskAnswer.STALLED,
             disk_is_slow=disk >= DiskAnswer.SLOW,
@@ -235,8 +236,8 @@ class ControllerLink:
     # -- ISR proposals and producer ids
 
     async def propose(self, effects: Sequence[ProposeInSyncReplicas]) -> list[ProposalAnswer | None]:
-        """The controller's answer to each, of at most MAX_ADMIN_PARTITIONS; None where there was none: the core asks
-        again."""
+        """The controller's answers to at most MAX_ADMIN_PARTITIONS proposals. None where there was none: the core
+        proposes again."""
         request = peer_pb2.ProposeInSyncReplicasRequest(
             client=self._client,
             broker_id=self._broker_id,
@@ -247,14 +248,14 @@ class ControllerLink:
         try:
             answer: peer_pb2.ProposeInSyncReplicasResponse = await self.call("ProposeInSyncReplicas", request)
         except MinilogError as error:
-            logger.debug("proposals of ISRs were not answered", proposals=len(effects), error=str(error))
+            logger.debug("the controller did not answer ISR proposals", proposals=len(effects), error=str(error))
             return nothing
         whole = error_from_wire(answer.error)
         if whole is not None:
             return nothing if whole.retriable else [ProposalAnswer(whole)] * len(effects)
         if len(answer.answers) != len(effects):
             return nothing
-        return [ProposalAnswer(error_from_wire(each.error)) for each in answer.answers]
+        return [ProposalAnswer(error_from_wire(one.error)) for one in answer.answers]
 
     async def allocate_producer_ids(self) -> IdBlock:
         """A fresh block of producer ids for this broker to hand out."""
@@ -268,7 +269,7 @@ class ControllerLink:
         return IdBlock(ids, answer.committed_end_offset)
 
     async def create_internal_topic(self, name: str) -> None:
-        """`__transactions` or `__groups` was asked for, and there is none yet. Raises what the controller says."""
+        """Have the controller create `__transactions` or `__groups`. Raises the controller's error."""
         request = peer_pb2.CreateInternalTopicRequest(
             client=self._client, broker_id=self._broker_id, broker_epoch=self.broker_epoch, name=name
         )

@@ -1,8 +1,8 @@
 """Calls to other brokers. Coordinators have leaders write markers, and register producers with other coordinators. The
 lag of groups asks for the ends of logs, and the scrub for the digests of copies.
 
-A call goes to the leader that this broker's image names; to this broker itself without a connection. Whoever is asked
-may be wrong, slow or gone: every failure is a MinilogError, and the coordinator asks again.
+A call goes to the leader that this broker's image names. Where that is this broker, there is no connection. The other
+broker may be the wrong one, slow or gone: every failure is a MinilogError, and the coordinator calls again.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from minilog_broker.server.runtime.timer import now_ms
 
 CALL_TIMEOUT_S = 10.0  # markers wait for the high watermark of their partition
 SCRUB_TIMEOUT_S = 60.0  # the other broker reads its copy at a rate, for one leader after another
-REGISTER_WITHIN_MS = 5_000.0  # an election or two; then the client asks again
+REGISTER_WITHIN_MS = 5_000.0  # an election or two; after it the client tries again
 REGISTER_PAUSE_S = 0.05
-CALLS_PER_BROKER = 32  # under way: one that hangs holds up only what is meant for it
+CALLS_PER_BROKER = 32  # at the same time: a broker that hangs holds up only its own calls
 
 _Response = TypeVar(
     "_Response",
@@ -60,7 +60,7 @@ _Response = TypeVar(
 
 @dataclass(frozen=True, slots=True)
 class CallsHere:
-    """What this broker answers to calls that are for itself."""
+    """This broker's answers to calls that it makes to itself."""
 
     write_markers: Callable[[coordinator_pb2.WriteMarkersRequest], Awaitable[coordinator_pb2.WriteMarkersResponse]]
     register_partitions: Callable[
@@ -93,7 +93,8 @@ class CoordinatorCalls:
         self._turns: defaultdict[int, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(CALLS_PER_BROKER))
 
     async def write_markers(self, effect: WriteMarkers) -> None:
-        """Returns when they are below the high watermark there. Raises MinilogError where that is not known."""
+        """Write markers. Returns when they are below the high watermark there. Raises MinilogError where that is not
+        certain."""
         request = coordinator_pb2.WriteMarkersRequest(
             client=self._client,
             partition_id=effect.target.to_wire(),
@@ -124,7 +125,8 @@ class CoordinatorCalls:
             raise error
 
     async def register(self, effect: RegisterProducer, partition: PartitionKey) -> None:
-        """The transaction knows, durably, that the producer writes to `partition`. Raises MinilogError: it may not."""
+        """Register durably with the transaction that the producer writes to `partition`. Raises MinilogError where it
+        may not."""
         deadline_ms = now_ms() + REGISTER_WITHIN_MS
         while True:
             try:
@@ -147,11 +149,14 @@ class CoordinatorCalls:
     async def register_partitions(
         self, request: coordinator_pb2.RegisterPartitionsRequest
     ) -> coordinator_pb2.RegisterPartitionsResponse:
-        """One call, to the coordinator that this broker's image names, with the epoch that the image knows or a later
-        one that the request names. Raises MinilogError where there is nobody to ask, or no answer."""
+        """Make one call to the coordinator that this broker's image names.
+
+        The call has the epoch that the image knows, or a later one of the request. Raises MinilogError where there is
+        no coordinator, or no answer.
+        """
         topic_id = self._image.topic_ids.get(TRANSACTIONS_TOPIC_NAME)
         if topic_id is None:
-            raise CoordinatorLoadInProgress(f"{TRANSACTIONS_TOPIC_NAME} is not known to this broker yet: retry")
+            raise CoordinatorLoadInProgress(f"this broker does not know {TRANSACTIONS_TOPIC_NAME} yet: retry")
         coordinator = PartitionKey(topic_id, coordinator_partition(request.transactional_id))
         leader_id, leader_epoch = self._leader_of(coordinator)
         request.client.CopyFrom(self._client)
@@ -168,7 +173,7 @@ class CoordinatorCalls:
     async def list_offsets(
         self, leader_id: int, entries: Iterable[metadata_pb2.ListOffsetsEntry]
     ) -> metadata_pb2.ListOffsetsResponse:
-        """What another broker says of the ends of logs that it leads. Raises MinilogError where it does not answer."""
+        """The ends of logs that another broker leads. Raises MinilogError where it does not answer."""
         request = metadata_pb2.ListOffsetsRequest(client=self._client, entries=entries)
         return await self._call(
             leader_id,
@@ -201,10 +206,10 @@ class CoordinatorCalls:
     # -- other brokers
 
     def _leader_of(self, key: PartitionKey) -> tuple[int, int]:
-        """(leader id, leader epoch)."""
+        """The leader's id and epoch."""
         state = self._image.partitions.get(key)
         if state is None:
-            raise UnknownTopicId(f"topic id {key.topic_id.hex()} is not known to broker {self._broker_id}")
+            raise UnknownTopicId(f"broker {self._broker_id} does not know topic id {key.topic_id.hex()}")
         if state.leader_id < 0:
             raise LeaderNotAvailable(f"partition {key.partition} of {state.topic_name} has no leader now")
         return state.leader_id, state.leader_epoch
@@ -219,14 +224,14 @@ class CoordinatorCalls:
     async def _channel(self, broker_id: int) -> grpc.aio.Channel:
         address = self._address_of(broker_id)
         if address is None:
-            raise BrokerNotAvailable(f"broker {broker_id} is not known to broker {self._broker_id}")
-        known = self._channels.get(broker_id)
-        if known is not None and known[0] == address:
-            return known[1]
+            raise BrokerNotAvailable(f"broker {self._broker_id} does not know broker {broker_id}")
+        former = self._channels.get(broker_id)
+        if former is not None and former[0] == address:
+            return former[1]
         channel = self._peers.open(broker_id, address)
         self._channels[broker_id] = (address, channel)
-        if known is not None:
-            await known[1].close()
+        if former is not None:
+            await former[1].close()
         return channel
 
     async def close(self) -> None:
@@ -235,7 +240,7 @@ class CoordinatorCalls:
 
 
 async def outcome(work: Awaitable[None]) -> MinilogError | None:
-    """None where it was done; else why not."""
+    """The error of some work, None where it succeeded."""
     try:
         await work
     except MinilogError as error:

@@ -1,6 +1,7 @@
-"""The first use of an internal topic: whoever asks a broker for it while there is none has the controller create it.
+"""The first use of an internal topic. A call that needs it has the controller create it.
 
-Whoever asks is told COORDINATOR_LOAD_IN_PROGRESS, and asks again. One request to the controller at a time for each.
+The client gets COORDINATOR_LOAD_IN_PROGRESS, and tries again. For each topic there is one request to the controller at
+a time.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ class InternalTopics:
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
     def first_use(self, name: str) -> CoordinatorLoadInProgress | None:
-        """`name` was asked for, and the image has no such topic: what to say; None where it is no internal topic."""
+        """The answer to a call that needs an internal topic which the image does not have. None for any other name."""
         if name not in INTERNAL_TOPIC_NAMES:
             return None
         if name not in self._under_way:
             self._under_way[name] = asyncio.get_running_loop().create_task(self._ask(name))
-        return CoordinatorLoadInProgress(f"{name} is created now, at its first use: retry")
+        return CoordinatorLoadInProgress(f"the controller creates {name} now, at its first use: retry")
 
     async def _ask(self, name: str) -> None:
         try:
             await self._create(name)
         except MinilogError as error:
-            logger.debug("an internal topic is not created yet", topic=name, error=str(error))
+            logger.debug("the controller has not created an internal topic yet", topic=name, error=str(error))
         finally:
             del self._under_way[name]
 

@@ -1,8 +1,8 @@
-"""What leaders ask of the coordinators of transactions: may this producer write here?
+"""The calls of leaders to the coordinators of transactions, which register the partitions of a producer.
 
-Carries out RegisterPartition. Of one producer all that is asked at the same time goes in one call; whatever may pass
-(no coordinator yet, an election, a topic it does not know yet, no answer) is asked again, with pauses, for as long as
-somebody waits for it.
+This carries out RegisterPartition. One call has all partitions of a producer that wait at the same time. After a
+temporary failure (no coordinator yet, an election, an unknown topic, no answer) the leader calls again, with pauses, as
+long as an entry waits for it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ logger = structlog.get_logger()
 
 FIRST_PAUSE_S = 0.02  # doubled each time ...
 LONGEST_PAUSE_S = 0.5  # ... up to this: an election takes less
-CALLS_AT_ONCE = 64  # of all producers: more are not answered any sooner
+CALLS_AT_ONCE = 64  # of all producers: more would not be answered sooner
 
 Request = coordinator_pb2.RegisterPartitionsRequest
 Response = coordinator_pb2.RegisterPartitionsResponse
 
 
 class Leading(Protocol):
-    """What leads partitions here: Replicas."""
+    """The part that leads partitions here: Replicas."""
 
     manager: ReplicaManager
 
@@ -62,46 +62,48 @@ class PartitionRegistrations:
         self._call = call
         self._spawn = spawn
         self._first_pause_s = first_pause_s
-        self._asked: dict[_Producer, list[RegisterPartition]] = {}
+        self._waiting: dict[_Producer, list[RegisterPartition]] = {}
         self._turns = asyncio.Semaphore(CALLS_AT_ONCE)
 
     def ask(self, effect: RegisterPartition) -> None:
         """Carry out RegisterPartition."""
         producer = _Producer(effect.transactional_id, effect.producer_id, effect.coordinator_epoch)
-        if producer in self._asked:
-            self._asked[producer].append(effect)
+        if producer in self._waiting:
+            self._waiting[producer].append(effect)
         else:
-            self._asked[producer] = [effect]
+            self._waiting[producer] = [effect]
             self._spawn(self._ask_for(producer))
 
     async def _ask_for(self, producer: _Producer) -> None:
         pause_s = self._first_pause_s
-        while asked := self._still_waited_for(producer):
-            error = await self._ask_once(producer, asked)
+        while effects := self._still_waited_for(producer):
+            error = await self._ask_once(producer, effects)
             if error is None or not error.retriable:
-                self._answer(producer, asked, error)
+                self._answer(producer, effects, error)
                 continue
             logger.debug(
-                "a producer is not registered yet", transactional_id=producer.transactional_id, error=str(error)
+                "the coordinator has not registered a producer yet",
+                transactional_id=producer.transactional_id,
+                error=str(error),
             )
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
     def _still_waited_for(self, producer: _Producer) -> list[RegisterPartition]:
-        """What is still to be asked; none: the producer is forgotten here, in the same step."""
+        """The effects that still wait. Without any, the producer is dropped here, in the same step."""
         manager = self._replicas.manager
-        asked = [effect for effect in self._asked[producer] if manager.is_registering(effect.key, effect.number)]
-        if asked:
-            self._asked[producer] = asked
+        effects = [effect for effect in self._waiting[producer] if manager.is_registering(effect.key, effect.number)]
+        if effects:
+            self._waiting[producer] = effects
         else:
-            del self._asked[producer]
-        return list(asked)
+            del self._waiting[producer]
+        return list(effects)
 
-    async def _ask_once(self, producer: _Producer, asked: list[RegisterPartition]) -> MinilogError | None:
+    async def _ask_once(self, producer: _Producer, effects: list[RegisterPartition]) -> MinilogError | None:
         request = Request(
             transactional_id=producer.transactional_id,
             producer_id=producer.producer_id,
-            partitions=[effect.key.to_wire() for effect in asked],
+            partitions=[effect.key.to_wire() for effect in effects],
             coordinator_epoch=producer.coordinator_epoch,
         )
         try:
@@ -110,8 +112,8 @@ class PartitionRegistrations:
         except MinilogError as error:
             return error
 
-    def _answer(self, producer: _Producer, asked: list[RegisterPartition], error: MinilogError | None) -> None:
-        self._asked[producer] = [effect for effect in self._asked[producer] if effect not in asked]
-        for effect in asked:
+    def _answer(self, producer: _Producer, effects: list[RegisterPartition], error: MinilogError | None) -> None:
+        self._waiting[producer] = [effect for effect in self._waiting[producer] if effect not in effects]
+        for effect in effects:
             self._replicas.manager.registered(effect.key, effect.number, error, now_ms())
         self._replicas.run()

@@ -1,9 +1,8 @@
-"""Channels to other brokers. Where brokers have a listener of their own they are mutual TLS: this broker shows its
-certificate, and the one that answers must be the broker that was meant, by the name in its certificate.
+"""Channels to other brokers. Where brokers have a listener of their own, the channels are mutual TLS. This broker shows
+its certificate, and the name in the other certificate must be that of the broker that this one calls.
 
-The name is `broker-<id>.<cluster>.minilog`, a DNS name among those of its certificate (`minilog cert create broker`):
-what gRPC checks in the place of a host. So neither an address that was taken over nor another broker's certificate will
-do.
+The name is `broker-<id>.<cluster>.minilog`, one of the DNS names of the certificate (`minilog cert create broker`).
+gRPC checks it in the place of a host. So neither a stolen address nor another broker's certificate is enough.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from minilog_broker.version import CLIENT_VERSION
 CONNECT_TIMEOUT_S = 1.0
 
 Peer: TypeAlias = tuple[int, Address]
-"""A broker, and where it listens for others."""
+"""A broker's id, and its address for other brokers."""
 
 
 def server_name(cluster_name: str, broker_id: int) -> str:
-    """What the certificate of a broker has among its DNS names."""
+    """The name of a broker among the DNS names of its certificate."""
     return f"broker-{broker_id}.{cluster_name}.minilog"
 
 
 class PeerChannels:
-    """Of one broker. Files are read anew for each channel: a certificate that was renewed counts at once."""
+    """The channels of one broker. It reads the files for each channel, so that a renewed certificate counts at once."""
 
     def __init__(self, config: BrokerConfig, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -49,14 +48,14 @@ class PeerChannels:
         )
 
     def open(self, broker_id: int, address: Address) -> grpc.aio.Channel:
-        """A channel of its own to a broker. Raises InvalidConfig where a file of the certificates is missing."""
+        """A new channel to a broker. Raises InvalidConfig where a file of the certificates is missing."""
         return self._runtime.open_channel(address, self._security(broker_id))
 
     async def open_stream(
         self, broker_id: int, address: Address, method: StreamMethod, partly: Callable[[], None] = lambda: None
     ) -> OpenedStream:
         """A stream to the broker whose port of calls is `address`. `partly` is called while a long message comes.
-        Raises STREAM_ERRORS, TimeoutError among them after CONNECT_TIMEOUT_S."""
+        Raises STREAM_ERRORS, such as TimeoutError after CONNECT_TIMEOUT_S."""
 
         def connection() -> StreamConnection:
             return StreamConnection(

@@ -1,4 +1,4 @@
-"""What a broker says of itself when it registers: who it is, where it is found, and what it knows of its disk."""
+"""The registration of a broker: its identity, its addresses, and the state of its disk."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _FINDINGS = {
 }
 
 
-def recovered_replicas(found: list[FoundLog], logs: LogDirectory) -> list[peer_pb2.RecoveredReplica]:
-    """For a registration: every log that is there and not damaged."""
+def recovered_replicas(logs_found: list[FoundLog], logs: LogDirectory) -> list[peer_pb2.RecoveredReplica]:
+    """The replicas for a registration: every existing log that is not damaged."""
     return [
-        _recovered(each.key, _FINDINGS[each.log.recovery.finding], each.log)
-        for each in found
-        if each.log.recovery.finding in _FINDINGS
+        _recovered(replica.key, _FINDINGS[replica.log.recovery.finding], replica.log)
+        for replica in logs_found
+        if replica.log.recovery.finding in _FINDINGS
     ] + _unreadable(logs)
 
 
 def unsettled_replicas(logs: LogDirectory) -> list[peer_pb2.RecoveredReplica]:
-    """For a heartbeat: what a controller that did not hear the registration has to know of them."""
+    """The replicas for a heartbeat, for a controller that did not get the registration."""
     torn = RecoveryFinding.RECOVERY_FINDING_TORN
     return [_recovered(key, torn, log) for key, log in logs.torn()] + _unreadable(logs)
 
@@ -52,7 +52,7 @@ def _unreadable(logs: LogDirectory) -> list[peer_pb2.RecoveredReplica]:
 
 
 def peer_address(config: BrokerConfig) -> Address | None:
-    """Where other brokers reach this one, if they have a listener of their own."""
+    """The address of this broker for other brokers, if they have a listener of their own."""
     if config.inter_broker_listen is None:
         return None
     return parse_address(config.inter_broker_advertised_address or config.inter_broker_listen)
@@ -68,13 +68,13 @@ def registration_request(
     options: BrokerOptions,
     client: common_pb2.ClientIdentity,
     directory: DataDirectory,
-    found: list[FoundLog],
+    recovered: list[FoundLog],
     logs: LogDirectory,
 ) -> peer_pb2.RegisterRequest:
-    """`found`: the logs that recovery has opened, some of them damaged."""
-    told = {each.name: each.advertised for each in options.client_listeners()}
+    """The request of a registration. `recovered`: the logs that recovery has opened, some of them damaged."""
+    addresses = {listener.name: listener.advertised for listener in options.client_listeners()}
     peer = peer_address(options.config)
-    host, port = told.pop("", ("", 0))
+    host, port = addresses.pop("", ("", 0))
     domain = options.rack or options.host_label or host or ("" if peer is None else peer[0])
     return peer_pb2.RegisterRequest(
         client=client,
@@ -86,13 +86,17 @@ def registration_request(
         rack=options.rack,
         clean_stop_broker_epoch=directory.clean_stop_epoch,
         kernel_boot_id=directory.boot_id,
-        damaged_replicas=[each.key.to_wire() for each in found if each.log.recovery.damaged],
-        recovered_replicas=recovered_replicas(found, logs),
+        damaged_replicas=[replica.key.to_wire() for replica in recovered if replica.log.recovery.damaged],
+        recovered_replicas=recovered_replicas(recovered, logs),
         failure_domain=domain,
-        voters=[peer_pb2.VoterAddress(broker_id=each.id, host=each.host, port=each.port) for each in options.voters],
+        voters=[
+            peer_pb2.VoterAddress(broker_id=voter.id, host=voter.host, port=voter.port) for voter in options.voters
+        ],
         levels=options.levels.to_wire(),
         peer_host=None if peer is None else peer[0],
         peer_port=0 if peer is None else peer[1],
         host_label=options.host_label,
-        listeners=[common_pb2.ListenerAddress(name=name, host=host, port=port) for name, (host, port) in told.items()],
+        listeners=[
+            common_pb2.ListenerAddress(name=name, host=host, port=port) for name, (host, port) in addresses.items()
+        ],
     )

@@ -1,5 +1,5 @@
-"""Snapshots of the metadata image: the newest that is whole, and on their way between brokers a file in pieces, checked
-before it has its name."""
+"""Snapshots of the metadata image: the newest whole one, and their way between brokers. A snapshot travels as pieces of
+a file, and is checked before the file gets its name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PIECE_BYTES = 1 << 20
 
 
 def newest_snapshot(snapshots: SnapshotFiles) -> SnapshotId | None:
-    """The newest whole one on disk: what a QuorumNode is started with. Damaged ones are passed over. Raises
+    """The newest whole snapshot on disk, with which a QuorumNode starts. Damaged ones are skipped. Raises
     UnsupportedVersion where a later version wrote it."""
     for snapshot_id in snapshots.list():
         try:
@@ -28,7 +28,7 @@ def newest_snapshot(snapshots: SnapshotFiles) -> SnapshotId | None:
 
 
 async def pieces(snapshots: SnapshotFiles, snapshot_id: SnapshotId) -> AsyncIterator[peer_pb2.FetchSnapshotResponse]:
-    """The pieces of a snapshot's file. Raises BrokerNotAvailable where a newer one took its place meanwhile."""
+    """The pieces of a snapshot's file. Raises BrokerNotAvailable where a newer one has taken its place."""
     position, total_bytes = 0, 1
     while position < total_bytes:
         try:
@@ -37,7 +37,7 @@ async def pieces(snapshots: SnapshotFiles, snapshot_id: SnapshotId) -> AsyncIter
             content = b""
         if not content:
             raise BrokerNotAvailable(
-                f"the snapshot at offset {snapshot_id.end_offset} is here no more: ask for a newer one"
+                f"this broker no longer has the snapshot at offset {snapshot_id.end_offset}: ask for a newer one"
             )
         yield peer_pb2.FetchSnapshotResponse(position=position, content=content, total_bytes=total_bytes)
         position += len(content)
@@ -46,9 +46,9 @@ async def pieces(snapshots: SnapshotFiles, snapshot_id: SnapshotId) -> AsyncIter
 async def receive_snapshot(
     snapshots: SnapshotFiles, snapshot_id: SnapshotId, incoming: AsyncIterator[peer_pb2.FetchSnapshotResponse]
 ) -> bytes:
-    """Write what comes to disk; whole, checked and durable on return. Returns the content of the file.
+    """Write an incoming snapshot to disk, and give the content of its file. On return it is whole, checked and durable.
 
-    Raises CorruptMessage or ValueError where it is not that snapshot; what `incoming` raises; OSError.
+    Raises CorruptMessage or ValueError where it is not that snapshot, the errors of `incoming`, and OSError.
     """
     receiver = snapshots.receive(snapshot_id)
     try:

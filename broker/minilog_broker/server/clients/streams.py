@@ -1,7 +1,7 @@
 """A bidirectional stream and the core behind it: one pump for every kind of session.
 
-The core is told of each message that comes in and is asked for the next one to send whenever it said that it is
-ready. Sending waits for gRPC's flow control, so a slow reader stops the asking, and nothing is queued here.
+The pump hands each incoming message to the core. It takes the next message from the core whenever the core has set
+`ready`. Sending waits for flow control, so a slow reader stops the pump, and no messages queue up here.
 
     incoming ──► receive(message)      ready.set() ──► next_message() ──► outgoing, until None
 """
@@ -22,10 +22,10 @@ async def pump(
     room: Callable[[], Awaitable[None]] | None = None,
     room_to_send: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Run until the other side closes the stream; an error of either direction ends both and is raised.
+    """Run until the other side closes the stream. An error of either direction ends both and is raised.
 
-    `room` is awaited before each message is taken: while it waits nothing is read, and gRPC's flow control makes the
-    other side wait too. `room_to_send` is awaited before the core is asked for a message.
+    The pump awaits `room` before it takes a message. Meanwhile it reads nothing, and flow control makes the other side
+    wait too. It awaits `room_to_send` before it asks the core for a message.
     """
 
     async def read() -> None:

@@ -1,1 +1,1 @@
-"""The door of a broker: its ports, the gates in front of its services, and what bounds the calls that come by them."""
+"""The entrance of a broker: its ports, the gates in front of its services, and the limits of calls."""

@@ -1,7 +1,7 @@
-"""What every call passes on its way in: its request is bounded (request_limits), and a large one waits for its turn.
+"""The way of every call into the broker. Its request is bounded (request_limits), and a large one waits for its turn.
 
-A refusal raises InvalidArgument or CorruptMessage; a stream ends with it. What brokers ask of each other has turns of
-its own: however many clients wait for theirs, followers are not taken for late.
+A refusal raises InvalidArgument or CorruptMessage, which ends a stream. Calls of brokers have turns of their own: many
+waiting clients must not make followers late.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def methods() -> list[MethodDescriptor]:
 
 
 def health_methods() -> list[MethodDescriptor]:
-    """The calls of grpc.health.v1, which pass here as all others do."""
+    """The calls of grpc.health.v1, which come this way like all others."""
     return list(health_pb2.DESCRIPTOR.services_by_name["Health"].methods)
 
 
 class Admission:
-    """`parser(path)` gives what makes bounded requests of the bytes of that call."""
+    """The parsers of all calls, with their limits and turns."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
@@ -41,7 +41,8 @@ class Admission:
         self._limits = all_limits([*methods(), *health_methods()])
 
     def parser(self, path: str) -> Parse:
-        """What makes requests of the bytes that come for this call: a path such as /minilog.v1.DataService/Fetch."""
+        """The parser of a call, by its path such as /minilog.v1.DataService/Fetch. It makes a bounded request of
+        bytes."""
         limits, method = self._limits[path], STREAM_METHODS.get(path)
         turns = self._turns_of_brokers if limits.service_name in PEER_SERVICES else self._turns
 
@@ -52,7 +53,7 @@ class Admission:
             try:
                 request = limits.parse(content)
             except DecodeError:
-                raise InvalidArgument(f"what came for {limits.name} is no request of it") from None
+                raise InvalidArgument(f"the bytes of a call {limits.name} are not a valid request") from None
             return request if method is None else method.request.join(request, payloads)
 
         return parsed

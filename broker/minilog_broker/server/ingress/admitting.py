@@ -1,4 +1,4 @@
-"""What each call and each message of it passes at the gate, whatever carries it."""
+"""The checks of each call and of each of its messages at the gate, whatever carries them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from minilog_broker.server.ingress.gate import Gate
 from minilog_broker.server.ingress.throttle import MAX_DELAY_S, has_quotas
 from minilog_broker.server.ingress.traffic import Flow
 
-MAX_STRANGERS_BYTES = 64 << 10  # of one message before it is known whose it is
+MAX_STRANGERS_BYTES = 64 << 10  # of one message from a client that has not logged in
 
 
 async def admitted(gate: Gate, flow: Flow, path: str, arrival: Arrival, held_bytes: int = 0) -> Caller:
-    """The caller. The call is charged, whatever becomes of it. Raises what the gate raises, and ResourceExhausted."""
+    """The caller of a call. The call is charged in any case. Raises the errors of the gate, and ResourceExhausted."""
     caller = gate.admit(path, arrival)
     await flow.throttle.pay(caller, REQUEST_RATE, 1, held_bytes, MAX_DELAY_S)
     if has_quotas(caller):
@@ -29,7 +29,7 @@ async def admitted(gate: Gate, flow: Flow, path: str, arrival: Arrival, held_byt
 
 
 def checked_parse(gate: Gate, path: str, caller: Caller, parse: Parse) -> Parse:
-    """`parse`, and then the gate looks at what is asked for. Raises what both raise."""
+    """A parser that also asks the gate about each request. Raises the errors of both."""
     if caller.is_everybody:
         return parse
     is_first = True
@@ -37,10 +37,12 @@ def checked_parse(gate: Gate, path: str, caller: Caller, parse: Parse) -> Parse:
     async def checked(content: Buffer) -> Any:
         nonlocal is_first
         if caller.principal == ANONYMOUS and len(content) > MAX_STRANGERS_BYTES:
-            raise InvalidArgument(f"a message of {len(content)} bytes came from a stranger")
+            raise InvalidArgument(
+                f"a message before a login has {len(content)} bytes: the limit is {MAX_STRANGERS_BYTES}"
+            )
         request = await parse(content)
-        asked = request.message if isinstance(request, StreamMessage) else request
-        gate.check(path, caller, asked, is_first=is_first)
+        message = request.message if isinstance(request, StreamMessage) else request
+        gate.check(path, caller, message, is_first=is_first)
         is_first = False
         return request
 

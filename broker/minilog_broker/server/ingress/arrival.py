@@ -1,4 +1,4 @@
-"""Where a call comes from, as its carrier tells: what a gate knows of it before anything of it is read."""
+"""The origin of a call, as its carrier tells: the gate's only knowledge before it reads the call."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _IPV4_IN_IPV6 = "::ffff:"
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """`peer` names the connection, such as ipv4:127.0.0.1:4711. `host` is its address, as rules have it. `common_name`
-    is that of the certificate that the other side has shown, where it was asked for one and it is believed. `session`
-    is what an exchange gave, empty where nothing was sent."""
+    """The origin of a call. `peer` names the connection, such as ipv4:127.0.0.1:4711. `host` is its address, in the
+    form of access rules. `common_name` is that of a trusted certificate, where the listener asks for one. `session` is
+    that of a login, or empty."""
 
     peer: str
     host: str
@@ -25,7 +25,7 @@ class Arrival:
 
 
 def arrival_of(context: Any) -> Arrival:
-    """Of a call of gRPC, by its grpc.aio.ServicerContext."""
+    """The origin of a call of gRPC, by its grpc.aio.ServicerContext."""
     names = context.auth_context().get("x509_common_name")
     session = dict(context.invocation_metadata() or ()).get(SESSION_METADATA)
     peer = str(context.peer())
@@ -38,11 +38,11 @@ def arrival_of(context: Any) -> Arrival:
 
 
 def arrival_on(connection: StreamConnection) -> Arrival:
-    """Of a connection of streams. Its session comes with the hello. Raises ConnectionEnded where it was reset before
-    anybody looked: the kernel tells no address of it any more."""
+    """The origin of a connection of streams. Its session comes with the hello. Raises ConnectionEnded where the
+    connection was reset already: the kernel has no address of it any more."""
     address = connection.information("peername")
     if not address:
-        raise ConnectionEnded("it was reset before it was taken")
+        raise ConnectionEnded("the other side reset the connection before the broker took it")
     host, port, *_ = address
     host = host.partition("%")[0].removeprefix(_IPV4_IN_IPV6)
     peer = f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
@@ -56,7 +56,7 @@ def _common_name(ssl_object: Any) -> str | None:
 
 
 def _host_of(peer: str) -> str:
-    """Of `ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`."""
+    """The host in `ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`."""
     _, _, address = peer.partition(":")
     host = urllib.parse.unquote(address.rpartition(":")[0]).strip("[]")
     return host.removeprefix(_IPV4_IN_IPV6)

@@ -1,11 +1,13 @@
-"""Security of one broker: its listeners with their gates, sessions, and the rules as the metadata says them now.
+"""Security of one broker: its listeners with their gates, its sessions, and the current rules of the metadata.
 
-    PLAINTEXT        a listener of clients in the clear: everybody may do everything
-    SSL, SASL_SSL    one where rules count (what no rule allows is refused); brokers have another one then: mutual TLS
+    PLAINTEXT        a listener of clients in the clear: every client may do everything
+    SSL, SASL_SSL    a listener with rules: operations that no rule allows are refused; brokers have another listener
+                     then, with mutual TLS
 
-There may be several of clients (client_listeners.py): each has a gate of its own, and all have the same users, rules,
-sessions and quotas. Brokers may have a listener of their own also where all of clients are in the clear. Where rules
-count nobody comes in until a controller was heard, nor when none was heard for too long (access/rules_age.py).
+There may be several listeners of clients (client_listeners.py). Each has a gate of its own, and all have the same
+users, rules, sessions and quotas. Brokers may have a listener of their own also where all of clients are in the clear.
+A listener with rules lets no client in before a controller was heard, or after none was heard for too long
+(access/rules_age.py).
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ _LOOKS_A_FLUSH = WINDOW_MS // 1000
 
 @dataclass(frozen=True, slots=True)
 class ClientEntrance:
-    """A listener of clients by its name, empty for that of `--listen`, and what is offered there alone."""
+    """A listener of clients by its name, which is empty for that of `--listen`, and the services of this listener
+    alone."""
 
     name: str
     listener: Listener
@@ -78,35 +81,35 @@ class BrokerAccess:
         self._users = ScramUsers(image, config.sasl_scram_users_file, wall_us, _common_secret(config))
         self._key_endpoint = _key_endpoint(config, self._audit)
         self._keys = self._key_endpoint or _key_file(config)
-        is_sasl = any(each.protocol is SecurityProtocol.SASL_SSL for each in self._listeners)
+        is_sasl = any(listener.protocol is SecurityProtocol.SASL_SSL for listener in self._listeners)
         self._sessions = Sessions(secrets.token_bytes) if is_sasl else None
         self._rules = Authorizer(image.access_rules, self._super_users)
         self._policy = Policy(image, lambda: self._rules, self._audit, Quotas(), config.num_partitions)
         self._authenticating: AuthenticationService | None = None
         self._reauth_ms = float(config.connections_max_reauth_ms)
-        self._gates = {each.name: self._gate(each) for each in self._listeners if not each.is_open}
+        self._gates = {listener.name: self._gate(listener) for listener in self._listeners if not listener.is_open}
 
     def _gate(self, listener: ClientListener) -> ClientGate:
         sessions = self._sessions if listener.protocol is SecurityProtocol.SASL_SSL else None
         return ClientGate(self._policy, sessions, self._age, listener.name)
 
     def client_listeners(self) -> tuple[ClientEntrance, ...]:
-        """Those of clients; brokers come to that without a name, too, where they have none of their own. Raises
+        """The listeners of clients. Brokers use the one without a name, too, where they have none of their own. Raises
         InvalidConfig where a file cannot be read."""
         authentication = self._authentication()
-        found = []
-        for each in self._listeners:
-            if each.is_open:
-                listener = Listener(each.address, OpenGate(each.name))
+        entrances = []
+        for client in self._listeners:
+            if client.is_open:
+                listener = Listener(client.address, OpenGate(client.name))
             else:
-                files = ServerFiles(each.keystore, each.truststore, file_settings(each, self._options.config))
-                listener = Listener(each.address, self._gates[each.name], files)
-            is_sasl = each.protocol is SecurityProtocol.SASL_SSL
-            found.append(ClientEntrance(each.name, listener, authentication if is_sasl else ()))
-        return tuple(found)
+                files = ServerFiles(client.keystore, client.truststore, file_settings(client, self._options.config))
+                listener = Listener(client.address, self._gates[client.name], files)
+            is_sasl = client.protocol is SecurityProtocol.SASL_SSL
+            entrances.append(ClientEntrance(client.name, listener, authentication if is_sasl else ()))
+        return tuple(entrances)
 
     def peer_listener(self) -> Listener | None:
-        """That of brokers alone, if there is one."""
+        """The listener for brokers alone, if there is one."""
         config = self._options.config
         if config.inter_broker_listen is None:
             return None
@@ -119,7 +122,8 @@ class BrokerAccess:
         return Listener(parse_address(config.inter_broker_listen), gate, files)
 
     def _authentication(self) -> tuple[Service, ...]:
-        """What clients ask before they ask for anything else: one for all listeners, as who guesses waits on all."""
+        """The service for logins. All listeners have the same one, so that a client that guesses waits on all of
+        them."""
         if self._sessions is None:
             return ()
         lifetime_ms = self._reauth_ms
@@ -143,7 +147,7 @@ class BrokerAccess:
             self._authenticating.lifetime_ms = self._reauth_ms
 
     def changed(self) -> None:
-        """Users, rules or delegation tokens of the image are others."""
+        """Take new users, rules or delegation tokens of the image."""
         if not self._gates:
             return
         self._rules = Authorizer(self._image.access_rules, self._super_users)
@@ -156,20 +160,19 @@ class BrokerAccess:
                 gate.tokens_changed(ended)
 
     def confirmed(self, as_of_ms: float) -> None:
-        """A controller was heard: see RulesAge."""
+        """Note that a controller was heard (RulesAge)."""
         self._age.confirmed(as_of_ms)
 
     def rules_age_s(self) -> float | None:
-        """How old the users and rules may be; None where all listeners are in the clear."""
+        """The age of the users and rules; None where all listeners are in the clear."""
         return self._age.age_s(now_ms()) if self._gates else None
 
     def look_at_keys(self) -> KeysLook | None:
-        """The keys of tokens that are fetched; None where none are."""
+        """The state of the fetched keys of tokens, None without an endpoint."""
         return None if self._key_endpoint is None else self._key_endpoint.look()
 
     async def watch(self) -> None:
-        """Until cancelled: streams end with their sessions, keys of tokens are fetched, and what the audit log left out
-        is told."""
+        """End streams with their sessions, fetch keys of tokens, and flush the audit log, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             if self._key_endpoint is not None:
                 tasks.create_task(self._key_endpoint.run())
@@ -193,11 +196,11 @@ class BrokerAccess:
                 self._audit_log.flush(self._wall_us() // 1000)
 
     def audit(self, event: AuditEvent) -> None:
-        """Into the audit log."""
+        """Write an event to the audit log."""
         self._audit(event)
 
     def close(self) -> None:
-        """Tell what the audit log left out."""
+        """Write the numbers of events that the audit log left out."""
         self._audit_log.close(self._wall_us() // 1000)
 
     def _audit(self, event: AuditEvent) -> None:
@@ -205,7 +208,7 @@ class BrokerAccess:
 
 
 def _common_secret(config: BrokerConfig) -> bytes:
-    """What all brokers of a cluster have, and no client: the authority that they know each other by."""
+    """A secret that all brokers of a cluster have, and no client: the authority of the brokers' own certificates."""
     file = config.inter_broker_ssl_truststore_location
     return config.cluster_name.encode() + (read_pem(file, "inter.broker.ssl.truststore.location") if file else b"")
 
@@ -213,7 +216,7 @@ def _common_secret(config: BrokerConfig) -> bytes:
 def _key_file(config: BrokerConfig) -> Keys | None:
     if not config.sasl_oauthbearer_jwks_file:
         return None
-    # It loads cryptography: where it is wanted.
+    # The import loads cryptography, so it is here, for brokers that need it.
     from minilog_broker.server.access.bearer_exchange import KeyFile, bearer_settings
 
     return KeyFile(config.sasl_oauthbearer_jwks_file, bearer_settings(config))

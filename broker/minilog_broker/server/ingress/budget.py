@@ -1,8 +1,8 @@
-"""Bytes of clients' messages that this process may hold: one budget for each direction.
+"""The bytes of clients' messages that this process may hold: one budget for each direction.
 
-What is spent is waited for: who composes or reads a message awaits `room` first. One message may go above it, for its
-size is known when it is there. Brokers take without asking, so that clients never starve replication: what they hold is
-bounded by their number.
+A task that reads or composes a message awaits `room` first. One message may exceed the budget, for its size is known
+when it is there. Brokers take without waiting, so that clients never starve replication. The number of brokers bounds
+their bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 class Budget:
     """The bytes of messages in one direction that a broker may hold for its clients.
 
-    Lives on the event loop. `elsewhere`: bytes in other hands that count too.
+    Lives on the event loop. `elsewhere`: further bytes that count, in other parts of the broker.
     """
 
     def __init__(self, limit_bytes: int, elsewhere: Callable[[], int] = lambda: 0) -> None:
@@ -24,7 +24,7 @@ class Budget:
         self._taken_bytes = 0
         self._freed = asyncio.Event()
         self.waiting = 0
-        """How many wait for room now."""
+        """The number of tasks that wait for room."""
 
     @property
     def held_bytes(self) -> int:
@@ -35,7 +35,7 @@ class Budget:
         return self.held_bytes >= self.limit_bytes
 
     async def room(self) -> None:
-        """Return when less than the limit is held."""
+        """Return when the held bytes are below the limit."""
         if not self.is_spent:
             return
         self.waiting += 1
@@ -47,13 +47,13 @@ class Budget:
             self.waiting -= 1
 
     def look(self) -> None:
-        """What others hold may have changed: who waits looks again."""
+        """Have waiting tasks look again, since the bytes elsewhere may have changed."""
         if self.waiting:
             self._freed.set()
 
     @contextmanager
     def holding(self, size_bytes: int) -> Iterator[None]:
-        """Hold so many bytes for as long as the block runs."""
+        """Hold this number of bytes during the block."""
         self._taken_bytes += size_bytes
         try:
             yield

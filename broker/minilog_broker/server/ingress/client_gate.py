@@ -1,4 +1,4 @@
-"""The gate of a listener of clients. A session or a certificate names the caller; the policy has his rights."""
+"""The gate of a listener of clients. A session or a certificate names the caller, and the policy has its rights."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from minilog_broker.server.runtime.timer import now_ms
 
 @dataclass(frozen=True, slots=True)
 class _Unknown:
-    """A caller that is not known. `error` goes to the client. The audit log gets `tried`, the user that it may have
-    meant to be, and the true `reason`."""
+    """A call without a valid identity. `error` goes to the client. The audit log gets `tried`, the user name that the
+    client gave, and the true `reason`."""
 
     error: MinilogError
     tried: str = ""
@@ -45,54 +45,52 @@ class _Stream:
 
 
 class ClientGate:
-    """`policy`: of the broker. Where `sessions` is None clients show certificates. `age`: whether the rules are new
-    enough. `listener`: the name of this one."""
+    """The gate of a listener of clients. `policy`: of the broker. Where `sessions` is None clients show certificates.
+    `age`: the age of the rules. `listener`: the name of this one."""
 
     def __init__(self, policy: Policy, sessions: Sessions | None, age: RulesAge, listener: str = "") -> None:
         self._policy = policy
         self._sessions = sessions
         self._age = age
         self._listener = listener
-        self._streams: dict[_Stream, None] = {}  # in their order: they are ended in it
+        self._streams: dict[_Stream, None] = {}  # in the order of their begin, in which they are ended
 
     def admit(self, path: str, arrival: Arrival) -> Caller:
         row, host = ROWS.get(path), arrival.host
         if isinstance(row, OpenToAll):
             return Caller(ANONYMOUS, host, path, self._policy, self._listener)
-        found = self._known(path, arrival)
+        caller = self._identified(path, arrival)
         is_for_clients = row is not None and not isinstance(row, OfPeers)
         not_for_clients = AuthorizationFailed(f"{path} is not for clients")
-        if isinstance(found, Caller):
+        if isinstance(caller, Caller):
             if is_for_clients:
-                return found
-            who, refused = str(found.principal), _Unknown(not_for_clients)
+                return caller
+            principal, refused = str(caller.principal), _Unknown(not_for_clients)
         else:
-            who, refused = str(ANONYMOUS), found if is_for_clients else replace(found, error=not_for_clients)
-        self._policy.refused(refused_call(path, host, who, refused.reason or str(refused.error), refused.tried))
+            principal, refused = str(ANONYMOUS), caller if is_for_clients else replace(caller, error=not_for_clients)
+        self._policy.refused(refused_call(path, host, principal, refused.reason or str(refused.error), refused.tried))
         raise refused.error
 
-    def _known(self, path: str, arrival: Arrival) -> Caller | _Unknown:
+    def _identified(self, path: str, arrival: Arrival) -> Caller | _Unknown:
         if (refusal := self._age.refusal(now_ms())) is not None:
             return _Unknown(refusal)
         host = arrival.host
         if self._sessions is None:
             name = arrival.common_name
             if name is None or Principal.of_broker_name(name) is not None or not _is_user_name(name):
-                error = AuthenticationFailed("a certificate of a user is needed (ssl.keystore.location)")
+                error = AuthenticationFailed("this listener needs a certificate of a user (ssl.keystore.location)")
                 return _Unknown(error, "" if name is None else f"user:{name}")
             return Caller(Principal(USER, name), host, path, self._policy, self._listener, Proof.CERTIFICATE)
         name_of_session = arrival.session
         if not name_of_session:
-            return _Unknown(
-                AuthenticationFailed("nobody is known yet: authenticate first (security.protocol=SASL_SSL)")
-            )
+            return _Unknown(AuthenticationFailed("the call has no session: log in first (security.protocol=SASL_SSL)"))
         session = self._sessions.find(name_of_session, host, now_ms())
         if session is not None:
             return SessionCaller(session, path, self._policy, self._listener)
-        error = AuthenticationFailed("the session has ended, or this broker was started anew: authenticate again")
+        error = AuthenticationFailed("the session has ended, or this broker has restarted: log in again")
         if (other := self._sessions.of_another_host(name_of_session, host)) is None:
             return _Unknown(error)
-        reason = f"the session was given to {other.host}, and came from elsewhere: somebody else may have it"
+        reason = f"the session of {other.host} came from another host: somebody may have stolen it"
         return _Unknown(error, f"user:{other.principal.name}", reason)
 
     def check(self, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
@@ -112,53 +110,54 @@ class ClientGate:
             yield
         except asyncio.CancelledError:
             if entry.ended_by is None:
-                raise  # the client has ended it
+                raise  # the client has ended the call
             task.uncancel()
             raise entry.ended_by from None
         finally:
             self._streams.pop(entry, None)
 
     async def rules_changed(self) -> None:
-        """Streams of those who may not do any more what they were allowed are ended, one after the other: each may have
-        been allowed thousands of things."""
-        for each in list(self._streams):
-            if not each.caller.rules_changed():
-                each.end(AuthorizationFailed(f"the rules of {each.caller.principal} have changed: ask again"))
+        """End the streams of callers that have lost a right, one after the other, since each may have thousands of
+        rights to check."""
+        for stream in list(self._streams):
+            if not stream.caller.rules_changed():
+                stream.end(AuthorizationFailed(f"the rules of {stream.caller.principal} have changed: try again"))
             await asyncio.sleep(0)
 
     def users_changed(self, is_gone: Callable[[Principal], bool]) -> None:
-        """Sessions and streams of those who are no more are ended."""
+        """End the sessions and streams of users that are gone."""
         if self._sessions is not None:
             self._sessions.end_all_of(is_gone)
-        for each in list(self._streams):
-            if is_gone(each.caller.principal):
-                each.end(AuthenticationFailed(f"{each.caller.principal} is no more, or has another password"))
+        for stream in list(self._streams):
+            if is_gone(stream.caller.principal):
+                stream.end(AuthenticationFailed(f"{stream.caller.principal} was deleted, or has another password"))
 
     def tokens_changed(self, gone: Container[str]) -> None:
-        """Sessions and streams that began with these delegation tokens are ended: they are no more, or end sooner."""
+        """End the sessions and streams that began with these delegation tokens, which are gone or end sooner."""
         if self._sessions is not None:
             self._sessions.end_of_tokens(gone)
-        for each in list(self._streams):
-            if each.session is not None and each.session.token_id is not None and each.session.token_id in gone:
-                each.end(AuthenticationFailed("the delegation token was expired: authenticate again"))
+        for stream in list(self._streams):
+            session = stream.session
+            if session is not None and session.token_id is not None and session.token_id in gone:
+                stream.end(AuthenticationFailed("the delegation token was expired: log in again"))
 
     def end_streams_of_old_rules(self) -> None:
-        """Where the rules are too old. To be called now and then, and when they become so."""
+        """End streams where the rules are too old. Called now and then, and when the rules become too old."""
         if (refusal := self._age.refusal(now_ms())) is not None:
-            for each in list(self._streams):
-                if each.caller.principal != ANONYMOUS:  # whoever looks at health is told of it
-                    each.end(refusal)
+            for stream in list(self._streams):
+                if stream.caller.principal != ANONYMOUS:  # a watch of the health reports the old rules
+                    stream.end(refusal)
 
     def end_streams_of_ended_sessions(self) -> None:
-        """To be called now and then."""
+        """End the streams of ended sessions. Called now and then."""
         time_ms = now_ms()
-        for each in list(self._streams):
-            if each.session is not None and time_ms >= each.session.ends_at_ms:
-                each.end(AuthenticationFailed("the session has ended: authenticate again"))
+        for stream in list(self._streams):
+            if stream.session is not None and time_ms >= stream.session.ends_at_ms:
+                stream.end(AuthenticationFailed("the session has ended: log in again"))
 
 
 class SessionCaller(Caller):
-    """One that is known by a session."""
+    """A caller with a session."""
 
     def __init__(self, session: Session, path: str, rules: Rules, listener: str) -> None:
         proof = Proof.SESSION if session.token_id is None else Proof.DELEGATION_TOKEN

@@ -1,7 +1,7 @@
-"""A stream that is served: what every message of it passes between its carrier and the service.
+"""A stream that is served: the way of each message between its carrier and the service.
 
-Messages are parsed and serialized here, not by their carrier: their sizes cost nothing then (protobuf finds a size out
-by serializing), and what is not needed any more is let go.
+Messages are parsed and serialized here, not by their carrier. Their sizes cost nothing then, since protobuf finds a
+size out by serializing. And each part is dropped as soon as it is not needed any more.
 """
 
 from __future__ import annotations
@@ -20,26 +20,29 @@ from minilog_broker.server.runtime.observer import UNOBSERVED_CALL, CallObserver
 from minilog_broker.server.runtime.turns import Turns
 
 PEER_SERVICES = frozenset({"minilog.v1.PeerService", "minilog.v1.MarkerService"})
-"""Those that brokers ask each other."""
-_COPIES = 2  # of a message while it is written: serialized, and its carrier's own
-LARGE_BYTES = 2 << 20  # to compose or parse so much holds the loop for some milliseconds: a message is up to 4 MiB
+"""The services that brokers call on each other."""
+_COPIES = 2  # copies of a message in a write: the serialized one, and the carrier's
+LARGE_BYTES = 2 << 20  # composing or parsing this holds the loop for some milliseconds; a message has up to 4 MiB
 Parse: TypeAlias = Callable[[Buffer], Awaitable[Any]]
-"""What makes a request of its bytes (ingress/admission.py). Raises InvalidArgument, CorruptMessage."""
+"""Makes a request of its bytes (ingress/admission.py). Raises InvalidArgument, CorruptMessage."""
 
 
 class Carrier(Protocol):
-    """What carries the messages of one stream: a call of gRPC, or a connection of its own."""
+    """The carrier of the messages of one stream: a call of gRPC, or a connection of its own."""
 
     async def read(self) -> Buffer | None:
-        """The next message; None where the other side sends no more."""
+        """The next message, None where the other side sends no more."""
 
     async def write(self, content: Sequence[Buffer]) -> None:
-        """One message. Returns when the other side reads."""
+        """Write one message. Returns when the other side reads."""
 
 
 class ClientStream:
-    """A bidirectional call of a client: its messages are read and composed as the budgets allow. Where the call is one
-    of the long-lived streams, a minilog.net.payload_stream.PayloadStream; else it takes and gives messages alone."""
+    """A bidirectional call of a client. It reads and composes messages as the budgets allow.
+
+    One of the long-lived streams is a minilog.net.payload_stream.PayloadStream. Any other takes and gives messages
+    without payloads.
+    """
 
     def __init__(
         self,
@@ -60,10 +63,11 @@ class ClientStream:
         self._flow = flow
         self._parse = parse
         self._compose = compose
-        self._composed_bytes: int | None = None  # of the message before: the next one is most likely as large
+        self._composed_bytes: int | None = None  # of the last message: the next one is most likely as large
 
     async def received(self) -> AsyncIterator[Any]:
-        """The messages; each counts until it was dealt with, and none is asked for while the budget is spent."""
+        """The messages. Each counts until the service is done with it. The stream reads none while the budget is
+        spent."""
         budget = self._flow.requests
         await self._room_to_read()
         while (content := await self._carrier.read()) is not None:
@@ -74,33 +78,34 @@ class ClientStream:
                 await self._charge(size_bytes)
                 message = [await self._parse(content)]
                 del content
-                yield message.pop()  # handed on: while it is dealt with, nothing here holds it
+                yield message.pop()  # handed on: nothing here holds it during the service's work
             await self._room_to_read()
 
     async def _room_to_read(self) -> None:
-        """Nothing is read while something is owed: flow control makes the client wait, and nothing is held."""
+        """Wait while the caller has a debt, and for room. Flow control makes the client wait, and the broker holds
+        nothing."""
         for key in self._quotas():
             await self._flow.throttle.pay(self.caller, key, 0)
         await self._flow.requests.room()
 
     async def _charge(self, size_bytes: int) -> None:
-        """A message is here: others of the same principal may have come before it. Raises ResourceExhausted."""
+        """Charge a message that has come. Others of the same principal may be before it. Raises ResourceExhausted."""
         for key in self._quotas():
             amount = size_bytes if key == PRODUCER_BYTE_RATE else 1
             await self._flow.throttle.pay(self.caller, key, amount, size_bytes)
 
     def _quotas(self) -> tuple[str, ...]:
-        """Those that a message which comes is counted against."""
+        """The quotas for a message that comes."""
         return (REQUEST_RATE, PRODUCER_BYTE_RATE) if self.caller.path == PRODUCE.path else (REQUEST_RATE,)
 
     @property
     def turns(self) -> Turns:
-        """Those of the port, for what is costly."""
+        """The turns of the port, for costly work."""
         return self._flow.turns
 
     async def room(self, *, is_costly: bool = False) -> None:
-        """Return when another message may be composed: nothing is owed of what was read, and there is room for it. What
-        is composed then is charged before anybody else is asked (`write`)."""
+        """Return when another message may be composed: the caller has no debt for reads, and there is room. The
+        composed message is charged before the next question (`write`)."""
         while True:
             await self._room_to_compose(is_costly=is_costly)
             if self.caller.path != FETCH.path or not has_quotas(self.caller):
@@ -110,8 +115,8 @@ class ClientStream:
             await self._flow.throttle.pay(self.caller, CONSUMER_BYTE_RATE, 0)
 
     async def _room_to_compose(self, *, is_costly: bool) -> None:
-        """A large one, and one that is costly for another reason, takes its turn, however many streams are ready, and
-        those that had their turns before it may have left no room."""
+        """Wait for room. A large message, or one that is costly for another reason, also waits for its turn. The turns
+        before it may have used the room up."""
         responses = self._flow.responses
         await responses.room()
         if is_costly or self._composed_bytes is None or self._composed_bytes > LARGE_BYTES:
@@ -121,7 +126,7 @@ class ClientStream:
                 await self._flow.turns.take()
 
     async def write(self, message: Any) -> None:
-        """Returns when the network has taken it over: the other side reads."""
+        """Write a message. Returns when the network has taken it over: the other side reads."""
         if self._spans is not None:
             self._spans.sending(message)
         content = self._compose(message)
@@ -138,7 +143,7 @@ class ClientStream:
 
 
 class BrokerStream(ClientStream):
-    """The same for another broker: it waits for nobody."""
+    """The same for another broker, which does not wait for budgets or quotas."""
 
     async def received(self) -> AsyncIterator[Any]:
         self._traffic.broker_calls += 1

@@ -1,9 +1,9 @@
-"""Keeps what connections may ask of this process within its limits, and ends the process before it is deaf.
+"""The guard keeps the demands of connections within this process's limits, and ends the process before it goes deaf.
 
-Every 100 ms one number is read, the resident memory; the connections are looked at (connections.py) when it has grown,
-when a client waits for room, and once a second. A look reads each descriptor, of files, too: with ten thousand it takes
-20 ms, and so looks come the more rarely the longer they take. A look needs a descriptor. Where there is none for some
-seconds the broker could not accept a connection either: gRPC says nothing of that, so the look is the probe for it.
+Every 100 ms the guard reads one number, the resident memory. It looks at the connections (connections.py) when the
+memory has grown, when a client waits for room, and once a second. A look reads each descriptor, also of files. With ten
+thousand of them it takes 20 ms, so a long look makes the next one later. A look needs a descriptor. Where there is none
+for some seconds, the broker could not accept a connection either. gRPC does not report that, so the look is the probe.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ logger = structlog.get_logger()
 
 INTERVAL_S = 0.1
 LOOK_EVERY_S = 1.0
-# So many times as long as a look takes pass until the next, and at most so many seconds: a look in which the process
-# stood still says nothing of the next. Where something asks for it, and where nothing does.
+# The pause after a look, as a multiple of its length, and the longest pause in seconds: a look in which the process
+# stood still does not predict the next. The first line counts where something asks for a look, the second where not.
 LOOKS, MOST_S = 10, 1.0
 IDLE_LOOKS, IDLE_MOST_S = 200, 5.0
-GROWTH_BYTES = 16 << 20  # of resident memory: then the sockets are looked at
+GROWTH_BYTES = 16 << 20  # growth of the resident memory that causes a look at the sockets
 DEAF_S = 5.0
 _STATM, _STATM_BYTES = "/proc/self/statm", 256
 
@@ -39,17 +39,18 @@ class Looked(Protocol):
     """The connections of one port."""
 
     def look(self, now_s: float) -> list[Connection]:
-        """All of them. Raises OSError where the process has no descriptor left to look with."""
+        """All connections. Raises OSError where the process has no descriptor left for a look."""
 
     def cut(self, connection: Connection) -> bool:
         """End one. False where it has ended by itself."""
 
 
 class ConnectionGuard:
-    """The guard of the module's text. `ports`: those of one listener, of each its connections and what flows through
-    it. `resident`: the bytes of this process in memory.
+    """The guard of one listener. `ports`: for each of its ports, the connections and their traffic. `resident`: the
+    bytes of this process in memory.
 
-    `watch` runs until cancelled; CommandFailed where the process has become deaf."""
+    `watch` runs until cancelled. It raises CommandFailed where the process has gone deaf.
+    """
 
     def __init__(
         self, ports: Sequence[tuple[Looked, Flow]], limits: ConnectionLimits, resident: Callable[[], int]
@@ -67,7 +68,7 @@ class ConnectionGuard:
 
 
 class _GuardedPort:
-    """One of them, and when it was looked at."""
+    """One of the ports, and the time of its last look."""
 
     def __init__(self, connections: Looked, flow: Flow, limits: ConnectionLimits) -> None:
         self._connections = connections
@@ -77,7 +78,7 @@ class _GuardedPort:
         self._look_took_s = 0.0
         self._resident_bytes = 0
         self._deaf_since_s: float | None = None
-        self._silenced: dict[str, float] = {}  # reasons, and until when they are not logged again
+        self._silenced: dict[str, float] = {}  # reasons, and the end of the time without a further line
 
     def look_where_due(self, clock: Callable[[], float], resident_bytes: int) -> None:
         self._flow.requests.look()
@@ -91,30 +92,30 @@ class _GuardedPort:
 
     def _look(self, now_s: float, *, waited_for: bool) -> None:
         try:
-            found = self._connections.look(now_s)
+            connections = self._connections.look(now_s)
         except OSError as error:
             if error.errno not in OUT_OF_FILES:
                 raise
             self._deaf(now_s)
             return
         self._deaf_since_s = None
-        for cut in to_cut(found, self._limits, room_is_waited_for=waited_for):
+        for cut in to_cut(connections, self._limits, room_is_waited_for=waited_for):
             if self._connections.cut(cut.connection):
-                self._tell(cut, now_s)
+                self._log(cut, now_s)
 
     def _deaf(self, now_s: float) -> None:
         since_s = self._deaf_since_s = now_s if self._deaf_since_s is None else self._deaf_since_s
         if now_s - since_s >= DEAF_S:
-            raise CommandFailed(f"for {DEAF_S:.0f} s no connection could be accepted: {OUT_OF_FILES_WORDS}")
+            raise CommandFailed(f"the broker could accept no connection for {DEAF_S:.0f} s: {OUT_OF_FILES_WORDS}")
 
-    def _tell(self, cut: Cut, now_s: float) -> None:
+    def _log(self, cut: Cut, now_s: float) -> None:
         if now_s < self._silenced.get(cut.reason, float("-inf")):
             return
         self._silenced[cut.reason] = now_s + LOOK_EVERY_S
         one = cut.connection
         logger.warning(
-            "a connection asked for more than this broker has, and was cut: it may come again. See who opens so many "
-            "or does not take what it asked for, or raise the limit",
+            "the broker cut a connection that exceeded a limit: the client may connect again. Find the clients that "
+            "open many connections or do not read their answers, or raise the limit",
             limit=cut.reason,
             connection=one.peer,
             half_received_bytes=one.half_received_bytes,
@@ -124,16 +125,18 @@ class _GuardedPort:
 
 
 def pause_s(look_took_s: float, *, is_asked_for: bool) -> float:
-    """How long after a look the next one comes."""
+    """The pause after a look."""
     if is_asked_for:
         return min(LOOKS * look_took_s, MOST_S)
     return max(LOOK_EVERY_S, min(IDLE_LOOKS * look_took_s, IDLE_MOST_S))
 
 
 class ResidentMemory:
-    """Bytes of this process in memory; 0 on a system that does not tell: there the sockets are looked at by time.
+    """The bytes of this process in memory. 0 on a system without the number, where the guard looks at the sockets by
+    time.
 
-    The file stays open: opening it ten times a second was a tenth of an idle broker's CPU."""
+    The file stays open: opening it ten times a second took a tenth of an idle broker's CPU time.
+    """
 
     def __init__(self) -> None:
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")

@@ -1,20 +1,19 @@
-"""The connections to this broker's port as the kernel sees them, and what is to be cut when they ask for too much.
+"""The connections to this broker's port as the kernel sees them, and the choice of connections to cut above a limit.
 
-gRPC tells neither how many there are nor what it holds for each; the kernel counts both. Systems without TCP_INFO as
-Linux has it (macOS) tell the number alone.
+gRPC tells neither their number nor the bytes that it holds for each. The kernel counts both. Systems without TCP_INFO
+as Linux has it (macOS) have the number alone.
 
-What is cut, and in which order:
+The connections that are cut, and their order:
 
     when there are                                    cut first
     more connections than max.connections             the one that was silent longest
     more half-received bytes than half the budget     one that stalls, then the one whose message began last: the
                                                       others get through
-    more unsent bytes than the budget; or a client    the one with most of them: who does not read has its
-    waits for room in it                              connection's windows full
+    more unsent bytes than the budget; or a client    the one with most of them: a client that does not read has full
+    waits for room in it                              windows on its connection
 
-Connections on which another broker's streams are open come last in each row, and before them those of which it is
-known whose they are. Nothing below a quarter of a MiB is cut
-for its bytes: a message of common size is always on its way.
+Connections with open streams of another broker come last in each row, and before them those of logged-in clients. No
+connection with less than a quarter of a MiB is cut for its bytes: a message of common size is always on its way.
 """
 
 from __future__ import annotations
@@ -37,20 +36,21 @@ _IP = (socket.AF_INET, socket.AF_INET6)
 
 
 LITTLE_BYTES = 256 << 10
-STALLED_MS = 2_000.0  # nothing came for so long in the middle of a message
-LONG_MESSAGE_S = 30.0  # request.timeout.ms of clients: who takes longer for one message has given it up
+STALLED_MS = 2_000.0  # silence in the middle of a message
+LONG_MESSAGE_S = 30.0  # request.timeout.ms of clients: a client that takes longer has given the message up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overhead:
-    """What is sent besides messages, from above: a shorter look would take a long-lived connection's for a message."""
+    """The bytes beside messages, as upper bounds: with lower ones the overhead of a long-lived connection would count
+    as a message."""
 
     frames_share: int
-    """A frame's head on at least so many times its bytes: frames have 16 KiB or more, heads 9 bytes."""
+    """The least bytes of a frame for each byte of its head: frames have 16 KiB or more, heads 9 bytes."""
     message_bytes: int
-    """Heads and pings, by message."""
+    """Heads and pings for each message."""
     windows_share: int
-    """Window updates, by what was sent to the other side."""
+    """The bytes sent to the other side for each byte of window updates."""
     connection_bytes: int
 
 
@@ -71,12 +71,12 @@ class Connection:
     receiving_s: float
     is_brokers: bool
     is_known: bool = False
-    """Somebody has shown on it who he is; nobody does where all is in the clear."""
+    """A client has logged in on it; never where all is in the clear."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A connection to be cut, and why, for people."""
+    """A connection to be cut, with the reason, for people."""
 
     connection: Connection
     reason: str
@@ -84,45 +84,45 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """What all connections together may ask for."""
+    """The limits of all connections together."""
 
     connections: int
     request_bytes: int
     response_bytes: int
 
 
-def to_cut(found: Sequence[Connection], limits: ConnectionLimits, *, room_is_waited_for: bool) -> list[Cut]:
-    """See the module's table."""
-    cuts = [Cut(each, f"max.connections={limits.connections}") for each in _too_many(found, limits.connections)]
+def to_cut(connections: Sequence[Connection], limits: ConnectionLimits, *, room_is_waited_for: bool) -> list[Cut]:
+    """The connections to cut, by the table above."""
+    cuts = [Cut(one, f"max.connections={limits.connections}") for one in _too_many(connections, limits.connections)]
     half = limits.request_bytes // 2
-    half_received = _above(found, half, lambda one: one.half_received_bytes, _stalled_then_youngest)
-    cuts += [Cut(each, f"queued.max.request.bytes={limits.request_bytes}") for each in half_received]
-    unsent_bytes = sum(each.unsent_bytes for each in found)
+    half_received = _above(connections, half, lambda one: one.half_received_bytes, _stalled_then_youngest)
+    cuts += [Cut(one, f"queued.max.request.bytes={limits.request_bytes}") for one in half_received]
+    unsent_bytes = sum(one.unsent_bytes for one in connections)
     allowed = min(limits.response_bytes, unsent_bytes * 3 // 4) if room_is_waited_for else limits.response_bytes
-    unsent = _above(found, allowed, lambda one: one.unsent_bytes, lambda one: -one.unsent_bytes)
-    cuts += [Cut(each, f"queued.max.response.bytes={limits.response_bytes}") for each in unsent]
+    unsent = _above(connections, allowed, lambda one: one.unsent_bytes, lambda one: -one.unsent_bytes)
+    cuts += [Cut(one, f"queued.max.response.bytes={limits.response_bytes}") for one in unsent]
     return list({cut.connection.key: cut for cut in reversed(cuts)}.values())
 
 
-def _too_many(found: Sequence[Connection], most: int) -> list[Connection]:
-    ranked = sorted(found, key=lambda one: (one.is_brokers, one.is_known, -one.silent_ms))
-    return ranked[: max(0, len(found) - most)]
+def _too_many(connections: Sequence[Connection], most: int) -> list[Connection]:
+    ranked = sorted(connections, key=lambda one: (one.is_brokers, one.is_known, -one.silent_ms))
+    return ranked[: max(0, len(connections) - most)]
 
 
 def _above(
-    found: Sequence[Connection],
+    connections: Sequence[Connection],
     allowed_bytes: int,
     size: Callable[[Connection], int],
     rank: Callable[[Connection], float],
 ) -> Iterator[Connection]:
-    """Those to cut, in order of `rank`, until at most `allowed_bytes` are held."""
-    held = sum(map(size, found))
-    for each in sorted(found, key=lambda one: (one.is_brokers, one.is_known, rank(one))):
+    """The connections to cut, in order of `rank`, until at most `allowed_bytes` are held."""
+    held = sum(map(size, connections))
+    for connection in sorted(connections, key=lambda one: (one.is_brokers, one.is_known, rank(one))):
         if held <= allowed_bytes:
             return
-        if size(each) >= LITTLE_BYTES:
-            held -= size(each)
-            yield each
+        if size(connection) >= LITTLE_BYTES:
+            held -= size(connection)
+            yield connection
 
 
 def _stalled_then_youngest(one: Connection) -> float:
@@ -132,39 +132,39 @@ def _stalled_then_youngest(one: Connection) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Descriptor:
-    """Of a socket. Its number may be another file's a moment later."""
+    """The descriptor of a socket. Its number may be another file's a moment later."""
 
     number: int
     inode: int
 
 
 class Connections:
-    """Looks at the sockets of `port`, of calls. On the event loop; a look costs some microseconds per descriptor."""
+    """The sockets of `port`, of calls. On the event loop. A look costs some microseconds for each descriptor."""
 
     def __init__(self, port: int, flow: Flow, *, is_encrypted: bool = False) -> None:
         self._overhead = TLS if is_encrypted else IN_THE_CLEAR
         self._port = port
         self._flow = flow
-        self._known: dict[int, tuple[int, str | None]] = {}  # descriptor: inode, and the peer where it is of our port
+        self._sockets: dict[int, tuple[int, str | None]] = {}  # descriptor: inode, and the peer of a socket of our port
 
     def look(self, now_s: float) -> list[Connection]:
-        """All connections. Raises OSError where the process has no descriptor left to look with."""
-        known: dict[int, tuple[int, str | None]] = {}
-        found = []
+        """All connections. Raises OSError where the process has no descriptor left for a look."""
+        sockets: dict[int, tuple[int, str | None]] = {}
+        connections = []
         for name in os.listdir(_DESCRIPTORS):
             descriptor = int(name)
             with contextlib.suppress(OSError):  # closed meanwhile
                 inode = os.fstat(descriptor).st_ino
-                was = self._known.get(descriptor)
-                known[descriptor] = entry = was if was and was[0] == inode else (inode, self._peer(descriptor))
+                was = self._sockets.get(descriptor)
+                sockets[descriptor] = entry = was if was and was[0] == inode else (inode, self._peer(descriptor))
                 if (peer := entry[1]) is not None:
-                    found.append(self._connection(descriptor, inode, peer, now_s))
-        self._known = known
-        self._flow.keep_only(each.peer for each in found)
-        return found
+                    connections.append(self._connection(descriptor, inode, peer, now_s))
+        self._sockets = sockets
+        self._flow.keep_only(connection.peer for connection in connections)
+        return connections
 
     def cut(self, connection: Connection) -> bool:
-        """End it: gRPC lets go of all that it holds for it. False where it has ended by itself."""
+        """End a connection: gRPC drops all that it holds for it. False where it has ended by itself."""
         assert isinstance(connection.key, _Descriptor)
         try:
             with socket.socket(fileno=os.dup(connection.key.number)) as same:
@@ -176,7 +176,7 @@ class Connections:
         return True
 
     def _peer(self, descriptor: int) -> str | None:
-        """Where the connection comes from, as gRPC writes it; None for what is no connection to our port."""
+        """The other side's address in gRPC's form; None for a descriptor that is no connection to our port."""
         with contextlib.suppress(OSError), _borrowed(descriptor) as same:
             if same.type == socket.SOCK_STREAM and same.family in _IP and same.getsockname()[1] == self._port:
                 return _peer_name(same.family, same.getpeername())
@@ -208,7 +208,7 @@ class Connections:
 def half_received(
     traffic: Traffic, received_bytes: int, acknowledged_bytes: int, overhead: Overhead = IN_THE_CLEAR
 ) -> int:
-    """What came beside whole messages, less what HTTP/2 and TLS may have sent besides."""
+    """The received bytes beside whole messages, less the overhead of HTTP/2 and TLS."""
     frames = traffic.taken_bytes // overhead.frames_share
     messages = traffic.taken_bytes + frames + traffic.taken_messages * overhead.message_bytes
     windows = acknowledged_bytes // overhead.windows_share
@@ -226,7 +226,7 @@ def _borrowed(descriptor: int) -> Iterator[socket.socket]:
 
 
 def _peer_name(family: int, address: Iterable[object]) -> str:
-    host, port, *_ = (str(each) for each in address)
+    host, port, *_ = (str(part) for part in address)
     if family == socket.AF_INET or host.startswith("::ffff:"):
         return f"ipv4:{host.removeprefix('::ffff:')}:{port}"
     return f"ipv6:%5B{host}%5D:{port}"

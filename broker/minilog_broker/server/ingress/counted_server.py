@@ -25,14 +25,15 @@ from minilog_broker.server.ingress.throttle import MAX_DELAY_S
 from minilog_broker.server.ingress.traffic import Flow
 from minilog_broker.server.runtime.observer import Observer
 
-_OWN_SERVICES = "/minilog."  # health is asked for each second, by whoever watches
+_OWN_SERVICES = "/minilog."  # not health, which watchers ask for each second
 
 
 class CountedServer:
-    """Takes services as a grpc.aio.Server does, and has all their messages counted. Streams are not answered here
+    """Takes services like a grpc.aio.Server, and counts all their messages. Streams have another server
     (stream_server.py).
 
-    `parser` gives what makes requests of bytes, by the path of the call."""
+    `parser` gives the parser of requests, by the path of the call.
+    """
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class CountedServer:
         self._tracing = process_tracing()
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """The same handlers come by name as well: those are taken."""
+        """Does nothing: the same handlers come by name as well."""
 
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
         stream = BrokerStream if service in PEER_SERVICES else ClientStream
@@ -65,7 +66,7 @@ class CountedServer:
         self._server.add_registered_method_handlers(service, counted)
 
     def refuse_the_rest(self) -> None:
-        """After the last service: calls of others are refused by the gate, which tells the audit log of them."""
+        """Have the gate refuse all other calls, with events in the audit log. Called after the last service."""
         self._server.add_generic_rpc_handlers((_ServedElsewhere(self._gate, self._flow),))
 
     def _counted(self, handler: Any, stream: type[ClientStream], path: str) -> Any:
@@ -124,8 +125,8 @@ class CountedServer:
 
 
 class _ServedElsewhere(grpc.GenericRpcHandler):
-    """Refuses calls that brokers answer on another listener. A name that no call has is not among them: gRPC refuses
-    it, and no log tells of it. So invented names fill no log."""
+    """Refuses calls that brokers answer on another listener. Invented names are not among them: gRPC refuses these
+    without a line in any log, so they fill no log."""
 
     def __init__(self, gate: Gate, flow: Flow) -> None:
         self._gate = gate
@@ -139,7 +140,7 @@ class _ServedElsewhere(grpc.GenericRpcHandler):
         async def refused(_: object, context: Any) -> None:
             async with _ends_call(context):
                 await admitted(self._gate, self._flow, path, arrival_of(context))
-            words = "has connections of its own: its port is that of streams" if path in STREAM_METHODS else ""
+            words = "is a stream: use the port of streams" if path in STREAM_METHODS else ""
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{path} {words or 'is not answered on this listener'}")
 
         return grpc.stream_stream_rpc_method_handler(refused)
@@ -159,7 +160,7 @@ def _traced(
 
 @contextlib.asynccontextmanager
 async def _ends_call(context: Any) -> AsyncIterator[None]:
-    """A refusal inside ends the call, with a status and words."""
+    """End the call with a status and words, for a refusal inside the block."""
     try:
         yield
     except MinilogError as error:
@@ -181,7 +182,7 @@ class _Call:
 
 
 async def _charged(flow: Flow, caller: Caller, request: Any, held_bytes: int) -> Cost | None:
-    """What a call is charged besides itself. Raises ResourceExhausted."""
+    """Charge the cost of a call beside the call itself. Raises ResourceExhausted."""
     cost = caller.cost(request)
     if cost is not None and cost.total:
         await flow.throttle.pay(caller, cost.key, cost.total, held_bytes, MAX_DELAY_S)

@@ -1,12 +1,12 @@
-"""The gate in front of all services of a listener: who calls, and whether the call may be made.
+"""The gate in front of all services of a listener: it finds the caller, and decides whether it may make the call.
 
-    OpenGate     a listener in the clear: everybody may do everything (on loopback, or where --insecure was said)
+    OpenGate     a listener in the clear: every caller may do everything (on loopback, or with --insecure)
     PeerGate     brokers' own listener: mutual TLS, the certificate names the broker (`broker:<cluster>:<id>`)
     ClientGate   clients' listener with TLS: a session (SASL_SSL) or the client's certificate (SSL); client_gate.py
 
-`admit` is asked when a call begins, before anything of it is read; `check` for each message, before a service sees it
-(access/table.py). Long streams are looked at again when rules change, and ended with their session. The audit log is
-told what is refused.
+`admit` decides at the begin of a call, before anything of it is read. `check` decides for each message, before a
+service gets it (access/table.py). Long streams are checked again when rules change, and end with their sessions.
+Refusals go to the audit log.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ MAX_DETAILS_CHARACTERS = 1_000
 
 
 class Gate(Protocol):
-    """Of one listener."""
+    """The gate of one listener."""
 
     def admit(self, path: str, arrival: Arrival) -> Caller:
-        """Who calls. Raises AuthenticationFailed, AuthorizationFailed."""
+        """The caller. Raises AuthenticationFailed, AuthorizationFailed."""
 
     def check(self, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
-        """Whether it may ask for this; `is_first`: of a stream. Raises AuthorizationFailed."""
+        """Check a request. `is_first`: the first of a stream. Raises AuthorizationFailed."""
 
     def redact(self, path: str, caller: Caller, answer: Any) -> None:
-        """Take out of an answer what the caller may not see."""
+        """Remove the parts of an answer that the caller may not see."""
 
     def stream(self, caller: Caller) -> contextlib.AbstractContextManager[None]:
-        """While a stream of this caller is open; on its task. Raises AuthenticationFailed or AuthorizationFailed in the
-        place of the cancellation by which the gate has ended it."""
+        """A context for an open stream of this caller, on the stream's task. Raises AuthenticationFailed or
+        AuthorizationFailed in the place of the cancellation by which the gate has ended the stream."""
 
 
 class OpenGate:
-    """Everybody may do everything. `listener`: its name."""
+    """The gate where every caller may do everything. `listener`: its name."""
 
     def __init__(self, listener: str = "") -> None:
         self._everybody = Everybody(listener)
@@ -64,17 +64,17 @@ class OpenGate:
         return self._everybody
 
     def check(self, path: str, caller: Caller, request: Any, *, is_first: bool) -> None:
-        """Nothing is refused."""
+        """Refuses nothing."""
 
     def redact(self, path: str, caller: Caller, answer: Any) -> None:
-        """All of it."""
+        """Removes nothing."""
 
     def stream(self, caller: Caller) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
 
 class PeerGate:
-    """Only brokers of this cluster, and each in its own name."""
+    """The gate for brokers of this cluster, each in its own name."""
 
     def __init__(self, cluster_name: str, image: MetadataImage, audit: Audit) -> None:
         self._cluster_name = cluster_name
@@ -88,7 +88,7 @@ class PeerGate:
         if principal is None or principal.cluster != self._cluster_name:
             principal = ANONYMOUS
             refused = AuthenticationFailed(
-                f"this listener is for brokers of {self._cluster_name!r}, and the certificate is that of "
+                f"this listener is for brokers of {self._cluster_name!r}, and the certificate is of "
                 f"{shortened(name or 'nobody')!r}"
             )
         elif not isinstance(ROWS.get(path), OfPeers | OpenToAll) and path not in ALSO_OF_BROKERS:
@@ -105,25 +105,25 @@ class PeerGate:
         sender = row.sender(request, self._image)
         if sender is None or sender == caller.principal.broker_id or (row.first_only and not is_first and sender == 0):
             return
-        error = AuthorizationFailed(f"{caller.principal} speaks in the name of broker {sender} ({path})")
+        error = AuthorizationFailed(f"{caller.principal} used the id of broker {sender} in a call ({path})")
         self._audit(refused_call(path, caller.host, str(caller.principal), str(error)))
         raise error
 
     def redact(self, path: str, caller: Caller, answer: Any) -> None:
-        """All of it."""
+        """Removes nothing."""
 
     def stream(self, caller: Caller) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
 
 def details_of(error: MinilogError) -> str:
-    """The words of a refusal as gRPC tells it: its trailers have 8 KiB in all."""
+    """The words of a refusal for gRPC, whose trailers have 8 KiB in all."""
     words = str(error)
     return words if len(words) <= MAX_DETAILS_CHARACTERS else words[:MAX_DETAILS_CHARACTERS] + "..."
 
 
 def status_of(error: MinilogError) -> grpc.StatusCode:
-    """How gRPC tells a refusal."""
+    """The status of a refusal for gRPC."""
     match error:
         case CorruptMessage() | InvalidArgument():
             return grpc.StatusCode.INVALID_ARGUMENT

@@ -1,5 +1,7 @@
-"""Where a broker listens: on two ports for each listener of clients, and on two for brokers (ingress/broker_access.py).
-Where brokers have no listener of their own they come to that of clients without a name."""
+"""The listeners of a broker: two ports for each listener of clients, and two for brokers (ingress/broker_access.py).
+
+Where brokers have no listener of their own they use the listener of clients without a name.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from minilog_broker.server.ingress.traffic import Flow
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Who asks for what: `shared` are asked by clients and by brokers."""
+    """The services for each kind of caller. `shared`: for clients and for brokers."""
 
     clients: tuple[Service, ...]
     peers: tuple[Service, ...]
@@ -29,17 +31,17 @@ class Listening:
         of_clients, of_peers = access.client_listeners(), access.peer_listener()
         shares = parts.shares(len(of_clients))
         self._ports = []
-        for each in of_clients:
-            offered = (*services.clients, *services.shared, *each.services)
-            if of_peers is None and not each.name:
+        for entrance in of_clients:
+            offered = (*services.clients, *services.shared, *entrance.services)
+            if of_peers is None and not entrance.name:
                 offered = (*offered, *services.peers)
-            self._ports.append(parts.open(each.listener, offered, shares))
+            self._ports.append(parts.open(entrance.listener, offered, shares))
         if of_peers is not None:
             self._ports.append(parts.open(of_peers, (*services.peers, *services.shared), parts.shares(1)))
 
     @property
     def flow(self) -> Flow:
-        """Of a port that clients come to, whose budgets are those of all."""
+        """The flow of a port of clients, whose budgets are those of all."""
         return self._ports[0].flow
 
     async def start(self) -> None:
@@ -48,9 +50,9 @@ class Listening:
             await port.start()
 
     async def stop(self, grace_s: float) -> None:
-        """Accept no more, and end what is not done after `grace_s`."""
+        """Accept no more connections, and end open calls after `grace_s`."""
         await asyncio.gather(*(port.stop(grace_s) for port in self._ports))
 
     def watches(self) -> list[Coroutine[Any, Any, None]]:
-        """Each runs until cancelled: keeps what connections ask for within limits."""
+        """The guards, one for each port. Each runs until cancelled."""
         return [ports.guard.watch() for ports in self._ports]

@@ -1,9 +1,11 @@
-"""The two ports of a listener: calls on a gRPC server, streams on connections of their own. The gate stands in front of
-both, and a guard keeps each within limits. Which listeners there are: server/ingress/listening.py.
+"""The two ports of a listener: calls on a gRPC server, streams on connections of their own.
 
-What a request may name is bounded, and large ones take turns (admission.py). Clients' messages count against
-two budgets (traffic.py), connections against the process's file descriptors (runtime/descriptors.py). A connection of
-streams knows what it holds; what gRPC holds is bounded by looking at the sockets (connections.py).
+The gate stands in front of both, and a guard keeps each within limits. The listeners are in
+server/ingress/listening.py.
+
+The counts in a request are bounded, and large requests take turns (admission.py). Clients' messages count against two
+budgets (traffic.py), connections against the process's file descriptors (runtime/descriptors.py). A connection of
+streams knows the bytes that it holds. Looks at the sockets bound the bytes that gRPC holds (connections.py).
 """
 
 from __future__ import annotations
@@ -31,17 +33,16 @@ from minilog_broker.server.runtime.descriptors import Descriptors
 from minilog_broker.server.runtime.observer import Observer
 from minilog_broker.server.runtime.turns import Turns
 
-_BURST_CONNECTIONS = (
-    50  # may come between two looks before the ports themselves refuse: the guard chooses better whom to close
-)
+# Connections between two looks before the ports themselves refuse. The guard makes the better choice.
+_BURST_CONNECTIONS = 50
 
 Service = tuple[Callable[[Any, Any], None], object]
-"""A generated `add_..._to_server`, and what it adds."""
+"""A generated `add_..._to_server`, and the service that it adds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Where a port listens, who may come in, and by which certificates; `files` None: in the clear."""
+    """The address of a listener, its gate and its certificates. `files` None: in the clear."""
 
     address: Address
     gate: Gate
@@ -49,8 +50,7 @@ class Listener:
 
 
 class Shares:
-    """What the ports of one kind share: the budgets, and the files that connections may have. `backlog_bytes`: what
-    waits for the disk now."""
+    """The budgets that the ports of one kind share. `backlog_bytes`: the bytes that wait for the disk."""
 
     def __init__(self, config: BrokerConfig, listeners: int, backlog_bytes: Callable[[], int], turns: Turns) -> None:
         self._requests = Budget(config.queued_max_request_bytes // 2, backlog_bytes)
@@ -60,13 +60,13 @@ class Shares:
         self.listeners = listeners
 
     def flow(self) -> Flow:
-        """Of one more of them."""
+        """The flow of one more port."""
         return Flow(self._requests, self._responses, self._turns, self._flows)
 
 
 @dataclass(frozen=True, slots=True)
 class PortParts:
-    """What every port of a broker is made with. `backlog_bytes`: what waits for the disk now."""
+    """The parts of which every port of a broker is made. `backlog_bytes`: the bytes that wait for the disk."""
 
     options: BrokerOptions
     descriptors: Descriptors
@@ -77,17 +77,17 @@ class PortParts:
     audit: Audit
 
     def shares(self, listeners: int) -> Shares:
-        """What the ports of so many listeners share."""
+        """The shared budgets of this number of listeners."""
         return Shares(self.options.config, listeners, self.backlog_bytes, self.turns)
 
     def open(self, listener: Listener, services: tuple[Service, ...], shares: Shares) -> Ports:
-        """Bound, and not started. Raises CommandFailed where it cannot listen there."""
+        """The bound ports of a listener, not started. Raises CommandFailed where the broker cannot listen there."""
         return Ports(self, listener, services, shares)
 
 
 class Ports:
     """The two ports of one listener: that of calls, and that of streams, `stream.port.offset` beside it. Raises
-    CommandFailed where it cannot listen on one of them."""
+    CommandFailed where the broker cannot listen on one of them."""
 
     def __init__(self, parts: PortParts, listener: Listener, services: Iterable[Service], shares: Shares) -> None:
         config, runtime = parts.options.config, parts.runtime
@@ -127,7 +127,9 @@ class Ports:
         except RuntimeError:
             bound = 0
         if bound == 0:
-            raise CommandFailed(f"broker {broker_id} cannot listen on {address}: the port is taken, or not this host's")
+            raise CommandFailed(
+                f"broker {broker_id} cannot listen on {address}: the port is taken, or the address is not of this host"
+            )
         return bound
 
     def _listen(self, parts: PortParts, listener: Listener, most_connections: int) -> StreamPort:
@@ -147,19 +149,19 @@ class Ports:
         await self._server.start()
 
     async def stop(self, grace_s: float) -> None:
-        """Accept no more, and end what is not done after `grace_s`."""
+        """Accept no more connections, and end open calls after `grace_s`."""
         await self._listener.close()
         await asyncio.gather(self._server.stop(grace_s), self._streams.stop(grace_s))
 
 
 class _StreamsOf:
-    """Takes services as a grpc.aio.Server does, for their methods that have connections of their own."""
+    """Takes services like a grpc.aio.Server, for their methods that have connections of their own."""
 
     def __init__(self, streams: StreamServer) -> None:
         self._streams = streams
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """The same handlers come by name as well: those are taken."""
+        """Does nothing: the same handlers come by name as well."""
 
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
         self._streams.add(service, handlers)

@@ -1,12 +1,12 @@
-"""How much one request may name: the one table of all counts, for every repeated field of every call.
+"""The limits of one request: the one table of all counts, for every repeated field of every call.
 
-A message is looked at before anything is done for it: its bytes, then its fields on the wire (where it is large: see
-wire_fields), then, parsed, its counts. Payloads that came beside it (minilog.stream_messages) are none of its bytes.
-What is above its limit is refused as a whole. A repeated field that is not in the table is a fault of ours: `limits_of`
-raises, and a test asks it for every call of the proto files.
+A message is checked before any work for it: its bytes, then its fields on the wire where it is large (wire_fields),
+then, parsed, its counts. Payloads beside it (minilog.stream_messages) are not part of its bytes. A message above a
+limit is refused as a whole. A repeated field without a row is a fault of ours: `limits_of` raises, and a test calls it
+for every call of the proto files.
 
-A message that contains itself (a schema, a condition) is counted at every depth, however it is nested: each repeated
-field in it has one row, whose path leads to the first place where it may be. Such a message is gone through once.
+A message that contains itself (a schema, a condition) is counted at every depth. Each repeated field in it has one row,
+whose path leads to the first place of the field. The check walks such a message once.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from minilog_broker.replication.leader.transaction_markers import MAX_MARKERS
 from minilog_broker.server.client_listeners import MOST_LISTENERS
 from minilog_broker.server.ingress.wire_fields import Shape, has_more_fields
 
-MAX_REQUEST_BYTES = 4 << 20  # without record batches: more than any that keeps to its counts
-LARGE_BYTES, LARGE_FIELDS = 4 << 10, 1_000  # a hundred positions or produce entries, and more
-SMALL_BYTES = 64 << 10  # parsed as it is: so little can hold the loop for a few milliseconds at the most
-_OTHER_FIELDS = 100  # that are not repeated, of one request
+MAX_REQUEST_BYTES = 4 << 20  # without record batches: more than any request within its counts has
+LARGE_BYTES, LARGE_FIELDS = 4 << 10, 1_000  # a hundred positions or produce entries, or more
+SMALL_BYTES = 64 << 10  # parsed at once: it holds the loop for a few milliseconds at most
+_OTHER_FIELDS = 100  # fields of one request that are not repeated
 
-MAX_REPLICAS_OF_BROKER = 50_000  # that can be offline or damaged: each has a log directory and files
+MAX_REPLICAS_OF_BROKER = 50_000  # offline or damaged replicas: each has a log directory and files
 MAX_VOTERS = 16  # 1, 3 or 5 are possible
 MAX_REPLICAS = 64  # of one partition
-MAX_CONFIGS = 64  # of one topic, or of a broker: there are fewer names
+MAX_CONFIGS = 64  # of one topic or broker: there are fewer names
 
 _MAX: dict[str, tuple[int, str]] = {
     "CreateTopicsRequest.topics": (limits.MAX_ADMIN_TOPICS, "each is a decision of the controller"),
@@ -99,20 +99,20 @@ _MAX: dict[str, tuple[int, str]] = {
     "FetchOffsetsRequest.partitions": (limits.MAX_GROUP_OFFSETS, "a commit has no more"),
     "DeleteGroupRequest.partitions": (limits.MAX_GROUP_OFFSETS, "they are one batch of the coordinator"),
 }
-"""By message and field: how many there may be in one request, in all of its messages of that kind together; and why."""
+"""By message and field: the limit for all messages of that kind in one request together, and its reason."""
 
 _MAX_SUM: dict[str, tuple[int, str]] = {
     "NewTopic.num_partitions": (limits.MAX_NEW_PARTITIONS, "each is a record that all brokers replay"),
     "TopicAlteration.num_partitions": (limits.MAX_NEW_PARTITIONS, "each is a record that all brokers replay"),
 }
-"""By message and field, a number: what there may be in all messages of that kind in one request together. Of one alone
-the controller says what it may be."""
+"""By message and field, a number: the limit of its sum over all messages of that kind in one request. The controller
+checks each number by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountLimit:
-    """One row: the way to the field from the request, and how many there may be in all. `tree`: how much of the way
-    leads to the message that contains itself, in which the field is counted at every depth; None: it is in none."""
+    """One row: the path from the request to the field, and the limit of its count. `tree`: the length of the path to
+    the message that contains itself, in which the field is counted at every depth; None: it is in no such message."""
 
     path: tuple[FieldDescriptor, ...]
     most: int
@@ -122,7 +122,7 @@ class CountLimit:
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Of one call. Ask `is_large`, then `parse`."""
+    """The limits of one call. Ask `is_large`, then `parse`."""
 
     service_name: str
     name: str
@@ -133,11 +133,11 @@ class RequestLimits:
     sums: tuple[CountLimit, ...]
 
     def is_large(self, data: Buffer) -> bool:
-        """Is the work for it some milliseconds?"""
+        """Whether the work for it takes some milliseconds."""
         return len(data) > LARGE_BYTES and has_more_fields(data, self.shape, LARGE_FIELDS)
 
     def parse(self, data: Buffer) -> Message:
-        """The request. Raises InvalidArgument, which says what is too much, how much may be, and what to do;
+        """The request. Raises InvalidArgument with the excess, the limit and the remedy;
         google.protobuf.message.DecodeError."""
         if len(data) > MAX_REQUEST_BYTES:
             raise self._refusal(f"of {len(data)} bytes", f"{MAX_REQUEST_BYTES} bytes")
@@ -157,20 +157,20 @@ class RequestLimits:
 
     def _refusal(self, what: str, most: str) -> InvalidArgument:
         return InvalidArgument(
-            f"a request {what} came for {self.name}, at most {most} may be in one: split it into several. "
-            "Nothing of it was done"
+            f"a request {what} came for {self.name}, and one request has at most {most}: split it into several. "
+            "The broker did no part of it"
         )
 
 
 def limits_of(method: MethodDescriptor) -> RequestLimits:
-    """Raises KeyError where a repeated field has no limit."""
+    """The limits of a call. Raises KeyError where a repeated field has no limit."""
     counts = tuple(_limits_in(method.input_type, (), None, set()))
-    per_item = {each.path: _fields_of(each.path[-1]) for each in counts}
+    per_item = {limit.path: _fields_of(limit.path[-1]) for limit in counts}
     return RequestLimits(
         service_name=method.containing_service.full_name,
         name=method.name,
         kind=GetMessageClass(method.input_type),
-        max_fields=_OTHER_FIELDS + sum(each.most * per_item[each.path] for each in counts),
+        max_fields=_OTHER_FIELDS + sum(limit.most * per_item[limit.path] for limit in counts),
         shape=Shape.of(method.input_type),
         counts=counts,
         sums=tuple(_sums_in(method.input_type, ())),
@@ -180,7 +180,8 @@ def limits_of(method: MethodDescriptor) -> RequestLimits:
 def _limits_in(
     message: Descriptor, way: tuple[FieldDescriptor, ...], tree: int | None, seen: set[str]
 ) -> Iterator[CountLimit]:
-    """`tree` as CountLimit has it; `seen`: the fields that have their row, of the tree that the way is in."""
+    """The rows of a message's fields. `tree`: that of CountLimit. `seen`: the fields of the tree that have their
+    row."""
     for field in message.fields:
         name = f"{message.name}.{field.name}"
         if field.is_repeated and name not in seen:
@@ -196,7 +197,7 @@ def _limits_in(
 def _contains_itself(message: Descriptor) -> bool:
     waiting, seen = [message], set[str]()
     while waiting:
-        for kind in (each.message_type for each in waiting.pop().fields):
+        for kind in (field.message_type for field in waiting.pop().fields):
             if kind is message:
                 return True
             if kind is not None and kind.full_name not in seen:
@@ -206,9 +207,9 @@ def _contains_itself(message: Descriptor) -> bool:
 
 
 def _inner(field: FieldDescriptor, way: tuple[FieldDescriptor, ...]) -> Descriptor | None:
-    """The message in it, unless it is one of those on the way to it."""
+    """The message type of a field, unless it is one of those on the way to it."""
     kind = field.message_type
-    if kind is None or kind.GetOptions().map_entry or kind in [each.containing_type for each in (*way, field)]:
+    if kind is None or kind.GetOptions().map_entry or kind in [step.containing_type for step in (*way, field)]:
         return None
     return kind
 
@@ -222,16 +223,19 @@ def _sums_in(message: Descriptor, way: tuple[FieldDescriptor, ...]) -> Iterator[
 
 
 def _fields_of(field: FieldDescriptor, way: tuple[FieldDescriptor, ...] = ()) -> int:
-    """How many fields on the wire one item is, itself included, but for what is repeated in it. Of a oneof it has one;
-    what contains itself is counted once. Numbers lie packed in one field, which belongs to the message that has it."""
+    """The number of fields on the wire for one item, itself included, without repeated fields inside.
+
+    A oneof has one field. A message that contains itself counts once. Numbers lie packed in one field, which belongs to
+    the message that has it.
+    """
     if field.message_type is None:
         return 0 if _is_packed(field) else 1
     most_of: dict[str, int] = {}
-    for each in field.message_type.fields:
-        if not each.is_repeated or _is_packed(each):
-            is_tree = each.message_type is not None and _inner(each, (*way, field)) is None
-            count = 1 if is_tree else _fields_of(each, (*way, field))
-            one = each.full_name if each.containing_oneof is None else each.containing_oneof.full_name
+    for inner in field.message_type.fields:
+        if not inner.is_repeated or _is_packed(inner):
+            is_tree = inner.message_type is not None and _inner(inner, (*way, field)) is None
+            count = 1 if is_tree else _fields_of(inner, (*way, field))
+            one = inner.full_name if inner.containing_oneof is None else inner.containing_oneof.full_name
             most_of[one] = max(count, most_of.get(one, 0))
     return 1 + sum(most_of.values())
 
@@ -241,7 +245,8 @@ def _is_packed(field: FieldDescriptor) -> bool:
 
 
 def _count_of(request: Any, limit: CountLimit, trees: dict[int, Counter[str]]) -> int:
-    """`trees`: what was counted in the messages that contain themselves, by the last step of the way to them."""
+    """The count of a field. `trees`: the counts in messages that contain themselves, by the last step of the path to
+    them."""
     if limit.tree is None:
         return _count(request, limit.path)
     way = limit.path[: limit.tree]
@@ -251,45 +256,45 @@ def _count_of(request: Any, limit: CountLimit, trees: dict[int, Counter[str]]) -
 
 
 def _messages_at(message: Any, way: tuple[FieldDescriptor, ...]) -> Iterator[Any]:
-    """All that are at the end of the way."""
+    """All messages at the end of the path."""
     first, *rest = way
     if first.is_repeated or message.HasField(first.name):
-        found = getattr(message, first.name)
-        for each in found if first.is_repeated else (found,):
-            yield from _messages_at(each, tuple(rest)) if rest else (each,)
+        value = getattr(message, first.name)
+        for message_there in value if first.is_repeated else (value,):
+            yield from _messages_at(message_there, tuple(rest)) if rest else (message_there,)
 
 
 def _counted_in(messages: Iterable[Any]) -> Counter[str]:
-    """How many there are of each repeated field in these messages and all that is in them, by its full name."""
+    """The counts of all repeated fields in these messages, at every depth, by their full names."""
     counted, waiting = Counter[str](), list(messages)
     while waiting:
-        for field, found in waiting.pop().ListFields():
+        for field, value in waiting.pop().ListFields():
             if field.is_repeated:
-                counted[field.full_name] += len(found)
+                counted[field.full_name] += len(value)
             if field.message_type is not None:
-                waiting += found if field.is_repeated else (found,)
+                waiting += value if field.is_repeated else (value,)
     return counted
 
 
 def _count(message: Any, path: tuple[FieldDescriptor, ...]) -> int:
-    """How many there are of the field at the end of the path; messages on the way that are repeated are added up."""
+    """The count of the field at the end of the path, summed over repeated messages on the path."""
     first, *rest = path
-    found = getattr(message, first.name)
+    value = getattr(message, first.name)
     if not rest:
-        return len(found)
-    return sum(_count(each, tuple(rest)) for each in (found if first.is_repeated else (found,)))
+        return len(value)
+    return sum(_count(inner, tuple(rest)) for inner in (value if first.is_repeated else (value,)))
 
 
 def _numbers(message: Any, path: tuple[FieldDescriptor, ...]) -> list[int]:
-    """The numbers of the field at the end of the path, where they are above 0."""
+    """The numbers of the field at the end of the path that are above 0."""
     first, *rest = path
-    found = getattr(message, first.name)
+    value = getattr(message, first.name)
     if not rest:
-        return [found] if found > 0 else []
-    every = found if first.is_repeated else (found,)
-    return [number for each in every for number in _numbers(each, tuple(rest))]
+        return [value] if value > 0 else []
+    every = value if first.is_repeated else (value,)
+    return [number for inner in every for number in _numbers(inner, tuple(rest))]
 
 
 def all_limits(methods: Iterable[MethodDescriptor]) -> Mapping[str, RequestLimits]:
-    """By the path of the call."""
-    return {f"/{each.containing_service.full_name}/{each.name}": limits_of(each) for each in methods}
+    """The limits of all calls, by path."""
+    return {f"/{method.containing_service.full_name}/{method.name}": limits_of(method) for method in methods}

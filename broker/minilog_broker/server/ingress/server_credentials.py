@@ -1,5 +1,8 @@
-"""TLS of a listener: what it shows, whom it believes. The files are looked at when somebody connects, at most once a
-second: a certificate that was renewed counts without a restart. One that cannot be read leaves the former in force."""
+"""TLS of a listener: its certificate, and the authorities that it trusts.
+
+Each new connection looks at the files, at most once a second, so that a renewed certificate counts without a restart.
+The former one stays in use where a file cannot be read.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ _Made = TypeVar("_Made")
 
 
 class ServerFiles:
-    """`truststore` empty: clients show no certificate. `settings`: which the two files were told by."""
+    """The files of a listener. `truststore` empty: clients show no certificate. `settings`: the settings of the two
+    files."""
 
     def __init__(
         self,
@@ -32,11 +36,11 @@ class ServerFiles:
         self._keystore = keystore
         self._truststore = truststore
         self._settings = settings
-        self._files = [each for each in (keystore, truststore) if each]
+        self._files = [file for file in (keystore, truststore) if file]
         self._contexts: _Renewals[ssl.SSLContext] | None = None
 
     def credentials(self) -> grpc.ServerCredentials:
-        """For a port of calls. Raises InvalidConfig where a file cannot be read now."""
+        """The credentials of a port of calls. Raises InvalidConfig where a file cannot be read now."""
         renewals = _Renewals(self._files, self._configuration)
         return grpc.dynamic_ssl_server_credentials(
             renewals.latest,
@@ -45,7 +49,8 @@ class ServerFiles:
         )
 
     def context(self) -> ssl.SSLContext:
-        """For the next connection to a port of streams. Raises InvalidConfig where a file cannot be read at first."""
+        """The context for the next connection to a port of streams. Raises InvalidConfig where a file cannot be read at
+        first."""
         if self._contexts is None:
             self._contexts = _Renewals(self._files, self._context)
         self._contexts.renewed()
@@ -69,18 +74,18 @@ class ServerFiles:
 
 
 class _Renewals(Generic[_Made]):
-    """What `make` makes of the files: `latest`. Raises InvalidConfig at first, and never again."""
+    """The latest product of `make` from the files. Raises InvalidConfig at first, and never again."""
 
     def __init__(self, files: Sequence[str], make: Callable[[], _Made]) -> None:
         self._files = files
         self._make = make
         self._stamps = self._stamp()
         self._looked_s = time.monotonic()
-        self._told = ""
+        self._logged = ""
         self.latest = make()
 
     def renewed(self) -> _Made | None:
-        """To be called for each connection. What is new; None: as before."""
+        """The new product, None where the files have not changed. Called for each connection."""
         if time.monotonic() - self._looked_s < _LOOK_EVERY_S:
             return None
         self._looked_s = time.monotonic()
@@ -90,20 +95,22 @@ class _Renewals(Generic[_Made]):
         try:
             made = self._make()
         except InvalidConfig as error:
-            if str(error) != self._told:
-                self._told = str(error)
-                logger.warning("certificates stay as they were", error=str(error))
+            if str(error) != self._logged:
+                self._logged = str(error)
+                logger.warning(
+                    "the broker keeps its former certificates: it cannot read the new ones", error=str(error)
+                )
             return None
-        self._stamps, self._told, self.latest = stamps, "", made
-        logger.info("certificates were renewed", keystore=self._files[0])
+        self._stamps, self._logged, self.latest = stamps, "", made
+        logger.info("the broker took renewed certificates", keystore=self._files[0])
         return made
 
     def _stamp(self) -> list[tuple[int, int]]:
-        found = []
+        stamps = []
         for file in self._files:
             try:
                 status = pathlib.Path(file).stat()
-                found.append((status.st_mtime_ns, status.st_ino))
+                stamps.append((status.st_mtime_ns, status.st_ino))
             except OSError:
-                found.append((0, 0))
-        return found
+                stamps.append((0, 0))
+        return stamps

@@ -1,4 +1,4 @@
-"""The connections to a port of streams, for the guard: each knows what it holds."""
+"""The connections to a port of streams, for the guard. Each knows the bytes that it holds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from minilog_broker.server.ingress.traffic import Flow
 
 
 class StreamConnections:
-    """Of one port. On the event loop."""
+    """The connections of one port. On the event loop."""
 
     def __init__(self, server: StreamServer, flow: Flow) -> None:
         self._server = server
@@ -17,10 +17,10 @@ class StreamConnections:
 
     def look(self, now_s: float) -> list[Connection]:
         """All connections."""
-        return [self._connection(each, peer, now_s) for each, peer in self._server.connections.items()]
+        return [self._connection(connection, peer, now_s) for connection, peer in self._server.connections.items()]
 
     def cut(self, connection: Connection) -> bool:
-        """End it. False where it has ended by itself."""
+        """End a connection. False where it has ended by itself."""
         assert isinstance(connection.key, StreamConnection)
         if not connection.key.is_open:
             return False

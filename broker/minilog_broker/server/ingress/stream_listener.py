@@ -1,8 +1,8 @@
 """A listening socket of a port of streams, by the running event loop.
 
-It accepts by itself rather than by asyncio's server: so each connection has the certificates of now, and the accepting
-stops while there is no descriptor left, without a line for each try. Handshakes of TLS that do not end make room for
-new ones, the oldest first: nobody waits for a stranger's.
+It accepts connections itself, not by asyncio's server. So each connection gets the current certificates, and the
+listener pauses while there is no descriptor left, without a line for each try. Unfinished TLS handshakes make room for
+new ones, the oldest first, so that strangers block no client.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from minilog.net.stream_connection import StreamConnection
 from minilog_broker.server.ingress.server_credentials import ServerFiles
 from minilog_broker.storage.open_files import OUT_OF_FILES
 
-_BACKLOG = 128  # that the kernel holds until they are accepted
-_HANDSHAKE_S = 5.0  # of TLS: whoever takes longer is a stranger
-_PAUSE_S = 0.1  # where there is no descriptor
-_HANDSHAKES = 256  # at a time: an honest one takes some milliseconds
+_BACKLOG = 128  # connections that the kernel holds until they are accepted
+_HANDSHAKE_S = 5.0  # the limit of a TLS handshake
+_PAUSE_S = 0.1  # the pause without a descriptor
+_HANDSHAKES = 256  # at the same time: an honest one takes some milliseconds
 _PASSING = (*OUT_OF_FILES, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED, errno.EPROTO, errno.EPERM)  # man 2 accept
 
 
 class StreamListener:
-    """`protocol` makes what serves a connection. `files` None: in the clear. `most_connections` is the limit of the
-    port: so many handshakes at most are under way. Raises OSError where the port is taken."""
+    """The listener of a port of streams. `protocol` makes the object that serves a connection. `files` None: in the
+    clear. `most_connections`: the limit of the port, and of handshakes under way. Raises OSError where the port is
+    taken."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class StreamListener:
         self._accepting.add_done_callback(_ended)
 
     async def close(self) -> None:
-        """Accept no more."""
+        """Accept no more connections."""
         tasks = [*self._handshakes, *filter(None, (self._accepting,))]
         for task in tasks:
             task.cancel()
@@ -77,7 +78,8 @@ class StreamListener:
             task.add_done_callback(self._handed_over)
 
     async def _hand_over(self, accepted: socket.socket) -> None:
-        """A connection that cannot be secured is closed without a word: event loops send no alert of TLS then."""
+        """Secure a connection, and hand it over. One that cannot be secured is closed without a word, since event loops
+        send no alert of TLS then."""
         loop = asyncio.get_running_loop()
         try:
             give_up_when_dead(accepted)  # before a transport has it, which may be closed at any moment
@@ -91,7 +93,7 @@ class StreamListener:
                     ssl_handshake_timeout=_HANDSHAKE_S,
                     ssl_shutdown_timeout=_HANDSHAKE_S,
                 )
-        except (OSError, EOFError):  # TLS's errors among them
+        except (OSError, EOFError):  # also errors of TLS
             with contextlib.suppress(OSError):
                 accepted.close()
 
@@ -101,6 +103,6 @@ class StreamListener:
 
 
 def _ended(task: asyncio.Task[None]) -> None:
-    """An error in it is a fault: the event loop hears of it, and the broker ends."""
+    """Raise a task's error, which is a fault of ours: the event loop gets it, and the broker ends."""
     if not task.cancelled():
         task.result()

@@ -1,13 +1,13 @@
 """A port of streams: each connection carries one stream, which begins with a hello (minilog.net.stream_frames).
 
-    comes                                 the broker
+    event                                 the broker
     no hello in HELLO_S                   ends the connection, with a sentence
-    what is no hello, or too long         the same: before the hello is answered a frame has 64 KiB at the most
+    an invalid or too long hello          the same: before the answer to the hello a frame has at most 64 KiB
     a hello that the gate refuses         the same, and the audit log gets it
     a hello                               answers it, and hands the stream to its service
-    the stream's end, whoever ends it     tells how it ended, and waits LINGER_S for the other side to read that
+    the stream's end, by either side      sends the reason, and waits LINGER_S for the other side to read it
 
-A connection knows what it holds. Its guard (connection_guard.py) looks at that, and not at the kernel.
+A connection knows the bytes that it holds. So its guard (connection_guard.py) needs no look at the kernel.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ from minilog_broker.version import CLIENT_VERSION
 
 logger = structlog.get_logger()
 
-HELLO_S = 5.0  # for a TLS handshake, and then for the hello
+HELLO_S = 5.0  # the limit of a TLS handshake, and then of the hello
 LINGER_S = 1.0
-WINDOW_BYTES = 256 << 10  # that came whole and was not taken; the kernel holds what comes besides
+WINDOW_BYTES = 256 << 10  # whole messages that are not taken yet; the kernel holds further bytes
 Handler = Callable[[AsyncIterator[Any], ClientStream], Awaitable[None]]
 """A streaming method of a generated servicer."""
 
 
 class StreamServer:
-    """The streams of one port. `connection` makes what a listening socket hands its connections to. Above
-    `most_connections` it closes a new one at once: the guard, which chooses better, looks at times only."""
+    """The streams of one port. `connection` makes the protocol object for a listening socket. Above `most_connections`
+    the server closes a new connection at once. The guard makes better choices, but looks only at times."""
 
     def __init__(
         self,
@@ -85,8 +85,8 @@ class StreamServer:
         self._peers: dict[StreamConnection, str] = {}
 
     def add(self, service: str, handlers: Mapping[str, Any]) -> None:
-        """The methods of a service that have connections of their own, as its generated `add_..._to_server` names
-        them."""
+        """Take the methods of a service that have connections of their own, by the names of its generated
+        `add_..._to_server`."""
         kind = BrokerStream if service in PEER_SERVICES else ClientStream
         for name, handler in handlers.items():
             path = f"/{service}/{name}"
@@ -94,7 +94,7 @@ class StreamServer:
                 self._methods[path] = _Method(path, handler.stream_stream, kind, self._parser(path))
 
     def connection(self) -> StreamConnection:
-        """One more."""
+        """A new connection."""
         return StreamConnection(
             self._shared,
             most_frame_bytes=STRANGERS_BYTES,
@@ -105,11 +105,11 @@ class StreamServer:
 
     @property
     def connections(self) -> Mapping[StreamConnection, str]:
-        """The open ones, and how traffic.py names each."""
+        """The open connections, with their names in traffic.py."""
         return self._peers
 
     async def stop(self, grace_s: float) -> None:
-        """End all streams that have not ended by themselves after so long."""
+        """End all streams that have not ended by themselves after `grace_s`."""
         tasks = list(self._tasks.values())
         if tasks and grace_s:
             await asyncio.wait(tasks, timeout=grace_s)
@@ -145,7 +145,7 @@ class StreamServer:
             task.cancel()
 
     async def _serve(self, connection: StreamConnection, arrival: Arrival) -> None:
-        """From the first byte to the last."""
+        """Serve a connection from its first byte to its last."""
         error: MinilogError | None = None
         try:
             hello = await self._hello(connection, arrival)
@@ -155,7 +155,7 @@ class StreamServer:
         except MinilogError as refusal:
             error = refusal
         except ConnectionEnded:
-            connection.abort()  # where it was another one that a service has lost
+            connection.abort()  # also where a service has lost another connection
             return
         except Exception as fault:
             logger.error("a fault in the broker's own code ended a stream", peer=arrival.peer, exc_info=fault)
@@ -168,17 +168,20 @@ class StreamServer:
         connection.close()
 
     async def _hello(self, connection: StreamConnection, arrival: Arrival) -> stream_pb2.StreamHello:
-        """What the other side begins with. Raises MinilogError, and tells the audit log, where that is no hello."""
+        """The hello of the other side. Raises MinilogError, with an event of the audit log, where there is no valid
+        one."""
         try:
             async with asyncio.timeout(HELLO_S):
                 frame = await connection.frame()
             if frame.kind is not FrameKind.HELLO:
-                raise CorruptMessage(f"a connection began with a frame {frame.kind.name}: it begins with HELLO")
+                raise CorruptMessage(
+                    f"a connection began with a frame {frame.kind.name}: the first frame has to be HELLO"
+                )
             return stream_pb2.StreamHello.FromString(bytes(frame.body))
         except TimeoutError:
-            refusal: MinilogError = InvalidArgument(f"no hello came in {HELLO_S:.0f} s")
+            refusal: MinilogError = InvalidArgument(f"the other side sent no hello in {HELLO_S:.0f} s")
         except DecodeError:
-            refusal = CorruptMessage("what came as a hello is none")
+            refusal = CorruptMessage("the hello of a connection is not valid")
         except CorruptMessage as error:
             refusal = error
         self._audit(refused_call("", arrival.host, str(ANONYMOUS), str(refusal)))
@@ -191,14 +194,14 @@ class StreamServer:
         own = f"the broker (version {CLIENT_VERSION})"
         check_protocol(PROTOCOL, own, range_from_wire(hello.protocol), other)
         if path not in STREAM_METHODS:
-            raise InvalidArgument(f"{path[:100]!r} is no stream: calls have a port of their own")
+            raise InvalidArgument(f"{path[:100]!r} is not a stream: use the port of calls")
         caller = await admitted(gate, flow, path, arrival)
         method = self._methods.get(path)
         if method is None:
             raise AuthorizationFailed(f"{path} is not served on this listener")
         observer = self._observer.call(path.rpartition("/")[2])
-        told = (("traceparent", hello.traceparent), ("tracestate", hello.tracestate))
-        spans = None if self._tracing is None else self._tracing.served(STREAM_METHODS[path], told)
+        context = (("traceparent", hello.traceparent), ("tracestate", hello.tracestate))
+        spans = None if self._tracing is None else self._tracing.served(STREAM_METHODS[path], context)
         connection.take_frames_up_to(MAX_FRAME_BYTES)
         welcome = stream_pb2.StreamWelcome(protocol=PROTOCOL.to_wire(), broker_version=CLIENT_VERSION)
         connection.send(FrameKind.WELCOME, [welcome.SerializeToString()])
@@ -241,7 +244,7 @@ class _Connection:
             return frame.body
         if frame.kind is FrameKind.DONE:
             return None
-        raise CorruptMessage(f"a frame {frame.kind.name} came on a stream that had begun")
+        raise CorruptMessage(f"the other side sent a frame {frame.kind.name} in the middle of a stream")
 
     async def write(self, content: Sequence[Buffer]) -> None:
         self._connection.send(FrameKind.MESSAGE, content)
@@ -249,6 +252,6 @@ class _Connection:
 
 
 def _end(connection: StreamConnection, error: MinilogError | None) -> None:
-    """Tell how the stream ended."""
-    told = common_pb2.Error() if error is None else wire_error(error)
-    connection.send(FrameKind.END, [told.SerializeToString()])
+    """Send the reason of the stream's end."""
+    message = common_pb2.Error() if error is None else wire_error(error)
+    connection.send(FrameKind.END, [message.SerializeToString()])

@@ -1,11 +1,11 @@
-"""Where calls wait for their quotas: before they are handed on, and one after the other.
+"""The place where calls wait for their quotas: one after the other, before the service gets them.
 
-Who owes waits until nothing is owed, takes his turn, is charged, and goes on: the debt is the principal's, whatever
-stream or connection comes next. So a principal is never above its rate by more than one message. Of each
-principal and quota there is one line. Who leaves it, because his call was cancelled, was charged nothing.
+A call of a principal with a debt waits until the debt is paid, takes its turn, is charged, and goes on. The debt is the
+principal's, whatever stream or connection comes next. So a principal exceeds its rate by at most one message. Each
+principal and quota has one line. A cancelled call leaves its line without a charge.
 
-A line holds what waits in it, so its bytes and its length have a bound. A call waits MAX_DELAY_S at most: then it is
-refused, to be tried again. A stream waits for as long as is owed, and reads nothing meanwhile.
+A line holds the waiting messages, so its bytes and its length have bounds. A call waits at most MAX_DELAY_S. Then it is
+refused, and the client tries again. A stream waits as long as the debt lasts, and reads nothing meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Line:
 
 
 class Throttle:
-    """Of all clients of a broker, on its event loop. `most_held_bytes`: of messages that wait in one line."""
+    """The lines of all clients of a broker, on its event loop. `most_held_bytes`: of messages that wait in one line."""
 
     def __init__(self, most_held_bytes: int) -> None:
         self._most_held_bytes = most_held_bytes
@@ -38,13 +38,13 @@ class Throttle:
 
     @property
     def lines(self) -> int:
-        """How many there are in which somebody waits."""
+        """The number of lines with waiting calls."""
         return len(self._lines)
 
     async def pay(
         self, caller: Caller, key: str, amount: float, held_bytes: int = 0, within_s: float | None = None
     ) -> None:
-        """Return when nothing is owed, and `amount` is charged. `held_bytes`: what is held meanwhile. Raises
+        """Return when there is no debt, and `amount` is charged. `held_bytes`: the bytes held during the wait. Raises
         ResourceExhausted after `within_s`, and where too much waits."""
         if not has_quotas(caller):
             return
@@ -56,7 +56,7 @@ class Throttle:
                 return
             line = self._lines[place] = _Line()
         if line.waiting >= MOST_WAITING or (line.held_bytes and line.held_bytes + held_bytes > self._most_held_bytes):
-            raise ResourceExhausted(f"too much waits for the {key} of {caller.principal} already: send less, or later")
+            raise ResourceExhausted(f"too many calls wait for the {key} of {caller.principal}: send less, or later")
         line.waiting += 1
         line.held_bytes += held_bytes
         try:
@@ -66,7 +66,8 @@ class Throttle:
                 caller.charge(key, amount)
         except TimeoutError:
             raise ResourceExhausted(
-                f"{caller.principal} is above its {key} and owes {caller.owed_s(key):.1f} s: ask less often, or later"
+                f"{caller.principal} is above its {key}, and its debt lasts {caller.owed_s(key):.1f} s: call less "
+                "often, or later"
             ) from None
         finally:
             line.waiting -= 1
@@ -76,5 +77,6 @@ class Throttle:
 
 
 def has_quotas(caller: Caller) -> bool:
-    """Quotas are of those who are known: else strangers, who are all one, would slow each other's logins down."""
+    """Whether a caller has quotas: only one that has logged in. Else strangers, who are all one, would slow down each
+    other's logins."""
     return not caller.is_everybody and caller.principal != ANONYMOUS

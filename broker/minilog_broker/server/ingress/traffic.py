@@ -1,7 +1,7 @@
-"""What each connection took and gave, and what the broker's memory allows, for all ports of one kind.
+"""The bytes of each connection, and the budgets of the broker's memory, for all ports of one kind.
 
-A connection of streams knows itself what it holds (minilog.net.stream_connection). gRPC hands over whole messages: what
-it holds besides is what the kernel counts on the socket less what is counted here (connections.py).
+A connection of streams knows the bytes that it holds (minilog.net.stream_connection). gRPC hands over whole messages.
+The rest of its bytes is the kernel's count of the socket less the count here (connections.py).
 
     kernel ──received──► gRPC ──taken──► a call ──given──► gRPC ──acknowledged──► kernel
               half-received                         unsent
@@ -20,24 +20,24 @@ from minilog_broker.server.ingress.budget import Budget
 from minilog_broker.server.ingress.throttle import Throttle
 from minilog_broker.server.runtime.turns import Turns
 
-_OF_ONE_LINE = 8  # a part of the budget of requests may wait for one quota of one principal: others have the rest
+_OF_ONE_LINE = 8  # one line of a quota may hold this part of the budget of requests: others have the rest
 
 
 @dataclass(slots=True)
 class Traffic:
-    """One connection, since it was opened. `broker_calls`: streams of another broker that are open on it."""
+    """One connection, since its begin. `broker_calls`: the open streams of another broker on it."""
 
     taken_bytes: int = 0
     taken_messages: int = 0
     given_bytes: int = 0
     broker_calls: int = 0
     principal: Principal | None = None
-    """Whose calls come on it, where clients are known."""
+    """The principal of its calls, where clients log in."""
     receiving_since_s: float | None = None
-    """Since when more than a little of a message has come, and not all of it."""
+    """The begin of the time in which a large part of a message is here, and not all of it."""
 
     def receiving_for_s(self, now_s: float, *, is_receiving: bool) -> float:
-        """For how long more than a little of a message has been here, and not all of it, at this look."""
+        """The time for which a large part of a message has been here, and not all of it, at this look."""
         if not is_receiving:
             self.receiving_since_s = None
         elif self.receiving_since_s is None:
@@ -50,9 +50,12 @@ class Traffic:
 
 
 class Flow:
-    """All traffic of one port: by the other side's address as gRPC names it, the two budgets, which the ports of one
-    kind share, turns for what is large, and where quotas are waited for. `together`: the flows of those ports; this one
-    is added."""
+    """All traffic of one port.
+
+    It has the connections by the other side's address in gRPC's form, the two budgets, which the ports of one kind
+    share, the turns of large messages, and the throttle of quotas. `together`: the flows of those ports; this one is
+    added.
+    """
 
     def __init__(self, requests: Budget, responses: Budget, turns: Turns, together: list[Flow] | None = None) -> None:
         self.requests = requests
@@ -66,8 +69,8 @@ class Flow:
 
     @property
     def connections(self) -> int:
-        """Of all ports that share the budgets."""
-        return sum(len(each.by_peer) for each in self._together)
+        """The connections of all ports that share the budgets."""
+        return sum(len(flow.by_peer) for flow in self._together)
 
     def of(self, peer: str) -> Traffic:
         traffic = self.by_peer.get(peer)
@@ -76,26 +79,28 @@ class Flow:
         return traffic
 
     def belongs_to(self, peer: str, caller: Caller) -> None:
-        """A call of this caller has come on it. Raises ResourceExhausted where he has too many connections: those that
-        were closed a moment ago count, until the kernel is looked at again."""
+        """Note a call of this caller on a connection. Raises ResourceExhausted where it has too many connections.
+        Recently closed ones count, until the next look at the kernel."""
         traffic = self.of(peer)
         if traffic.principal == caller.principal:
             return
         most = caller.most(CONNECTIONS)
         if most is not None and self._connections_of(caller.principal) >= most:
-            raise ResourceExhausted(f"{caller.principal} has {most} connections to this broker, its quota: close some")
+            raise ResourceExhausted(
+                f"{caller.principal} has {most} connections to this broker, which is its quota: close some"
+            )
         traffic.principal = caller.principal
 
     def _connections_of(self, principal: Principal) -> int:
-        """On whichever port."""
-        every = (traffic for each in self._together for traffic in each.by_peer.values())
+        """The principal's connections on all ports."""
+        every = (traffic for flow in self._together for traffic in flow.by_peer.values())
         return sum(traffic.principal == principal for traffic in every)
 
     def gone(self, peer: str) -> None:
-        """This connection is."""
+        """Drop a connection that has ended."""
         self.by_peer.pop(peer, None)
 
     def keep_only(self, peers: Iterable[str]) -> None:
-        """All other connections are gone."""
+        """Drop all other connections, which have ended."""
         for peer in self.by_peer.keys() - set(peers):
             del self.by_peer[peer]

@@ -1,8 +1,8 @@
-"""How many fields a serialized message has, on all levels, counted before it is parsed.
+"""The count of the fields of a serialized message on all levels, before it is parsed.
 
-Two bytes make an empty submessage, and protobuf takes a tenth of a microsecond and a hundred bytes of memory for each:
-a frame that is within its bytes could hold the event loop for seconds and take gigabytes. So large messages are walked
-first, no further than to the most fields that they may have. What is no message at all is left for protobuf to refuse.
+Two bytes make an empty submessage, and protobuf takes a tenth of a microsecond and a hundred bytes of memory for each.
+So a frame within its limit of bytes could hold the event loop for seconds and take gigabytes. Large messages are walked
+first, up to the limit of their fields. protobuf refuses bytes that are no message at all.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ _MAX_VARINT_BYTES = 10
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Shape:
-    """Which fields of a message are messages themselves."""
+    """The fields of a message that are messages themselves."""
 
     nested: dict[int, Shape] = field(default_factory=dict)
 
     @classmethod
     def of(cls, descriptor: Descriptor) -> Shape:
-        """A message that contains itself (a schema, a condition) has a shape that does: it is walked to its end."""
-        return cls._known(descriptor, {})
+        """The shape of a message type. A message that contains itself (a schema, a condition) has a shape that does."""
+        return cls._made_once(descriptor, {})
 
     @classmethod
-    def _known(cls, descriptor: Descriptor, known: dict[str, Shape]) -> Shape:
-        if (found := known.get(descriptor.full_name)) is None:
-            found = known[descriptor.full_name] = cls()
-            parts = {each.number: each.message_type for each in descriptor.fields if each.message_type}
-            found.nested.update({number: cls._known(part, known) for number, part in parts.items()})
-        return found
+    def _made_once(cls, descriptor: Descriptor, shapes: dict[str, Shape]) -> Shape:
+        if (shape := shapes.get(descriptor.full_name)) is None:
+            shape = shapes[descriptor.full_name] = cls()
+            parts = {field.number: field.message_type for field in descriptor.fields if field.message_type}
+            shape.nested.update({number: cls._made_once(part, shapes) for number, part in parts.items()})
+        return shape
 
 
 def has_more_fields(message: Buffer, shape: Shape, most: int) -> bool:
-    """Whether `message` has more than `most` fields; False where it ends before it should."""
+    """Whether `message` has more than `most` fields. False where it ends too early."""
     try:
         return _exceeds(message, shape.nested, most)
     except (IndexError, ValueError):
@@ -87,4 +87,4 @@ def _varint(message: Buffer, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, at + 1
         shift += 7
-    raise ValueError(f"no number at byte {position}")
+    raise ValueError(f"byte {position} does not begin a number")
