@@ -102,7 +102,7 @@ def test_a_log_that_rotted_under_a_clean_stop_is_found_by_its_first_reader_and_f
     assert sum(map(len, read_all(cluster.bootstrap_servers, TOPIC).values())) > 2000
     scene.wait_whole()
     said = cluster.said_in_this_life(broker_id)
-    assert said.count("a replica is damaged: it is fetched again") == len(rotten), said
+    assert said.count("a replica is damaged: the broker fetches it again") == len(rotten), said
 
 
 REFUSED: dict[str, str] = {
@@ -131,7 +131,7 @@ def test_what_cannot_be_fetched_again_is_not_guessed(scene: RoundScene, pattern:
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("quorum-vote", "would vote twice.*replace-voter"), ("broker.json", "no broker.json: .* cannot be told")],
+    [("quorum-vote", "could vote twice.*replace-voter"), ("broker.json", "no broker.json: .* cannot be told")],
 )
 def test_what_is_missing_is_not_new(scene: RoundScene, name: str, said: str) -> None:
     """A voter that forgot its vote could vote twice, one that forgot its name would be another broker."""

@@ -114,5 +114,5 @@ def test_leadership_leaves_a_full_disk_and_it_joins_again_when_there_is_space(di
                 (topic,) = admin.describe_topics([TOPIC])
         assert set(cluster.stop(2, 1).values()) == {0}
         said = cluster.log_text(2)
-        assert said.count("the disk is full: data is refused") <= 1
+        assert said.count("the disk is full: the broker refuses data") <= 1
         assert "Traceback" not in said

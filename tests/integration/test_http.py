@@ -194,7 +194,7 @@ def test_what_is_none_of_its_paths_or_methods_is_refused(scene: HttpCluster) -> 
     assert told(scene.ports[1], "/")[0] == 404
     assert told(scene.ports[1], "/metrics", "POST")[0] == 405
     status, why = told(scene.ports[1], "/metrics?topics=" + ",".join(f"t{each}" for each in range(50)))
-    assert (status, why) == (400, f"topics= names 50 topics: at most {names.MAX_TOPICS} in one scrape\n")
+    assert (status, why) == (400, f"topics= names 50 topics: one scrape has at most {names.MAX_TOPICS}\n")
 
 
 ODD = [

@@ -330,9 +330,7 @@ class TestAttacksOnTheBrokersListener:
         with cluster.peer_channel(1, cluster.keystore_of(2)) as channel:
             said = garbage.call(channel, method, [request.SerializeToString()], ANSWER_S)
         assert said.startswith("PERMISSION_DENIED"), said
-        assert any(
-            "used the id of" in each for each in audited(cluster, garbage.path_of(method), "Broker:minilog:2")
-        )
+        assert any("used the id of" in each for each in audited(cluster, garbage.path_of(method), "Broker:minilog:2"))
 
     def test_a_certificate_of_another_cluster_is_refused(self, cluster: SecuredCluster) -> None:
         authority = read_authority(*((cluster.folder / f"brokers.{each}").read_bytes() for each in ("pem", "key")))

@@ -145,7 +145,7 @@ def test_state_is_read_once_for_many_scrapes_and_anew_for_topics() -> None:
 
 
 def test_too_many_topics_are_refused() -> None:
-    with pytest.raises(InvalidArgument, match=f"names {MAX_TOPICS + 1} topics: at most {MAX_TOPICS}"):
+    with pytest.raises(InvalidArgument, match=f"names {MAX_TOPICS + 1} topics: one scrape has at most {MAX_TOPICS}"):
         exposed(Observations(1), Told([]), [f"t{each}" for each in range(MAX_TOPICS + 1)])
 
 

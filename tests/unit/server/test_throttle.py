@@ -177,7 +177,9 @@ class TestLines:
         async def scenario() -> None:
             throttle, caller = Throttle(1 << 20), Caller(ALICE, "h", "/p", policy(request_rate=1))
             caller.charge(REQUEST_RATE, WINDOW_S + 30)
-            with pytest.raises(ResourceExhausted, match=r"User:alice is above its request_rate, and its debt lasts 20\.0 s"):
+            with pytest.raises(
+                ResourceExhausted, match=r"User:alice is above its request_rate, and its debt lasts 20\.0 s"
+            ):
                 await throttle.pay(caller, REQUEST_RATE, 1, within_s=MAX_DELAY_S)
             assert time_s() == pytest.approx(MAX_DELAY_S, abs=0.01)
             assert caller.owed_s(REQUEST_RATE) == pytest.approx(20.0, abs=0.01)

@@ -72,7 +72,7 @@ def test_a_voter_that_starts_again_knows_for_whom_it_has_voted(files: CrashableF
 
 
 def test_a_directory_of_a_cluster_without_a_vote_file_is_refused_with_the_remedy(files: CrashableFiles) -> None:
-    with pytest.raises(StorageError, match=r"would vote twice.*replace-voter 3"):
+    with pytest.raises(StorageError, match=r"could vote twice.*replace-voter 3"):
         open_vote(files, *opened(files, belongs=True))
     assert not files.exists(PATH), "a second start must not find one"
 
@@ -80,7 +80,7 @@ def test_a_directory_of_a_cluster_without_a_vote_file_is_refused_with_the_remedy
 def test_entries_of_the_metadata_log_tell_too_that_it_may_have_voted(files: CrashableFiles) -> None:
     directory, log = opened(files)
     append(log, METADATA_KEY, 1)
-    with pytest.raises(StorageError, match="would vote twice"):
+    with pytest.raises(StorageError, match="could vote twice"):
         open_vote(files, directory, log)
 
 
@@ -97,7 +97,7 @@ def test_a_vote_file_that_cannot_be_read_is_refused_with_what_to_do(files: Crash
     directory, log = opened(files)
     write_vote(files, directory, VOTE)
     files.fail("pread", errno.EIO, PATH)
-    with pytest.raises(StorageError, match=r"cannot be read.*Repair that and start again"):
+    with pytest.raises(StorageError, match=r"cannot be read.*Repair the disk and start again"):
         open_vote(files, directory, log)
 
 

@@ -1,1 +1,1 @@
-"""What a broker does by itself from time to time, in slices that leave the disk to others in between."""
+"""The periodic work of a broker, in slices that leave the disk to other work in between."""

@@ -1,11 +1,11 @@
-"""Jobs: each comes due again and again, and its round is done in slices.
+"""Jobs: each comes due again and again, and does its round in slices.
 
     due       `interval_s` after the end of the last round, the first time `interval_s` after the start
-    slice     one call of the disk thread. It is given a budget of bytes, and returns how many it read, wrote or let go
-    pace      of all jobs one slice is under way at a time, and they take turns. After a slice they all rest for as long
-              as its bytes take at `bytes_per_second`
+    slice     one call of the disk thread. It gets a budget of bytes, and gives the bytes that it read, wrote or freed
+    pace      one slice of all jobs is under way at a time, and jobs take turns. After a slice all jobs rest for the
+              time that its bytes take at `bytes_per_second`
 
-So appends go on between slices, no job holds up another, and no single call lasts so long that the disk passes for one
+So appends go on between slices, and no job holds up another. No single call takes so long that the disk counts as one
 that does not answer.
 """
 
@@ -21,17 +21,17 @@ import structlog
 logger = structlog.get_logger()
 
 SLICE_BYTES = 256 << 20
-BYTES_PER_SECOND = 2 << 30  # most of it is let go, not read or written
+BYTES_PER_SECOND = 2 << 30  # most of the bytes are freed, not read or written
 
 Slice = Callable[[int], int]
-"""Takes the budget in bytes and returns what it used. Raises OSError: the round is over then."""
+"""Takes the budget in bytes and gives the used bytes. An OSError ends the round."""
 
 Round = Generator[Slice, None, None]
 """The slices of one round. It goes on when its last slice has returned."""
 
 
 class Job(Protocol):
-    """Some work of a broker. `name` is for people; a round is begun on the event loop, its slices are called off it."""
+    """Periodic work of a broker. `name` is for people. A round begins on the event loop, and its slices run off it."""
 
     @property
     def name(self) -> str: ...
@@ -61,17 +61,17 @@ class Jobs:
         self._scheduled = [_Scheduled(job, monotonic_s()) for job in jobs]
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run the jobs until cancelled."""
         while True:
             now_s = self._monotonic_s()
-            due = [each for each in self._scheduled if each.due_s <= now_s]
-            for each in due:
-                await self._advance(each)
+            due = [scheduled for scheduled in self._scheduled if scheduled.due_s <= now_s]
+            for scheduled in due:
+                await self._advance(scheduled)
             if not due:
-                await asyncio.sleep(min(each.due_s for each in self._scheduled) - now_s)
+                await asyncio.sleep(min(scheduled.due_s for scheduled in self._scheduled) - now_s)
 
     async def _advance(self, scheduled: _Scheduled) -> None:
-        """One slice of a job that is due."""
+        """Run one slice of a job that is due."""
         try:
             todo = scheduled.next_slice()
             if todo is None:
@@ -80,7 +80,7 @@ class Jobs:
             used_bytes = await self._call(functools.partial(todo, self._slice_bytes))
         except OSError as error:
             logger.error(
-                "a job met a disk error; it begins anew when it is due again",
+                "a job met a disk error, and begins anew when it is due again",
                 job=scheduled.job.name,
                 seconds=scheduled.job.interval_s,
                 error=str(error),
@@ -105,7 +105,7 @@ class _Scheduled:
         return self._since_s + (self.job.interval_s if self._round is None else 0.0)
 
     def next_slice(self) -> Slice | None:
-        """None where the round is over."""
+        """The next slice, None where the round is over."""
         if self._round is None:
             self._round = self.job.round()
         return next(self._round, None)

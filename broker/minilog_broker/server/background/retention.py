@@ -1,4 +1,4 @@
-"""Retention as a job: what is older or larger than its topic says goes. And the clock that says what is older."""
+"""Retention as a job: it removes segments that are older or larger than their topic allows. It has a guarded clock."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ logger = structlog.get_logger()
 
 
 class WallClock:
-    """The wall clock, guarded (storage/clock_guard.py); what there is to tell is logged once."""
+    """The wall clock, guarded (storage/clock_guard.py). Each event of the clock has one line in the log."""
 
     def __init__(self, runtime: BrokerRuntime) -> None:
         self._runtime = runtime
         self._guard = ClockGuard(wall_s=runtime.wall_us() / 1e6, monotonic_s=runtime.uptime_s())
 
     def trusted_now_us(self) -> int | None:
-        """Now, in microseconds; None while the clock is not to be trusted."""
+        """The time in microseconds, None while the clock is not trusted."""
         now_us = self._runtime.wall_us()
         news = self._guard.look(wall_s=now_us / 1e6, monotonic_s=self._runtime.uptime_s())
         if news is ClockNews.JUMPED:
             logger.error(
-                "the wall clock jumped: nothing is deleted by age until it is set back, or, if the time is right now, "
-                "until this broker is started again",
+                "the wall clock jumped: this broker deletes nothing by age until the clock is set back. If the time is "
+                "right now, restart the broker",
                 seconds=round(self._guard.jump_s),
             )
         elif news is ClockNews.RESUMED:
-            logger.warning("the wall clock is back where it was: what is too old is deleted again")
+            logger.warning("the wall clock is back at its former time: this broker deletes old records again")
         return now_us if self._guard.trusted else None
 
 
@@ -66,7 +66,7 @@ class Retention:
         self._log_start_moved = log_start_moved
         self._expire = expire
         self._moved: list[PartitionKey] = []  # cut by the last slice
-        self._held: dict[PartitionKey, int] = {}  # the segments that were warned of, by their base offset
+        self._held: dict[PartitionKey, int] = {}  # the base offsets of segments with a warning
 
     def round(self) -> Round:
         now_us = self._clock.trusted_now_us()
@@ -81,7 +81,8 @@ class Retention:
             self._expire(now_us)
 
     def _apply(self, keys: list[PartitionKey], now_us: int | None, budget_bytes: int) -> int:
-        """To these logs, until the budget is used; `keys` are those that are left. Returns the bytes that went."""
+        """Apply retention to these logs until the budget is used, and give the freed bytes. The rest stays in
+        `keys`."""
         gone_bytes = 0
         while keys and gone_bytes < budget_bytes:
             log = self._directory.logs.get(keys[0])
@@ -94,7 +95,7 @@ class Retention:
         return gone_bytes
 
     def _apply_to(self, key: PartitionKey, log: Log, now_us: int | None, budget_bytes: int) -> int:
-        """The bytes that went. 0: it has nothing more to lose."""
+        """The freed bytes of one log; 0 where it has nothing more to free."""
         size_bytes = log.size_bytes
         try:
             removed = log.apply_retention(now_us, budget_bytes)
@@ -105,7 +106,7 @@ class Retention:
             if key not in self._moved:
                 self._moved.append(key)
             logger.info(
-                "segments removed by retention",
+                "retention removed segments",
                 log=log.directory,
                 segments=removed,
                 log_start_offset=log.log_start_offset,
@@ -115,15 +116,15 @@ class Retention:
         return size_bytes - log.size_bytes
 
     def _warn_where_held(self, key: PartitionKey, held: HeldSegment | None) -> None:
-        """Once for each segment."""
+        """Log a warning once for each segment that holds retention."""
         if held is None:
             self._held.pop(key, None)
         elif self._held.get(key) != held.base_offset:
             self._held[key] = held.base_offset
             logger.warning(
-                "a record with a time stamp in the future holds retention: nothing of this partition is deleted by age "
-                "until then. Delete the records below the next segment with minilog topic trim, and see "
-                "message.timestamp.after.max.ms",
+                "a record with a time stamp in the future holds retention: the broker deletes nothing of this "
+                "partition by age until then. Delete the records below the next segment with minilog topic trim, and "
+                "see message.timestamp.after.max.ms",
                 topic=key.topic_id.hex(),
                 partition=key.partition,
                 segment=held.base_offset,

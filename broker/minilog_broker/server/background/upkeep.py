@@ -14,30 +14,30 @@ from minilog_broker.storage.reserve import Reserve
 
 logger = structlog.get_logger()
 
-UPKEEP_INTERVAL_S = 5.0  # Kafka's interval of checkpoints: what a restart may have to learn again
+UPKEEP_INTERVAL_S = 5.0  # Kafka's interval of checkpoints: the progress that a restart may lose
 _LOGS_AT_ONCE = 16
 
 
 class OpenLogs:
-    """The keys of all open logs as a round finds them, by so many as one slice may go through."""
+    """The keys of all open logs at the begin of a round, in parts for one slice each."""
 
     def __init__(self, directory: LogDirectory) -> None:
         self._directory = directory
         self._keys: list[PartitionKey] = []
 
     def look(self, budget_bytes: int) -> int:
-        """A slice: the first of a round."""
+        """The first slice of a round."""
         self._keys = list(self._directory.logs)
         return 0
 
     def parts(self) -> Iterator[list[PartitionKey]]:
-        """After `look`."""
+        """The parts, after `look`."""
         for first in range(0, len(self._keys), _LOGS_AT_ONCE):
             yield self._keys[first : first + _LOGS_AT_ONCE]
 
 
 class Checkpoints:
-    """Records of each log how far it is."""
+    """Records the progress of each log."""
 
     name = "checkpoints"
     interval_s = UPKEEP_INTERVAL_S
@@ -57,7 +57,7 @@ class Checkpoints:
 
 
 class DeletedLogs:
-    """Removes the files of logs that were set aside, when delete.delay.ms is over."""
+    """Removes the files of deleted logs when delete.delay.ms is over."""
 
     name = "deleted logs"
     interval_s = UPKEEP_INTERVAL_S
@@ -78,7 +78,7 @@ class DeletedLogs:
 
 
 class Space:
-    """Looks whether the disk is full, by its reserve; a change is logged once."""
+    """Checks by its reserve whether the disk is full. A change has one line in the log."""
 
     name = "the disk's reserve"
     interval_s = UPKEEP_INTERVAL_S
@@ -95,10 +95,10 @@ class Space:
         if held != self._was_held:
             self._was_held = held
             if held:
-                logger.warning("the disk has space again: this broker takes data")
+                logger.warning("the disk has space again: the broker takes data")
             else:
                 logger.error(
-                    "the disk is full: data is refused here and others lead where they can; what was kept is for the "
-                    "metadata log and checkpoints alone. Free some space, or lower retention"
+                    "the disk is full: the broker refuses data, and other brokers lead where they can. The reserve is "
+                    "only for the metadata log and checkpoints. Free some space, or lower retention"
                 )
         return 0

@@ -1,1 +1,1 @@
-"""The disks of this broker: their threads, and the files that are its own."""
+"""The disks of this broker: their threads, and the files of the broker itself."""

@@ -1,15 +1,14 @@
-"""Whether a disk answers: a leader is held to the lag time as its followers are.
+"""The check whether a disk answers: a leader has the same lag time as its followers.
 
-A call that does not return (a dying disk, a volume that is gone, a network file system) raises no error, and the
-threads that hear the controller and clients go on. Without this the broker would lead for ever what it cannot append.
-So it says so with its heartbeats, and the controller treats it as one whose disk is full: another leads where one can,
-and no ISR waits for it (controller/brokers.py). When the call returns, the broker follows and comes back in sync.
+A call that does not return (a dying disk, a lost volume, a network file system) raises no error, and the broker's other
+threads go on. Without this check the broker would lead for ever without being able to append. So its heartbeats report
+the stall, and the controller treats the disk like a full one: another broker leads where one can, and no ISR waits for
+this one (controller/brokers.py). When the call returns, the broker follows and comes back in sync.
 
-Reads count as the calls of the disk's own thread do, when as many hang as can be under way: one bad file is no bad
-disk.
+Reads count like the calls of the disk's own thread, when all reading threads hang: one bad file is no bad disk.
 
-Disks that hang together (one storage system) are reported one after the other: nothing is handed over to a broker whose
-disk is slow, for it may be stalled a moment later.
+Disks that hang together (one storage system) are reported one after the other. The controller hands nothing over to a
+broker with a slow disk, which may be stalled a moment later.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Protocol
 
-SLOW_SHARE = 1 / 2  # of it; disks that hang together are seen to be slow before the first of them is stalled
-LOOK_SHARE = 1 / 3  # of the lag time: between two looks it counts for no more; who was late itself blames no disk
-LEAST_STALL_MS = 3_000.0  # a lag time may be shorter: but one call may read much, and what is slow is not stalled
+SLOW_SHARE = 1 / 2  # of the lag time: disks that hang together are all slow before the first one is stalled
+LOOK_SHARE = 1 / 3  # of the lag time: the most that counts between two looks, since the process itself may be late
+LEAST_STALL_MS = 3_000.0  # a lag time may be shorter, but one call may read much, and a slow disk is not a stalled one
 
 
 class DiskAnswer(IntEnum):
-    """How a disk answers; the worse, the higher."""
+    """The answer of a disk; a worse one is higher."""
 
     IN_TIME = 0
     SLOW = 1
@@ -32,15 +31,15 @@ class DiskAnswer(IntEnum):
 
 
 class Answering(Protocol):
-    """What waits for a disk: its own thread, or the threads of readers."""
+    """A user of a disk that waits for it: the disk's own thread, or the threads of readers."""
 
     @property
     def step(self) -> int | None:
-        """Which call is under way, another number for each; None where the disk keeps nobody waiting."""
+        """The number of the call under way, another one for each call; None where the disk holds up no call."""
 
 
 class DiskStall:
-    """Looks at a disk now and then, at each heartbeat: a call is under way, and it is the same as the last time."""
+    """Looks at a disk at each heartbeat: is a call under way, and is it the same as at the last look?"""
 
     def __init__(self, disk: Answering, lag_time_max_ms: float, now_ms: Callable[[], float]) -> None:
         self._disk = disk
@@ -55,7 +54,7 @@ class DiskStall:
         self._most_ms = max(lag_time_max_ms, LEAST_STALL_MS)
 
     def look(self) -> DiskAnswer:
-        """For how long one call has not returned, as far as this was seen."""
+        """The answer of the disk, by the time that one call has not returned."""
         now_ms, step = self._now_ms(), self._disk.step
         since_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
         if step is None or step != self._step:

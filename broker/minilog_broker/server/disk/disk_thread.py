@@ -1,18 +1,18 @@
 """One thread that does the disk's work of many logs, in groups.
 
-What waits is taken together: all commands are run in the order given, then each log that was written is synced once,
-then every waiting append is told. So the cost of a sync is shared by all that arrived during the one before it (group
-commit), and "appended" is told before the sync, so that followers are sent records while the leader's disk works.
+It takes all waiting commands together. It runs them in the order given, then syncs each written log once, then reports
+every waiting append. So all appends that arrived during a sync share the next one (group commit). The report "appended"
+comes before the sync, so that followers get records while the leader's disk works.
 
     submitted ──► run (in order) ──► on_done ──► sync once per log ──► on_flushed
                         └── OSError ──► on_failed
 
-A failure drops what was given for the same log before its owner was told of it: the owner counts all of that as failed
-too, and what follows a run that is not there does not fit on. It is not told again. Each command bears how many
-failures of its log had been told when it was given; so the two threads share no state. All of that is CommandGroups,
-which the simulator runs too, on virtual time.
+After a failure the thread drops the commands for the same log that came before the owner's call of `on_failed`. The
+owner counts all of them as failed, too, since a run after a missing one does not fit. There is one report. Each command
+carries the number of reported failures of its log at its submission, so the two threads share no state. CommandGroups
+has all of that, and the simulator runs it, too, on virtual time.
 
-Callbacks run on the event loop. The data logs and the metadata log each have a thread of their own: data never
+Callbacks run on the event loop. The data logs and the metadata log each have a thread of their own, so that data never
 delays a vote (docs/spec/replication.md § Sessions).
 """
 
@@ -35,12 +35,12 @@ from minilog_broker.storage.errors import DamagedCopy
 
 logger = structlog.get_logger()
 
-LOGS_AT_ONCE = 2  # that are made, recovered or dropped: an append waits for them; the next is there when one is done
-MAX_GROUP_COMMANDS = 256  # a group's sync is waited for by its first command: bounded so that the wait is
+LOGS_AT_ONCE = 2  # logs being made, recovered or dropped: an append waits for them; the next one follows at once
+MAX_GROUP_COMMANDS = 256  # the first command of a group waits for its sync: the limit bounds that wait
 
 
 class Syncable(Protocol):
-    """What a group syncs: a log."""
+    """The object that a group syncs: a log."""
 
     @property
     def durable_end_offset(self) -> int: ...
@@ -50,8 +50,8 @@ class Syncable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DiskCommand:
-    """Work for the disk thread. `log`: fails with what was given for it before. `flush`: the log to sync after the
-    work; its durable end is told to `on_flushed`."""
+    """Work for the disk thread. `log`: the command fails together with earlier ones of this log. `flush`: the log to
+    sync after the work; `on_flushed` gets its durable end."""
 
     work: Callable[[], Any]
     on_done: Callable[[Any], None]
@@ -59,36 +59,36 @@ class DiskCommand:
     log: object | None = None
     flush: Syncable | None = None
     on_flushed: Callable[[int], None] | None = None
-    size_bytes: int = 0  # what it holds in memory until it is done
+    size_bytes: int = 0  # the bytes that it holds in memory until it is done
 
 
 class Submitting(Protocol):
-    """What takes commands and runs them in order."""
+    """Takes commands and runs them in order."""
 
     def submit(self, command: DiskCommand) -> None:
-        """Run it in its turn; its callbacks are called on the event loop."""
+        """Run a command in its turn. Its callbacks run on the event loop."""
 
 
 class Disk(Submitting, Protocol):
-    """All that a DiskThread does."""
+    """The interface of a DiskThread."""
 
     @property
     def backlog_bytes(self) -> int:
-        """What waits for the disk, or is being written."""
+        """The bytes that wait for the disk, or are being written."""
 
     @property
     def step(self) -> int | None:
-        """Which command is under way, or which sync: another number for each; None where there is none."""
+        """The number of the command or sync under way, another one for each; None where there is none."""
 
     async def call(self, work: Callable[[], Any]) -> Any:
-        """Run `work` in its turn and return what it returned; an OSError is raised here."""
+        """Run `work` in its turn and give its result. Raises its OSError."""
 
     async def stop(self) -> None:
-        """Finish what was submitted, then take no more."""
+        """Finish the submitted commands, then take no more."""
 
 
 async def outcome_of(disk: Submitting, work: Callable[[], Any]) -> Any:
-    """See Disk.call."""
+    """The result of `work`, run by a disk (Disk.call)."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def failed(error: OSError) -> None:
@@ -105,58 +105,59 @@ async def outcome_of(disk: Submitting, work: Callable[[], Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class GivenCommand:
-    """A command in the queue, and how many failures of its log its owner had been told of when he gave it."""
+    """A command in the queue. `reported`: the failures of its log that the owner knew at the submission."""
 
     command: DiskCommand
-    told: int
+    reported: int
 
 
-Told = list[Callable[[], None]]  # what the event loop is to call
+Callbacks = list[Callable[[], None]]  # for the event loop
 
 
 class CommandGroups:
-    """What a disk's thread does with its commands, without the thread. `give` and what is told belong to the event
-    loop, `run` and `flush` to the thread; these two answer what is to be told when they are done."""
+    """The work of a disk's thread, without the thread. `give` and the callbacks belong to the event loop, `run` and
+    `flush` to the thread. These two give the callbacks to make when they are done."""
 
     def __init__(self) -> None:
-        self._told: dict[object, int] = {}  # failures by log; changed on the loop only
+        self._reported: dict[object, int] = {}  # failures by log; changed on the loop only
         self._met: dict[object, int] = {}  # failures by log; changed on the disk thread only
-        self.steps = 0  # commands that were run, and logs that were synced; counted on the disk thread only
+        self.steps = 0  # run commands and synced logs; counted on the disk thread only
 
     def give(self, command: DiskCommand) -> GivenCommand:
-        return GivenCommand(command, self._told.get(command.log, 0))
+        return GivenCommand(command, self._reported.get(command.log, 0))
 
-    def run(self, group: Iterable[GivenCommand]) -> tuple[Told, list[DiskCommand]]:
-        """All of them in their order; the last one of each log that is to be synced."""
-        told: Told = []
+    def run(self, group: Iterable[GivenCommand]) -> tuple[Callbacks, list[DiskCommand]]:
+        """Run the commands in order. The result has the callbacks, and the last command of each log that needs a
+        sync."""
+        callbacks: Callbacks = []
         written: dict[int, DiskCommand] = {}
         for given in group:
             command = given.command
             self.steps += 1
-            if given.told < self._met.get(command.log, 0):
+            if given.reported < self._met.get(command.log, 0):
                 continue
             try:
                 result = command.work()
             except OSError as error:
-                told.append(self._fail(command, error))
+                callbacks.append(self._fail(command, error))
                 continue
             except CorruptMessage as damage:
-                # What is on the disk is not what was written: the matter of one log, as a failing disk is.
-                told.append(self._fail(command, DamagedCopy(str(damage))))
+                # The disk has other bytes than those that were written. Like a disk error it concerns one log.
+                callbacks.append(self._fail(command, DamagedCopy(str(damage))))
                 continue
             except StorageError as error:
-                told.append(self._fail(command, OSError(errno.EIO, str(error))))
+                callbacks.append(self._fail(command, OSError(errno.EIO, str(error))))
                 continue
-            told.append(_bind(command.on_done, result))
+            callbacks.append(_bind(command.on_done, result))
             if command.flush is not None:
                 written[id(command.flush)] = command
-        return told, list(written.values())
+        return callbacks, list(written.values())
 
-    def flush(self, written: Iterable[DiskCommand]) -> Told:
+    def flush(self, written: Iterable[DiskCommand]) -> Callbacks:
         """Sync each log once."""
-        return [told for last in written for told in self._flush(last)]
+        return [callback for last in written for callback in self._flush(last)]
 
-    def _flush(self, last: DiskCommand) -> Told:
+    def _flush(self, last: DiskCommand) -> Callbacks:
         log = last.flush
         assert log is not None
         self.steps += 1
@@ -172,16 +173,16 @@ class CommandGroups:
             return _bind(command.on_failed, error)
         self._met[log] = failures = self._met.get(log, 0) + 1
 
-        def tell() -> None:
-            self._told[log] = failures
+        def report() -> None:
+            self._reported[log] = failures
             command.on_failed(error)
 
-        return tell
+        return report
 
 
 class DiskThread:
-    """Runs DiskCommands in order; see the module's text. `on_crash` is told of an error that is not the disk's,
-    `synced`, on the thread itself, how long the syncs of a group took."""
+    """The thread that runs DiskCommands in order, in groups. `on_crash` gets an error of our own code. `synced` gets,
+    on the thread itself, the time of a group's syncs."""
 
     def __init__(
         self,
@@ -226,7 +227,7 @@ class DiskThread:
                 pass
         except BaseException as error:
             # A fault in our own code: the owner ends the process, which must not go on half alive.
-            self._tell([_bind(self._on_crash, error)])
+            self._call_on_loop([_bind(self._on_crash, error)])
 
     def _take_group(self) -> list[GivenCommand | None]:
         group = [self._queue.get()]
@@ -238,34 +239,35 @@ class DiskThread:
         return group
 
     def _run_group(self, group: list[GivenCommand | None]) -> bool:
-        """Run one group; False when the stop mark was in it."""
+        """Run one group. False where the stop mark was in it."""
         commands = [given for given in group if given is not None]
-        told, written = self._groups.run(commands)
-        self._tell(told)
+        callbacks, written = self._groups.run(commands)
+        self._call_on_loop(callbacks)
         if written:
             began_s = time.monotonic()
             flushed = self._groups.flush(written)
             self._synced(time.monotonic() - began_s)
-            self._tell(flushed)
+            self._call_on_loop(flushed)
         self._done_bytes += sum(given.command.size_bytes for given in commands)
         self._done += len(commands)
         return group[-1] is not None
 
-    def _tell(self, callbacks: Told) -> None:
+    def _call_on_loop(self, callbacks: Callbacks) -> None:
         if not callbacks:
             return
         try:
             self._loop.call_soon_threadsafe(call_all, callbacks)
-        except RuntimeError:  # the loop is closed: the process is ending and nobody waits for these answers
-            logger.debug("disk thread outlived its event loop", answers=len(callbacks))
+        except RuntimeError:  # the loop is closed: the process is ending, and no task waits for these answers
+            logger.debug("a disk thread outlived its event loop", answers=len(callbacks))
 
 
 class BoundedLane:
-    """Commands that make or drop whole logs, in the order given and at most `most` of them with the thread at a time.
+    """Commands that make or drop whole logs, in the order given, and at most `most` of them with the thread at a time.
 
-    A topic of many partitions has ten thousand of them at once, a millisecond or more each: what is appended to other
-    logs would wait for all of them. Nothing else may depend on their place among the thread's other commands. They
-    bear no log: so each is told, done or failed."""
+    A topic with many partitions has ten thousand of them at once, a millisecond or more each. Appends to other logs
+    would wait for all of them. No other command may depend on their place in the thread's order. They name no log, so
+    each has its own report, done or failed.
+    """
 
     def __init__(self, disk: Submitting, most: int) -> None:
         self._disk = disk
@@ -287,19 +289,19 @@ class BoundedLane:
             )
 
     def _then(self, tell: Callable[[Any], None]) -> Callable[[Any], None]:
-        def told(result: Any) -> None:
+        def done(result: Any) -> None:
             self._under_way -= 1
             self._go_on()
             tell(result)
 
-        return told
+        return done
 
 
 def _bind(callback: Callable[[Any], None], argument: Any) -> Callable[[], None]:
     return lambda: callback(argument)
 
 
-def call_all(callbacks: Told) -> None:
-    """Tell it, on the event loop."""
+def call_all(callbacks: Callbacks) -> None:
+    """Make the callbacks, on the event loop."""
     for callback in callbacks:
         callback()

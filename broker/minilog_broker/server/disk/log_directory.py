@@ -1,7 +1,7 @@
-"""The data logs of one broker on disk: found, made, set aside. Everything here runs on the data disk thread or, at the
-start and the end of the process, before and after it.
+"""The data logs of one broker on disk: found, made, set aside. All of it runs on the data disk thread or, at the start
+and the end of the process, before and after it.
 
-A log that cannot be read is the matter of its replica, which is offline until the next start; the others serve.
+A log that cannot be read concerns only its replica, which is offline until the next start. The other replicas serve.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class FoundLog:
-    """A log that was there at the start of this life."""
+    """A log that existed at the start of this life."""
 
     key: PartitionKey
     log: Log
@@ -43,7 +43,7 @@ class FoundLog:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableLog:
-    """A log that was there at the start of this life and could not be opened."""
+    """A log that existed at the start of this life and could not be opened."""
 
     key: PartitionKey
     path: str
@@ -51,7 +51,7 @@ class UnreadableLog:
 
 
 def log_settings(config: TopicConfig) -> LogSettings:
-    """What a log needs of its topic's configuration."""
+    """The part of a topic's configuration for its logs."""
     return LogSettings(
         segment_bytes=config.segment_bytes,
         segment_ms=config.segment_ms,
@@ -78,7 +78,7 @@ class LogDirectory:
         self._monotonic_s = monotonic_s
         self.logs: dict[PartitionKey, Log] = {}
         self.unreadable: dict[PartitionKey, UnreadableLog] = {}
-        self._nameless: dict[str, str] = {}  # paths of logs of which nobody knows whose they are, and why
+        self._nameless: dict[str, str] = {}  # paths of logs with an unknown partition, and the reasons
         self._files = files
         self._directory = directory
         self._reserve = reserve
@@ -88,62 +88,67 @@ class LogDirectory:
         self._set_aside = dict.fromkeys(directory.partitions_set_aside(), now_s)
 
     def recover(self) -> list[FoundLog]:
-        """Open every data log that can be read. The metadata log is the quorum's, and left out.
+        """Open every data log that can be read, but not the metadata log, which is the quorum's.
 
-        Of its topic nothing is known yet: each keeps the flush policy it was under until ConfigureLog."""
-        found = []
+        The configurations of topics are not known yet. Each log keeps its former flush policy until ConfigureLog.
+        """
+        logs = []
         for path in self._directory.partition_paths():
             try:
-                each = self._directory.partition_at(path)
+                partition = self._directory.partition_at(path)
             except (OSError, StorageError) as error:
                 self._nameless[path] = str(error)
                 logger.error(
-                    "whose log this is cannot be read: its replica will be offline", log=path, error=str(error)
-                )
-                continue
-            if each is None or (key := PartitionKey(each.topic_id, each.partition)) == METADATA_KEY:
-                continue
-            try:
-                found.append(self._recover_one(each, key))
-            except (OSError, StorageError, CorruptMessage, DataDirectoryError) as error:
-                self.unreadable[key] = UnreadableLog(key, path, str(error))
-                logger.error(
-                    "a log cannot be read: its replica is offline until its disk is repaired and this broker is "
-                    "started again; the others serve",
+                    "the broker cannot read the partition of a log: its replica will be offline",
                     log=path,
                     error=str(error),
                 )
-        return found
+                continue
+            if partition is None or (key := PartitionKey(partition.topic_id, partition.partition)) == METADATA_KEY:
+                continue
+            try:
+                logs.append(self._recover_one(partition, key))
+            except (OSError, StorageError, CorruptMessage, DataDirectoryError) as error:
+                self.unreadable[key] = UnreadableLog(key, path, str(error))
+                logger.error(
+                    "the broker cannot read a log: its replica is offline until the disk is repaired and the broker "
+                    "restarts. The other replicas serve",
+                    log=path,
+                    error=str(error),
+                )
+        return logs
 
     def name_unreadable(self, replicas: Iterable[PartitionState]) -> None:
-        """What has the name of a replica that we should have is its log, as far as can be told: that is there and
-        cannot be read, which is not the same as no log."""
+        """Assign logs with an unknown partition to replicas by their directories' names: such a log exists and cannot
+        be read, which is not the same as no log."""
         for state in replicas:
             path = self._directory.partition_path(state.topic_name, state.key.partition)
             if path in self._nameless:
                 self.unreadable[state.key] = UnreadableLog(state.key, path, self._nameless.pop(path))
 
-    def _recover_one(self, each: PartitionDirectory, key: PartitionKey) -> FoundLog:
-        unclean, settings = self._directory.clean_stop_epoch is None, self._former_settings(each.path)
+    def _recover_one(self, directory: PartitionDirectory, key: PartitionKey) -> FoundLog:
+        unclean, settings = self._directory.clean_stop_epoch is None, self._former_settings(directory.path)
         log: Log | None = None
         try:
-            log = self._open(each.path, key, each.topic_name, settings, unclean=unclean)
+            log = self._open(directory.path, key, directory.topic_name, settings, unclean=unclean)
             producer_state = recover_producer_state(log)
-        except CorruptMessage as error:  # rot in a segment that its index vouched for: read and cut all of it
-            mark_damaged(self._files, each.path, str(error))
+        except CorruptMessage as error:  # damage in a segment with a sound index: read the whole log, and cut it
+            mark_damaged(self._files, directory.path, str(error))
             if log is not None:
                 log.close(clean=False)
-            log = self._open(each.path, key, each.topic_name, settings, unclean=True)
+            log = self._open(directory.path, key, directory.topic_name, settings, unclean=True)
             producer_state = recover_producer_state(log)
         self.logs[key] = log
         if log.has_torn_tail:
             self._torn.append(key)
         if log.recovery.damaged:
-            logger.error("a replica is damaged: it will be fetched again", log=each.path, reason=log.recovery.reason)
+            logger.error(
+                "a replica is damaged: the broker will fetch it again", log=directory.path, reason=log.recovery.reason
+            )
         elif log.recovery.finding is not Finding.WHOLE:
             logger.warning(
-                "a replica lost the end of its log, as far as it was not synced: others are asked first",
-                log=each.path,
+                "a replica lost the end of its log that was not synced: the controller asks other replicas first",
+                log=directory.path,
                 finding=log.recovery.finding.value,
                 reason=log.recovery.reason,
             )
@@ -156,24 +161,24 @@ class LogDirectory:
         return Log.open(self._files, path, key, name, settings, unclean=unclean, create=create, boot_id=boot_id)
 
     def paths(self) -> dict[PartitionKey, str]:
-        """Of every log there is, whether it could be opened or not."""
+        """The paths of all logs, also of those that could not be opened."""
         return {key: log.directory for key, log in list(self.logs.items())} | {
-            key: each.path for key, each in list(self.unreadable.items())
+            key: log.path for key, log in list(self.unreadable.items())
         }
 
     def torn(self) -> list[tuple[PartitionKey, Log]]:
-        """Logs whose tail was cut at a start, and that nobody has vouched for since."""
+        """Logs whose tail was cut at a start, and that no other copy has confirmed since."""
         return [(key, log) for key in self._torn if (log := self.logs.get(key)) is not None and log.has_torn_tail]
 
     def _former_settings(self, path: str) -> LogSettings:
         try:
             checkpoint = read_checkpoint(self._files, path)
-        except CorruptFile:  # recovery tells of it
+        except CorruptFile:  # recovery reports it
             checkpoint = None
         return LogSettings(flush_on_append=checkpoint.flush_on_append if checkpoint else True)
 
     def mark_damaged(self, key: PartitionKey, reason: str) -> None:
-        """A batch of this log was found damaged: recorded for the next start; nothing is written to it any more."""
+        """Record for the next start that a batch of this log is damaged. The broker writes no more to the log."""
         log = self.logs[key]
         mark_damaged(self._files, log.directory, reason)
         log.failed = log.failed or OSError(errno.EIO, reason)
@@ -181,7 +186,7 @@ class LogDirectory:
     def recover_damaged(
         self, key: PartitionKey, settings: LogSettings, differs_from: int | None = None
     ) -> tuple[Log, ProducerState]:
-        """Open a log that was marked as damaged: read all of it, and keep aside what stands from the damage on. From
+        """Open a log that was marked as damaged: read all of it, and keep the part from the damage on aside. From
         `differs_from` on its records differ from those of most copies, and are cut."""
         former = self.logs[key]
         former.close(clean=False)
@@ -189,11 +194,11 @@ class LogDirectory:
         self.logs[key] = log
         if differs_from is not None:
             log.truncate_to(differs_from)
-        logger.error("a replica is damaged: it is fetched again", log=log.directory, reason=log.recovery.reason)
+        logger.error("a replica is damaged: the broker fetches it again", log=log.directory, reason=log.recovery.reason)
         return log, recover_producer_state(log)
 
     def create(self, effect: OpenLog) -> Log:
-        """The log of a new replica. A directory of an older topic of that name is set aside first."""
+        """Make the log of a new replica. A directory of an older topic of that name is set aside first."""
         path, key = self._directory.partition_path(effect.topic_name, effect.key.partition), effect.key
         stray = read_topic_id(self._files, path) if self._files.exists(path) else None
         if stray is not None and bytes.fromhex(stray.topic_id) != key.topic_id:
@@ -217,8 +222,8 @@ class LogDirectory:
             self._set_aside[self._directory.set_aside(unreadable.path)] = self._monotonic_s()
 
     def purge(self, most_bytes: int) -> int | None:
-        """Remove a log that was set aside long enough ago, or files of it of so many bytes. Returns how many bytes
-        went, None where there is no such log."""
+        """Remove a log that was set aside long enough ago, or `most_bytes` of its files. Gives the removed bytes, None
+        where there is no such log."""
         now_s = self._monotonic_s()
         due = (path for path, since_s in self._set_aside.items() if now_s - since_s >= self.delete_delay_s)
         path = next(due, None)
@@ -227,15 +232,17 @@ class LogDirectory:
         removed_bytes = None
         try:
             removed_bytes = self._directory.remove_set_aside(path, most_bytes)
-        except OSError as error:  # once in a life: what is in the way stays there until somebody looks
-            logger.error("what was set aside could not be removed: remove it by hand", log=path, error=str(error))
+        except OSError as error:  # logged once in a life: the obstacle stays until an operator looks
+            logger.error(
+                "the broker could not remove a log that was set aside: remove it by hand", log=path, error=str(error)
+            )
         if removed_bytes is None:
             del self._set_aside[path]
         return removed_bytes or 0
 
     def write_checkpoints(self, keys: Iterable[PartitionKey]) -> None:
-        """Record the high watermarks of these logs. A log that fails here has failed: its next append says so to its
-        replica."""
+        """Record the high watermarks of these logs. A log with an error here has failed: its next append reports that
+        to its replica."""
         for key in keys:
             log = self.logs.get(key)
             if log is None:
@@ -247,20 +254,20 @@ class LogDirectory:
                     self._reserve.write_metadata(log.write_checkpoint)
             except OSError as error:
                 logger.error(
-                    "a checkpoint could not be written",
+                    "the broker could not write a checkpoint",
                     topic=key.topic_id.hex(),
                     partition=key.partition,
                     error=str(error),
                 )
 
     def close(self) -> bool:
-        """Close all logs cleanly; whether every one of them was. One that could not be read was not."""
+        """Close all logs cleanly. True where every one was closed so. One that could not be read was not."""
         clean = not self.unreadable
         for log in self.logs.values():
             try:
                 log.close(clean=True)
             except OSError as error:
-                logger.error("a log could not be closed cleanly", log=log.directory, error=str(error))
+                logger.error("the broker could not close a log cleanly", log=log.directory, error=str(error))
                 clean = False
         self.logs.clear()
         return clean

@@ -1,7 +1,7 @@
-"""The metadata log, the vote file and the disk that both have to themselves: data never delays them.
+"""The metadata log, the vote file and the disk that only these two use, so that data never delays them.
 
-An error of either ends the process (docs/spec/replication.md § Eligible leaders and damage): what this broker has
-promised to the quorum could no longer be told.
+An error of either ends the process (docs/spec/replication.md § Eligible leaders and damage): the broker could not keep
+its promises to the quorum.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from minilog_broker.storage.settings import LogSettings
 
 logger = structlog.get_logger()
 
-# What was synced longer ago is recorded: a recovery that cuts it says so. Not with every sync, which would cost three.
+# An end that was synced longer ago is in the checkpoint, so that a recovery that cuts it reports that. A checkpoint
+# with every sync would cost three syncs.
 CHECKPOINT_DELAY_S = 1.0
-# Always fsync, kept for good: only a snapshot moves its start, and whole segments behind it can go.
+# Always fsync, without retention: only a snapshot moves the start, and whole segments behind it can go.
 METADATA_LOG_SETTINGS = LogSettings(segment_bytes=8 << 20, flush_on_append=True, retention_ms=-1, retention_bytes=-1)
 
 
 class MetadataLogDisk:
     """The metadata log and the vote file of one broker, with the disk that both share.
 
-    Callbacks on the event loop tell that an operation is done.
+    Callbacks on the event loop report that an operation is done.
     """
 
     def __init__(
@@ -70,22 +71,22 @@ class MetadataLogDisk:
         )
         if log.recovery.damaged:
             raise self.damaged(log.recovery.reason)
-        if log.has_torn_tail:  # this broker has not promised it: it is counted by what it says from now on
-            logger.warning("the metadata log had a torn tail, which was cut", reason=log.recovery.reason)
+        if log.has_torn_tail:  # this broker has not promised the tail, and only its later reports count
+            logger.warning("the broker cut a torn tail of the metadata log", reason=log.recovery.reason)
             log.forget_torn_tail()
         return log
 
     def damaged(self, reason: str) -> StorageError:
-        """The sentence that this broker ends with where its metadata log cannot be read."""
+        """The error that ends a broker whose metadata log cannot be read."""
         return StorageError(f"the metadata log {self.path} is damaged: {reason}. {remedy(self._directory)}")
 
     def persist_vote(self, effect: PersistVote, done: Callable[[], None]) -> None:
-        """Epoch and vote, durable with the name of their file before `done` is called."""
+        """Write epoch and vote. They are durable, with the name of their file, before the call of `done`."""
         vote = VoteState(effect.epoch, effect.voted_for, effect.voted_directory)
         self.submit(lambda: write_vote(self._files, self._directory, vote), lambda _: done())
 
     def append(self, batches: PlacedBatches, appended: Callable[[int], None], flushed: Callable[[int], None]) -> None:
-        """Append and sync; `appended` and `flushed` are given the end offset."""
+        """Append and sync. `appended` and `flushed` get the end offset."""
 
         def synced(end_offset: int) -> None:
             if self._checkpoint_due is None:
@@ -108,17 +109,17 @@ class MetadataLogDisk:
         self.submit(self.log.write_checkpoint, lambda _: None)
 
     def submit(self, work: Callable[[], object], done: Callable[[Any], None]) -> None:
-        """Any other work on the log's files, in order with all that was asked before."""
+        """Do other work on the log's files, in order with all earlier work."""
         self._disk.submit(DiskCommand(lambda: self._reserve.write_metadata(work), done, self._failed, self.log))
 
     async def stop(self) -> bool:
-        """Close the log; whether that was clean."""
+        """Close the log. True where that was clean."""
         if self._checkpoint_due is not None:
             self._checkpoint_due.cancel()
         await self._disk.stop()
         try:
             self.log.close(clean=True)
         except OSError as error:
-            logger.error("the metadata log could not be closed cleanly", error=str(error))
+            logger.error("the broker could not close the metadata log cleanly", error=str(error))
             return False
         return True

@@ -1,7 +1,7 @@
-"""Offsets by time and by size, looked up in the files of a log by a thread that may wait for the disk.
+"""Offsets by time and by size, which a thread that may wait for the disk looks up in the files of a log.
 
-They are those of the ends that were told before: what was written since is in neither. (Who is told that no record is
-as late as it wants begins at the end that stands beside that.)
+They belong to ends that were read before: records after these ends count for neither. (A client that learns that no
+record is late enough begins at the end beside that answer.)
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ LOOKED_UP_AT_ONCE = 10  # entries, of 64 sizes each: some milliseconds
 
 
 def is_looked_up(entry: metadata_pb2.ListOffsetsEntry) -> bool:
-    """Whether the files have to be asked for it."""
+    """Whether an entry needs the files."""
     return entry.HasField("timestamp_us") or bool(entry.sizes_bytes)
 
 
 def look_up_all(
     wanted: Iterable[LookUp],
 ) -> list[OSError | MinilogError | None]:
-    """Add to each result what its entry asks for; what could not be read of each."""
+    """Add to each result the offsets of its entry. The answer has the error of each, None without one."""
     failed: list[OSError | MinilogError | None] = []
     for log, entry, result in wanted:
         try:
@@ -39,7 +39,8 @@ def look_up_all(
 def _look_up_where_it_is(
     log: Log, entry: metadata_pb2.ListOffsetsEntry, result: metadata_pb2.ListOffsetsResult
 ) -> None:
-    """A segment may be deleted under the look: then the log has begun behind it, and is looked at again."""
+    """Look up an entry. A segment may be deleted during the search. Then the log begins behind it, and the search
+    begins anew."""
     try:
         _look_up(log, entry, result)
     except FileNotFoundError:
@@ -49,9 +50,9 @@ def _look_up_where_it_is(
 def _look_up(log: Log, entry: metadata_pb2.ListOffsetsEntry, result: metadata_pb2.ListOffsetsResult) -> None:
     del result.sizes[:]
     if entry.HasField("timestamp_us"):
-        found = log.offset_for_timestamp(entry.timestamp_us)
-        if found is not None and found[0] < result.last_stable_offset:
-            result.offset, result.timestamp_us = found
+        match = log.offset_for_timestamp(entry.timestamp_us)
+        if match is not None and match[0] < result.last_stable_offset:
+            result.offset, result.timestamp_us = match
     if entry.sizes_bytes:
         marks = log.offsets_at_sizes(entry.from_offset, entry.sizes_bytes, result.high_watermark)
         result.sizes.extend(metadata_pb2.OffsetAtSize(offset=at, size_bytes=size) for at, size in marks)

@@ -1,11 +1,11 @@
-"""Threads that wait for the disk on behalf of readers: what is in memory needs none of them (shells/session_reads.py).
+"""Threads that wait for the disk on behalf of readers. Reads from memory need none of them (shells/session_reads.py).
 
     submitted ──► waits for its turn ──► work, on a thread ──► on_done or on_failed, on the event loop
-                        └── nobody wants it any more ──► on_done(None)
+                        └── not wanted any more ──► on_done(None)
 
-A few, so that one that is slow or hangs keeps no other from being read; bounded, since each holds what it reads. They
-take what is asked in order: a session asks for one read at a time, so sessions take turns. A thread begins when there
-is work for it and none is free.
+There are a few threads, so that one that is slow or hangs blocks no other read. Their number is bounded, since each
+holds the bytes of its read. They take reads in order. A session has one read at a time, so sessions take turns. A new
+thread begins when there is work and no thread is free.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from minilog.errors import MinilogError
 
 logger = structlog.get_logger()
 
-DATA_READERS = 4  # of a broker: as many as a disk serves at once without making each of them wait for the others
-METADATA_READERS = 1  # the metadata log has a disk to itself, and few who read it
-STOP_S = 2.0  # for reads that are under way when the broker stops: a disk that hangs is not waited for
+DATA_READERS = 4  # of a broker: as many reads as a disk serves at once without a wait of one for another
+METADATA_READERS = 1  # the metadata log has few readers
+STOP_S = 2.0  # the wait for reads that are under way at the stop: a disk may hang for ever
 
 
 @dataclass(frozen=True, slots=True)
 class DiskRead:
-    """`work` waits for the disk, and changes nothing. `is_wanted` is asked on the loop before it begins."""
+    """A read. `work` waits for the disk, and changes nothing. `is_wanted` is asked on the loop before the work
+    begins."""
 
     work: Callable[[], Any]
     on_done: Callable[[Any], None]
@@ -40,25 +41,25 @@ class DiskRead:
 
 
 class Readers(Protocol):
-    """What carries reads out."""
+    """Carries out reads."""
 
     def submit(self, read: DiskRead) -> None:
-        """Carry it out in its turn; one of its callbacks is called, once, on the event loop."""
+        """Carry out a read in its turn. One of its callbacks is made, once, on the event loop."""
 
     @property
     def waiting(self) -> int:
-        """Reads that are under way, or wait for a thread."""
+        """The number of reads that are under way, or wait for a thread."""
 
     @property
     def step(self) -> int | None:
-        """How many reads have ended, where all threads are reading now; else None (disk_stall.py)."""
+        """The number of ended reads, where all threads are reading; else None (disk_stall.py)."""
 
     async def stop(self) -> None:
-        """Take no more, and let those that are under way end."""
+        """Take no more reads, and let those under way end."""
 
 
 async def result_of(readers: Readers, work: Callable[[], Any]) -> Any:
-    """Its result, once it is read; raises what it raised."""
+    """The result of a read. Raises its error."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def failed(error: BaseException) -> None:
@@ -102,7 +103,7 @@ class ReadTurns:
             self._go_on()
 
     def ended(self, tell: Callable[[], None]) -> None:
-        """One that was begun has come to its end."""
+        """Note the end of a read, and make its callback."""
         self._under_way -= 1
         self._ended_count += 1
         self._go_on()
@@ -110,7 +111,7 @@ class ReadTurns:
             tell()
 
     def end(self) -> None:
-        """Begin no read any more, and call no callback."""
+        """Begin no more reads, and make no more callbacks."""
         self._ended = True
         self._waiting.clear()
 
@@ -125,7 +126,7 @@ class ReadTurns:
 
 
 def carry_out(read: DiskRead) -> Callable[[], None]:
-    """Do the work of a read, on a thread. Returns the callback for the event loop."""
+    """Do the work of a read, on a thread. Gives the callback for the event loop."""
     try:
         result = read.work()
     except (OSError, MinilogError) as error:
@@ -135,7 +136,7 @@ def carry_out(read: DiskRead) -> Callable[[], None]:
 
 
 class ReaderThreads:
-    """The threads of the module's text. They call `on_crash` with an error of our own code."""
+    """The threads that carry out reads. They call `on_crash` with an error of our own code."""
 
     def __init__(
         self, name: str, most: int, loop: asyncio.AbstractEventLoop, on_crash: Callable[[BaseException], None]
@@ -176,20 +177,20 @@ class ReaderThreads:
         for thread in self._threads:
             thread.join(STOP_S)
             if thread.is_alive():
-                logger.warning("a read does not return: the broker stops without it", thread=thread.name)
+                logger.warning("a read does not return, and the broker stops without it", thread=thread.name)
 
     def _run(self) -> None:
         try:
             while (read := self._queue.get()) is not None:
-                told = carry_out(read)
-                self._tell(lambda told=told: self._turns.ended(told))  # type: ignore[misc]
-                del read, told  # it may hold much, and the next may be long in coming
+                report = carry_out(read)
+                self._call_on_loop(lambda report=report: self._turns.ended(report))  # type: ignore[misc]
+                del read, report  # they may hold much memory, and the next read may come late
         except BaseException as error:
             failure = error  # a fault in our own code: the process must not go on half alive
-            self._tell(lambda: self._on_crash(failure))
+            self._call_on_loop(lambda: self._on_crash(failure))
 
-    def _tell(self, callback: Callable[[], None]) -> None:
+    def _call_on_loop(self, callback: Callable[[], None]) -> None:
         try:
             self._loop.call_soon_threadsafe(callback)
-        except RuntimeError:  # the loop is closed: the process is ending and nobody waits for this
+        except RuntimeError:  # the loop is closed: the process is ending, and no task waits for this
             logger.debug("a reader outlived its event loop", thread=threading.current_thread().name)

@@ -1,7 +1,7 @@
-"""The file `quorum-vote`: the last epoch this voter knew and whom it voted for in it (V11). Made with the directory.
+"""The file `quorum-vote`: the last epoch that this voter knew, and its vote in it (V11). It is made with the directory.
 
-What is missing is not new: a voter that forgot its vote could vote twice in an epoch. A directory that belongs to a
-cluster and has no vote file is refused. (One that has no metadata log is, too: quorum/cluster.py.)
+A missing file is not a new one: a voter without its vote could vote twice in an epoch. A directory that belongs to a
+cluster and has no vote file is refused. (So is one without a metadata log: quorum/cluster.py.)
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ FILE_NAME = "quorum-vote"
 
 
 def open_vote(files: FileSystem, directory: DataDirectory, metadata_log: Log) -> VoteState:
-    """The vote of a former life; a new directory's is made. Raises StorageError where there is none and should be one,
-    or where it cannot be read."""
+    """The vote of a former life. A new directory gets a new one. Raises StorageError where the file is missing and
+    should be there, or where it cannot be read."""
     path = f"{directory.path}/{FILE_NAME}"
     try:
         stored = read_durable_file(files, path)
@@ -31,12 +31,12 @@ def open_vote(files: FileSystem, directory: DataDirectory, metadata_log: Log) ->
         raise StorageError(f"the vote file {path} is damaged: {error}. {remedy(directory)}") from error
     except OSError as error:
         raise StorageError(
-            f"the vote file {path} cannot be read: {error}. Repair that and start again. Else: {remedy(directory)}"
+            f"the vote file {path} cannot be read: {error}. Repair the disk and start again. Else: {remedy(directory)}"
         ) from error
     if directory.cluster_id or metadata_log.log_end_offset:
         raise StorageError(
             f"the vote file {path} is missing, and {directory.path} belongs to a cluster: this broker may have voted, "
-            f"and would vote twice. Bring that file back as it was last. Else: {remedy(directory)}"
+            f"and could vote twice. Bring back the last version of that file. Else: {remedy(directory)}"
         )
     vote = VoteState()
     write_vote(files, directory, vote)
@@ -44,13 +44,13 @@ def open_vote(files: FileSystem, directory: DataDirectory, metadata_log: Log) ->
 
 
 def write_vote(files: FileSystem, directory: DataDirectory, vote: VoteState) -> None:
-    """Durable on return, and so is its name."""
+    """Write the vote. It is durable on return, and so is the name of the file."""
     write_durable_file(files, f"{directory.path}/{FILE_NAME}", msgspec.json.encode(vote))
 
 
 def remedy(directory: DataDirectory) -> str:
-    """What to do with a directory that cannot take part in the quorum as what it was."""
+    """The remedy for a directory that cannot take part in the quorum under its former identity."""
     return (
-        f"Set the data directory aside and start with an empty one: an observer fetches all again; a voter is then to "
-        f"be replaced by `minilog cluster replace-voter {directory.broker_id}`"
+        f"Set the data directory aside and start with an empty one. An observer fetches all again. If the broker is a "
+        f"voter, run `minilog cluster replace-voter {directory.broker_id}` then"
     )

@@ -1,1 +1,1 @@
-"""What is counted of a broker where HTTP is on: names, counters that shells add to, and what is read at a scrape."""
+"""The metrics of a broker where HTTP is on: names, counters that shells add to, and values that a scrape reads."""

@@ -1,7 +1,7 @@
-"""A scrape of one broker: what shells have counted (observations.py), and what is read from the broker's state now.
+"""A scrape of one broker: the counters of shells (observations.py), and values of the broker's state.
 
-State is read at a scrape, at most once a second however many scrape, in pieces that take turns of the loop. What asks
-others or a disk (the lag of groups, free space) is bounded in time and keeps its last answer.
+A scrape reads the state at most once a second, however many scrapes come, in pieces that take turns of the loop.
+Questions to other brokers or a disk (the lag of groups, free space) are bounded in time, and keep their last answers.
 """
 
 from __future__ import annotations
@@ -22,42 +22,44 @@ from minilog_broker.server.metrics.observations import Observations
 from minilog_broker.server.runtime.timer import now_ms
 
 LOOP_LOOK_S = 0.1
-FRESH_MS = 1_000.0  # a look at the state serves all scrapes for so long
+FRESH_MS = 1_000.0  # a look at the state serves all scrapes of this time
 
 
 Samples = list[tuple[Metric, tuple[str, ...], float]]
-"""Of each a metric, the values of its labels, and its value."""
+"""For each sample the metric, the values of its labels, and its value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exposition:
-    """Metrics as they are sent."""
+    """Metrics in the form that is sent."""
 
     content: bytes
     content_type: str
 
 
 class Source(Protocol):
-    """What reads the state of a broker."""
+    """The reader of a broker's state."""
 
     async def look(self, topics: Sequence[str]) -> Samples:
-        """Everything of this moment; of the named topics besides. Raises InvalidArgument where there are too many."""
+        """The samples of this moment, with those of the named topics. Raises InvalidArgument where there are too
+        many."""
 
 
 def families(samples: Samples) -> list[MetricFamily]:
-    """As prometheus-client has them, each name once. Labels are escaped: topics and groups have any name."""
-    found: dict[str, MetricFamily] = {}
+    """The samples as families of prometheus-client, each name once. Labels are escaped: topics and groups have any
+    name."""
+    by_name: dict[str, MetricFamily] = {}
     for metric, labels, value in samples:
-        family = found.get(metric.name)
+        family = by_name.get(metric.name)
         if family is None:
             kind = CounterMetricFamily if metric.type is MetricType.COUNTER else GaugeMetricFamily
-            family = found[metric.name] = kind(metric.name, metric.help, labels=metric.labels)
-        family.add_metric([printable(each) for each in labels], value)  # type: ignore[attr-defined]
-    return list(found.values())
+            family = by_name[metric.name] = kind(metric.name, metric.help, labels=metric.labels)
+        family.add_metric([printable(label) for label in labels], value)  # type: ignore[attr-defined]
+    return list(by_name.values())
 
 
 class _Scrape:
-    """What prometheus-client's encoders take: a registry of one scrape."""
+    """The registry of one scrape, for prometheus-client's encoders."""
 
     def __init__(self, observations: Observations, samples: Samples) -> None:
         self._observations = observations
@@ -80,7 +82,7 @@ class BrokerMetrics:
         self._watch: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Watch the loop."""
+        """Watch the delay of the loop."""
         self._watch = asyncio.get_running_loop().call_later(LOOP_LOOK_S, self._look_at_loop)
 
     def stop(self) -> None:
@@ -95,7 +97,7 @@ class BrokerMetrics:
     async def expose(self, topics: list[str], accept: str) -> Exposition:
         """All metrics, in the form that an Accept header asks for. Raises InvalidArgument."""
         if len(topics) > MAX_TOPICS:
-            raise InvalidArgument(f"topics= names {len(topics)} topics: at most {MAX_TOPICS} in one scrape")
+            raise InvalidArgument(f"topics= names {len(topics)} topics: one scrape has at most {MAX_TOPICS}")
         async with self._one_at_a_time:
             if topics:
                 samples = await self._source.look(topics)

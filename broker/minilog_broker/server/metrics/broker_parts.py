@@ -1,4 +1,4 @@
-"""What metrics read of a broker."""
+"""The parts of a broker that metrics read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a broker as samples, read from its parts at a scrape. Nothing here changes anything."""
+"""The state of a broker as samples. A scrape reads them from its parts, and changes nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from minilog_broker.server.access.jwks_endpoint import KeysLook
     from minilog_broker.server.shells.scrub import Scrub
 
-PARTITIONS_AT_ONCE = 500  # looked at before a look at the clock: some milliseconds
+PARTITIONS_AT_ONCE = 500  # between two looks at the clock: some milliseconds
 
 
 class BrokerState:
@@ -49,7 +49,7 @@ class BrokerState:
 
 
 def of_condition(condition: BrokerCondition) -> Samples:
-    """Of its health."""
+    """The samples of the broker's health."""
     silent_s = condition.controller_silent_ms / 1000.0
     not_counted_on = condition.fenced or condition.controller_silent_ms > condition.session_timeout_ms
     return [
@@ -61,7 +61,7 @@ def of_condition(condition: BrokerCondition) -> Samples:
 
 
 def of_cluster(parts: BrokerParts) -> Samples:
-    """What the image has; of the whole cluster where this broker controls it."""
+    """The samples of the image; those of the whole cluster where this broker is the controller."""
     image, active = parts.quorum.image, parts.controller.is_active
     who = (str(parts.broker_id), image.cluster_id or "", CLIENT_VERSION)
     brokers = image.brokers.values()
@@ -71,7 +71,7 @@ def of_cluster(parts: BrokerParts) -> Samples:
         (names.CONTROLLER_EPOCH, (), float(parts.quorum.epoch)),
         (names.METADATA_OFFSET, (), float(image.end_offset)),
         (names.REGISTERED_BROKERS, (), float(active * len(image.brokers))),
-        (names.FENCED_BROKERS, (), float(active * sum(each.fenced for each in brokers))),
+        (names.FENCED_BROKERS, (), float(active * sum(broker.fenced for broker in brokers))),
         (names.TOPICS, (), float(active * len(image.topics))),
         (names.PARTITIONS, (), float(active * len(image.partitions))),
         (names.REPLICA_PARTITIONS, (), float(len(image.partitions_of_broker.get(parts.broker_id, ())))),
@@ -80,7 +80,7 @@ def of_cluster(parts: BrokerParts) -> Samples:
 
 
 def of_queues(parts: BrokerParts) -> Samples:
-    """What waits, and for what."""
+    """The samples of queues."""
     flow = parts.flow
     return [
         (names.CONNECTIONS, (), float(flow.connections)),
@@ -106,12 +106,12 @@ def of_scrub(scrub: Scrub) -> Samples:
 
 
 def of_rules(age_s: float | None) -> Samples:
-    """Of users and access rules, where there is a listener that asks for them."""
+    """The samples of users and access rules, where a listener uses them."""
     return [] if age_s is None else [(names.ACCESS_RULES_AGE_SECONDS, (), age_s)]
 
 
 def of_token_keys(look: KeysLook | None) -> Samples:
-    """Of the endpoint that they are fetched from, if there is one."""
+    """The samples of the endpoint of keys, if there is one."""
     if look is None:
         return []
     return [
@@ -121,8 +121,8 @@ def of_token_keys(look: KeysLook | None) -> Samples:
 
 
 def of_transactions(parts: BrokerParts) -> Samples:
-    """Of those whose coordinator is here."""
-    began_us = [each for shell in parts.coordinators.transactions_here() for each in shell.core.open_since_us()]
+    """The samples of transactions whose coordinator is here."""
+    began_us = [time_us for shell in parts.coordinators.transactions_here() for time_us in shell.core.open_since_us()]
     oldest_s = (parts.wall_us() - min(began_us)) / 1e6 if began_us else 0.0
     return [
         (names.OPEN_TRANSACTIONS, (), float(len(began_us))),
@@ -131,17 +131,18 @@ def of_transactions(parts: BrokerParts) -> Samples:
 
 
 async def of_partitions(parts: BrokerParts, topics: Sequence[str]) -> Samples:
-    """Of those that this broker leads, and of the cluster's leaders; in pieces. Raises InvalidArgument."""
+    """The samples of partitions that this broker leads, and of the cluster's leaders, in pieces. Raises
+    InvalidArgument."""
     leaders, image, piece = parts.replicas.manager.led_partitions(), parts.quorum.image, parts.turns.piece()
     offline = under_replicated = under_min = size_bytes = max_lag = 0
     if parts.controller.is_active:
         for states in parts_of(list(image.partitions.values()), 10 * PARTITIONS_AT_ONCE):
             piece = await piece.next() if piece.is_over() else piece
             offline += sum(state.leader_id == NO_LEADER for state in states)
-    chosen = [each for each in leaders if each.state.topic_name in topics] if topics else []
+    chosen = [leader for leader in leaders if leader.state.topic_name in topics] if topics else []
     if len(chosen) > names.MAX_TOPIC_PARTITIONS:
         raise InvalidArgument(
-            f"the topics have {len(chosen)} partitions here: at most {names.MAX_TOPIC_PARTITIONS} in one scrape"
+            f"the topics have {len(chosen)} partitions here: one scrape has at most {names.MAX_TOPIC_PARTITIONS}"
         )
     for part in parts_of(leaders, PARTITIONS_AT_ONCE):
         piece = await piece.next() if piece.is_over() else piece
@@ -163,13 +164,14 @@ async def of_partitions(parts: BrokerParts, topics: Sequence[str]) -> Samples:
 
 
 def _lag(leader: LeaderPartition) -> int:
-    """The most that a follower is behind, of those that have said anything."""
+    """The longest lag of the followers that have reported their ends."""
     end, followers = leader.log.appended_end, leader.replica_ends()[1:]
-    return max((end - each.log_end_offset for each in followers if each.HasField("log_end_offset")), default=0)
+    reported = [follower.log_end_offset for follower in followers if follower.HasField("log_end_offset")]
+    return max((end - offset for offset in reported), default=0)
 
 
 def of_one_partition(leader: LeaderPartition) -> Samples:
-    """What is told of a topic that a scrape names."""
+    """The samples of a partition whose topic a scrape names."""
     state, ends = leader.state, leader.ends()
     where = (state.topic_name, str(state.key.partition))
     return [
@@ -178,8 +180,8 @@ def of_one_partition(leader: LeaderPartition) -> Samples:
         (names.PARTITION_LOG_SIZE_BYTES, where, float(leader.log.log.size_bytes)),
         (names.PARTITION_IN_SYNC_REPLICAS, where, float(len(state.in_sync_replicas))),
         *(
-            (names.REPLICA_LOG_END_OFFSET, (*where, str(each.broker_id)), float(each.log_end_offset))
-            for each in leader.replica_ends()
-            if each.HasField("log_end_offset")
+            (names.REPLICA_LOG_END_OFFSET, (*where, str(replica.broker_id)), float(replica.log_end_offset))
+            for replica in leader.replica_ends()
+            if replica.HasField("log_end_offset")
         ),
     ]

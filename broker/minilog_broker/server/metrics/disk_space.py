@@ -1,4 +1,5 @@
-"""The space of the file system under the data directory. The call may hang with it: one thread waits."""
+"""The space of the file system under the data directory. The call may hang with the file system, so a thread makes
+it."""
 
 from __future__ import annotations
 
@@ -12,19 +13,19 @@ ANSWER_WITHIN_S = 1.0
 
 
 class DiskSpace:
-    """Asks again at each scrape, unless the former question is not answered; tells the last answer."""
+    """Makes a call at each scrape, unless the former one still waits, and gives the last answer."""
 
     def __init__(self) -> None:
-        self._asked: asyncio.Future[os.statvfs_result] | None = None
+        self._pending: asyncio.Future[os.statvfs_result] | None = None
         self._samples: Samples = []
 
     async def look(self, directory: str) -> Samples:
-        if self._asked is None:
-            self._asked = asyncio.get_running_loop().run_in_executor(None, os.statvfs, directory)
-        done, _ = await asyncio.wait([self._asked], timeout=ANSWER_WITHIN_S)
+        if self._pending is None:
+            self._pending = asyncio.get_running_loop().run_in_executor(None, os.statvfs, directory)
+        done, _ = await asyncio.wait([self._pending], timeout=ANSWER_WITHIN_S)
         if done:
-            asked, self._asked = self._asked, None
-            self._samples = [] if asked.exception() else of_space(asked.result())
+            answer, self._pending = self._pending, None
+            self._samples = [] if answer.exception() else of_space(answer.result())
         return self._samples
 
 

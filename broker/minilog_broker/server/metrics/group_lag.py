@@ -1,13 +1,13 @@
-"""How far groups are behind: of those whose coordinator is this broker.
+"""The lag of groups whose coordinator is this broker.
 
     records    high watermark less committed offset, of all partitions together
     bytes      the same by the average record of each log, so an estimate
-    seconds    of the partition furthest behind: since its log ended where the group has committed. That is estimated
-               from how the log's end moved while this broker watched (a few dozen points, the older the sparser), so
-               it is never more than that
+    seconds    of the partition with the longest lag: the time since its log ended at the committed offset. That is an
+               estimate from the ends that this broker has seen (a few dozen points, older ones sparser), so it is never
+               more than the time of watching
 
-Leaders are asked with ListOffsets, at most every LOOK_EVERY_S and only by a scrape. Groups and partitions are bounded;
-how many groups are not told is told.
+The broker asks leaders with ListOffsets, at most every LOOK_EVERY_S and only in a scrape. Groups and partitions are
+bounded. A metric has the number of groups that are left out.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ logger = structlog.get_logger()
 
 LOOK_EVERY_S = 5.0
 ANSWER_WITHIN_S = 2.0  # a leader that is gone must not hold up a scrape
-MAX_PARTITIONS = 2_000  # of all groups that are told
+MAX_PARTITIONS = 2_000  # of all shown groups
 MAX_POINTS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """What a leader says of a log."""
+    """The bounds of a log, as its leader reports them."""
 
     log_start: int
     high_watermark: int
@@ -45,7 +45,7 @@ class LogEnd:
 
 
 class EndHistory:
-    """Where a log ended when: at most MAX_POINTS points."""
+    """The ends of a log over time: at most MAX_POINTS points."""
 
     __slots__ = ("_points",)
 
@@ -53,14 +53,15 @@ class EndHistory:
         self._points: list[tuple[float, int]] = []
 
     def note(self, now_s: float, end: int) -> None:
-        """Where it is full, every other of the older half goes."""
+        """Note an end. Where the history is full, every other point of the older half goes."""
         if len(self._points) == MAX_POINTS:
             half = MAX_POINTS // 2
             self._points = [*self._points[:half:2], *self._points[half:]]
         self._points.append((now_s, end))
 
     def seconds_since(self, offset: int, now_s: float) -> float:
-        """Since the log ended at `offset`: then the record there came. 0 where it is not there yet."""
+        """The time since the log ended at `offset`, when the record there came. 0 where that record is not there
+        yet."""
         points = self._points
         if not points or points[-1][1] <= offset:
             return 0.0
@@ -78,7 +79,7 @@ def lag_of(
     histories: Mapping[PartitionKey, EndHistory],
     now_s: float,
 ) -> tuple[int, float, float]:
-    """(records, bytes, seconds) of one group, of the partitions whose ends are known."""
+    """(records, bytes, seconds) of one group, over the partitions with known ends."""
     records, size_bytes, seconds = 0, 0.0, 0.0
     for key, offset in offsets.items():
         end = ends.get(key)
@@ -92,7 +93,7 @@ def lag_of(
 
 
 class GroupLag:
-    """The lag of groups in records, bytes and seconds, with the points that the seconds are estimated from."""
+    """The lag of groups in records, bytes and seconds, with the points for the estimate of seconds."""
 
     def __init__(self) -> None:
         self._looked_s = float("-inf")
@@ -101,7 +102,7 @@ class GroupLag:
         self._histories: dict[PartitionKey, EndHistory] = {}
 
     async def look(self, parts: BrokerParts) -> Samples:
-        """As of some seconds ago, or now."""
+        """The samples, at most some seconds old."""
         now_s = now_ms() / 1000.0
         if self._looking is None and now_s - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now_s
@@ -120,12 +121,12 @@ class GroupLag:
             for shell in parts.coordinators.groups_here()
             for group, offsets in shell.core.committed_offsets().items()
         }
-        told: dict[str, dict[PartitionKey, int]] = {}
+        shown: dict[str, dict[PartitionKey, int]] = {}
         keys: set[PartitionKey] = set()
         for group in sorted(committed)[: names.MAX_GROUPS]:
             if len(keys | committed[group].keys()) > MAX_PARTITIONS:
                 break
-            told[group] = committed[group]
+            shown[group] = committed[group]
             keys |= committed[group].keys()
         ends = await _ends(parts, keys)
         now_s = now_ms() / 1000.0
@@ -134,9 +135,9 @@ class GroupLag:
             self._histories[key].note(now_s, end.high_watermark)
         self._samples = [
             (names.GROUPS, (), float(len(committed))),
-            (names.GROUPS_NOT_SHOWN, (), float(len(committed) - len(told))),
+            (names.GROUPS_NOT_SHOWN, (), float(len(committed) - len(shown))),
         ]
-        for group, offsets in told.items():
+        for group, offsets in shown.items():
             records, size_bytes, seconds = lag_of(offsets, ends, self._histories, now_s)
             self._samples += [
                 (names.GROUP_LAG_RECORDS, (group,), float(records)),
@@ -146,40 +147,40 @@ class GroupLag:
 
 
 def _retrieved(looking: asyncio.Task[None]) -> None:
-    """A failure is the scrape's that finds it: left to the loop, it would end the broker."""
+    """Log a failure, which belongs to the scrape that meets it. Without this the loop would end the broker for it."""
     if not looking.cancelled() and (error := looking.exception()) is not None:
-        logger.error("the lag of groups could not be told", exc_info=error)
+        logger.error("the broker could not compute the lag of groups", exc_info=error)
 
 
 async def _ends(parts: BrokerParts, keys: set[PartitionKey]) -> dict[PartitionKey, LogEnd]:
-    """Of those whose leaders answer."""
+    """The ends of logs whose leaders answer."""
     by_leader: dict[int, list[metadata_pb2.ListOffsetsEntry]] = {}
     for key in sorted(keys):
         state = parts.quorum.image.partitions.get(key)
         if state is not None and state.leader_id >= 0:
             entry = metadata_pb2.ListOffsetsEntry(partition_id=key.to_wire(), leader_epoch=-1, with_replicas=True)
             by_leader.setdefault(state.leader_id, []).append(entry)
-    found: dict[PartitionKey, LogEnd] = {}
+    ends: dict[PartitionKey, LogEnd] = {}
     for leader_id, entries in by_leader.items():
         for part in parts_of(entries, MAX_OFFSETS_ENTRIES):
             for result in await _ask(parts, leader_id, part):
                 if not result.error.code:
                     end = LogEnd(result.log_start_offset, result.high_watermark, result.size_bytes)
-                    found[PartitionKey.of(result.partition_id)] = end
-    return found
+                    ends[PartitionKey.of(result.partition_id)] = end
+    return ends
 
 
 async def _ask(
     parts: BrokerParts, leader_id: int, entries: Sequence[metadata_pb2.ListOffsetsEntry]
 ) -> list[metadata_pb2.ListOffsetsResult]:
     if leader_id == parts.broker_id:
-        piece, found = parts.turns.piece(), []
+        piece, results = parts.turns.piece(), []
         for entry in entries:
             piece = await piece.next() if piece.is_over() else piece
-            found.append(parts.replicas.manager.list_offsets(entry, now_ms()))
-        return found
+            results.append(parts.replicas.manager.list_offsets(entry, now_ms()))
+        return results
     try:
         return list((await parts.calls.list_offsets(leader_id, entries)).results)
     except MinilogError as error:
-        logger.debug("a leader did not tell its ends for the lag of groups", broker=leader_id, error=str(error))
+        logger.debug("a leader did not send its ends for the lag of groups", broker=leader_id, error=str(error))
         return []

@@ -1,7 +1,7 @@
-"""All metrics of a broker: name, type, meaning, labels. Code takes them from here, and so do the dashboard's tests.
+"""All metrics of a broker: name, type, meaning, labels. The code and the dashboard's tests take them from here.
 
-Names are Prometheus' (units last, counters end in _total), words Kafka's where it has one. Every label is bounded:
-kinds of calls are ours, groups are at most MAX_GROUPS, topics are those that a scrape asks for.
+Names are Prometheus' (units last, counters end in _total), with Kafka's words where it has one. Every label is bounded:
+kinds of calls are ours, groups are at most MAX_GROUPS, topics are those that a scrape names.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-MAX_GROUPS = 100  # of which the lag is told; the first by name
+MAX_GROUPS = 100  # groups with a lag: the first by name
 MAX_TOPICS = 20  # of one scrape, with `?topics=`
 MAX_TOPIC_PARTITIONS = 1_000  # of one scrape, led here
 
 
 class MetricType(Enum):
-    """As Prometheus has them."""
+    """The types of Prometheus."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -59,7 +59,7 @@ CONTROLLER_EPOCH = _gauge("controller_epoch", "The newest epoch of the metadata 
 CONTROLLER_CHANGES = _counter("controller_changes_total", "How often this broker saw the quorum's leader come or go")
 METADATA_OFFSET = _gauge("metadata_offset", "The end of the metadata log that this broker has replayed")
 
-# The cluster: told by the active controller alone, 0 elsewhere; so sums are right
+# The cluster: values of the active controller, and 0 elsewhere, so that sums are right
 FENCED_BROKERS = _gauge("fenced_brokers", "Registered brokers that are fenced; by the active controller")
 REGISTERED_BROKERS = _gauge("registered_brokers", "Brokers that ever registered; by the active controller")
 TOPICS = _gauge("topics", "Topics, internal ones too; by the active controller")
@@ -155,7 +155,7 @@ GROUP_LAG_SECONDS = _gauge(
 )
 GROUPS_NOT_SHOWN = _gauge("groups_not_shown", "Groups coordinated here whose lag is not told: there are too many")
 
-# Keys of tokens: told where they are fetched (sasl.oauthbearer.jwks.endpoint.url)
+# Keys of tokens: where they are fetched (sasl.oauthbearer.jwks.endpoint.url)
 ACCESS_RULES_AGE_SECONDS = _gauge(
     "access_rules_age_seconds", "How old users and rules may be here; above the session clients are refused"
 )
@@ -177,4 +177,4 @@ REPLICA_LOG_END_OFFSET = _gauge(
     "replica",
 )
 
-ALL: tuple[Metric, ...] = tuple(each for each in list(globals().values()) if isinstance(each, Metric))
+ALL: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

@@ -14,7 +14,7 @@ from minilog_broker.server.runtime.observer import CallObserver
 
 
 class _Call:
-    """The children of one kind, looked up once."""
+    """The children of one kind of call, looked up once."""
 
     __slots__ = ("received", "sent", "took")
 

@@ -1,1 +1,1 @@
-"""What the process gives: its clock, its loop, its port, its memory, its descriptors."""
+"""The process under a broker: its clock, its loop, its port, its memory, its descriptors."""

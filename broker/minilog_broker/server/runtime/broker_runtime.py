@@ -1,10 +1,10 @@
-"""What a broker takes from the world besides its event loop: clocks, chance, disks, network, signals.
+"""The inputs of a broker from the world beside its event loop: clocks, chance, disks, network, signals.
 
     the event loop's           monotonic clock (timer.py), tasks, timers, threads (`asyncio.to_thread`)
     the runtime's              all else, below; a client takes a part of it (minilog/net/runtime.py)
 
 A broker process runs on `SYSTEM_BROKER_RUNTIME` (system_runtime.py). The simulator gives a loop on virtual time and a
-world of its own: the brokers that it runs are the ones that ship.
+world of its own. It runs the brokers as they ship.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 class Guard(Protocol):
-    """What keeps the connections of the port within limits."""
+    """The guard that keeps the connections of a port within limits."""
 
     async def watch(self) -> None:
-        """Until cancelled. Raises CommandFailed where the process can accept nobody any more."""
+        """Watch until cancelled. Raises CommandFailed where the process can accept no more connections."""
 
 
 class StreamPort(Protocol):
@@ -43,35 +43,35 @@ class StreamPort(Protocol):
         """Accept connections."""
 
     async def close(self) -> None:
-        """Accept no more."""
+        """Accept no more connections."""
 
 
 class BrokerRuntime(Runtime, Protocol):
-    """What is taken by name here can be simulated; nothing else of the world is touched."""
+    """The world of a broker. All of it can be simulated, and a broker touches nothing else of the world."""
 
     def monotonic_s(self) -> float:
-        """The loop's clock, for who is on no loop: the disks' threads."""
+        """The loop's clock, for threads without a loop, such as the disks'."""
 
     def uptime_s(self) -> float:
-        """It goes on while the machine sleeps, where the system has such a clock."""
+        """A clock that goes on while the machine sleeps, where the system has one."""
 
     def boot_id(self) -> str:
-        """Which boot of the kernel this is; empty where the system does not tell."""
+        """The id of the kernel's boot, empty where the system has none."""
 
     def files(self) -> FileSystem:
         """The file system under the data directory."""
 
     def disk(self, name: str, failed: Callable[[BaseException], None]) -> Disk:
-        """A new queue of work on the disk, with a thread of its own. `failed` is told of an error of our own code."""
+        """A new queue of work on the disk, with a thread of its own. `failed` gets an error of our own code."""
 
     def readers(self, name: str, most: int, failed: Callable[[BaseException], None]) -> Readers:
-        """At most so many threads that wait for the disk on behalf of readers."""
+        """At most `most` threads that wait for the disk on behalf of readers."""
 
     def descriptors(self) -> Descriptors:
-        """How many files may be open. Raises CommandFailed where they are too few for a broker."""
+        """The number of files that may be open. Raises CommandFailed where it is too low for a broker."""
 
     def open_server(self, *, most_connections: int, connection_idle_ms: int) -> grpc.aio.Server:
-        """See channels.create_server."""
+        """A gRPC server (channels.create_server)."""
 
     def listen(
         self,
@@ -80,13 +80,13 @@ class BrokerRuntime(Runtime, Protocol):
         files: ServerFiles | None,
         most_connections: int,
     ) -> StreamPort:
-        """A port of streams: see StreamListener. Raises OSError where the port is taken."""
+        """A port of streams (StreamListener). Raises OSError where the port is taken."""
 
     def guard(self, ports: Sequence[tuple[Looked, Flow]], limits: ConnectionLimits) -> Guard:
-        """What keeps the connections of the ports of one listener within limits."""
+        """The guard that keeps the connections of one listener's ports within limits."""
 
     def set_log_level(self, name: str) -> None:
         """Log messages of at least this level: debug, info, warning or error."""
 
     def on_stop_signal(self, stop: Callable[[], None]) -> None:
-        """Call `stop` on the loop when the process is asked to end."""
+        """Call `stop` on the loop when a signal asks the process to end."""

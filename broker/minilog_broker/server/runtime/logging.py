@@ -1,10 +1,10 @@
-"""What a broker says of itself on stderr, with milliseconds, for an election is a matter of some of them.
+"""A broker's log on stderr. Times have milliseconds, since an election takes only some of them.
 
     stderr is a terminal    a line for people
-    else                    one JSON document a line, for machines: timestamp (UTC), level, event, what belongs to it,
-                            and exception with the traceback of one
+    else                    one JSON document a line, for machines: timestamp (UTC), level, event, further fields, and
+                            exception with a traceback
 
-Names come from whoever may write: in neither form do they begin another line, or steer a terminal.
+Writers choose names. In neither form can a name begin another line, or steer a terminal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LIBRARIES = ("minilog.tracing", "opentelemetry")
 
 
 def configure_logging(level_name: str) -> None:
-    """Say what is at least as important as `level_name`: debug, info, warning or error."""
+    """Log messages of at least this level: debug, info, warning or error."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -38,12 +38,12 @@ def configure_logging(level_name: str) -> None:
 
 
 class _HandOn(logging.Handler):
-    """What a library says by Python's own logging becomes a line as all others are."""
+    """Makes lines of the broker's log from a library's messages in Python's own logging."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        told = structlog.get_logger()
-        say = told.error if record.levelno >= logging.ERROR else told.warning
-        say("traces", logger=record.name, error=record.getMessage())
+        logger = structlog.get_logger()
+        log = logger.error if record.levelno >= logging.ERROR else logger.warning
+        log("traces", logger=record.name, error=record.getMessage())
 
 
 def _for_people() -> tuple[Processor, ...]:
@@ -60,5 +60,5 @@ def _for_machines() -> tuple[Processor, ...]:
 
 
 def escaped(logger: WrappedLogger, method_name: str, event: EventDict) -> EventDict:
-    """A processor: all text on one line, and without orders to a terminal."""
+    """A processor: all text on one line, and safe for a terminal."""
     return {name: printable(value) if isinstance(value, str) else value for name, value in event.items()}

@@ -1,8 +1,8 @@
-"""What shells tell of what they do, for metrics. Where HTTP is off nobody listens, and each of these does nothing.
+"""The events of shells for metrics. Where HTTP is off there is no observer, and each of these calls does nothing.
 
-On the hot path stand `CallObserver` (one or two updates for each message or batch, none for a record), `appended` (one
-for each append), `read_from_memory` (one for each run that is sent) and `synced` (one for each group of the disk's
-thread). The cores know none of it.
+The hot path has `CallObserver` (one or two updates for each message or batch, none for a record), `appended` (one for
+each append), `read_from_memory` (one for each run that is sent) and `synced` (one for each group of the disk's thread).
+The cores know none of it.
 """
 
 from __future__ import annotations
@@ -15,47 +15,47 @@ from minilog_broker.replication.partition_state import PartitionState
 
 
 class CallObserver(Protocol):
-    """Of one kind of call: `Produce`, `GetMetadata`, ..."""
+    """The observer of one kind of call: `Produce`, `GetMetadata`, ..."""
 
     def took(self, seconds: float) -> None:
-        """A request was answered, so long after it had come."""
+        """Note an answer, and the time since its request."""
 
     def received(self, size_bytes: int) -> None:
-        """A message came."""
+        """Note a message that came."""
 
     def sent(self, size_bytes: int) -> None:
-        """A message was handed to gRPC."""
+        """Note a message that was handed to gRPC."""
 
 
 class Observer(Protocol):
-    """Of one broker. All on its event loop, but `synced`."""
+    """The observer of one broker. All calls are on its event loop, but `synced`."""
 
     def call(self, kind: str) -> CallObserver:
-        """The one of a kind of call, for the life of the broker: by name once, not for each message."""
+        """The observer of a kind of call, for the life of the broker. Look it up once, not for each message."""
 
     def appended(self, size_bytes: int, records: int) -> None:
-        """A run of batches was given to the disk, of producers or of a leader."""
+        """Note a run of batches that was given to the disk, of producers or of a leader."""
 
     def read_from_memory(self, size_bytes: int) -> None:
-        """A run was read for a follower or a consumer without waiting for the disk."""
+        """Note a run that was read for a follower or a consumer without a wait for the disk."""
 
     def read_from_disk(self, size_bytes: int) -> None:
-        """The same by a thread that waited for the disk."""
+        """Note a run that was read by a thread that waited for the disk."""
 
     def synced(self, seconds: float) -> None:
-        """What a group of appends wrote was synced. Called on a disk's thread."""
+        """Note the sync of a group of appends. Called on a disk's thread."""
 
     def partitions_changed(self, states: Iterable[PartitionState]) -> None:
-        """Committed states of partitions of which this broker has a replica."""
+        """Note committed states of partitions with a replica on this broker."""
 
     def partitions_removed(self, keys: Iterable[PartitionKey]) -> None:
-        """Partitions that have no replica here any more."""
+        """Note partitions that have no replica here any more."""
 
     def controller_changed(self) -> None:
-        """Another leads the metadata quorum, or nobody, as far as this broker knows."""
+        """Note that another broker leads the metadata quorum, or none, as far as this broker knows."""
 
     def unclean_election(self) -> None:
-        """This broker, as the controller, made one."""
+        """Note an unclean election by this broker as the controller."""
 
 
 class _UnobservedCall:
@@ -67,7 +67,7 @@ class _UnobservedCall:
 
 
 class Unobserved:
-    """Nobody listens."""
+    """The observer that does nothing."""
 
     def call(self, kind: str) -> CallObserver:
         return UNOBSERVED_CALL

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 
 def now_ms() -> float:
-    """The monotonic clock of the running event loop, in milliseconds; never compared with another process's."""
+    """The monotonic clock of the running event loop, in milliseconds. It is never compared with another process's."""
     return asyncio.get_running_loop().time() * 1000.0
 
 
 class CoreTimer:
-    """Calls `tick` when `next_tick_ms` says so. `arm` after every event: each may have made the core due earlier."""
+    """Calls `tick` at `next_tick_ms`. Call `arm` after every event: each may have made the core due earlier."""
 
     def __init__(self, next_tick_ms: Callable[[], float], tick: Callable[[], None]) -> None:
         self._next_tick_ms = next_tick_ms

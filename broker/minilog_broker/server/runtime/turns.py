@@ -1,16 +1,16 @@
-"""Turns on the event loop for work that is in proportion to a message, so that heartbeats and votes stay timely.
+"""Turns on the event loop for work in proportion to a message, so that heartbeats and votes stay timely.
 
-What is costly asks for a turn before each piece of it. One piece runs per turn of the loop, whoever asks, in the order
-asked; then everything else has the loop for as long as the piece took. So however many costly messages there are, they
-have half of the loop at most, and nothing waits for longer than a piece. Work of many items looks at the clock between
-them (`Piece.is_over`), and takes another turn when it has had its slice.
+Costly work takes a turn before each piece. One piece runs per turn of the loop, in the order of the requests. Then
+everything else has the loop for the time that the piece took. So costly messages have at most half of the loop, however
+many there are, and nothing waits for longer than a piece. Work on many items looks at the clock between them
+(`Piece.is_over`), and takes another turn after its slice.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-SLICE_S = 0.01  # of a piece that can be cut: a request and its answer cross some ten turns of loops
+SLICE_S = 0.01  # of a piece that can be cut: a request and its answer take some ten turns of loops
 
 
 class Turns:
@@ -20,11 +20,11 @@ class Turns:
         self._free = asyncio.Lock()
 
     def piece(self) -> Piece:
-        """The beginning of work that may be short: it needs no turn until it has had a slice."""
+        """The begin of work that may be short: it needs no turn before its first slice is over."""
         return Piece(self)
 
     async def take(self) -> Piece:
-        """Wait for a turn; what follows, up to where the caller waits next, is the piece."""
+        """Wait for a turn. The code up to the caller's next wait is the piece."""
         await self._free.acquire()
         piece = Piece(self)
         asyncio.get_running_loop().call_soon(self._piece_ended, piece)
@@ -45,7 +45,7 @@ class Piece:
         self.began_s = asyncio.get_running_loop().time()
 
     def is_over(self) -> bool:
-        """Has it had its slice?"""
+        """Whether the piece has had its slice."""
         return asyncio.get_running_loop().time() - self.began_s > SLICE_S
 
     async def next(self) -> Piece:
