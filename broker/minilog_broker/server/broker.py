@@ -1,7 +1,7 @@
-"""One broker process: its parts, started in the order of one list (`Broker._steps`) and stopped in reverse.
+"""One broker process. Its parts start in the order of one list (`Broker._steps`) and stop in reverse.
 
-Nothing is served before the metadata log knows this life, and no replica is led before this life is registered. A stop
-that is asked for begins with a controlled shutdown (leadership moves); its last act is the mark of a clean stop.
+The broker serves nothing before the metadata log knows this life, and leads no replica before this life is registered.
+A requested stop begins with a controlled shutdown (leadership moves). Its last act is the mark of a clean stop.
 """
 
 from __future__ import annotations
@@ -84,12 +84,13 @@ logger = structlog.get_logger()
 
 NO_CONTROLLER_MS = 2_000.0  # an election takes less, unless there is no majority
 HAND_OVER_LOOK_S = 0.1
-SERVER_GRACE_S = 0.5  # what is being answered when the server stops
+SERVER_GRACE_S = 0.5  # for calls under way when the server stops
 _Act: TypeAlias = Callable[[], Awaitable[None]]
 
 
 def run_broker(options: BrokerOptions) -> int:
-    """Run one broker until SIGINT or SIGTERM; the exit code. Raises CommandFailed where it cannot start or go on."""
+    """Run one broker until SIGINT or SIGTERM, and give the exit code. Raises CommandFailed where it cannot start or go
+    on."""
     configure_logging(options.config.log_level)
     keep_freed_memory()
     observer = observer_of(options)
@@ -104,7 +105,7 @@ def run_broker(options: BrokerOptions) -> int:
 
 
 def _run_to_its_end(work: Coroutine[Any, Any, int]) -> int:
-    """As asyncio.run does it, on the loop of net/event_loop.py."""
+    """Like asyncio.run, on the loop of net/event_loop.py."""
     runner = asyncio.Runner(loop_factory=new_event_loop)
     try:
         return runner.run(work)
@@ -118,7 +119,7 @@ async def _run(options: BrokerOptions, observer: Observer) -> int:
 
 
 class Broker:
-    """Made with its options and the runtime it lives on; `run` returns the exit code when it has stopped."""
+    """A broker with its options and its runtime. `run` gives the exit code after the stop."""
 
     def __init__(self, options: BrokerOptions, runtime: BrokerRuntime, observer: Observer = UNOBSERVED) -> None:
         self._options = options
@@ -134,7 +135,7 @@ class Broker:
         self._stop = asyncio.Event()
         self._crash: BaseException | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._proposals: list[ProposeInSyncReplicas] = []  # that go with the next turn of the loop
+        self._proposals: list[ProposeInSyncReplicas] = []  # for the next turn of the loop
         self._turns = Turns()
         self._session_pending: asyncio.Task[None] | None = None
         self._registered = self._stopped = self._closed_cleanly = self._built = False
@@ -159,7 +160,7 @@ class Broker:
         return 0
 
     def _steps(self) -> tuple[tuple[_Act, _Act], ...]:
-        """What starts, in this order, and how it stops, in reverse; what did not start whole is not stopped."""
+        """The steps of the start in order, each with its step of the stop. A step that failed has no stop."""
         return (
             (self._open_http, self._close_http),
             (self._open_directory, self._close_directory),
@@ -170,7 +171,7 @@ class Broker:
         )
 
     async def _open_http(self) -> None:
-        """First, and to the end: it tells how far the start, or the stop, is."""
+        """Start HTTP first, and stop it last: it reports the progress of the start and the stop."""
         self._http = open_http(self._options, self._observer, self._condition, self._metered)
         if self._http is not None:
             await self._http.start()
@@ -194,7 +195,7 @@ class Broker:
         return now_ms() - max(self._parts.link.answered_ms, self._registered_ms)
 
     def _metered(self) -> BrokerParts | None:
-        """What metrics read; None before it is there."""
+        """The parts that metrics read, None before they exist."""
         if not self._built:
             return None
         return BrokerParts(
@@ -230,7 +231,7 @@ class Broker:
     async def _close_directory(self) -> None:
         try:
             if self._closed_cleanly and self._crash is None:
-                # A life that did not get to register has appended nothing: the former mark still tells the truth.
+                # A life that did not register has appended nothing, so the former mark is still right.
                 epoch = self._parts.link.broker_epoch if self._registered else self._opened.directory.clean_stop_epoch
                 if epoch is not None:
                     self._opened.directory.write_clean_stop(epoch)
@@ -239,13 +240,13 @@ class Broker:
             await let_calls_end(SERVER_GRACE_S)
 
     async def _open_logs(self) -> None:
-        """The data logs, recovered, and the metadata log."""
+        """Open the data logs, with recovery, and the metadata log."""
         runtime, config, files, directory = self._runtime, self._config, self._opened.files, self._opened.directory
         reserve = Reserve(files, directory.path, runtime.monotonic_s)
         await asyncio.to_thread(reserve.hold)
         pool = PooledFileSystem(files, self._descriptors.segment_files, config.page_cache_bytes)
         logs = LogDirectory(pool, directory, config.delete_delay_ms, reserve, runtime.monotonic_s)
-        found = await asyncio.to_thread(logs.recover)
+        recovered = await asyncio.to_thread(logs.recover)
         disk = runtime.disk("data-disk", self._failed)
         readers = runtime.readers("data-reader", DATA_READERS, self._failed)
         quorum = QuorumShell(
@@ -260,8 +261,8 @@ class Broker:
             runtime,
             self._channels,
         )
-        stalls = [DiskStall(each, config.replica_lag_time_max_ms, now_ms) for each in (disk, readers)]
-        self._stored = Stored(reserve, logs, found, disk, readers, stalls, quorum)
+        stalls = [DiskStall(user, config.replica_lag_time_max_ms, now_ms) for user in (disk, readers)]
+        self._stored = Stored(reserve, logs, recovered, disk, readers, stalls, quorum)
 
     async def _close_logs(self) -> None:
         await self._stored.readers.stop()
@@ -270,7 +271,7 @@ class Broker:
         self._closed_cleanly = await self._stored.quorum.stop() and clean
 
     async def _build(self) -> None:
-        """Make the parts and join them."""
+        """Make the parts and connect them."""
         options, stored = self._options, self._stored
         image = stored.quorum.image
         settings = replication_settings(self._config)
@@ -321,7 +322,7 @@ class Broker:
         await self._parts.calls.close()
 
     def _quorum_listeners(self) -> QuorumListeners:
-        """The parts that hear of the quorum are made behind it: they are looked up when something happens."""
+        """The listeners to the quorum. They look their parts up at each event, since these are made later."""
         return QuorumListeners(
             activated=lambda epoch: self._parts.controller.activated(epoch),
             deposed=lambda controller_id: self._parts.controller.deposed(controller_id),
@@ -335,7 +336,8 @@ class Broker:
         self._parts.link.controller_moved()
 
     def _outside(self) -> Outside:
-        """What replicas ask for is done by parts that need the replicas: they are looked up when it is asked for."""
+        """The handlers of effects that leave the replicas. They look their parts up at each effect, since these need
+        the replicas."""
         return Outside(
             answer_produce=answer_produce,
             answer_markers=answer_markers,
@@ -370,7 +372,8 @@ class Broker:
         )
 
     def _look_at_disks(self) -> DiskAnswer:
-        """That of the metadata log counts, too: who does not replay leads by what it knows no more."""
+        """The answer of the disks. The metadata log's disk counts, too: a broker without replay must not lead by old
+        metadata."""
         data = max(stall.look() for stall in self._stored.disk_stalls)
         answer = self._disk_answer = max(data, self._stored.quorum.look_at_disk())
         has_space = self._stored.reserve.held
@@ -425,7 +428,7 @@ class Broker:
         self._stored.quorum.start()
 
     async def _stop_leading(self) -> None:
-        self._stopped = True  # nothing is taken up any more, whatever the image still tells
+        self._stopped = True  # later changes of the image have no effect
         self._parts.to_replicas.stop()
         self._parts.replicas.manager.stop_leading(now_ms())
         self._parts.replicas.run()
@@ -434,7 +437,7 @@ class Broker:
     # -- joining the cluster
 
     async def _join(self) -> bool:
-        """Register and take up the replicas; False where the broker is told to stop before."""
+        """Register, and take up the replicas. False where a request to stop came before."""
         joining = self._spawn(self._register())
         stopping = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait((joining, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -446,10 +449,10 @@ class Broker:
         return True
 
     async def _register(self) -> None:
-        manager, directory, found = self._parts.replicas.manager, self._opened.directory, self._stored.found
+        manager, directory, recovered = self._parts.replicas.manager, self._opened.directory, self._stored.recovered
         self._stored.logs.name_unreadable(self._stored.quorum.image.replicas_on(self._options.broker_id))
-        self._parts.replicas.adopt(found)
-        request = registration_request(self._options, self._client, directory, found, self._stored.logs)
+        self._parts.replicas.adopt(recovered)
+        request = registration_request(self._options, self._client, directory, recovered, self._stored.logs)
         answer = await self._parts.link.register(request)
         await self._stored.quorum.replayed(answer.committed_end_offset)
         directory.set_cluster(answer.cluster_id, [voter.broker_id for voter in self._stored.quorum.image.voters])
@@ -465,27 +468,27 @@ class Broker:
         logger.info("registered", broker=self._options.broker_id, broker_epoch=answer.broker_epoch)
 
     def _whole_image(self) -> ImageChanges:
-        """All that this broker has to know at once, at the beginning of its life."""
+        """The changes that make this broker take up everything, at the begin of its life."""
         image = self._stored.quorum.image
         mine = image.partitions_of_broker.get(self._options.broker_id, set())
         topic_ids = {key.topic_id for key in mine}
         return ImageChanges(set(image.brokers), set(mine), set(), set(image.topics), topic_ids, security=True)
 
     def _set_strays_aside(self) -> None:
-        """Logs the image does not know; never when it knows no topic at all."""
+        """Set logs aside that the image does not know, but not while it knows no topic at all."""
         image = self._stored.quorum.image
         if not image.topics:
             return
         for key, path in self._stored.logs.paths().items():
             state = image.partitions.get(key)
             if state is None or self._options.broker_id not in state.replicas:
-                logger.warning("a log of no known replica is set aside", log=path)
+                logger.warning("the broker sets a log aside that belongs to no replica here", log=path)
                 self._parts.replicas.manager.remove_stray(key, now_ms())
 
     # -- running
 
     def _image_changed(self, changes: ImageChanges) -> None:
-        """Committed batches were applied to the image."""
+        """Hand on the changes of the image by committed batches."""
         if changes.broker_settings and not self._stopped:
             self._running.apply(self._stored.quorum.image.broker_settings)
         if changes.security:
@@ -493,24 +496,24 @@ class Broker:
         if not self._registered or self._stopped:
             return
         if self._parts.link.fenced and self._options.broker_id in changes.brokers:
-            self._parts.link.beat_now()  # our registration is replayed: the controller may unfence us
+            self._parts.link.beat_now()  # the registration is replayed: the controller may unfence this broker
         self._parts.to_replicas.changed(changes)
 
     def _session_goes_on(self, sent_ms: float, ends_ms: float, committed_end_offset: int) -> None:
-        """The controller was heard: that counts when all is replayed that was decided by then (rules/fencing.py)."""
+        """Note an answer of the controller. It counts after the replay of all earlier decisions (rules/fencing.py)."""
 
         async def count() -> None:
             await self._stored.quorum.replayed(committed_end_offset)
             self._parts.access.confirmed(sent_ms)
-            await self._parts.to_replicas.told()
+            await self._parts.to_replicas.settled()
             self._parts.replicas.manager.session_lasts_until(sent_ms, ends_ms, now_ms())
             self._parts.replicas.run()
 
-        if self._session_pending is None or self._session_pending.done():  # else the next answer will do
+        if self._session_pending is None or self._session_pending.done():  # else the next answer is soon enough
             self._session_pending = self._spawn(count())
 
     def _jobs(self) -> Jobs:
-        """What this broker does by itself from time to time."""
+        """The periodic jobs of this broker."""
         logs = self._stored.logs
         jobs = Checkpoints(logs), DeletedLogs(logs), Space(self._stored.reserve), self._parts.retention
         return Jobs(jobs, self._stored.disk.call, self._runtime.monotonic_s)
@@ -520,7 +523,7 @@ class Broker:
         self._parts.replicas.run()
 
     def _propose(self, effect: ProposeInSyncReplicas) -> None:
-        """What is proposed in one turn of the loop goes in one call: where many partitions come into sync at once, a
+        """Collect the proposals of one turn of the loop into one call. Where many partitions come into sync at once, a
         call for each cost the controller more than all else."""
         self._proposals.append(effect)
         if len(self._proposals) == 1:
@@ -541,7 +544,7 @@ class Broker:
         self._parts.replicas.run()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task of this broker's; an error in it that nobody expected ends the broker."""
+        """Begin a task of this broker. An unexpected error in it ends the broker."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._task_done)
@@ -553,26 +556,26 @@ class Broker:
             self._failed(error)
 
     def _failed(self, error: BaseException) -> None:
-        """End the process: going on half alive is worse than a restart."""
+        """End the process with an error. A restart is better than a broker that is half alive."""
         if self._crash is None:
             self._crash = error
             if not isinstance(error, MinilogError | OSError | CommandFailed):
-                logger.error("a fault in the broker's own code: it stops", exc_info=error)
+                logger.error("a fault in the broker's own code stops it", exc_info=error)
         self._stop.set()
 
     def _loop_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if error is None:
-            logger.warning("event loop", message=context.get("message"))
+            logger.warning("the event loop reported a problem", message=context.get("message"))
         else:
             self._failed(error)
 
     # -- a controlled shutdown
 
     async def _hand_over(self) -> None:
-        """Controlled shutdown: leadership moves to others first, bounded by controlled.shutdown.timeout.ms.
+        """Controlled shutdown: leadership moves to other brokers first, bounded by controlled.shutdown.timeout.ms.
 
-        Where no controller answers any more (all brokers stop, a majority is gone) nobody could move it.
+        Where no controller answers (all brokers stop, or a majority is gone), it cannot move.
         """
         if self._crash is not None:
             return
@@ -581,14 +584,14 @@ class Broker:
         began_ms = now_ms()
         while now_ms() < began_ms + self._shutdown_timeout_ms:
             if now_ms() > max(began_ms, self._parts.link.answered_ms) + NO_CONTROLLER_MS:
-                logger.warning("no controller answers: this broker stops without handing its leadership over")
+                logger.warning("no controller answers: the broker stops and hands no leadership over")
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HAND_OVER_LOOK_S):
                     await self._parts.link.should_stop.wait()
                 return
         logger.warning(
-            "this broker stops though writes to some partitions stop with it: their other replicas did not come in "
-            "sync within controlled.shutdown.timeout.ms",
+            "the broker stops, and writes to some partitions stop with it: their other replicas did not come in sync "
+            "within controlled.shutdown.timeout.ms",
             controlled_shutdown_timeout_ms=self._shutdown_timeout_ms,
         )

@@ -58,7 +58,7 @@ from minilog_broker.storage.reserve import Reserve
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The data directory, which is ours alone from here on."""
+    """The data directory, which no other process may use from here on."""
 
     files: FileSystem
     directory: DataDirectory
@@ -66,11 +66,11 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The logs: those of topics, recovered, with what was found of them; and that of the metadata."""
+    """The logs: the recovered ones of topics with the findings, and the metadata log."""
 
     reserve: Reserve
     logs: LogDirectory
-    found: list[FoundLog]
+    recovered: list[FoundLog]
     disk: Disk
     readers: Readers
     disk_stalls: list[DiskStall]
@@ -79,7 +79,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The parts that stand on the logs."""
+    """The parts that use the logs."""
 
     replicas: ReplicationShell
     link: ControllerLink
@@ -98,7 +98,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What services ask of the broker: whether it is registered, its condition, and a wall clock that is trusted."""
+    """The state of the broker that services read: whether it is registered, its condition, and a trusted wall clock."""
 
     is_registered: Callable[[], bool]
     look: Callable[[], BrokerCondition]
@@ -106,7 +106,7 @@ class Condition:
 
 
 def replication_settings(config: BrokerConfig) -> ReplicationSettings:
-    """Of the logs of topics."""
+    """The settings of replication for the logs of topics."""
     return ReplicationSettings(
         replica_lag_time_max_ms=config.replica_lag_time_max_ms,
         replica_lag_max_records=config.replica_lag_max_records,
@@ -117,8 +117,11 @@ def replication_settings(config: BrokerConfig) -> ReplicationSettings:
 
 
 def metadata_settings(config: BrokerConfig) -> ReplicationSettings:
-    """A voter that heard nothing for quorum.fetch.timeout.ms stands: the streams of the metadata log say something
-    at least four times in it, however rarely those of topics do."""
+    """The settings of replication for the metadata log.
+
+    A voter that hears nothing for quorum.fetch.timeout.ms begins an election. So the streams of the metadata log carry
+    a message at least four times in it, however rare those of topics are.
+    """
     settings, longest_ms = replication_settings(config), config.quorum_fetch_timeout_ms / 4
     return replace(settings, session_keepalive_ms=min(settings.session_keepalive_ms, longest_ms))
 

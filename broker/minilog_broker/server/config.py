@@ -50,22 +50,22 @@ ENVIRONMENT_PREFIX = "MINILOG_"
 _VARIABLE = "environment variable "
 _DAY_MS = 24 * 60 * 60 * 1000
 _MOST_TIMEOUT_MS = 2**31 - 1
-_MOST_TOKEN_MS = 10 * 365 * _DAY_MS  # what lives longer is no token
+_MOST_TOKEN_MS = 10 * 365 * _DAY_MS  # no token has a longer life
 _MIB = 1024 * 1024
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Kind:
-    """One sort of value: how it is read, and the words for what would be right."""
+    """One kind of value: the way to read it, and the words for its valid values."""
 
     expected: str
     parse: Callable[[str], Any]
     is_shown: bool = True
-    """Whether an error may show what was said: it may hold a secret."""
+    """Whether an error may show the value, which may hold a secret."""
     none_word: str = ""
-    """How None is typed."""
+    """The word that users type for None."""
     tell: Callable[[Any], Any] = lambda value: value
-    """What of a value is shown."""
+    """The shown form of a value."""
 
 
 def _integer(least: int, most: int = MAX_INT64, *, none_word: str | None = None) -> _Kind:
@@ -135,9 +135,11 @@ def _https_url() -> _Kind:
 
 def _names() -> _Kind:
     def parse(text: str) -> tuple[str, ...]:
-        names = tuple(filter(None, (each.strip() for each in text.split(";"))))
-        known = all(each.startswith("User:") and each not in ("User:", "User:*", "User:ANONYMOUS") for each in names)
-        if not known:
+        names = tuple(filter(None, (name.strip() for name in text.split(";"))))
+        are_users = all(
+            name.startswith("User:") and name not in ("User:", "User:*", "User:ANONYMOUS") for name in names
+        )
+        if not are_users:
             raise ValueError(text)
         return names
 
@@ -172,7 +174,7 @@ class BrokerConfig:
     flush_policy: str = _dynamic(_choice("fsync", "os"), "fsync" if BUILT_IN.flush_on_append else "os")
     unclean_leader_election_enable: bool = _dynamic(_boolean(), BUILT_IN.unclean_leader_election)
     auto_create_topics_enable: str = _setting(_choice("false"), "false")
-    """Topics are created by command; the row is here so that a configuration that says so is taken."""
+    """Only commands create topics. The row is here so that a configuration with this value is accepted."""
     max_message_bytes: int = _dynamic(_integer(1024, MAX_MESSAGE_BYTES), BUILT_IN.max_message_bytes)
     segment_bytes: int = _dynamic(_integer(1024, MAX_SEGMENT_BYTES), BUILT_IN.segment_bytes)
     segment_ms: int = _dynamic(_integer(1), BUILT_IN.segment_ms)
@@ -191,95 +193,96 @@ class BrokerConfig:
     broker_heartbeat_interval_ms: int = _setting(_integer(1), 300)
     broker_session_timeout_ms: int = _setting(_integer(1), 3_000)
     quorum_election_timeout_ms: int = _setting(_integer(10), 300)
-    """Before a candidate stands again; the jitter comes on top."""
+    """The pause before a candidate stands again, without the jitter."""
     quorum_fetch_timeout_ms: int = _setting(_integer(10), 2_000)
-    """A quorum leader not heard for so long is looked for anew; one that hears no majority for so long resigns."""
+    """The silence after which a voter looks for a new leader, and after which a leader without a majority resigns."""
     metadata_log_max_record_bytes_between_snapshots: int = _dynamic(_integer(1024), SNAPSHOT_BYTES)
-    """So much of replayed metadata log, and another snapshot of the image is written."""
+    """The bytes of replayed metadata log between two snapshots of the image."""
     transaction_timeout_ms: int = _setting(_integer(1, _MOST_TIMEOUT_MS), 900_000)
-    """A transaction whose writers asked for no other is aborted when nothing was heard of them for so long."""
+    """The silence of its writers after which a transaction is aborted, where they asked for no other time-out."""
     transaction_max_timeout_ms: int = _setting(_integer(1, _MOST_TIMEOUT_MS), _DAY_MS)
-    """What writers may ask for at most."""
+    """The longest time-out that writers may ask for."""
     controlled_shutdown_timeout_ms: int = _dynamic(_integer(0), 10_000)
     delete_delay_ms: int = _dynamic(_integer(0), 60_000)
     auto_leader_rebalance_enable: bool = _dynamic(_boolean(), True)
     leader_imbalance_check_interval_ms: int = _dynamic(_integer(1), 300_000)
     """Kafka's leader.imbalance.check.interval.seconds, in milliseconds as all our times are."""
     log_retention_check_interval_ms: int = _dynamic(_integer(1), 300_000)
-    """How often what is too old or too much is removed: at the first checkpoint behind it."""
+    """The time between two rounds of retention."""
     log_scrub_interval_ms: int = _setting(_integer(0), 604_800_000)
     """The time between two scrubs of the partitions that this broker leads. 0: the broker scrubs none."""
     log_scrub_max_bytes_per_second: int = _setting(_integer(65_536), 4 * _MIB)
     """The rate at which this broker reads for its own scrub and for the scrubs of other brokers together."""
     queued_max_request_bytes: int = _setting(_integer(_MIB), 256 * _MIB)
-    """What clients have sent and is not yet written to disk: half of it for messages of which a part has come."""
+    """The bytes of clients that are not on disk yet. Half of it is for messages of which only a part is here."""
     queued_max_response_bytes: int = _setting(_integer(_MIB), 256 * _MIB)
-    """What was read for clients and they have not taken yet."""
+    """The bytes that were read for clients and that they have not taken yet."""
     page_cache_bytes: int | None = _setting(_integer(_MIB, none_word="off"), 64 * _MIB)
-    """Of what was written to logs last, so much stays in the page cache; off: the kernel decides."""
+    """The last written bytes of logs that stay in the page cache; off: the kernel decides."""
     max_connections: int = _setting(_integer(16), 1_000)
-    """Connections to this broker's port; above it those that were silent longest are closed. At most a quarter of the
-    files that the process may open."""
+    """Connections to this broker's port. Above the limit the broker closes those that were silent longest. At most a
+    quarter of the files that the process may open."""
     connections_max_idle_ms: int = _setting(_integer(1_000, _MOST_TIMEOUT_MS), 600_000)
-    """A connection without calls is closed after so long."""
+    """The time after which a connection without calls is closed."""
     log_level: str = _dynamic(_choice("debug", "info", "warning", "error"), "info")
-    """What the broker says of itself on stderr."""
+    """The least level of log lines on stderr."""
     advertised_address: str | None = _setting(_address(), None)
-    """HOST:PORT that clients, and other brokers where they have no listener of their own, are given; None: the listen
+    """HOST:PORT for clients, and for other brokers where they have no listener of their own; None: the listen
     address."""
     listeners: tuple[tuple[str, Address], ...] = _setting(_listeners(), ())
-    """Listeners of clients with names, beside that of `--listen` or in its place."""
+    """Named listeners for clients, beside that of `--listen` or in its place."""
     advertised_listeners: tuple[tuple[str, Address], ...] = _setting(_listeners(), ())
-    """What clients are told that came by such a listener; by default where it listens."""
+    """The addresses for clients that come by such a listener; by default those on which it listens."""
     listener_security_protocol_map: tuple[tuple[str, SecurityProtocol], ...] = _setting(_protocols(), ())
-    security_protocol: str = _setting(_choice(*(each.value for each in SecurityProtocol)), "PLAINTEXT")
-    """Of the clients' listener. Other than PLAINTEXT: access rules count, and brokers have a listener of their own."""
+    security_protocol: str = _setting(_choice(*(protocol.value for protocol in SecurityProtocol)), "PLAINTEXT")
+    """The protocol of the clients' listener. Without PLAINTEXT rules count, and brokers need a listener of their
+    own."""
     ssl_keystore_location: str = _setting(_text(), "")
-    """PEM: the private key and certificate that clients are shown."""
+    """PEM: the private key, and the certificate for clients."""
     ssl_truststore_location: str = _setting(_text(), "")
-    """PEM: the authorities that clients' certificates are believed by, where security.protocol is SSL."""
+    """PEM: the trusted authorities of clients' certificates, where security.protocol is SSL."""
     cluster_name: str = _setting(_cluster_name(), "minilog")
-    """What certificates of brokers name the cluster by: `broker:<cluster>:<id>`."""
+    """The cluster's name in certificates of brokers: `broker:<cluster>:<id>`."""
     inter_broker_listen: str | None = _setting(_address(), None)
     """HOST:PORT for other brokers alone, mutual TLS; None: they share the clients' listener, in the clear."""
     inter_broker_advertised_address: str | None = _setting(_address(), None)
     inter_broker_ssl_keystore_location: str = _setting(_text(), "")
     inter_broker_ssl_truststore_location: str = _setting(_text(), "")
     stream_port_offset: int = _setting(_integer(-64_000, 64_000), 1_000)
-    """Each port of calls has a port of streams, so far from it. The same on all brokers of a cluster."""
+    """The distance from a port of calls to its port of streams. The same on all brokers of a cluster."""
     super_users: tuple[str, ...] = _setting(_names(), ())
+    """`User:NAME;User:NAME`: users that may do everything, without rules."""
     stale_access_rules_enable: bool = _setting(_boolean(), False)
-    """`User:NAME;User:NAME`: whom no rule is asked for."""
     sasl_scram_users_file: str = _setting(_text(), "")
-    """Verifiers of users that are known without metadata, one JSON object a line: the first administrators."""
+    """Verifiers of users outside of the metadata, one JSON object a line: the first administrators."""
     sasl_oauthbearer_jwks_file: str = _setting(_text(), "")
-    """The keys of who issues tokens, a JWK set."""
+    """The keys of the issuer of tokens, a JWK set."""
     sasl_oauthbearer_jwks_endpoint_url: str = _setting(_https_url(), "")
-    """Where the issuer publishes them, in the place of the file; neither: no token is taken."""
+    """The URL of these keys, in the place of the file. Without both the broker takes no token."""
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = _setting(_integer(1_000, _MOST_TIMEOUT_MS), 3_600_000)
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = _setting(_integer(10, _MOST_TIMEOUT_MS), 100)
-    """After a fetch that failed, or that a token with an unknown key brought about for nothing; doubled each time."""
+    """The pause after a failed fetch, or after one for an unknown key that brought nothing new; doubled each time."""
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = _setting(_integer(10, _MOST_TIMEOUT_MS), 10_000)
     sasl_oauthbearer_jwks_endpoint_ssl_truststore_location: str = _setting(_text(), "")
-    """PEM: the authorities that the endpoint's certificate is believed by; empty: those of the machine."""
+    """PEM: the trusted authorities of the endpoint's certificate; empty: those of the machine."""
     sasl_oauthbearer_expected_issuer: str = _setting(_text(), "")
     sasl_oauthbearer_expected_audience: str = _setting(_text(), "")
     delegation_token_max_lifetime_ms: int = _dynamic(_integer(1, _MOST_TOKEN_MS), 7 * _DAY_MS)
     delegation_token_expiry_time_ms: int = _dynamic(_integer(1, _MOST_TOKEN_MS), _DAY_MS)
-    """How long a delegation token is good before it is renewed; of these three the controller's values count."""
+    """The life of a delegation token before a renewal. The controller's values of these three count."""
     delegation_token_expiry_check_interval_ms: int = _dynamic(_integer(1, _MOST_TOKEN_MS), 3_600_000)
     connections_max_reauth_ms: int = _dynamic(_integer(1_000, _MOST_TIMEOUT_MS), 3_600_000)
-    """How long a session that began with a password is taken."""
+    """The lifetime of a session that began with a password."""
     listener_overrides: Overrides = dataclasses.field(default_factory=dict)
-    """What a named listener has of its own (`listener.name.NAME.SETTING`)."""
+    """The own settings of named listeners (`listener.name.NAME.SETTING`)."""
 
     @property
     def flush_on_append(self) -> bool:
-        """Whether an append counts only when fdatasync has covered it."""
+        """Whether an append counts only after an fdatasync."""
         return self.flush_policy == "fsync"
 
     def stream_address(self, address: Address) -> Address:
-        """Where the port of streams beside a port of calls is."""
+        """The port of streams beside a port of calls."""
         host, port = address
         return host, port + self.stream_port_offset
 
@@ -295,27 +298,27 @@ class VoterAddress:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """Everything that one broker process is started with."""
+    """The options of one broker process."""
 
     broker_id: int
     listen: Address | None
-    """Where clients come to, and other brokers where they have no listener of their own; None: `listeners` has them."""
+    """The address for clients, and for brokers without a listener of their own; None: `listeners` has the addresses."""
     data_dir: pathlib.Path
     voters: tuple[VoterAddress, ...]
-    """1, 3 or 5: the brokers whose majority agrees on metadata."""
+    """1, 3 or 5 brokers, whose majority agrees on metadata."""
     rack: str | None = None
     host_label: str | None = None
-    """The host that it runs on, which other brokers may share; None: it is not said."""
+    """The host of the broker, which other brokers may share; None where it is not given."""
     http: tuple[str, int] | None = None
-    """Where health and metrics are told; None: nowhere."""
+    """The address of health and metrics; None: without."""
     config: BrokerConfig = dataclasses.field(default_factory=BrokerConfig)
     origins: Mapping[str, Origin] = dataclasses.field(default_factory=dict)
     """The origin of each setting that is not a default, for people."""
     levels: VersionRange = SUPPORTED_LEVELS
-    """That this broker can read and write; another range makes it another version, for tests."""
+    """The levels that this broker can read and write. Tests make another version of it by another range."""
 
     def client_listeners(self) -> tuple[ClientListener, ...]:
-        """All that clients come to, that of `listen` first. Raises InvalidConfig where there is none."""
+        """All listeners of clients, that of `listen` first. Raises InvalidConfig where there is none."""
         return client_listeners(self.listen, self.config)
 
 
@@ -337,9 +340,9 @@ def setting_names() -> list[str]:
     return list(_KINDS)
 
 
-def unknown_name(name: str, known: Iterable[str], where: str) -> InvalidConfig:
-    """The error for a name that is none, with the nearest one offered."""
-    nearest = difflib.get_close_matches(shortened(name), list(known), n=1, cutoff=0.5)
+def unknown_name(name: str, names: Iterable[str], where: str) -> InvalidConfig:
+    """The error for an unknown name, with the nearest one offered. `names`: the valid ones."""
+    nearest = difflib.get_close_matches(shortened(name), list(names), n=1, cutoff=0.5)
     offer = f"did you mean {nearest[0]}?" if nearest else "docs/reference/settings.md has the table of settings"
     return InvalidConfig(f"unknown setting {shortened(name)} ({where}): {offer}")
 
@@ -349,7 +352,7 @@ def load_config(
     environment: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
 ) -> BrokerConfig:
-    """The configuration from its four layers. InvalidConfig names the key, the value and what would be right."""
+    """The configuration from its four layers. InvalidConfig names the key, the value and the valid values."""
     return load_with_origins(file, environment, overrides)[0]
 
 
@@ -358,21 +361,21 @@ def explain_config(
     environment: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
 ) -> list[EffectiveSetting]:
-    """Each setting as it counts, and which layer says so. Raises as load_config does."""
+    """Each effective setting, with its layer. Raises as load_config does."""
     return effective_settings(*load_with_origins(file, environment, overrides))
 
 
 def effective_settings(config: BrokerConfig, origins: Mapping[str, Origin]) -> list[EffectiveSetting]:
-    """Each setting as it counts, with its origin: that in `origins`, else a default."""
-    told = []
+    """Each effective setting with its origin: that in `origins`, else a default."""
+    settings = []
     for name, kind in _KINDS.items():
         value = getattr(config, name.replace(".", "_"))
         text = told_value(name, None if value is None else kind.tell(value), kind.none_word)
-        told.append(EffectiveSetting(name, text, origins.get(name, DEFAULT)))
+        settings.append(EffectiveSetting(name, text, origins.get(name, DEFAULT)))
     for overridden, value in config.listener_overrides.items():
         name = override_name(overridden)
-        told.append(EffectiveSetting(name, told_value(name, value, ""), origins.get(name, DEFAULT)))
-    return told
+        settings.append(EffectiveSetting(name, told_value(name, value, ""), origins.get(name, DEFAULT)))
+    return settings
 
 
 def load_with_origins(
@@ -406,8 +409,8 @@ def _of_listener(name: str, where: str) -> tuple[str, str] | None:
     try:
         return parse_override(name)
     except ValueError:
-        known = [f"{OVERRIDE_PREFIX}NAME.{each}" for each in OVERRIDABLE]
-        raise InvalidConfig(f"unknown setting {name} ({where}): a listener has {' and '.join(known)}") from None
+        names = [f"{OVERRIDE_PREFIX}NAME.{setting}" for setting in OVERRIDABLE]
+        raise InvalidConfig(f"unknown setting {name} ({where}): a listener has {' and '.join(names)}") from None
 
 
 def parse_setting(name: str, text: str, where: str) -> Any:
@@ -436,7 +439,8 @@ def _from_file(file: pathlib.Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """TOML reads `segment.bytes = 1` as a table in a table: its name is the path through them."""
+    """The names and values of a table. TOML reads `segment.bytes = 1` as a table in a table: the name is the path
+    through them."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{prefix}{key}.")
@@ -449,13 +453,13 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str
         if not variable.startswith(ENVIRONMENT_PREFIX):
             continue
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
-        # Names that are a client's are not meant for a broker.
+        # Names of clients' settings are not for a broker.
         if name in _KINDS or name not in config_names():
             yield name, environment[variable], _VARIABLE + variable
 
 
 def _check_together(config: BrokerConfig, given: Container[str]) -> None:
-    """What no single value shows to be wrong; `given` are the attributes that some layer has set."""
+    """Check values against each other. `given`: the attributes that some layer has set."""
     if config.broker_session_timeout_ms <= config.broker_heartbeat_interval_ms:
         raise InvalidConfig(
             f"broker.session.timeout.ms={config.broker_session_timeout_ms} is not valid: expected more than "
@@ -477,7 +481,7 @@ def _check_together(config: BrokerConfig, given: Container[str]) -> None:
 
 
 def _check_keys_of_tokens(config: BrokerConfig) -> None:
-    """They come from one place. Raises InvalidConfig."""
+    """Check that the keys come from one place. Raises InvalidConfig."""
     endpoint = "sasl.oauthbearer.jwks.endpoint"
     if config.sasl_oauthbearer_jwks_file and config.sasl_oauthbearer_jwks_endpoint_url:
         raise InvalidConfig(f"sasl.oauthbearer.jwks.file and {endpoint}.url are both given: keep one of them")

@@ -1,9 +1,9 @@
-"""Whether this broker lives and is ready: one rule, told over HTTP (`/livez`, `/readyz`) and by grpc.health.v1.
+"""Whether this broker lives and is ready: one rule, for HTTP (`/livez`, `/readyz`) and for grpc.health.v1.
 
     alive    its event loop turns (else nothing answers), and it is not ending
     ready    alive, registered, heard by a controller that has not fenced it, and its disks answer
 
-A broker that is not ready loses no data by it: it says that clients and restarts of others should wait.
+A broker that is not ready loses no data. Clients, and restarts of other brokers, should wait for it.
 """
 
 from __future__ import annotations
@@ -16,38 +16,42 @@ from minilog_broker.server.disk.disk_stall import DiskAnswer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerCondition:
-    """What the rule looks at, of one moment."""
+    """The input of the rule, at one moment."""
 
     stopping: bool
     registered: bool
     fenced: bool
     controller_silent_ms: float
-    """Since a controller answered a heartbeat last."""
+    """The time since the last answer of a controller to a heartbeat."""
     session_timeout_ms: float
     disk: DiskAnswer
 
 
 def not_alive(condition: BrokerCondition) -> list[str]:
-    """Why it should count as dead, a line each; nothing where it lives."""
-    return ["stopping: this broker was told to end, or failed; see its log"] if condition.stopping else []
+    """The reasons why the broker counts as dead, a line each; none where it lives."""
+    return ["stopping: the broker ends on request or by a failure. See its log"] if condition.stopping else []
 
 
 def not_ready(condition: BrokerCondition) -> list[str]:
-    """Why it is not ready, a line each, with what to do; nothing where it is."""
+    """The reasons why the broker is not ready, a line each, with the remedy; none where it is."""
     reasons = not_alive(condition)
     if not condition.registered:
-        return [*reasons, "starting: not registered yet; it recovers its logs, or finds no controller (see its log)"]
+        return [
+            *reasons,
+            "starting: not registered yet. The broker recovers its logs, or finds no controller (see its log)",
+        ]
     if condition.controller_silent_ms > condition.session_timeout_ms:
         silent_s = condition.controller_silent_ms / 1000.0
         reasons.append(
-            f"no controller has answered for {silent_s:.1f} s: see whether a majority of the voters runs and is reached"
+            f"no controller has answered for {silent_s:.1f} s: make sure that a majority of the voters runs and can be "
+            "reached"
         )
     elif condition.fenced:
-        reasons.append("fenced: the controller does not count on this broker yet; it unfences itself when caught up")
+        reasons.append("fenced: the controller does not count on this broker until it has caught up. Wait for that")
     if condition.disk is DiskAnswer.STALLED:
-        reasons.append("a disk does not answer: it hands its leadership over until the disk goes on; look at the disk")
+        reasons.append("a disk does not answer: the broker hands its leadership over until it does. Check the disk")
     return reasons
 
 
 Look = Callable[[], BrokerCondition]
-"""What gives the condition of this moment."""
+"""Gives the condition of this moment."""

@@ -1,4 +1,4 @@
-"""Where HTTP is on, what watches a broker; where it is off, nothing: the libraries for it are not even imported."""
+"""The observers of a broker where HTTP is on. Where it is off, even their libraries are not imported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
 
 
 class Http(Protocol):
-    """What listens, from the start of a broker to its end."""
+    """The HTTP listener, from the start of a broker to its end."""
 
     async def start(self) -> None: ...
 
@@ -19,7 +19,7 @@ class Http(Protocol):
 
 
 def observer_of(options: BrokerOptions) -> Observer:
-    """What the broker's shells tell of what they do."""
+    """The observer of the broker's shells."""
     if options.http is None:
         return UNOBSERVED
     from minilog_broker.server.metrics.observations import Observations
@@ -28,7 +28,7 @@ def observer_of(options: BrokerOptions) -> Observer:
 
 
 def open_http(options: BrokerOptions, observer: Observer, look: Look, parts: Parts) -> Http | None:
-    """Bound, and not started; None where nobody asked for it. CommandFailed where the address cannot be had."""
+    """The bound listener, not started; None without an HTTP address. Raises CommandFailed where it cannot listen."""
     if options.http is None:
         return None
     from minilog_broker.server.http.broker_http import BrokerHttp

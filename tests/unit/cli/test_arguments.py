@@ -112,11 +112,11 @@ def test_every_verb_has_help_with_an_example(verb: list[str], capsys: pytest.Cap
         (["broker", "--id", "1", "--data-dir", "d", "--voters", "1@h:1"], "listens nowhere: give --listen HOST:PORT"),
         (
             [*LOCAL, "--set", "listeners=a://127.0.0.1:9092", "--set", "listener.security.protocol.map=a:PLAINTEXT"],
-            "listeners=a://127.0.0.1:9092 has port 9092, and so has --listen",
+            "listeners=a://127.0.0.1:9092 and --listen both have port 9092",
         ),
         (
             [*LOCAL, "--set", "listeners=a://10.0.0.7:1", "--set", "listener.security.protocol.map=a:PLAINTEXT"],
-            "the listener a 10.0.0.7:1 would be plaintext on an address that others reach",
+            "the listener a 10.0.0.7:1 would be plaintext on an address that other machines reach",
         ),
         (["consume", "t", "-c", "fetch.max.byte=1"], "fetch.max.bytes"),
         (["broker"], "Invalid value for --id: a broker process needs this option"),

@@ -1,1 +1,1 @@
-"""What stands around the cores: carries their effects out, and tells them what came of it."""
+"""The shells around the cores. They carry effects out, and give the outcomes back to the cores."""

@@ -1,7 +1,7 @@
-"""The shell around the controller: calls wait here for their answers, probes go out, its timer ticks.
+"""The shell around the controller: calls wait here for their answers, probes go out, the timer ticks.
 
-It is active where the quorum node leads and has replayed an entry of its own epoch; elsewhere every call is answered
-NOT_CONTROLLER by the core itself.
+The controller is active where the quorum node leads and has replayed an entry of its own epoch. Elsewhere the core
+answers every call with NOT_CONTROLLER.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ OfTopics = TypeVar(
 
 
 def default_topic_config(config: BrokerConfig) -> TopicConfig:
-    """What topics are made with, where this broker's controller makes them."""
+    """The settings of new topics, where this broker's controller makes them."""
     return TopicConfig(
         min_in_sync_replicas=config.min_insync_replicas,
         max_message_bytes=config.max_message_bytes,
@@ -86,7 +86,7 @@ def default_topic_config(config: BrokerConfig) -> TopicConfig:
 
 
 class ControllerShell:
-    """One per broker: each call is put to the controller, and waits until that has answered it."""
+    """The shell of one broker's controller. Each call goes to the controller, and waits for its answer."""
 
     def __init__(
         self,
@@ -137,11 +137,11 @@ class ControllerShell:
         return self._controller.is_active
 
     def wall_ms(self) -> int:
-        """Now, since 1970: by which tokens are issued and expire."""
+        """The time since 1970, for the begin and the end of tokens."""
         return self._wall_us() // 1000
 
     def reported(self) -> Reported:
-        """What the brokers say of themselves; nothing where this is not the active controller."""
+        """The brokers' reports on themselves; nothing where this is not the active controller."""
         return self._controller.reported(now_ms())
 
     # -- calls
@@ -157,7 +157,7 @@ class ControllerShell:
     async def decide_each_topic(
         self, kind: type[OfTopics], request: TopicsRequest, ask: Callable[[Controller, object, TopicsRequest], None]
     ) -> OfTopics:
-        """`decide`, for many topics: each is a decision by itself, and after a slice of them everybody has the loop."""
+        """`decide` for many topics. Each is a decision by itself, and other work has the loop after each slice."""
         alone = type(request)()
         alone.CopyFrom(request)
         piece = await self._turns.take()
@@ -173,13 +173,13 @@ class ControllerShell:
         return kind(results=results, metadata_offset=self._quorum.image.end_offset)
 
     async def decide(self, kind: type[Decision], ask: Callable[[Controller, object], None]) -> Decision:
-        """`ask`, for a client: it is told the end of the committed log behind what it asked for."""
+        """`ask` for a client, which also gets the end of the committed log behind the decision."""
         answer = await self.ask(kind, ask)
         answer.metadata_offset = self._quorum.image.end_offset
         return answer
 
     async def ask(self, kind: type[_Response], ask: Callable[[Controller, object], None]) -> _Response:
-        """Tell the core, under a ticket of its own, and wait until what it answers is committed."""
+        """Give a call to the core under a ticket of its own, and wait until the answer is committed."""
         ticket: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         ask(self._controller, ticket)
         self._run()
@@ -191,7 +191,7 @@ class ControllerShell:
         self._controller.heartbeat_stream_broken(broker_id, broker_epoch, now_ms())
         self._run()
 
-    # -- the quorum's word
+    # -- events of the quorum
 
     def activated(self, epoch: int) -> None:
         image = self._quorum.image
@@ -202,7 +202,7 @@ class ControllerShell:
 
     def deposed(self, controller_id: int) -> None:
         if self._controller.is_active:
-            logger.info("this broker is the active controller no more", controller=controller_id)
+            logger.info("this broker is no longer the active controller", controller=controller_id)
         self._controller.deactivate(controller_id)
         self._run()
 
@@ -217,7 +217,7 @@ class ControllerShell:
     # -- effects
 
     def _run(self) -> None:
-        self._quorum.run()  # what was decided goes to the log first
+        self._quorum.run()  # decisions go to the log first
         for effect in self._controller.take_effects():
             self._carry_out(effect)
         self._timer.arm()
@@ -243,10 +243,10 @@ class ControllerShell:
                 logger.error(reason)
 
     async def _probe(self, effect: ProbeBroker) -> None:
-        """A process that is dead refuses; one that hangs or is cut off is left to its silence.
+        """Probe a broker. A dead process refuses the connection. One that hangs or is cut off is left to its silence.
 
-        The kernel closes a killed process's connections one by one, the listening one not always first: so a
-        connection that was still taken is tried again. Whoever lives is heard meanwhile, which ends the matter.
+        The kernel closes a killed process's connections one by one, and the listening one not always first. So the
+        probe comes again after a connection that was taken. A live broker is heard meanwhile, which ends the matter.
         """
         for _ in range(PROBES):
             try:
@@ -258,8 +258,8 @@ class ControllerShell:
                 self._controller.broker_refused_connection(effect.broker_id, effect.broker_epoch, now_ms())
                 self._run()
                 return
-            except (OSError, ValueError, OverflowError) as error:  # TimeoutError too; a host or port that cannot be one
-                logger.debug("a probe told nothing", broker=effect.broker_id, error=str(error))
+            except (OSError, ValueError, OverflowError) as error:  # also TimeoutError, and an invalid host or port
+                logger.debug("a probe had no result", broker=effect.broker_id, error=str(error))
             await asyncio.sleep(PROBE_PAUSE_S)
 
     def stop(self) -> None:

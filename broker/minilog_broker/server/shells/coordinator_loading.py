@@ -1,7 +1,7 @@
-"""What a new coordinator reads: its partition, from the log start to the start of its leader's epoch, in pieces.
+"""The read of a new coordinator: its partition from the log start to the start of its leader's epoch, in pieces.
 
-The disk thread reads, another thread decodes, and the loop is given one piece at a time: a long log delays nobody but
-those who wait for this coordinator. Logs are read one after another, so that a fail-over decodes one piece at a time.
+The disk thread reads, another thread decodes, and the loop gets one piece at a time. So a long log delays only calls to
+this coordinator. Logs are read one after another, so that a fail-over decodes one piece at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from minilog_broker.storage.log import Log
 logger = structlog.get_logger()
 
 RESOURCE_PAUSE_S = 1.0
-PIECE_BYTES = 256 << 10  # some hundred decisions: the loop takes them in within milliseconds
+PIECE_BYTES = 256 << 10  # some hundred decisions, which the loop takes in within milliseconds
 
 TakePiece = Callable[[list[LogRecord], int], None]
 
@@ -36,9 +36,11 @@ class Loader:
         self._one_at_a_time = asyncio.Lock()
 
     async def load(self, key: PartitionKey, end_offset: int, take: TakePiece) -> None:
-        """`take` is called with the records of each piece and the offset behind it; the last one is `end_offset`.
+        """Read a log up to `end_offset`. `take` gets the records of each piece and the offset behind it, at last
+        `end_offset`.
 
-        Raises OSError, and CorruptMessage where something there is not a coordinator's."""
+        Raises OSError, and CorruptMessage where a record is not a coordinator's.
+        """
         async with self._one_at_a_time:
             log = self._log_of(key)
             offset = log.log_start_offset
@@ -55,18 +57,19 @@ class Loader:
 
 
 async def _decoded(key: PartitionKey, run: bytes) -> tuple[list[LogRecord], int]:
-    """What a process lacks now says nothing of the log: it waits, until it has what it takes or leads no more."""
+    """The records of a run. A process that lacks memory waits, until it has enough or leads no more: the lack says
+    nothing of the log."""
     while True:
         try:
             return await asyncio.to_thread(_decode, key, run)
         except ResourceExhausted as error:
-            logger.warning("a coordinator's log waits to be read", error=str(error))
+            logger.warning("the broker waits with a coordinator's log until it has memory", error=str(error))
             await asyncio.sleep(RESOURCE_PAUSE_S)
 
 
 def _decode(key: PartitionKey, run: bytes) -> tuple[list[LogRecord], int]:
     records: list[LogRecord] = []
     behind = -1
-    for behind, found in decode_run(key, run):  # noqa: B007, the last one is wanted
-        records.extend(found)
+    for behind, decoded in decode_run(key, run):  # noqa: B007, the last one is wanted
+        records.extend(decoded)
     return records, behind

@@ -1,11 +1,12 @@
 """The shell of one coordinator: its core beside the log of the partition that it lives in.
 
-    the replica's word (replica_effects.py) ──►   lead, high_watermark, deposed      LoadLog ──► Loader ──► replayed
+    events of the replica (replica_effects.py) ──►   lead, high_watermark, deposed   LoadLog ──► Loader ──► replayed
     DeleteRecordsBelow ──► ReplicaManager.delete_own_records
     calls (services) ──► tickets ──► Answer                            append ──► ReplicaManager.append_own
     WriteMarkers, RegisterProducer ──► CoordinatorCalls ──► markers_written, registered
 
-There is one for each partition that this broker has led, and it stays: an effect of a term that is over is carried out.
+There is one for each partition that this broker has led, and it stays, since it also carries out effects of a former
+term.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from minilog_broker.server.shells.replication_shell import ReplicationShell
 
 logger = structlog.get_logger()
 
-MAX_WAITING = 10_000  # calls without an answer at one coordinator: about what clients have under way in a stall
+MAX_WAITING = 10_000  # calls without an answer at one coordinator: about the calls of clients in a stall
 
 
 _Core = TypeVar("_Core", bound=Coordinator[Any, Any])
@@ -58,8 +59,8 @@ Response = TypeVar("Response", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the coordinators of one broker share. `spawn`: a task that ends with the broker; an error in it that nobody
-    expected ends the broker."""
+    """The shared surroundings of one broker's coordinators. `spawn` begins a task that ends with the broker. An
+    unexpected error in the task ends the broker."""
 
     replicas: ReplicationShell
     loader: Loader
@@ -68,7 +69,7 @@ class Surroundings:
     wall_us: Callable[[], int]
 
     def moment(self) -> Moment:
-        """Now, by both clocks."""
+        """The time by both clocks."""
         return Moment(now_ms(), self.wall_us())
 
 
@@ -92,7 +93,7 @@ class CoordinatorShell(Generic[_Core]):
     # -- the partition
 
     def on_leadership(self, effect: LeadershipEffect) -> None:
-        """What the replica says of its leading."""
+        """Take an event of the replica's leadership."""
         match effect:
             case BeganToLead(leader_epoch=leader_epoch, log_end=log_end):
                 self._stop_loading()
@@ -138,9 +139,10 @@ class CoordinatorShell(Generic[_Core]):
     # -- calls
 
     async def ask(self, kind: type[Response], ask: Callable[[object], None]) -> Response:
-        """Tell the core, and wait until what it answers is committed. A caller that goes away is not waited for."""
+        """Give a call to the core, and wait until the answer is committed. The core does not wait for a caller that
+        goes away."""
         if self._waiting >= MAX_WAITING:
-            busy = CoordinatorLoadInProgress(f"{self.core}: {MAX_WAITING} calls wait for their answers here: retry")
+            busy = CoordinatorLoadInProgress(f"{self.core}: {MAX_WAITING} calls wait for their answers: retry")
             return kind(error=wire_error(busy))
         ticket: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting += 1
@@ -156,7 +158,7 @@ class CoordinatorShell(Generic[_Core]):
     # -- effects
 
     def run(self) -> None:
-        """Carry out what the core asks for; what it appended goes to the disk first."""
+        """Carry out the core's effects. Its appends go to the disk first."""
         self._around.replicas.run()
         while todo := self.core.take_effects():
             for effect in todo:
@@ -182,7 +184,7 @@ class CoordinatorShell(Generic[_Core]):
         return math.inf
 
     def _tick(self) -> None:
-        """Nothing falls due."""
+        """Nothing is ever due."""
 
     def stop(self) -> None:
         self._timer.stop()
@@ -198,9 +200,9 @@ class TransactionShell(CoordinatorShell[TransactionCoordinator]):
                 self._around.spawn(self._write_markers(effect))
             case MarkersRefused(target=target, transactional_id=transactional_id, error=error):
                 logger.error(
-                    "a leader refuses to commit what was committed: it lacks records that were acknowledged to their "
-                    "writer, as after an unclean election. Readers in read_committed stay in front of them; it is "
-                    "tried again until the topic is deleted or another copy leads",
+                    "a leader refuses the markers of a committed transaction: it lacks acknowledged records, as after "
+                    "an unclean election. Readers in read_committed stay in front of them. The coordinator tries again "
+                    "until the topic is deleted or another copy leads",
                     topic=target.topic_id.hex(),
                     partition=target.partition,
                     transactional_id=transactional_id,
@@ -214,12 +216,12 @@ class TransactionShell(CoordinatorShell[TransactionCoordinator]):
         if error is None:
             self.core.markers_written(effect, self._around.moment())
         else:
-            logger.debug("markers are not written yet", coordinator=str(self.core), error=str(error))
+            logger.debug("a leader has not written markers yet", coordinator=str(self.core), error=str(error))
             self.core.markers_failed(effect, error, self._around.moment())
         self.run()
 
     def expire(self, wall_us: int) -> None:
-        """Forget what was silent for long, by a wall clock that is trusted."""
+        """Drop transactions with a long silence, by a trusted wall clock."""
         self.core.expire(wall_us)
         self.run()
 
@@ -247,6 +249,6 @@ class GroupShell(CoordinatorShell[GroupCoordinator]):
         self.run()
 
     def drop_deleted_topics(self) -> None:
-        """The image lacks topics that it had."""
+        """Drop the offsets of topics that the image no longer has."""
         self.core.drop_deleted_topics()
         self.run()

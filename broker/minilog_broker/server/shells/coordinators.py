@@ -1,7 +1,7 @@
 """The coordinators of one broker: one for each partition of `__transactions` and `__groups` that it leads.
 
-A name belongs to one partition of its topic (minilog.net.coordinators_of); who does not lead it answers
-NOT_COORDINATOR, and while there is no such topic whoever is asked has it created.
+A name belongs to one partition of its topic (minilog.net.coordinators_of). A broker that does not lead it answers
+NOT_COORDINATOR. While there is no such topic, any broker that gets a call has the controller create it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class CoordinatorsOf(Generic[Core, Shell]):
         return self._kind.topic_name
 
     def get(self, key: PartitionKey) -> Shell | None:
-        """None where this broker has never led the partition."""
+        """The coordinator of a partition, None where this broker has never led it."""
         return self._shells.get(key)
 
     def all(self) -> Iterable[Shell]:
@@ -58,23 +58,23 @@ class CoordinatorsOf(Generic[Core, Shell]):
 
     def begin(self, key: PartitionKey) -> Shell:
         """The coordinator of a partition that this broker leads from now on."""
-        found = self._shells.get(key)
-        if found is None:
+        shell = self._shells.get(key)
+        if shell is None:
             name = f"partition {key.partition} of {self.topic_name}"
-            found = self._shell(key, self._around, lambda append: self._kind.make(name, append, self._parts))
-            self._shells[key] = found
-        return found
+            shell = self._shell(key, self._around, lambda append: self._kind.make(name, append, self._parts))
+            self._shells[key] = shell
+        return shell
 
     def here(self) -> list[Shell]:
-        """Of the partitions that this broker leads."""
-        return [shell for _, shell in sorted(self._shells.items(), key=lambda each: each[0]) if shell.leads]
+        """The coordinators of the partitions that this broker leads."""
+        return [shell for _, shell in sorted(self._shells.items(), key=lambda item: item[0]) if shell.leads]
 
     def at(self, key: PartitionKey) -> Shell:
         """The coordinator of a partition. Raises NotCoordinator where this broker has never led it."""
-        if (found := self._shells.get(key)) is not None:
-            return found
+        if (shell := self._shells.get(key)) is not None:
+            return shell
         raise NotCoordinator(
-            f"this broker does not lead partition {key.partition} of {self.topic_name}: ask for metadata, and its "
+            f"this broker does not lead partition {key.partition} of {self.topic_name}: get new metadata, and call the "
             "leader"
         )
 
@@ -94,10 +94,10 @@ class Coordinators:
         kinds: tuple[CoordinatorsOf[Any, Any], ...] = (self._transactions, self._groups)
         self._by_topic = {kind.topic_name: kind for kind in kinds}
 
-    # -- the replicas' word, and the image's
+    # -- events of replicas and of the image
 
     def on_leadership(self, effect: LeadershipEffect) -> None:
-        """What a replica of an internal topic says of its leading."""
+        """Take an event of the leadership of an internal topic's replica."""
         if isinstance(effect, BeganToLead):
             self._by_topic[effect.topic_name].begin(effect.key).on_leadership(effect)
             return
@@ -106,12 +106,12 @@ class Coordinators:
                 shell.on_leadership(effect)
 
     def topics_deleted(self) -> None:
-        """The image lacks topics that it had."""
+        """Drop the state of topics that the image no longer has."""
         for shell in self._groups.all():
             shell.drop_deleted_topics()
 
     def expire(self, wall_us: int) -> None:
-        """The wall clock, while it is trusted."""
+        """Drop old state, by the wall clock while it is trusted."""
         for shell in self._transactions.all():
             shell.expire(wall_us)
 
@@ -120,22 +120,23 @@ class Coordinators:
             for shell in kind.all():
                 shell.stop()
 
-    # -- who is in charge
+    # -- the coordinator of a name
 
     def of_transaction(self, transactional_id: str) -> TransactionShell:
-        """Raises NotCoordinator, or CoordinatorLoadInProgress before the first use of all."""
+        """The coordinator of a transactional id. Raises NotCoordinator, or CoordinatorLoadInProgress before the very
+        first use."""
         return self._transactions.at(self._key(TRANSACTIONS_TOPIC_NAME, transactional_id))
 
     def of_group(self, group_id: str) -> GroupShell:
-        """Raises NotCoordinator, or CoordinatorLoadInProgress before the first use of all."""
+        """The coordinator of a group. Raises NotCoordinator, or CoordinatorLoadInProgress before the very first use."""
         return self._groups.at(self._key(GROUPS_TOPIC_NAME, group_id))
 
     def transactions_here(self) -> list[TransactionShell]:
-        """Of the partitions that this broker leads."""
+        """The coordinators of transactions in the partitions that this broker leads."""
         return self._transactions.here()
 
     def groups_here(self) -> list[GroupShell]:
-        """Of the partitions that this broker leads."""
+        """The coordinators of groups in the partitions that this broker leads."""
         return self._groups.here()
 
     def _key(self, topic_name: str, name: str) -> PartitionKey:
@@ -146,12 +147,12 @@ class Coordinators:
             raise error
         return PartitionKey(topic_id, coordinator_partition(name))
 
-    # -- what other coordinators ask
+    # -- calls of other coordinators
 
     async def register(
         self, request: coordinator_pb2.RegisterPartitionsRequest
     ) -> coordinator_pb2.RegisterPartitionsResponse:
-        """RegisterPartitions: of a producer, with the coordinator of its transaction."""
+        """RegisterPartitions: register a producer's partitions with the coordinator of its transaction."""
         kind = coordinator_pb2.RegisterPartitionsResponse
         try:
             shell = self.of_transaction(request.transactional_id)
@@ -162,7 +163,7 @@ class Coordinators:
     async def write_group_markers(
         self, request: coordinator_pb2.WriteMarkersRequest
     ) -> coordinator_pb2.WriteMarkersResponse:
-        """WriteMarkers for a partition of `__groups`: what they end has ended in the groups of that partition."""
+        """WriteMarkers for a partition of `__groups`: end producers in the groups of that partition."""
         kind = coordinator_pb2.WriteMarkersResponse
         key = PartitionKey.of(request.partition_id)
         try:

@@ -1,12 +1,11 @@
-"""What changed in the committed image, told to the replicas of this broker: at once, or a piece at a time.
+"""The way of changes from the committed image to the replicas of this broker, at once or a piece at a time.
 
-A decision may change ten thousand partitions (a topic is created, a broker fails). Those that are more than a piece
-wait for turns of the loop, each with the state that the image has by then; what follows meanwhile joins them. So a
-replica hears of its newest state, perhaps some milliseconds after another one of the same decision, as it would on
-another broker. Lives go with every piece.
+A decision may change ten thousand partitions (a topic is created, a broker fails). Those beyond a piece wait for turns
+of the loop, each with the image's state at its turn, and later changes join them. So a replica gets its newest state,
+perhaps some milliseconds after another one of the same decision, as on another broker. Lives go with every piece.
 
-A configuration and the states of its topic are of one offset of the metadata log, always (min.insync.replicas and the
-ISR that a leader judges by): where one changes, all of the topic that still wait are told with it, at once.
+A configuration and the states of its topic are always of one offset of the metadata log, since a leader judges by
+min.insync.replicas and the ISR. A new configuration goes with all waiting partitions of its topic, at once.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.shells.replication_shell import ReplicationShell
 
-PARTITIONS_AT_ONCE = 250  # some ten milliseconds, with what follows from each
+PARTITIONS_AT_ONCE = 250  # some ten milliseconds, with all effects of each
 
 
 class ImageToReplicas:
@@ -50,42 +49,42 @@ class ImageToReplicas:
         self._spawn = spawn
         self._waiting: dict[PartitionKey, None] = {}
         self._stopped = False
-        self._all_told = asyncio.Event()
-        self._all_told.set()
+        self._settled = asyncio.Event()
+        self._settled.set()
 
     def changed(self, changes: ImageChanges) -> None:
-        """Committed batches were applied to the image."""
+        """Take the changes of the image by committed batches."""
         idle = not self._waiting
-        # What an earlier decision changed goes first; a partition that changed again is told once, as it is then.
+        # Changes of earlier decisions go first. A partition that changed again goes once, with its newest state.
         self._waiting |= dict.fromkeys([*changes.partitions, *changes.removed])
         if configured := changes.configs & self._image.topics.keys():
-            self._tell([key for key in self._waiting if key.topic_id in configured], configured)
+            self._hand_over([key for key in self._waiting if key.topic_id in configured], configured)
         if idle:
-            self._tell(self._next_piece())
+            self._hand_over(self._next_piece())
             if self._waiting:
-                self._all_told.clear()
-                self._spawn(self._tell_the_rest())
+                self._settled.clear()
+                self._spawn(self._hand_over_the_rest())
 
-    async def told(self) -> None:
-        """Return when the replicas know all that the image has said until now."""
-        await self._all_told.wait()
+    async def settled(self) -> None:
+        """Return when the replicas have all changes of the image until now."""
+        await self._settled.wait()
 
     def stop(self) -> None:
-        """Nothing is taken up any more, whatever the image still tells."""
+        """Hand nothing over any more, whatever changes come."""
         self._stopped = True
         self._waiting.clear()
 
-    async def _tell_the_rest(self) -> None:
+    async def _hand_over_the_rest(self) -> None:
         while self._waiting:
             await self._turns.take()
             if not self._stopped:
-                self._tell(self._next_piece())
-        self._all_told.set()
+                self._hand_over(self._next_piece())
+        self._settled.set()
 
     def _next_piece(self) -> list[PartitionKey]:
         return list(islice(self._waiting, PARTITIONS_AT_ONCE))
 
-    def _tell(self, keys: list[PartitionKey], configured: AbstractSet[bytes] = frozenset()) -> None:
+    def _hand_over(self, keys: list[PartitionKey], configured: AbstractSet[bytes] = frozenset()) -> None:
         for key in keys:
             del self._waiting[key]
         present = [key for key in keys if key in self._image.partitions]

@@ -1,7 +1,7 @@
 """The follower's side of sessions: one Replicate stream per leader, as long as the core wants it.
 
-A link opens its stream, tells the core, carries messages both ways and tells the core when it broke; the core asks
-for it again. A silent leader is noticed by the core's tick, which asks for the link to be closed.
+A link opens its stream, and carries messages both ways. It reports the begin and a break of the stream to the core,
+which asks for a new one. The core's tick notices a silent leader, and asks for the end of the link.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from minilog_broker.server.shells.replication_shell import ReplicationShell
 
 logger = structlog.get_logger()
 
-RECONNECT_PAUSE_S = 0.05  # a refused connection answers at once: not tried again in a spin
+RECONNECT_PAUSE_S = 0.05  # a refused connection fails at once, and must not be tried in a spin
 
 
 class LeaderLinks:
-    """The links of this broker, by leader id. `address` tells where a leader listens now."""
+    """The links of this broker, by leader id. `address` gives the current address of a leader."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class LeaderLinks:
         except STREAM_ERRORS as error:
             logger.debug("the session to a leader broke", leader=leader_id, error=str(error) or type(error).__name__)
         await asyncio.sleep(RECONNECT_PAUSE_S)
-        if self._ready.get(leader_id) is ready:  # not closed and not opened anew meanwhile
+        if self._ready.get(leader_id) is ready:  # it was neither closed nor opened anew
             self._ready.pop(leader_id)
             self._tasks.pop(leader_id, None)
             self._replicas.manager.fetcher_stream_closed(leader_id, now_ms())
@@ -85,7 +85,7 @@ class LeaderLinks:
             replicas.run()
 
         def receive(message: StreamMessage[peer_pb2.ReplicateResponse]) -> None:
-            if self._ready.get(leader_id) is ready:  # else the core has closed this stream meanwhile
+            if self._ready.get(leader_id) is ready:  # else the core has closed this stream
                 manager.leader_message(leader_id, message, now_ms())
                 replicas.run()
 
@@ -110,7 +110,7 @@ async def converse(
     next_request: Callable[[], peer_pb2.ReplicateRequest | None],
     ready: asyncio.Event,
 ) -> None:
-    """One Replicate stream until it breaks; STREAM_ERRORS tell how."""
+    """Run one Replicate stream until it breaks. STREAM_ERRORS have the reason."""
     first = True
 
     def next_identified() -> StreamMessage[peer_pb2.ReplicateRequest] | None:

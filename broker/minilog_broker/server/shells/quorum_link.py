@@ -41,20 +41,20 @@ class QuorumLink:
         self._ready = asyncio.Event()
 
     def open(self, peer: Peer | None) -> None:
-        """A stream to `peer` in place of the one there is; where none is known it counts as broken."""
+        """Open a stream to `peer` in the place of the former one. Without a known peer the stream counts as broken."""
         self.close()
         self._ready = ready = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._follow(peer, ready))
 
     def close(self) -> None:
-        """`closed` is not called."""
+        """Close the stream, without a call of `closed`."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
         self._ready = asyncio.Event()
 
     def wake(self) -> None:
-        """There is something to say."""
+        """Note that there is a message to send."""
         self._ready.set()
 
     async def _follow(self, peer: Peer | None, ready: asyncio.Event) -> None:

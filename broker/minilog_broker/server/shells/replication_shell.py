@@ -1,8 +1,8 @@
-"""The shell around ReplicaManager: carries out its effects and tells it what came of them.
+"""The shell around ReplicaManager: it carries out the core's effects, and gives the outcomes back.
 
-Every event goes through `self.manager`, and after each `run()` carries out the effects in order. Disk commands go to
-the data disk thread, reads that have to wait to the readers' threads; sessions are woken by their asyncio events; the
-rest goes to the links of this broker.
+Every event goes through `self.manager`, and after each one `run()` carries out the effects in order. Disk commands go
+to the data disk thread, and reads that have to wait go to the readers' threads. asyncio events wake sessions. The other
+effects go to the links of this broker.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ logger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What the rest of the server does for effects that leave the replicas.
+    """The handlers of effects that leave the replicas.
 
-    `disk_changed`: a replica is offline, or the disk is full, and the controller is to hear it now. `failed`: an effect
-    could not be carried out, and the process must not go on half alive.
+    `disk_changed`: the controller should hear at once of an offline replica or a full disk. `failed`: an effect could
+    not be carried out, and the process must not go on half alive.
     """
 
     answer_produce: Callable[[replica_effects.AnswerProduce], None]
@@ -86,7 +86,7 @@ class ReplicationShell:
         self.manager = manager
         self._looking_up = asyncio.Lock()
         self.readers = readers
-        self._reads = SessionReads(manager, lambda asked: directory.logs.get(asked.key), readers, self._event, observer)
+        self._reads = SessionReads(manager, lambda read: directory.logs.get(read.key), readers, self._event, observer)
         self._observer = observer
         self.offline: dict[PartitionKey, replica_effects.PartitionOffline] = {}
         self.sessions = Sessions()
@@ -97,39 +97,40 @@ class ReplicationShell:
         self._reserve = reserve
         self.timer = CoreTimer(manager.next_tick_ms, self._tick)
         self._running = False
-        # How often each log was let go. A replica may come back: what the disk answers for its former log is not its.
+        # The number of times that each log was let go. A replica may come back, and then answers of the disk for its
+        # former log do not count.
         self._let_go: defaultdict[PartitionKey, int] = defaultdict(int)
 
     @property
     def backlog_bytes(self) -> int:
-        """What waits for the disk."""
+        """The bytes that wait for the disk."""
         return self._disk.backlog_bytes
 
     def close_session(self, session_id: int) -> None:
-        """The stream of a session is gone."""
+        """End a session whose stream is gone."""
         self.sessions.close(session_id)
         self.manager.close_session(session_id, now_ms())
         self.run()
 
-    def adopt(self, found: list[FoundLog]) -> None:
-        """What recovery found at the start, and what it could not open."""
-        for each in found:
-            self.manager.adopt_log(each.key, each.log, each.producer_state, now_ms())
+    def adopt(self, recovered: list[FoundLog]) -> None:
+        """Take the logs that recovery opened at the start, and those that it could not open."""
+        for log in recovered:
+            self.manager.adopt_log(log.key, log.log, log.producer_state, now_ms())
         for unreadable in self._directory.unreadable.values():
             self.manager.adopt_unreadable(unreadable.key, unreadable.reason, now_ms())
 
     # -- effects
 
     def run(self) -> None:
-        """Carry out what the core asks for, until it asks for nothing more."""
-        if self._running:  # an effect that is carried out at once may call back
+        """Carry out the core's effects, until there are no more."""
+        if self._running:  # an effect may call back at once
             return
         self._running = True
         try:
             while todo := self.manager.take_effects():
                 for effect in todo:
                     self._carry_out(effect)
-        except Exception as error:  # what was to be done is lost: the process must not go on half alive
+        except Exception as error:  # the effects are lost: the process must not go on half alive
             self._outside.failed(error)
             raise
         finally:
@@ -178,9 +179,9 @@ class ReplicationShell:
     def _change_log(self, effect: Effect) -> None:
         if isinstance(effect, replica_effects.TruncateLog | replica_effects.StartLogAt) and effect.committed_lost:
             logger.error(
-                "committed records are gone: this replica has them, its leader does not, and it follows. An unclean "
-                "election does that, or a leader whose disk came back older than it was. The topic's reader sees other "
-                "records there",
+                "committed records are lost: this replica has them, its leader does not, and the replica follows the "
+                "leader. The cause is an unclean election, or a leader whose disk came back in an older state. Readers "
+                "of the topic see other records there",
                 topic=effect.key.topic_id.hex(),
                 partition=effect.key.partition,
                 records=effect.committed_lost,
@@ -218,7 +219,7 @@ class ReplicationShell:
         return lambda log: self._reserve.write_metadata(lambda: log.delete_records(*wanted))
 
     def _find_ends(self, effect: replica_effects.FindEnds, search: EndsSearch) -> None:
-        """Step by step: others wait for the disk's thread, too."""
+        """Search step by step, since other work waits for the disk's thread, too."""
 
         def stepped(_: object) -> None:
             if search.damage is not None:
@@ -234,16 +235,16 @@ class ReplicationShell:
         key, offset = effect.key, effect.offset
         log = self._directory.logs[key]
 
-        def found(base: int) -> None:
+        def done(base: int) -> None:
             self.manager.batch_found(key, effect.leader_epoch, offset, base, now_ms())
 
         def failed(error: OSError | MinilogError) -> None:
             if isinstance(error, OffsetOutOfRange):
-                found(GONE)
+                done(GONE)
             else:
                 self.manager.log_damaged(key, error, now_ms())
 
-        self.readers.submit(DiskRead(lambda: log.batch_base(offset), self._of(key, found), self._of(key, failed)))
+        self.readers.submit(DiskRead(lambda: log.batch_base(offset), self._of(key, done), self._of(key, failed)))
 
     def _append(self, effect: replica_effects.AppendToLog) -> None:
         key, batches = effect.key, effect.batches
@@ -263,9 +264,9 @@ class ReplicationShell:
         )
 
     def _open(self, key: PartitionKey, work: Callable[[], tuple[Log, ProducerState]]) -> None:
-        def opened(found: tuple[Log, ProducerState]) -> None:
+        def opened(log_and_state: tuple[Log, ProducerState]) -> None:
             self.offline.pop(key, None)
-            self.manager.log_opened(key, *found, now_ms())
+            self.manager.log_opened(key, *log_and_state, now_ms())
 
         self._lane.submit(
             DiskCommand(
@@ -276,13 +277,13 @@ class ReplicationShell:
         )
 
     def _check_copy(self, effect: replica_effects.CheckCopy) -> None:
-        """Answered whatever becomes of the log: the next look waits for it."""
+        """Check a copy. There is an answer in any case, for the next check waits for it."""
         key, let_go = effect.key, self._let_go[effect.key]
         log = self._directory.logs.get(key)
 
         def checked(error: CorruptMessage | OSError | None) -> None:
-            told = error if self._let_go[key] == let_go else None
-            self._event(lambda: self.manager.copy_checked(key, effect.offset, told, now_ms()))
+            damage = error if self._let_go[key] == let_go else None
+            self._event(lambda: self.manager.copy_checked(key, effect.offset, damage, now_ms()))
 
         work = lambda: None if log is None else check_copy(log, *key, effect.offset, effect.max_bytes)  # noqa: E731
         self._disk.submit(DiskCommand(work, checked, checked))
@@ -300,14 +301,14 @@ class ReplicationShell:
         self._submit(key, work, lambda state: self.manager.log_truncated(key, state, now_ms()))
 
     def _of(self, key: PartitionKey, tell: Callable[[Any], None]) -> Callable[[Any], None]:
-        """`tell`, and then run; nothing where the log was let go meanwhile."""
+        """A callback that makes `tell` and then runs, but nothing where the log was let go meanwhile."""
         let_go = self._let_go[key]
 
-        def told(result: Any) -> None:
+        def report(result: Any) -> None:
             if self._let_go[key] == let_go:
                 self._event(lambda: tell(result))
 
-        return told
+        return report
 
     def _failed(self, key: PartitionKey, error: OSError) -> None:
         logger.error(
@@ -318,11 +319,12 @@ class ReplicationShell:
             self._outside.disk_changed()
 
     def _mark_failed(self, error: OSError) -> None:
-        logger.error("damage could not be recorded: do not restart this broker on this disk", error=str(error))
+        logger.error("the broker could not record damage: do not restart it on this disk", error=str(error))
 
     def _delete_failed(self, error: OSError) -> None:
         logger.error(
-            "a deleted topic's files could not be removed; they are removed at the next start", error=str(error)
+            "the broker could not remove the files of a deleted topic, and tries again at its next start",
+            error=str(error),
         )
 
     def _go_offline(self, effect: replica_effects.PartitionOffline) -> None:
@@ -330,7 +332,7 @@ class ReplicationShell:
         if effect.damaged:
             mark = DiskCommand(lambda: self._directory.mark_damaged(key, reason), lambda _: None, self._mark_failed)
             self._disk.submit(mark)
-        logger.error("replica offline", topic=key.topic_id.hex(), partition=key.partition, reason=reason)
+        logger.error("a replica is offline", topic=key.topic_id.hex(), partition=key.partition, reason=reason)
         self.offline[key] = effect
         self._outside.disk_changed()
 
@@ -345,11 +347,11 @@ class ReplicationShell:
         self.run()
 
     def disk_looked_at(self, *, answers: bool, has_space: bool) -> None:
-        """See ReplicaManager; before each heartbeat."""
+        """Hand the state of the disk to ReplicaManager, before each heartbeat."""
         self._event(lambda: self.manager.disk_looked_at(answers=answers, has_space=has_space))
 
     def set_aside(self, key: PartitionKey) -> None:
-        """A log of no replica: rename it aside; it is removed when delete.delay.ms is over."""
+        """Rename a log of no replica. Its files are removed when delete.delay.ms is over."""
         self._let_go[key] += 1
         self.offline.pop(key, None)
         self._lane.submit(DiskCommand(lambda: self._directory.delete(key), lambda _: None, self._delete_failed))
@@ -365,7 +367,7 @@ class ReplicationShell:
     async def list_offsets(
         self, entries: Sequence[metadata_pb2.ListOffsetsEntry], piece: Piece
     ) -> list[metadata_pb2.ListOffsetsResult]:
-        """The ends as of one moment for each; what the files tell of it is looked up behind, by a reader's thread."""
+        """The results, each with the ends of one moment. A reader's thread looks up the values that need the files."""
         results, wanted = [], list[LookUp]()
         for entry in entries:
             piece = await piece.next() if piece.is_over() else piece
@@ -379,7 +381,7 @@ class ReplicationShell:
         return results
 
     async def _look_up(self, wanted: Sequence[LookUp]) -> None:
-        """Some of one request, while no other request is looked up: a thread that searches in memory has the
+        """Look up a part of one request, while no other request is looked up. A thread that searches in memory has the
         interpreter, and several of them would leave the event loop a small share."""
         async with self._looking_up:
             errors = await result_of(self.readers, lambda: look_up_all(wanted))
@@ -388,8 +390,8 @@ class ReplicationShell:
                 self._not_looked_up(log, result, error)
 
     def _not_looked_up(self, log: Log, result: metadata_pb2.ListOffsetsResult, error: OSError | MinilogError) -> None:
-        """The answer is what is wrong. A disk that fails takes the replica offline, where it has that log still; a file
-        that is not there may have been cut away under the look."""
+        """Make the error the answer. A failing disk takes the replica offline, where it still has that log. A missing
+        file may have been cut away during the lookup."""
         fails = isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
         if fails:
             self.damaged(log, error)
@@ -401,7 +403,7 @@ class ReplicationShell:
         result.CopyFrom(refusal)
 
     def damaged(self, log: Log, error: OSError | MinilogError) -> None:
-        """A read has found damage in a log. Nothing happens where the replica has another log by now."""
+        """Note that a read has found damage in a log. It has no effect where the replica has another log by now."""
         if self._directory.logs.get(log.key) is log and log.failed is None:
             self._event(lambda: self.manager.log_damaged(log.key, error, now_ms()))
 

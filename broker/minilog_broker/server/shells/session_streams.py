@@ -1,4 +1,4 @@
-"""Sessions of followers and consumers here: an id, an event that wakes the pump, and a refusal if there is one."""
+"""The sessions of followers and consumers here: an id, an event that wakes the pump, and a refusal if there is one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Sessions:
         return self._last_id
 
     def ready(self, session_id: int) -> asyncio.Event:
-        """Set when the core has something to say."""
+        """The event that is set when the core has a message."""
         return self._ready[session_id]
 
     def wake(self, session_id: int) -> None:
@@ -34,7 +34,8 @@ class Sessions:
             ready.set()
 
     def refuse(self, session_id: int, error: MinilogError, response: peer_pb2.ReplicateResponse | None = None) -> None:
-        """The core ended the session: its pump tells the error, or `response` which has it, and ends the stream."""
+        """End a session by the core's word: its pump sends the error, or `response` which has it, and ends the
+        stream."""
         if session_id in self._ready:
             self._refused[session_id] = (error, response)
             self.wake(session_id)
