@@ -140,8 +140,8 @@ class Policy:
         self, caller: Caller, operation: Operation, resources: Sequence[str], decision: Decision, reason: str
     ) -> None:
         first, *others = resources
-        who, path = str(caller.principal), caller.path
-        self._audit(AuditEvent(who, caller.host, path, operation.value, first, decision, reason, tuple(others)))
+        principal, path = str(caller.principal), caller.path
+        self._audit(AuditEvent(principal, caller.host, path, operation.value, first, decision, reason, tuple(others)))
 
 
 def _parts(row: Row) -> tuple[Asked | LeftOut, ...]:

@@ -63,10 +63,10 @@ def of_condition(condition: BrokerCondition) -> Samples:
 def of_cluster(parts: BrokerParts) -> Samples:
     """The samples of the image; those of the whole cluster where this broker is the controller."""
     image, active = parts.quorum.image, parts.controller.is_active
-    who = (str(parts.broker_id), image.cluster_id or "", CLIENT_VERSION)
+    identity = (str(parts.broker_id), image.cluster_id or "", CLIENT_VERSION)
     brokers = image.brokers.values()
     return [
-        (names.BROKER_INFO, who, 1.0),
+        (names.BROKER_INFO, identity, 1.0),
         (names.ACTIVE_CONTROLLER, (), float(active)),
         (names.CONTROLLER_EPOCH, (), float(parts.quorum.epoch)),
         (names.METADATA_OFFSET, (), float(image.end_offset)),

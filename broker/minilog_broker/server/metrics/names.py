@@ -50,21 +50,23 @@ _LATENCIES_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.
 _DELAYS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 # This broker, and its place in the cluster
-BROKER_INFO = _gauge("broker_info", "1; who this is", "broker_id", "cluster_id", "version")
-BROKER_READY = _gauge("broker_ready", "1 while /readyz says 200")
+BROKER_INFO = _gauge(
+    "broker_info", "1, with the broker, its cluster and its version as labels", "broker_id", "cluster_id", "version"
+)
+BROKER_READY = _gauge("broker_ready", "1 while /readyz answers 200")
 BROKER_FENCED = _gauge("broker_fenced", "1 while the controller does not count on this broker, or none answers it")
 CONTROLLER_SILENCE_SECONDS = _gauge("controller_silence_seconds", "Since a controller answered a heartbeat last")
 ACTIVE_CONTROLLER = _gauge("active_controller", "1 where this broker is the active controller")
 CONTROLLER_EPOCH = _gauge("controller_epoch", "The newest epoch of the metadata quorum that this broker knows")
-CONTROLLER_CHANGES = _counter("controller_changes_total", "How often this broker saw the quorum's leader come or go")
+CONTROLLER_CHANGES = _counter("controller_changes_total", "Changes of the quorum's leader that this broker has seen")
 METADATA_OFFSET = _gauge("metadata_offset", "The end of the metadata log that this broker has replayed")
 
 # The cluster: values of the active controller, and 0 elsewhere, so that sums are right
-FENCED_BROKERS = _gauge("fenced_brokers", "Registered brokers that are fenced; by the active controller")
-REGISTERED_BROKERS = _gauge("registered_brokers", "Brokers that ever registered; by the active controller")
-TOPICS = _gauge("topics", "Topics, internal ones too; by the active controller")
-PARTITIONS = _gauge("partitions", "Partitions of all topics; by the active controller")
-OFFLINE_PARTITIONS = _gauge("offline_partitions", "Partitions without a leader; by the active controller")
+FENCED_BROKERS = _gauge("fenced_brokers", "Registered brokers that are fenced, by the active controller")
+REGISTERED_BROKERS = _gauge("registered_brokers", "Brokers that ever registered, by the active controller")
+TOPICS = _gauge("topics", "Topics, also internal ones, by the active controller")
+PARTITIONS = _gauge("partitions", "Partitions of all topics, by the active controller")
+OFFLINE_PARTITIONS = _gauge("offline_partitions", "Partitions without a leader, by the active controller")
 UNCLEAN_ELECTIONS = _counter(
     "unclean_elections_total", "Leaders that may lack acknowledged records, made by this broker as the controller"
 )
@@ -109,8 +111,8 @@ SCRUB_UNDECIDED_PARTITIONS = _gauge(
 # Calls
 REQUEST_DURATION_SECONDS = _histogram(
     "request_duration_seconds",
-    "Unary calls: from the request to its answer. Produce: from a validated batch to its answer, as acks says. Fetch: "
-    "to read and make up one message; waiting for records is no part of it",
+    "Unary calls: from the request to its answer. Produce: from a validated batch to its answer, as acks demands. "
+    "Fetch: to read and make up one message, without the wait for records",
     _LATENCIES_S,
     "kind",
 )
@@ -134,13 +136,13 @@ DISK_FREE_BYTES = _gauge("disk_free_bytes", "Free to this process where the data
 DISK_SIZE_BYTES = _gauge("disk_size_bytes", "The size of that file system")
 DISK_RESERVE_HELD = _gauge("disk_reserve_held", "0 while the disk counts as full: data is refused")
 LOOP_DELAY_SECONDS = _histogram(
-    "event_loop_delay_seconds", "How late the event loop was, looked at ten times a second", _DELAYS_S
+    "event_loop_delay_seconds", "The delay of the event loop, ten times a second", _DELAYS_S
 )
 
 # Transactions and groups: by their coordinator
 OPEN_TRANSACTIONS = _gauge("open_transactions", "Transactions coordinated here whose fate is not decided")
 OLDEST_OPEN_TRANSACTION_SECONDS = _gauge(
-    "oldest_open_transaction_seconds", "Since the generation of the oldest of them began; 0 where there is none"
+    "oldest_open_transaction_seconds", "Since the begin of the oldest one's generation, 0 without one"
 )
 GROUPS = _gauge("groups", "Groups coordinated here that have committed offsets")
 GROUP_LAG_RECORDS = _gauge("group_lag_records", "High watermark less committed offset, over all partitions", "group")
@@ -153,25 +155,25 @@ GROUP_LAG_SECONDS = _gauge(
     "moved; never more than this broker has watched the group",
     "group",
 )
-GROUPS_NOT_SHOWN = _gauge("groups_not_shown", "Groups coordinated here whose lag is not told: there are too many")
+GROUPS_NOT_SHOWN = _gauge("groups_not_shown", "Groups coordinated here without a lag: there are too many")
 
 # Keys of tokens: where they are fetched (sasl.oauthbearer.jwks.endpoint.url)
 ACCESS_RULES_AGE_SECONDS = _gauge(
-    "access_rules_age_seconds", "How old users and rules may be here; above the session clients are refused"
+    "access_rules_age_seconds", "The age of users and rules here. Above the session the broker refuses clients"
 )
-TOKEN_KEYS = _gauge("token_keys", "Keys that tokens are checked with; 0: every token is refused")
+TOKEN_KEYS = _gauge("token_keys", "Keys for the check of tokens. With 0 the broker refuses every token")
 TOKEN_KEYS_AGE_SECONDS = _gauge(
-    "token_keys_age_seconds", "Since their endpoint answered last; where it never did, since it is asked"
+    "token_keys_age_seconds", "Since the last answer of their endpoint, or since the first fetch without one"
 )
 
 # Only for topics that a scrape names (`/metrics?topics=a,b`), of partitions led here
-PARTITION_LOG_START_OFFSET = _gauge("partition_log_start_offset", "The first offset there is", "topic", "partition")
-PARTITION_HIGH_WATERMARK = _gauge("partition_high_watermark", "What is below is committed", "topic", "partition")
+PARTITION_LOG_START_OFFSET = _gauge("partition_log_start_offset", "The first offset that exists", "topic", "partition")
+PARTITION_HIGH_WATERMARK = _gauge("partition_high_watermark", "All records below are committed", "topic", "partition")
 PARTITION_LOG_SIZE_BYTES = _gauge("partition_log_size_bytes", "Bytes of the leader's log", "topic", "partition")
 PARTITION_IN_SYNC_REPLICAS = _gauge("partition_in_sync_replicas", "Replicas in the ISR", "topic", "partition")
 REPLICA_LOG_END_OFFSET = _gauge(
     "replica_log_end_offset",
-    "Where each replica's durable log ends, as the leader knows",
+    "The end of each replica's durable log, as the leader knows",
     "topic",
     "partition",
     "replica",

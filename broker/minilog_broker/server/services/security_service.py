@@ -91,8 +91,8 @@ class SecurityService(security_pb2_grpc.SecurityServiceServicer):
         kind = security_pb2.RenewDelegationTokenResponse
         if (refused := _refusal(kind, caller, Operation.ALTER)) is not None:
             return refused
-        who = Requester(str(caller.principal))
-        answer = await self._decided(kind, lambda core, ticket, now: core.renew_token(ticket, request, who, now))
+        requester = Requester(str(caller.principal))
+        answer = await self._decided(kind, lambda core, ticket, now: core.renew_token(ticket, request, requester, now))
         return answer_told(caller, Operation.ALTER, request.token_id, answer)
 
     async def ExpireDelegationToken(  # type: ignore[override]  # noqa: N802
@@ -101,8 +101,8 @@ class SecurityService(security_pb2_grpc.SecurityServiceServicer):
         kind = security_pb2.ExpireDelegationTokenResponse
         if (refused := _refusal(kind, caller, Operation.DELETE)) is not None:
             return refused
-        who = Requester(str(caller.principal), caller.may(Operation.ALTER, ResourceKind.CLUSTER, CLUSTER_NAME))
-        answer = await self._decided(kind, lambda core, ticket, now: core.expire_token(ticket, request, who, now))
+        requester = Requester(str(caller.principal), caller.may(Operation.ALTER, ResourceKind.CLUSTER, CLUSTER_NAME))
+        answer = await self._decided(kind, lambda core, ticket, now: core.expire_token(ticket, request, requester, now))
         return answer_told(caller, Operation.DELETE, request.token_id, answer)
 
     async def DescribeDelegationTokens(  # type: ignore[override]  # noqa: N802
@@ -111,8 +111,10 @@ class SecurityService(security_pb2_grpc.SecurityServiceServicer):
         kind = security_pb2.DescribeDelegationTokensResponse
         if (refused := _refusal(kind, caller, Operation.DESCRIBE)) is not None:
             return refused
-        who = Requester(str(caller.principal), caller.may(Operation.DESCRIBE, ResourceKind.CLUSTER, CLUSTER_NAME))
-        return await self._decided(kind, lambda core, ticket, now: core.describe_tokens(ticket, request, who, now))
+        requester = Requester(str(caller.principal), caller.may(Operation.DESCRIBE, ResourceKind.CLUSTER, CLUSTER_NAME))
+        return await self._decided(
+            kind, lambda core, ticket, now: core.describe_tokens(ticket, request, requester, now)
+        )
 
     async def _decided(self, kind: type[_Decided], ask: Callable[[Controller, object, int], None]) -> _Decided:
         now_ms = self.controller.wall_ms()
