@@ -155,7 +155,7 @@ GROUP_LAG_SECONDS = _gauge(
     "moved; never more than this broker has watched the group",
     "group",
 )
-GROUPS_NOT_SHOWN = _gauge("groups_not_shown", "Groups coordinated here without a lag: there are too many")
+GROUPS_NOT_SHOWN = _gauge("groups_not_shown", "Groups coordinated here whose lag is left out, since there are too many")
 
 # Keys of tokens: where they are fetched (sasl.oauthbearer.jwks.endpoint.url)
 ACCESS_RULES_AGE_SECONDS = _gauge(
