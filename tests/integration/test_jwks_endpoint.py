@@ -214,7 +214,7 @@ class TestBroker:
         with running_secured_cluster(tmp_path / "cluster", 1, often) as cluster:
             login(cluster, tmp_path, token(OLD, "old"))
             issuer.answer = document("<html>we are sorry</html>")
-            wait_until(lambda: "the keys stay as they were" in cluster.log_text(1))
+            wait_until(lambda: "the former keys stay in use" in cluster.log_text(1))
             began, asked = time.monotonic(), len(issuer.asked)
             for _ in range(4):
                 login(cluster, tmp_path, token(OLD, "old"))
@@ -222,7 +222,7 @@ class TestBroker:
                     login(cluster, tmp_path, token(NEW, "new"))
             assert len(issuer.asked) - asked <= (time.monotonic() - began) / 0.4 + 2
             told = cluster.log_text(1)
-            assert told.count("the keys stay as they were") == 1
+            assert told.count("the former keys stay in use") == 1
             assert "we are sorry" not in told
             issuer.answer = document(jwks(new=NEW))
             login(cluster, tmp_path, token(NEW, "new"))
@@ -252,7 +252,7 @@ class TestBroker:
             assert "has no keys of tokens yet" in cluster.log_text(1)  # the audit log
             with Admin(cluster.client) as admin:  # passwords work
                 assert admin.list_topics() == []
-            assert "no token is taken" in cluster.log_text(1)
+            assert "the broker refuses all tokens" in cluster.log_text(1)
             issuer.answer = document(jwks(old=OLD))
             login(cluster, tmp_path, token(OLD, "old"), WITHIN_S)
 
@@ -294,7 +294,7 @@ class TestBroker:
         assert float(found["minilog_token_keys"]) == 2.0
         assert 0.0 <= float(found["minilog_token_keys_age_seconds"]) < WITHIN_S
         (audited,) = [each for each in cluster.log_text(1).splitlines() if "FetchKeys" in each]
-        assert json.loads(json.loads(audited)["event"])["reason"] == "keys of tokens are now: 'old', 'new'"
+        assert json.loads(json.loads(audited)["event"])["reason"] == "the keys of tokens are now: 'old', 'new'"
 
 
 def refused(cluster: SecuredCluster, folder: pathlib.Path, kid: str) -> None:
