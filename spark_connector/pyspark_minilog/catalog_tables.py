@@ -62,6 +62,6 @@ def read_options(given: Mapping[str, str], schema: StructType) -> Mapping[str, s
 def outdated(refusal: InvalidOption) -> InvalidOption:
     """Of a table whose columns the topic does not have."""
     return InvalidOption(
-        "the topic does not have the columns of this table, which are those of its creation: drop the table, and "
-        f"create it again ({refusal})"
+        "the topic does not have the columns any more that this table was created with: drop the table, and create it "
+        f"again ({refusal})"
     )

@@ -49,8 +49,9 @@ def refuse_stored_secrets(keys: Iterable[str]) -> None:
     """As `refuse_secrets`, for what a table of the catalog keeps: there it cannot be allowed. Raises InvalidOption."""
     for key in _secrets(keys):
         raise InvalidOption(
-            f"option '{key}' holds a secret, and the catalog keeps the options of a table: give the table {OPTION}, "
-            f"and say {_name(key)} in that file (mode 600), or in the environment variable {variable_of(_name(key))}"
+            f"option '{key}' holds a secret, and the catalog keeps the options of a table: set {OPTION} for the "
+            f"table, and put {_name(key)} into that file (mode 600), or into the environment variable "
+            f"{variable_of(_name(key))}"
         )
 
 
@@ -67,9 +68,9 @@ def unknown(key: str, known: tuple[str, ...], side: str) -> InvalidOption:
     if nearest:
         meant = spelling[nearest[0]]
         advice += (
-            f"; if it is {_name(meant)}, {_remedy(meant)}" if is_secret(meant) else f", or did you mean '{meant}'?"
+            f". If you mean {_name(meant)}, {_remedy(meant)}" if is_secret(meant) else f", or did you mean '{meant}'?"
         )
-    return InvalidOption(f"option '{key}' is not one that the {side} of this minilog version has: {advice}")
+    return InvalidOption(f"the {side} of this minilog version has no option '{key}': {advice}")
 
 
 def client_settings(named: Mapping[str, str]) -> dict[str, str]:
@@ -111,8 +112,8 @@ def _name(key: str) -> str:
 def _remedy(key: str) -> str:
     name = _name(key)
     return (
-        f"say {name} in the file that {OPTION} names (mode 600), or in the environment variable {variable_of(name)}; "
-        f"{ALLOW_SECRETS}=true allows it here"
+        f"put {name} into the file that {OPTION} names (mode 600), or into the environment variable "
+        f"{variable_of(name)}. {ALLOW_SECRETS}=true allows the secret here"
     )
 
 

@@ -162,7 +162,7 @@ def _bounds(partition: Partition, found: PartitionDescription, committed_only: b
     end = found.last_stable_offset if committed_only else found.high_watermark
     if found.log_start_offset is None or end is None:
         why = found.why_no_offsets or "look at the brokers"
-        raise OffsetNotAvailable(f"partition {partition} has no leader that tells its offsets: {why}")
+        raise OffsetNotAvailable(f"no leader of partition {partition} gives its offsets: {why}")
     return found.log_start_offset, end
 
 

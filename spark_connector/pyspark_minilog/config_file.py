@@ -18,12 +18,12 @@ OPTION = f"minilog.{CONFIG_FILE}"
 
 # What the connector sets itself, as an option and in a file.
 OWNED = {
-    "acks": "a Spark write is always acks=all; leave it out",
-    "enable.idempotence": "a Spark write is always idempotent; leave it out",
-    "transactional.id": "a stream's is its query's; for a batch write use the option transactionalId",
+    "acks": "a Spark write always uses acks=all. Leave it out",
+    "enable.idempotence": "a Spark write is always idempotent. Leave it out",
+    "transactional.id": "a stream has the id of its query. For a batch write, use the option transactionalId",
     "auto.offset.reset": "use the option startingOffsets instead",
-    "enable.auto.commit": "the checkpoint holds the offsets; leave it out",
-    "group.id": "it is the source that reports how far a query has got; leave it out",
+    "enable.auto.commit": "the checkpoint holds the offsets. Leave it out",
+    "group.id": "only a source stores the progress of a query in a group. Leave it out",
 }
 
 
@@ -42,7 +42,7 @@ def with_file(settings: Mapping[str, Any]) -> dict[str, Any]:
         if name in given or name not in whole:
             raise
         remedy = rest.rpartition(" is not possible: ")[2]
-        raise InvalidConfig(f"option {OPTION}: what {path} says of {name} is not possible: {remedy}") from None
+        raise InvalidConfig(f"option {OPTION}: the value of {name} in {path} is not possible: {remedy}") from None
     return whole
 
 
@@ -50,13 +50,15 @@ def _read(path: str) -> dict[str, str]:
     try:
         found = properties_file(path)
     except InvalidConfig as error:
-        raise InvalidConfig(f"option {OPTION}: {error}; the driver and each executor need it") from None
+        raise InvalidConfig(f"option {OPTION}: {error}. The driver and each executor need this file") from None
     for name in found:
         if name in OWNED:
-            raise InvalidConfig(f"option {OPTION}: {path} says {name}, which the connector sets itself: {OWNED[name]}")
+            raise InvalidConfig(
+                f"option {OPTION}: {path} has {name}, and the connector sets that itself: {OWNED[name]}"
+            )
         if name not in config_names():
             near = difflib.get_close_matches(name, config_names(), n=1, cutoff=0)
             raise InvalidConfig(
-                f"option {OPTION}: {path} says {name!r}, which no setting is called: is it {near[0]!r}?"
+                f"option {OPTION}: {path} has {name!r}, and no setting has that name: did you mean {near[0]!r}?"
             )
     return found

@@ -61,7 +61,7 @@ class FirstUnread:
             self._since_ms = _look(self._client, left)
         except Exception as error:  # whatever it is, the query does not depend on it
             self._since_ms = {}
-            logger.debug("how old the first unread records are is not known: %s", error)
+            logger.debug("the age of the first unread records is not known: %s", error)
 
 
 def _look(client: Mapping[str, str], left: Mapping[Partition, tuple[int, int]]) -> dict[str, int]:

@@ -70,4 +70,4 @@ class GroupProgress:
             with lend(Consumer, {**self._client, "group.id": self._group}) as consumer:
                 consumer.commit({TopicPartition(*partition): offset for partition, offset in positions.items()})
         except Exception as error:  # whatever it is, the query does not depend on it
-            logger.warning("how far the query has got was not stored for group '%s': %s", self._group, error)
+            logger.warning("the progress of the query was not stored for group '%s': %s", self._group, error)

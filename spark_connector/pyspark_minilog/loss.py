@@ -9,7 +9,7 @@ from pyspark_minilog.errors import DataLoss
 
 logger = logging.getLogger(__name__)
 
-_REMEDY = "set failOnDataLoss to false to go on with what is there, or start a new query"
+_REMEDY = "set failOnDataLoss to false to go on with the records that are left, or start a new query"
 # An idle query meets the same loss ten times a second: each is said once, and the memory of it is bounded.
 _MAX_REMEMBERED = 10_000
 
@@ -29,4 +29,4 @@ class LossReport:
         for loss in found:
             if loss not in self._said and len(self._said) < _MAX_REMEMBERED:
                 self._said.add(loss)
-                logger.warning("data was lost, the query goes on (failOnDataLoss=false): %s", loss)
+                logger.warning("data was lost, and the query goes on (failOnDataLoss=false): %s", loss)

@@ -216,7 +216,7 @@ class QueryLedger:
 def told(query: QueryBehind) -> str:
     """A query in one line, for people."""
     behind = [f"{each.topic} {each.records:,}" for each in query.topics if each.records]
-    most = ", ".join(behind[:5]) + (f" and {len(behind) - 5} topics more" if len(behind) > 5 else "")
+    most = ", ".join(behind[:5]) + (f" and {len(behind) - 5} more topics" if len(behind) > 5 else "")
     size = "bytes not known yet" if query.bytes is None else f"{query.bytes:,} bytes"
     age = "seconds not known yet" if query.seconds is None else f"{query.seconds:.1f} s"
     where = f"{query.records:,} records behind, {size}, {age} ({most})" if behind else "nothing behind"
@@ -250,4 +250,5 @@ class QueryListener(StreamingQueryListener):
         except Exception as error:  # whatever it is, no query may depend on it
             if type(error) not in self._warned:
                 self._warned.add(type(error))
-                logger.warning("a query's progress is not understood (told once): %s: %s", type(error).__name__, error)
+                kind = type(error).__name__
+                logger.warning("the observation does not understand a query's progress: %s: %s", kind, error)

@@ -29,7 +29,10 @@ _SUMS: dict[str, tuple[str, Callable[[QueryBehind], float | None]]] = {
 _STATES: dict[str, tuple[str, Callable[[QueryBehind], float | None]]] = {
     "minilog_spark_batch_duration_seconds": ("How long the last batch took.", lambda each: each.batch_seconds),
     "minilog_spark_query_active": ("1 while the query runs, 0 when it has ended.", lambda each: each.is_active),
-    "minilog_spark_told_timestamp_seconds": ("When Spark told of the query last.", lambda each: each.at_ms / 1000),
+    "minilog_spark_told_timestamp_seconds": (
+        "The time of Spark's last event for the query.",
+        lambda each: each.at_ms / 1000,
+    ),
 }
 
 

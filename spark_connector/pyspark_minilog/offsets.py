@@ -126,7 +126,7 @@ def check_partitions(
     if missing or strange:
         wrong = [f"it leaves out {', '.join(map(str, missing))}"] if missing else []
         wrong += [f"it names {', '.join(strange)}, which this query does not read"] if strange else []
-        raise refused(option, text, f"{' and '.join(wrong)}; name exactly the partitions that are read")
+        raise refused(option, text, f"{' and '.join(wrong)}. Name exactly the partitions that the query reads")
 
 
 def everywhere(option: str, place: int) -> OffsetSpec:
@@ -165,10 +165,10 @@ def parse_assignment(option: str, text: str) -> dict[str, tuple[int, ...]]:
     assigned: dict[str, tuple[int, ...]] = {}
     for topic, numbers in sorted(parse_object(option, text, example).items()):
         if not isinstance(numbers, list) or not numbers or not all(is_number(each) and each >= 0 for each in numbers):
-            raise refused(option, text, f"topic '{topic}' needs a list of partition numbers; {example}")
+            raise refused(option, text, f"topic '{topic}' needs a list of partition numbers: {example}")
         assigned[topic] = tuple(sorted(set(numbers)))
     if not assigned:
-        raise refused(option, text, f"name at least one topic; {example}")
+        raise refused(option, text, f"name at least one topic: {example}")
     return assigned
 
 
@@ -194,21 +194,25 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def parse_partition(option: str, text: str, topic: str, key: str) -> Partition:
     """The partition that a key of a topic's JSON names. Raises InvalidOption."""
     if not (key.isascii() and key.isdigit()):
-        raise refused(option, text, f"'{key}' is not a partition number of topic '{topic}'; give such as {_EXAMPLE}")
+        raise refused(
+            option, text, f"'{key}' is not a partition number of topic '{topic}': give JSON such as {_EXAMPLE}"
+        )
     return Partition(topic, int(key))
 
 
 def _place(option: str, text: str, value: object) -> int:
     if not is_number(value) or not EARLIEST <= value <= _LARGEST_OFFSET:  # type: ignore[operator]
         raise refused(
-            option, text, f"{json.dumps(value)} is not an offset; give 0 or more, -2 (earliest) or -1 (latest)"
+            option, text, f"{json.dumps(value)} is not an offset: give 0 or more, -2 (earliest) or -1 (latest)"
         )
     return value  # type: ignore[return-value]
 
 
 def _topic_ids(option: str, text: str, value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
-        raise refused(option, text, f"'{TOPIC_IDS_KEY}' must map topics to ids, as in a checkpoint; or leave it out")
+        raise refused(
+            option, text, f"'{TOPIC_IDS_KEY}' must map topics to ids, as in a checkpoint. Correct it, or leave it out"
+        )
     return value
 
 
@@ -233,22 +237,22 @@ def _numbers(partitions: Iterable[Partition]) -> dict[str, list[int]]:
 
 def _versions(said: object) -> dict[str, int]:
     if not isinstance(said, dict) or not all(is_number(each) for each in said.values()):
-        raise _written_later("versions of schemas", said)
+        raise _written_later("a list of schema versions", said)
     return said
 
 
 def _let_go(said: object) -> frozenset[Partition]:
     if not isinstance(said, dict) or not all(isinstance(each, list) for each in said.values()):
-        raise _written_later("partitions that were let go", said)
+        raise _written_later("a list of removed partitions", said)
     if not all(is_number(number) for numbers in said.values() for number in numbers):
-        raise _written_later("partitions that were let go", said)
+        raise _written_later("a list of removed partitions", said)
     return frozenset(Partition(topic, number) for topic, numbers in said.items() for number in numbers)
 
 
 def _written_later(what: str, said: object) -> InvalidOption:
     return InvalidOption(
-        f"the checkpoint holds {what} that minilog cannot read ({json.dumps(said)}): it was written by a newer version "
-        "of minilog; upgrade pyspark-minilog where this query runs"
+        f"the checkpoint has {what} that minilog cannot read ({json.dumps(said)}): a newer version of minilog wrote "
+        "it. Upgrade pyspark-minilog where this query runs"
     )
 
 
@@ -262,11 +266,11 @@ def _flat(topics: Mapping[str, Mapping[str, int]]) -> Positions:
     except (AttributeError, TypeError, ValueError) as error:
         ours = any(topic.startswith("__") for topic in topics)
         by, remedy = (
-            ("a newer version of minilog", "upgrade pyspark-minilog where this query runs")
+            ("a newer version of minilog", "Upgrade pyspark-minilog where this query runs")
             if ours
-            else ("another source", "start the query with a new checkpointLocation")
+            else ("another source", "Start the query with a new checkpointLocation")
         )
         raise InvalidOption(
-            f"the checkpoint holds an offset that minilog cannot read ({json.dumps(topics)}): it was written by {by}; "
-            f"{remedy} ({error})"
+            f"the checkpoint has an offset that minilog cannot read ({json.dumps(topics)}): {by} wrote it. {remedy} "
+            f"({error})"
         ) from None

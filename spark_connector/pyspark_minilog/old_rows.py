@@ -48,6 +48,6 @@ def too_old(oldest: Mapping[str, int], retention_ms: Mapping[str, int], now_ms: 
             moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=at_us)
             yield (
                 f"rows as old as {moment.isoformat(timespec='seconds')}Z were written to topic '{topic}', which keeps "
-                f"them for {kept_ms} ms (retention.ms): brokers delete them soon; if the column of time stamps is not "
-                "when a row was, drop or rename it, else raise retention.ms of the topic"
+                f"rows for {kept_ms} ms (retention.ms), so brokers delete them soon: raise retention.ms of the topic. "
+                "If the column of time stamps is not the time of the row, drop or rename the column"
             )

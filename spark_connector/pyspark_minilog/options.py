@@ -41,11 +41,11 @@ _MOST_GROUP_CHARACTERS = 240  # of 255, which a broker takes; a prefix becomes a
 _CHECKPOINT = "checkpointlocation"
 _ADDED_BY_SPARK = frozenset({_CHECKPOINT, "queryname"})
 _NO_OPTIONS = {
-    "source": "a table of the catalog is made without columns of its own, CREATE TABLE ... USING minilog OPTIONS "
-    "(...); one that saveAsTable, writeTo or toTable has made cannot be read: drop it, and create it anew; the rows "
-    "are in the topic",
-    "sink": "rows cannot be inserted into a table of the catalog, since Spark does not say which one is meant; use "
-    'df.write.format("minilog")...save()',
+    "source": "For a table of the catalog, write CREATE TABLE ... USING minilog OPTIONS (...) without columns. Spark "
+    "cannot read a table that saveAsTable, writeTo or toTable made: drop that table, and create it again. Its rows are "
+    "in the topic",
+    "sink": "Rows cannot be inserted into a table of the catalog, because Spark does not name the table to the sink: "
+    'use df.write.format("minilog")...save()',
 }
 # What load("..."), save("...") and start("...") become: Spark's own sources read and write folders.
 _PATHS = ("path", "paths")
@@ -103,8 +103,10 @@ _SINK = (
 _OF_NEW_TOPICS = ("keyColumns", "timestampColumn", "numPartitions", "replicationFactor")
 
 _NO_PATH = {
-    "source": "a topic is not a path; name it with option('subscribe', ...), and call load() without an argument",
-    "sink": "a topic is not a path; name it with option('topic', ...), and call save() or start() without an argument",
+    "source": "a topic is not a path. Name the topic with option('subscribe', ...), and call load() without an "
+    "argument",
+    "sink": "a topic is not a path. Name the topic with option('topic', ...), and call save() or start() without an "
+    "argument",
 }
 
 
@@ -189,7 +191,9 @@ def parse_stream_options(given: Mapping[str, str]) -> SourceOptions:
     named = _named(given, _SOURCE, "source")
     for option in _BATCH_ONLY:
         if option in named:
-            raise refused(option, named[option], "a stream has no end; leave it out, or read a batch with spark.read")
+            raise refused(
+                option, named[option], "a stream has no end. Leave the option out, or read a batch with spark.read"
+            )
     return _source_options(named, LATEST)
 
 
@@ -202,7 +206,7 @@ def parse_batch_options(given: Mapping[str, str]) -> SourceOptions:
     options = _source_options(named, EARLIEST)
     match options.starting:
         case OffsetSpec(option, text) as start if start.mentions(LATEST):
-            raise refused(option, text, "a batch cannot start at latest (-1); give earliest or offsets")
+            raise refused(option, text, "a batch cannot start at latest (-1). Give earliest, or offsets")
     return options
 
 
@@ -210,7 +214,7 @@ def parse_stream_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """The options of a streaming write. Raises InvalidOption."""
     options = parse_sink_options(given)
     if options.transactional_id is not None:
-        remedy = "a stream is named by its checkpoint; leave it out, or write batches with foreachBatch"
+        remedy = "the checkpoint names the stream. Leave the option out, or write batches with foreachBatch"
         raise refused("transactionalId", options.transactional_id, remedy)
     checkpoint = next((value for key, value in given.items() if key.lower() == _CHECKPOINT), None)
     return replace(options, checkpoint=checkpoint)
@@ -226,11 +230,12 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     if transactional_id is not None and not transactional_id.strip():
         raise refused("transactionalId", transactional_id, "name the write, or leave the option out")
     if transactional_id is None and "transactionVersion" in named:
-        remedy = "it counts the writes of one transactionalId: give that, too"
+        remedy = "it counts the writes of one transactionalId. Set transactionalId, too"
         raise refused("transactionVersion", named["transactionVersion"], remedy)
     exactly_once = _boolean(named, "exactlyOnce", True)
     if not exactly_once and transactional_id is not None:
-        raise refused("transactionalId", transactional_id, "it names a transaction, and exactlyOnce is false")
+        remedy = "it names a transaction, and a write with exactlyOnce=false has none. Leave one of the two out"
+        raise refused("transactionalId", transactional_id, remedy)
     client = client_settings(named)
     return SinkOptions(
         client=client,
@@ -250,7 +255,7 @@ def _source_options(named: dict[str, str], default_start: int) -> SourceOptions:
     subscription = exactly_one(chosen)
     starting, group = _start(named, default_start), _group(named, chosen)
     if isinstance(starting, OfGroup) and group is None:
-        raise refused(starting.option, starting.text, "name the group, too, with the option minilog.group.id")
+        raise refused(starting.option, starting.text, "name the group with the option minilog.group.id, too")
     return SourceOptions(
         client=client_settings(named),
         subscription=subscription,
@@ -272,7 +277,7 @@ def _source_options(named: dict[str, str], default_start: int) -> SourceOptions:
 def _row_options(named: Mapping[str, str]) -> RowOptions:
     view, change = (named.get(name, "").strip().lower() for name in ("view", "onSchemaChange"))
     if view not in ("", "columns", "kafka"):
-        raise refused("view", named["view"], "give columns, or kafka: keys and values, the values as JSON")
+        raise refused("view", named["view"], "give columns, or kafka (keys and values, with the values as JSON)")
     if change not in ("", "ignore", "fail"):
         raise refused("onSchemaChange", named["onSchemaChange"], "give ignore or fail")
     where = named.get("where")
@@ -280,7 +285,8 @@ def _row_options(named: Mapping[str, str]) -> RowOptions:
         raise refused("where", where, "give a SQL condition, such as delay > 15, or leave the option out")
     metadata = _boolean(named, "metadata", False)
     if metadata and view == "kafka":
-        raise refused("metadata", named["metadata"], "view=kafka has topic, partition, offset and all; leave it out")
+        remedy = "view=kafka has these columns already: topic, partition, offset, timestamp and key. Leave it out"
+        raise refused("metadata", named["metadata"], remedy)
     return RowOptions(_names(named, "columns"), where, metadata, view == "kafka", change == "fail")
 
 
@@ -288,7 +294,7 @@ def _schema_options(named: Mapping[str, str]) -> SchemaOptions:
     creates = _boolean(named, "createTopic", False)
     for option in _OF_NEW_TOPICS:
         if option in named and not creates:
-            raise refused(option, named[option], "it is for a topic that the write creates: say createTopic=true, too")
+            raise refused(option, named[option], "it is for a topic that the write creates. Set createTopic=true, too")
     timestamps = _names(named, "timestampColumn")
     if timestamps is not None and len(timestamps) > 1:
         raise refused("timestampColumn", named["timestampColumn"], "name one column")
@@ -308,7 +314,7 @@ def _names(named: Mapping[str, str], option: str) -> tuple[str, ...] | None:
     try:
         return parse_names(named[option])
     except InvalidArgument:
-        remedy = "give names with commas between them, such as carrier,delay, one with a comma in it in `backquotes`"
+        remedy = "give names with commas between them, such as carrier,delay. Put a name with a comma into `backquotes`"
         raise refused(option, named[option], remedy) from None
 
 
@@ -327,7 +333,7 @@ def _group(named: Mapping[str, str], chosen: Mapping[str, str]) -> str | None:
 def _named(given: Mapping[str, str], known: tuple[str, ...], side: str) -> dict[str, str]:
     """The options under their documented spelling; client settings are `minilog.<name>`."""
     if all(key.lower() in _ADDED_BY_SPARK for key in given):
-        raise InvalidOption(f"no option is given: name at least brokers and a topic; {_NO_OPTIONS[side]}")
+        raise InvalidOption(f"no option is given: name at least the brokers and a topic. {_NO_OPTIONS[side]}")
     spelling = {name.lower(): name for name in known}
     named: dict[str, str] = {}
     for key, value in given.items():
@@ -352,7 +358,7 @@ def _start(named: Mapping[str, str], default: int) -> Place:
     strategy = named.get("startingOffsetsByTimestampStrategy", "error").strip().lower()
     if strategy not in ("error", "latest"):
         option = "startingOffsetsByTimestampStrategy"
-        raise refused(option, named[option], "give error or latest: what to do where no record is that young")
+        raise refused(option, named[option], "give error or latest. It decides what happens if all records are older")
     offsets = "startingOffsets"
     start = parse_start(offsets, named[offsets]) if offsets in named else everywhere(offsets, default)
     return _at_timestamp(named, "starting", or_latest=strategy == "latest") or start
@@ -362,7 +368,7 @@ def _end(named: Mapping[str, str]) -> Place:
     option = "endingOffsets"
     end = parse_offset_spec(option, named[option]) if option in named else everywhere(option, LATEST)
     if end.mentions(EARLIEST):
-        raise refused(option, end.text, "a batch cannot end at earliest (-2); give latest or offsets")
+        raise refused(option, end.text, "a batch cannot end at earliest (-2). Give latest, or offsets")
     return _at_timestamp(named, "ending", or_latest=True) or end
 
 
@@ -377,7 +383,7 @@ def _limits(named: Mapping[str, str]) -> Limits:
     least = _number(named, "minOffsetsPerTrigger", None, 1)
     most = _number(named, "maxOffsetsPerTrigger", None, 1)
     if least is not None and most is not None and least > most:
-        raise refused("minOffsetsPerTrigger", least, f"it is above maxOffsetsPerTrigger, {most}; lower it")
+        raise refused("minOffsetsPerTrigger", least, f"it is above maxOffsetsPerTrigger, which is {most}. Lower it")
     delay = "maxTriggerDelay"
     if delay in named and least is None:
         logger.warning("option '%s' has no meaning without minOffsetsPerTrigger and is ignored", delay)
@@ -390,7 +396,8 @@ def _duration_ms(named: Mapping[str, str], option: str) -> int:
     text = named[option].strip()
     found = int(text) if text.isascii() and text.isdigit() else duration_ms(text)
     if found is None or not 1 <= found < 2**63:
-        raise refused(option, named[option], "give a time such as 30s or 15m (ms, s, m, h, d; a bare number is ms)")
+        remedy = "give a time such as 30s or 15m. The units are ms, s, m, h and d. A number without a unit is in ms"
+        raise refused(option, named[option], remedy)
     return found
 
 

@@ -94,7 +94,9 @@ def parse_start(option: str, text: str) -> Place:
     if age:
         age_ms = duration_ms(age.group(1))
         if age_ms is None or not 0 < age_ms <= LARGEST_TIMESTAMP_MS:
-            raise refused(option, text, "give records such as -1000, or a time such as -10m (ms, s, m, h, d)")
+            raise refused(
+                option, text, "give a number of records such as -1000, or a time such as -10m (ms, s, m, h, d)"
+            )
         return Ago(option, text, age_ms)
     return parse_offset_spec(option, text)
 
@@ -102,7 +104,7 @@ def parse_start(option: str, text: str) -> Place:
 def _last_records(option: str, text: str, count: int) -> int:
     if count in (1, 2):  # -1 and -2 are latest and earliest in JSON: who means that must not lose all but two records
         meant = "latest" if count == 1 else "earliest"
-        raise refused(option, text, f"give {meant} if that is meant; a number of last records is 3 or more")
+        raise refused(option, text, f"in JSON it means {meant}. Give {meant}, or a number of 3 or more last records")
     if not 0 < count <= _LARGEST_COUNT:
         raise refused(option, text, "give a number of last records such as -1000")
     return count
@@ -122,13 +124,13 @@ def parse_timestamps(option: str, text: str, *, or_latest: bool) -> AtTimestamp:
     found: dict[Partition, int] = {}
     for topic, value in parse_object(option, text, remedy).items():
         if not isinstance(value, dict) or not value:
-            raise refused(option, text, f"topic '{topic}' needs a timestamp per partition; {remedy}")
+            raise refused(option, text, f"topic '{topic}' needs a timestamp per partition: {remedy}")
         for key, timestamp in value.items():
             if not is_number(timestamp) or not 0 <= timestamp <= LARGEST_TIMESTAMP_MS:
-                raise refused(option, text, f"topic '{topic}' needs milliseconds since 1970 (UTC); {remedy}")
+                raise refused(option, text, f"topic '{topic}' needs milliseconds since 1970 (UTC): {remedy}")
             found[parse_partition(option, text, topic, key)] = timestamp
     if not found:
-        raise refused(option, text, f"name at least one topic; {remedy}")
+        raise refused(option, text, f"name at least one topic: {remedy}")
     return AtTimestamp(option, text, or_latest, partitions_ms=found)
 
 

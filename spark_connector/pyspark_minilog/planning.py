@@ -59,7 +59,7 @@ def batch_ranges(starting: Resolved, ending: Resolved, snapshot: Snapshot) -> li
         if start[partition] > end[partition] or upside_down(starting.place, ending.place, partition):
             raise InvalidOption(
                 f"partition {partition} would end before it starts: {starting} is offset {start[partition]}, {ending} "
-                f"is offset {end[partition]}; give an end at or above the start"
+                f"is offset {end[partition]}. Give an end at or above the start"
             )
     return _ranges(start, end, snapshot.topic_ids)
 
@@ -102,9 +102,11 @@ def continue_from(
             )
         heard_of = -1 if partition.topic in recreated else (known or {}).get(partition, -1)
         if position is not None and latest < position:
-            lower[partition] = f"partition {partition} ends at offset {latest}, the query has read to offset {position}"
+            lower[partition] = (
+                f"partition {partition} ends at offset {latest}, but the query has read to offset {position}"
+            )
         elif latest < heard_of:
-            lower[partition] = f"partition {partition} ends at offset {latest}, it went to offset {heard_of} before"
+            lower[partition] = f"partition {partition} ends at offset {latest}, but it ended at {heard_of} before"
     topic_ids = dict(snapshot.topic_ids)
     let_go: set[Partition] = set()
     for partition in sorted(start.positions.keys() - snapshot.latest.keys()):
@@ -127,9 +129,9 @@ def _missing(partition: Partition, position: int, *, is_asked_for: bool) -> str:
         what = f"partition {partition}, read to offset {position}, is not there any more"
         return f"{what}: its topic was deleted, or this user has lost the right to see it"
     return (
-        f"partition {partition}, read to offset {position}, is in the checkpoint and the query does not ask for it any "
-        "more: either it was taken out (then set failOnDataLoss to false for one run, which lets it go), or the "
-        "checkpoint is that of another query"
+        f"partition {partition}, read to offset {position}, is in the checkpoint, but the query does not ask for it "
+        "any more: set failOnDataLoss to false for one run if you took it out, or take the checkpoint of this query if "
+        "this one belongs to another"
     )
 
 
@@ -170,10 +172,10 @@ def split(
     pieces = [1 if max_records is None else -(-each.size // max_records) for each in whole]
     wanted = min(min_partitions or 0, sum(each.size for each in whole))
     if max(wanted, sum(pieces)) > MAX_TASKS:
-        given = f"minPartitions is {min_partitions}, maxRecordsPerPartition is {max_records}"
+        given = f"minPartitions={min_partitions} and maxRecordsPerPartition={max_records}"
         raise InvalidOption(
-            f"{given}: that makes {max(wanted, sum(pieces))} tasks for one batch, more than {MAX_TASKS}, which Spark's "
-            "driver could not hold; give a lower minPartitions or a higher maxRecordsPerPartition"
+            f"{given} make {max(wanted, sum(pieces))} tasks for one batch, and the connector allows {MAX_TASKS}, since "
+            "Spark's driver could not hold more: give a lower minPartitions, or a higher maxRecordsPerPartition"
         )
     largest = [(-each.size // count, index) for index, (each, count) in enumerate(zip(whole, pieces, strict=True))]
     heapq.heapify(largest)
@@ -215,15 +217,15 @@ def _ranges(start: Positions, end: Positions, topic_ids: Mapping[str, str]) -> l
 def _recreated(topic: str, start: SourceOffset, now: Snapshot) -> str:
     gone = sorted(each for each in start.positions if each.topic == topic)
     places = [
-        f"partition {each} was read to offset {start.positions[each]}, "
+        f"partition {each} was read to offset {start.positions[each]} "
         + (
-            f"now it has offsets {now.earliest[each]} to {now.latest[each]}"
+            f"(now it has offsets {now.earliest[each]} to {now.latest[each]})"
             if each in now.latest
-            else "now it is not there"
+            else "(now it does not exist)"
         )
         for each in gone[:_MOST_NAMED]
     ]
-    more = [f"so for {len(gone) - _MOST_NAMED} partitions more"] if len(gone) > _MOST_NAMED else []
+    more = [f"and {len(gone) - _MOST_NAMED} more partitions of it"] if len(gone) > _MOST_NAMED else []
     return (
         f"topic '{topic}' was deleted and created again (id {start.topic_ids[topic]}, now {now.topic_ids[topic]}): "
         + ", ".join(places + more)

@@ -121,7 +121,7 @@ def _together(task: ReadTask, options: SourceOptions) -> Generator[pa.RecordBatc
     try:
         yield from _drained(wanted, task.rows, options, reached)
     except (OffsetOutOfRange, ReadStalled, UnknownTopicId, UnknownTopicOrPartition) as error:
-        logger.info("%d ranges are read one by one from here: %s", len(wanted), error)
+        logger.info("the task reads its %d ranges one by one from here: %s", len(wanted), error)
         return [replace(each, start=reached[each.partition]) for each in wanted]
     return []
 
@@ -230,8 +230,8 @@ def _stalled(wanted: Sequence[PlannedRange], positions: Sequence[int | None], pa
     waiting = [(each, at) for each, at in zip(wanted, positions, strict=True) if at is None or at < each.end]
     each, at = (waiting or [(wanted[0], positions[0])])[0]
     return ReadStalled(
-        f"partition {each.partition} gave nothing for {patience_s:g} s at offset {at}, before the end {each.end} of "
-        "this task: look at the brokers, or raise minilog.request.timeout.ms"
+        f"partition {each.partition} gave nothing for {patience_s:g} s at offset {at}, and this task reads to offset "
+        f"{each.end}: look at the brokers, or raise minilog.request.timeout.ms"
     )
 
 
@@ -244,7 +244,7 @@ def _after_the_gap(wanted: PlannedRange, start: int, options: SourceOptions, los
         losses.report([f"offsets {start} to {earliest} of partition {wanted.partition} are not there any more"])
         return earliest
     losses.report(
-        [f"partition {wanted.partition} ends at offset {latest}, offsets {start} to {wanted.end} were to be read"]
+        [f"partition {wanted.partition} ends at offset {latest}, but the task reads offsets {start} to {wanted.end}"]
     )
     return wanted.end
 
@@ -256,7 +256,7 @@ def _ends_early(wanted: PlannedRange, options: SourceOptions, losses: LossReport
     _, latest = log_bounds(options.client, wanted.partition)
     if latest < wanted.end:
         losses.report(
-            [f"partition {wanted.partition} ends at offset {latest}, offsets up to {wanted.end} were to be read"]
+            [f"partition {wanted.partition} ends at offset {latest}, but the task reads to offset {wanted.end}"]
         )
     return latest < wanted.end
 
@@ -271,5 +271,7 @@ def _is_the_topic(wanted: PlannedRange, options: SourceOptions, losses: LossRepo
     if found == wanted.topic_id:
         return True
     state = f"was deleted, or {LOST_RIGHT}" if found is None else f"was deleted and created again, with id {found}"
-    losses.report([f"topic '{wanted.partition.topic}' of id {wanted.topic_id} {state}: {wanted.partition} is not read"])
+    losses.report(
+        [f"topic '{wanted.partition.topic}' of id {wanted.topic_id} {state}: the task does not read {wanted.partition}"]
+    )
     return False

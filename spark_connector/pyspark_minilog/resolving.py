@@ -72,8 +72,8 @@ def resolve(place: Place, snapshot: Snapshot, found: Mapping[Partition, int | No
 def _resolve_offsets(spec: OffsetSpec, snapshot: Snapshot) -> Resolved:
     spec.check_names(snapshot.latest)
     losses = [
-        f"{spec.option} was given for topic '{topic}' of id {given}, which now has id {snapshot.topic_ids[topic]}: it "
-        "was deleted and created again"
+        f"{spec.option} is for topic '{topic}' with id {given}, but the topic has id {snapshot.topic_ids[topic]} now: "
+        "it was deleted and created again"
         for topic, given in sorted(spec.topic_ids.items())
         if given != snapshot.topic_ids.get(topic, given)
     ]
@@ -103,7 +103,7 @@ def _check_found(place: Place, found: Mapping[Partition, int | None]) -> None:
         raise refused(
             place.option,
             place.text,
-            f"no record of {', '.join(map(str, missing))} is that young: give an earlier timestamp, or set "
+            f"all records of {', '.join(map(str, missing))} are older: give an earlier timestamp, or set "
             "startingOffsetsByTimestampStrategy to latest to begin behind the last record",
         )
 

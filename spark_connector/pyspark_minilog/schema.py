@@ -47,8 +47,8 @@ def check_source_schema(schema: StructType, include_headers: bool) -> None:
     wanted = _in_words(source_schema(include_headers))
     if _in_words(schema) != wanted:
         raise InvalidOption(
-            f"the schema given is '{schema.simpleString()}', the columns of minilog are fixed: leave .schema(...) out "
-            f"(here they are {wanted}) and select or cast afterwards"
+            f".schema(...) has '{schema.simpleString()}', but the columns of a topic without a schema are fixed (here "
+            f"{wanted}): leave .schema(...) out, and select or cast afterwards"
         )
 
 

@@ -130,8 +130,8 @@ def in_spelling(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
             continue
         if ours in first:
             raise InvalidOption(
-                f"columns '{first[ours]}' and '{name}' of the DataFrame are both the column '{ours}', since case does "
-                "not tell names apart: drop or rename one of them"
+                f"columns '{first[ours]}' and '{name}' of the DataFrame both match the column '{ours}', since Spark "
+                "ignores case in names: drop or rename one of them"
             )
         first[ours] = name
         found[name] = ours
@@ -141,8 +141,8 @@ def in_spelling(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
 def refuse_overwrite() -> InvalidOption:
     """Why a batch cannot replace what a topic holds."""
     return InvalidOption(
-        "save mode 'overwrite' is not possible: a log is only appended to; use .mode(\"append\"), or delete and create "
-        "the topic first"
+        "save mode 'overwrite' is not possible, since writers can only append to a log: use .mode(\"append\"), or "
+        "first delete the topic and create it again"
     )
 
 

@@ -125,8 +125,9 @@ def commit_decision(
     if len(enlistments) < len(parts) or isinstance(begun, AlreadyCommitted):
         if enlistments:
             raise InconsistentWrite(
-                f"{len(parts) - len(enlistments)} tasks were told that {enlistments[0].attempt} is committed, and "
-                f"{len(enlistments)} that it is open: was it forgotten by command meanwhile? Nothing more is committed"
+                f"the coordinator answered {len(parts) - len(enlistments)} tasks that {enlistments[0].attempt} is "
+                f"committed, and {len(enlistments)} tasks that it is open: did a command forget it meanwhile? Nothing "
+                "more is committed"
             )
         if check_replay:
             before = next(each for each in (begun, *parts) if isinstance(each, AlreadyCommitted))
@@ -136,10 +137,10 @@ def commit_decision(
         return next((_abort(each) for each in (begun, *enlistments) if isinstance(each, Enlistment)), None)
     attempt = _one_attempt([*enlistments, *([begun] if isinstance(begun, Enlistment) else [])])
     if batch_id is not None and attempt.generation != batch_id:
-        raise InconsistentWrite(f"Spark commits micro-batch {batch_id}, its tasks wrote {attempt}")
+        raise InconsistentWrite(f"Spark commits micro-batch {batch_id}, but its tasks wrote {attempt}")
     winners = tuple(each.winner for each in reports if each is not None and each.winner is not None)
     if [each.producer_id for each in winners] != [each.producer_id for each in enlistments]:
-        raise InconsistentWrite(f"not every task of {attempt} has said what it wrote")
+        raise InconsistentWrite(f"not every task of {attempt} has reported what it wrote")
     epochs = [each.coordinator_epoch for each in (*enlistments, begun) if isinstance(each, Enlistment)]
     return End(attempt, winners, Contents(_rows(reports), digest), max(epochs))
 
@@ -154,18 +155,18 @@ def _check_replay(before: AlreadyCommitted, now: Contents, *, is_stream: bool) -
     if held is None:
         return
     if held.rows != now.rows:
-        differs = f"it holds {held.rows} rows, and {now.rows} rows are asked to be written"
+        differs = f"the committed write has {held.rows} rows, and this write has {now.rows} rows"
     elif held.offsets_digest and now.offsets_digest and held.offsets_digest != now.offsets_digest:
-        those = "were read from other offsets" if is_stream else "went to other topics, or have other columns,"
-        differs = f"its {held.rows} rows {those} than those that are asked to be written"
+        those = "come from other offsets" if is_stream else "went to other topics, or have other columns,"
+        differs = f"the {held.rows} committed rows {those} than the rows of this write"
     else:
         return
     raise NotAReplay(
-        f"{before.attempt} is committed already, and this is no replay of it: {differs}. Nothing of it is written. Was "
-        "the checkpoint set back or restored, or is this another write under the same version? Put the checkpoint back "
-        "as it was after that batch, or start with a new one behind what is written; give another write another "
-        "transactionVersion or transactionalId. Where it is the same work, whose rows are not as many each time, set "
-        "checkReplay to false"
+        f"{before.attempt} is committed already, and this write is no replay of it: {differs}. Nothing is written now. "
+        "Perhaps somebody set the checkpoint back, or restored it: put the checkpoint back as it was after that "
+        "batch, or begin with a new checkpoint behind the written records. Perhaps another write has the same "
+        "version: give it another transactionVersion or transactionalId. If this is the same work, and it does not "
+        "have the same number of rows each time, set checkReplay to false"
     )
 
 

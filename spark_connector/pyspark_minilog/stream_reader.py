@@ -334,8 +334,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = vanished(target, now)
         if gone:
             raise DataLoss(
-                f"partitions {', '.join(map(str, gone))} were there when the AvailableNow query began and are gone, so "
-                "that it cannot end where it was to end: start it again"
+                f"partitions {', '.join(map(str, gone))} existed when the AvailableNow query began and are gone now, "
+                "so the query cannot reach its end: start it again"
             )
 
 

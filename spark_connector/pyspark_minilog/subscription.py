@@ -77,14 +77,16 @@ class TopicSubscription:
         missing: list[str] = [name for name in self.topics if name not in selected]
         missing += [str(each) for each in sorted({*self.assigned} - {*self.partitions(selected)})]
         if missing:
-            raise refused(self.option, self.text, f"{', '.join(missing)} does not exist; create it or correct the name")
+            raise refused(
+                self.option, self.text, f"{', '.join(missing)} does not exist. Create it, or correct the name"
+            )
 
 
 def parse_subscribe(text: str) -> TopicSubscription:
     """`a,b,c`: topics by name."""
     topics = tuple(sorted({name.strip() for name in text.split(",") if name.strip()}))
     if not topics:
-        raise refused("subscribe", text, "name at least one topic, several with commas between them")
+        raise refused("subscribe", text, "name at least one topic, and put commas between several topics")
     return TopicSubscription("subscribe", text, topics=topics)
 
 
@@ -146,7 +148,7 @@ def _escape(rest: str, in_class: bool, text: str) -> tuple[str, int]:
     if named:
         members = _CLASSES.get(named.group(2) or named.group(3))
         if members is None or (in_class and named.group(1) == "P"):
-            raise refused("subscribePattern", text, f"write '{named.group(0)}' out as a class such as [a-zA-Z]")
+            raise refused("subscribePattern", text, f"replace '{named.group(0)}' by a class such as [a-zA-Z]")
         plain = members if in_class else f"[{'^' if named.group(1) == 'P' else ''}{members}]"
         return plain, named.end()
     reference = _GROUP_REFERENCE.match(rest, 1)

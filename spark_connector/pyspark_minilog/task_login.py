@@ -134,13 +134,14 @@ def _common_settings(whole: Mapping[str, Any]) -> dict[str, str]:
     config = parse_config(whole)
     if config.security_protocol != SecurityProtocol.SASL_SSL.value:
         raise InvalidOption(
-            f"option '{OPTION}' is 'true', and security.protocol is {config.security_protocol}: tokens need SASL_SSL, "
-            "and a password or an issuer's token of the driver; say so in minilog.config.file, or leave the option out"
+            f"option '{OPTION}' is 'true', but security.protocol is {config.security_protocol}: tokens need SASL_SSL, "
+            "and a driver with a password or with an issuer's token. Set them in minilog.config.file, or leave the "
+            "option out"
         )
     if config.sasl_tokenauth:
         raise InvalidOption(
-            f"option '{OPTION}' is 'true', and the driver itself logs in with a delegation token, by which no other is "
-            "made: give the driver a password, or leave the option out"
+            f"option '{OPTION}' is 'true', but the driver itself logs in with a delegation token, and such a token "
+            "cannot create another one: give the driver a password, or leave the option out"
         )
     own = ("sasl.", "ssl.keystore.")
     found = {name: str(value) for name, value in whole.items() if not name.startswith(own)}
@@ -190,7 +191,7 @@ def _is_there(whole: Mapping[str, Any], kept: KeptToken) -> bool:
     except MinilogError as error:
         if not error.retriable:
             raise
-        logger.info("whether the delegation token is there still could not be asked: %s", error)
+        logger.info("the driver could not ask whether the delegation token still exists: %s", error)
         return True
 
 
@@ -204,7 +205,7 @@ def _asked(whole: Mapping[str, Any], kept: KeptToken | None) -> KeptToken:
             try:
                 return kept.renewed(admin.renew_delegation_token(kept.token_id))
             except (DelegationTokenExpired, DelegationTokenNotFound) as error:
-                logger.info("another delegation token is created: %s", error)
+                logger.info("the driver creates another delegation token: %s", error)
         now_ms = _now_ms()
         return KeptToken.of(admin.create_delegation_token(), now_ms)
 
@@ -217,8 +218,8 @@ def _private_directory() -> pathlib.Path:
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise InvalidOption(
-            f"option '{OPTION}' is 'true', and {path}, where the token is kept, is no folder of this user alone (mode "
-            "700): remove it, or give the driver a TMPDIR of its own"
+            f"option '{OPTION}' is 'true', but {path} is not a folder of this user alone (mode 700), and the driver "
+            "keeps the token there: remove it, or give the driver a TMPDIR of its own"
         )
     return path
 

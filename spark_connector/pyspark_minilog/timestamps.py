@@ -55,7 +55,8 @@ def _first_in(consumer: Consumer, bounded: TopicPartition, at_ms: int, deadline_
                     offset: int = batch.column("offset")[index].as_py()
                     return offset
             if time.monotonic() > deadline_s:
-                raise TimedOut(f"{bounded.topic}-{bounded.partition} gave no record from {bounded.offset} on in time")
+                place = f"{bounded.topic}-{bounded.partition}"
+                raise TimedOut(f"partition {place} gave no record at offset {bounded.offset} or above in time")
     except OffsetOutOfRange as error:  # it aged out just now: asked again, the cluster names another
         raise OffsetNotAvailable(str(error)) from error
     assert bounded.end_offset is not None

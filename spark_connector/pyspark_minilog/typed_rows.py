@@ -73,14 +73,14 @@ class TypedTopics:
         for field in given.fields:
             if field.name not in there.names:
                 raise InvalidOption(
-                    f"the schema given has the column '{field.name}', and the columns here are {', '.join(there.names)}"
-                    ": leave it out, or leave .schema(...) out"
+                    f".schema(...) has the column '{field.name}', but the columns here are {', '.join(there.names)}: "
+                    "leave this column out, or leave .schema(...) out"
                 )
             known = there[field.name].dataType
             if known.simpleString() != field.dataType.simpleString() and not _widens(widest, field):
                 raise InvalidOption(
-                    f"the schema given says that column '{field.name}' is {field.dataType.simpleString()}, it is "
-                    f"{known.simpleString()}: give that, or a wider type of its kind, and cast afterwards"
+                    f".schema(...) gives column '{field.name}' the type {field.dataType.simpleString()}, but the topic "
+                    f"has {known.simpleString()}: give that type, or a wider type of its kind, and cast afterwards"
                 )
         names = given.names
         return replace(
@@ -173,7 +173,9 @@ def typed_topics(topics: Mapping[str, TypedTopic | None], options: RowOptions) -
     if not any(topics.values()):
         if topics and (asked := options.for_schemas):
             name, value = asked
-            raise refused(name, value, f"topic '{next(iter(topics))}' has no schema, hence no columns: leave it out")
+            raise refused(
+                name, value, f"topic '{next(iter(topics))}' has no schema, so it has no columns: leave it out"
+            )
         return None
     if None in topics.values():
         typed = next(name for name, topic in topics.items() if topic is not None)
@@ -196,8 +198,8 @@ def check_untyped(topics: Mapping[str, TypedTopic | None]) -> None:
     for name, topic in topics.items():
         if topic is not None:
             raise InvalidOption(
-                f"topic '{name}' has a schema, and this query began with keys and values: start it again, with topics "
-                "that have a schema alone"
+                f"topic '{name}' has a schema, but this query began with keys and values: start the query again, and "
+                "read only topics that have a schema"
             )
 
 
@@ -240,7 +242,7 @@ def _checked_columns(options: RowOptions, schema: TopicSchema) -> tuple[str, ...
             )
     found = tuple(spelling[name.lower()] for name in asked)
     if len(set(found)) < len(found):
-        raise refused("columns", names_in_words(asked), "it names a column twice; name it once")
+        raise refused("columns", names_in_words(asked), "it names a column twice: name it once")
     return found
 
 
@@ -258,13 +260,14 @@ def _check_unchanged(name: str, known: TopicSchema, now: TopicSchema) -> None:
     if now.version > known.version:
         changes = "; ".join(changes_between(known, now))
         raise SchemaChanged(
-            f"the schema of topic '{name}' is version {now.version} now, and was version {known.version} when the "
-            f"query was started ({changes}): start it again to go on by the new one, or set onSchemaChange to ignore"
+            f"topic '{name}' has version {now.version} of its schema now, and had version {known.version} when the "
+            f"query began ({changes}): start the query again to read by the new version, or set onSchemaChange to "
+            "ignore"
         )
 
 
 def _mixed(typed: str, untyped: str) -> InvalidOption:
     return InvalidOption(
-        f"topic '{typed}' has a schema, and topic '{untyped}' has none: they cannot be one DataFrame; read them one by "
-        "one, or the former with view=kafka and union the two"
+        f"topic '{typed}' has a schema, but topic '{untyped}' has none, so they cannot be one DataFrame: read them one "
+        "by one, or read the first with view=kafka and take the union of both"
     )

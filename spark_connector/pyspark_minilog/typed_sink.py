@@ -37,7 +37,7 @@ def plan_write(schema: StructType, options: SinkOptions) -> SinkPlan | TypedPlan
         known = _schema_of(admin, topic, schema, options)
         if known is None:
             if asked.merges:
-                raise refused("mergeSchema", "true", f"topic '{topic}' has no schema; leave it out")
+                raise refused("mergeSchema", "true", f"topic '{topic}' has no schema. Leave it out")
             return plan_sink(schema, topic)
         schema = spelled(schema, known)
         if asked.merges:
@@ -65,13 +65,14 @@ def check_columns(schema: StructType, topic: str, known: TopicSchema) -> None:
     """What can be told without any row. Raises InvalidOption, and InvalidRecord for types that are never cast."""
     if unknown := [name for name in schema.names if name not in known.names]:
         raise InvalidOption(
-            f"topic '{topic}' has no column {', '.join(map(repr, unknown))}, its columns are {', '.join(known.names)}: "
-            "drop them from the DataFrame, or set mergeSchema to true to add them to the topic"
+            f"topic '{topic}' has no column {', '.join(map(repr, unknown))} (its columns are "
+            f"{', '.join(known.names)}): drop them from the DataFrame, or set mergeSchema to true to add them to the "
+            "topic"
         )
     if missing := [each.name for each in known.fields if not each.nullable and each.name not in schema.names]:
         raise InvalidOption(
-            f"column '{missing[0]}' of topic '{topic}' may not be null, and the DataFrame does not have it: its "
-            f"columns are {', '.join(schema.names)}"
+            f"column '{missing[0]}' of topic '{topic}' may not be null, but the DataFrame does not have it: the "
+            f"DataFrame has {', '.join(schema.names)}"
         )
     rows_of(arrow_schema(schema).empty_table(), known)
 

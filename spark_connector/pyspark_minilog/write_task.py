@@ -179,7 +179,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         try:
             return open_attempt(self._options, batch_id, self._mark)
         except MinilogError as error:
-            logger.warning("what micro-batch %d has open is not aborted yet, its time-out will: %s", batch_id, error)
+            logger.warning("micro-batch %d is not aborted yet, and its time-out will abort it: %s", batch_id, error)
             return None
 
 
@@ -194,8 +194,8 @@ def _stream_attempt(attempt_id: bytes) -> Attempt:
     missing = [name for name, value in found.items() if not value]
     if missing:
         raise RuntimeError(
-            f"Spark does not say {', '.join(missing)}, by which a micro-batch is written exactly once: is this a "
-            "streaming query? With exactlyOnce=false it is not needed"
+            f"Spark does not give the task {', '.join(missing)}, and an exactly-once write needs it: is this a "
+            "streaming query? A write with exactlyOnce=false does not need it"
         )
     return stream_attempt(str(found[_QUERY_ID]), int(str(found[_BATCH_ID])), str(found[_RUN_ID]), attempt_id)
 
@@ -330,7 +330,7 @@ def _carry_out(options: SinkOptions, decision: End | Abort | None) -> None:
             with lend(Transactions, options.client) as transactions:
                 outcome = transactions.commit(attempt, winners, contents, coordinator_epoch=coordinator_epoch)
             if outcome is not TransactionOutcome.COMMITTED:
-                logger.warning("%s is committed, and not visible everywhere yet", attempt)
+                logger.warning("%s is committed, but some partitions do not show it yet", attempt)
         case Abort():
             _give_up(options, decision)
 
@@ -352,7 +352,7 @@ def _tell_of_old_rows(options: SinkOptions, reports: Sequence[TaskReport | None]
         with lend(Admin, options.client) as admin:
             topics = admin.describe_topics(sorted(oldest), missing_ok=True)
     except MinilogError as error:
-        logger.debug("for how long old rows are kept is not known: %s", error)
+        logger.debug("the retention of the topics with old rows is not known: %s", error)
         return
     kept = {each.name: int(each.configs["retention.ms"]) for each in topics if "retention.ms" in each.configs}
     for sentence in too_old(oldest, kept, now_ms):
@@ -366,7 +366,7 @@ def _tell_of_a_replay(reports: Sequence[TaskReport | None]) -> None:
     told = [(each.rows, each.part.attempt) for each in reports if each and isinstance(each.part, AlreadyCommitted)]
     if told:
         rows, attempt = sum(count for count, _ in told), told[0][1]
-        logger.warning("%s was committed by a run before this one: %s rows are not written again", attempt, rows)
+        logger.warning("an earlier run committed %s: this run does not write its %s rows again", attempt, rows)
 
 
 def _give_up(options: SinkOptions, decision: Abort | None) -> None:
@@ -382,7 +382,8 @@ def _give_up(options: SinkOptions, decision: Abort | None) -> None:
         with lend(Transactions, options.client) as transactions:
             outcome = transactions.abort(decision.attempt, coordinator_epoch=decision.coordinator_epoch)
     except MinilogError as error:
-        logger.warning("%s is not aborted yet, its time-out or the next attempt will: %s", decision.attempt, error)
+        sentence = "%s is not aborted yet, and its time-out or the next attempt will abort it: %s"
+        logger.warning(sentence, decision.attempt, error)
         return
     if outcome is TransactionOutcome.COMMITTED:
-        logger.warning("%s was to be aborted, and is committed: nothing has changed", decision.attempt)
+        logger.warning("%s was committed before the abort came: nothing has changed", decision.attempt)

@@ -76,7 +76,7 @@ def test_a_checkpoint_of_another_topic_is_refused(kit: Kit, begun: tuple[str, st
     other = kit.topic()
     kit.send(other, ["x", "y"])
     message = refused(kit, other, sink, checkpoint)
-    assert f"partition {source}-0, read to offset 1, is in the checkpoint and the query does not ask for it" in message
+    assert f"partition {source}-0, read to offset 1, is in the checkpoint, but the query does not ask for it" in message
 
 
 def test_a_topic_that_was_taken_out_is_let_go_by_one_run_that_says_so(
@@ -99,14 +99,14 @@ def test_a_checkpoint_of_another_source_is_refused(kit: Kit, begun: tuple[str, s
     source, sink, checkpoint = begun
     edit_checkpoint(checkpoint, {"logOffset": 4})
     message = refused(kit, source, sink, checkpoint)
-    assert "was written by another source; start the query with a new checkpointLocation" in message
+    assert "was another source wrote it. Start the query with a new checkpointLocation" in message
 
 
 def test_a_checkpoint_of_a_newer_version_is_refused(kit: Kit, begun: tuple[str, str, pathlib.Path]) -> None:
     source, sink, checkpoint = begun
     edit_checkpoint(checkpoint, {"__epochs": {source: {"0": 7}}})
     message = refused(kit, source, sink, checkpoint)
-    assert "was written by a newer version of minilog; upgrade pyspark-minilog where this query runs" in message
+    assert "a newer version of minilog wrote it. Upgrade pyspark-minilog where this query runs" in message
 
 
 def test_a_checkpoint_whose_topic_is_gone_is_refused(kit: Kit, begun: tuple[str, str, pathlib.Path]) -> None:

@@ -102,7 +102,7 @@ def test_an_end_before_the_start_is_refused(kit: Kit) -> None:
     frame = kit.read(
         subscribe=topic, startingOffsets=json.dumps({topic: {"0": 2}}), endingOffsets=json.dumps({topic: {"0": 1}})
     )
-    with pytest.raises(PySparkException, match=r"would end before it starts: .* offset 2, .* offset 1; give an end"):
+    with pytest.raises(PySparkException, match=r"would end before it starts: .* offset 2, .* offset 1. Give an end"):
         frame.count()
 
 

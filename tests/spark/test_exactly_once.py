@@ -121,7 +121,7 @@ class TestStreams:
     def test_a_stream_has_no_name_of_the_users(self, kit: Kit, tmp_path: pathlib.Path) -> None:
         source, sink = kit.topic(), kit.topic()
         kit.send(source, ["a"])
-        with pytest.raises(Exception, match="option 'transactionalId' is 'mine': a stream is named by its checkpoint"):
+        with pytest.raises(Exception, match="option 'transactionalId' is 'mine': the checkpoint names the stream"):
             run(kit, source, sink, tmp_path, transactionalId="mine")
 
 

@@ -42,7 +42,7 @@ def null_topic(frame: DataFrame) -> DataFrame:
 def test_options_and_plans_of_a_batch(kit: Kit) -> None:
     topic = kit.topic()
     kit.send(topic, ["a", "b", "c"])
-    assert "InvalidOption: option 'minpartition' is not one" in first_line(
+    assert "InvalidOption: the source of this minilog version has no option 'minpartition'" in first_line(
         lambda: kit.read(subscribe=topic, minPartition=2)
     )
     assert "InvalidOption: option 'startingOffsets' is 'latest'" in first_line(
@@ -78,7 +78,9 @@ def test_options_and_tasks_that_write(kit: Kit, tmp_path: pathlib.Path) -> None:
     topic = kit.topic()
     kit.send(topic, ["a"])
     source = kit.read_stream(subscribe=topic, startingOffsets="earliest").select("value")
-    assert "InvalidOption: option 'topi' is not one" in first_line(lambda: write(kit, rows(kit), topi="t"))
+    assert "InvalidOption: the sink of this minilog version has no option 'topi'" in first_line(
+        lambda: write(kit, rows(kit), topi="t")
+    )
     assert "InvalidOption: column 'topic' is null" in first_line(lambda: write(kit, null_topic(rows(kit))))
     assert "option 'transactionalId' is 'x'" in first_line(
         lambda: stream(kit, source, tmp_path / "1", topic=topic, transactionalId="x")

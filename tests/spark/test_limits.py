@@ -122,9 +122,7 @@ def test_available_now_fails_when_partitions_vanish_meanwhile(kit: Kit, tmp_path
             kit.delete(gone)
 
     frame = kit.read_stream(subscribePattern=f"{prefix}\\..*", startingOffsets="earliest", maxOffsetsPerTrigger=2)
-    with pytest.raises(
-        StreamingQueryException, match=f"partitions {gone}-0 were there when the AvailableNow query began"
-    ):
+    with pytest.raises(StreamingQueryException, match=f"partitions {gone}-0 existed when the AvailableNow query began"):
         run_available(frame, delete, tmp_path)
 
 

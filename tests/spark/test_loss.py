@@ -31,7 +31,7 @@ def test_an_end_below_the_start_is_asked_for_again_then_reported_and_never_moved
     began_s = time.monotonic()
     with pytest.raises(
         StreamingQueryException,
-        match=f"data was lost: partition {topic}-0 ends at offset 2, the query has read to offset 5. Remedy: set fail",
+        match=f"data was lost: partition {topic}-0 ends at offset 2, but the query has read to offset 5. Remedy",
     ):
         run_available(kit.read_stream(**options, fetchOffset__retryIntervalMs=600), collected, tmp_path)
     assert time.monotonic() - began_s >= 1.2
@@ -128,9 +128,7 @@ def test_a_checkpoint_of_a_newer_version_is_refused(kit: Kit, tmp_path: pathlib.
     edit_checkpoint(tmp_path, {"__epochs": {topic: {"0": 7}}})
     kit.send(topic, ["b"])
     collected = Collected()
-    with pytest.raises(
-        StreamingQueryException, match="was written by a newer version of minilog; upgrade pyspark-mini"
-    ):
+    with pytest.raises(StreamingQueryException, match=r"a newer version of minilog wrote it\. Upgrade pyspark-mini"):
         run_available(frame, collected, tmp_path)
     assert collected.batches == {}
 

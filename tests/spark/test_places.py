@@ -46,7 +46,7 @@ def test_timestamps_are_found_among_batches_and_may_go_back(kit: Kit) -> None:
 
 def test_where_no_record_is_that_young_a_start_fails_or_is_latest_and_an_end_is_latest(kit: Kit, timed: str) -> None:
     late = DAY_MS + 60_000
-    with pytest.raises(PySparkException, match=f"no record of {timed}-0, {timed}-1 is that young: give an earlier"):
+    with pytest.raises(PySparkException, match=f"all records of {timed}-0, {timed}-1 are older: give an earlier"):
         kit.read(subscribe=timed, startingTimestamp=late).count()
     frame = kit.read(subscribe=timed, startingTimestamp=late, startingOffsetsByTimestampStrategy="latest")
     assert frame.count() == 0
@@ -119,7 +119,7 @@ def test_a_stream_whose_start_does_not_fit_is_refused(kit: Kit, tmp_path: pathli
     topic = kit.topic(partitions=2)
     kit.send(topic, ["a"])
     collected = Collected()
-    with pytest.raises(StreamingQueryException, match=f"it leaves out {topic}-1; name exactly the partitions"):
+    with pytest.raises(StreamingQueryException, match=f"it leaves out {topic}-1. Name exactly the partitions"):
         run_available(
             kit.read_stream(subscribe=topic, startingOffsets=json.dumps({topic: {"0": 0}})), collected, tmp_path
         )

@@ -27,12 +27,12 @@ def load(spark: SparkSession, **options: str) -> DataFrame:
         ({}, "no topic is named: set exactly one of the options subscribe, subscribePattern, assign"),
         ({"subscribe": "t", "minPartitions": "0"}, "option 'minPartitions' is '0': give a whole number of 1 or more"),
         ({"subscribe": "t", "startingOffset": "earliest"}, "did you mean 'startingOffsets'?"),
-        ({"subscribe": "t", "startingOffsets": "group"}, "name the group, too, with the option minilog.group.id"),
+        ({"subscribe": "t", "startingOffsets": "group"}, "name the group with the option minilog.group.id, too"),
         (
             {"subscribe": "t", "minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"},
-            "option 'minOffsetsPerTrigger' is '6': it is above maxOffsetsPerTrigger, 5; lower it",
+            "option 'minOffsetsPerTrigger' is '6': it is above maxOffsetsPerTrigger, which is 5. Lower it",
         ),
-        ({"subscribe": "t", "startingOffsets": "-2"}, "give earliest if that is meant; a number of last records is 3"),
+        ({"subscribe": "t", "startingOffsets": "-2"}, "in JSON it means earliest. Give earliest, or a number of 3"),
         ({"subscribe": "t", "startingTimestamp": "now"}, "give milliseconds since 1970 (UTC), such as 1714566600000"),
         ({"subscribe": "t", "minilog.auto.offset.reset": "latest"}, "the connector sets it itself"),
     ],
@@ -53,7 +53,9 @@ def refused(action: Callable[[], object]) -> str:
 def test_a_schema_does_not_go_around_the_checks(kit: Kit) -> None:
     reader = kit.spark.read.format("minilog").schema("value string").option("bootstrap.servers", kit.servers)
     topic = kit.topic()
-    assert "the columns of minilog are fixed" in refused(lambda: reader.option("subscribe", topic).load().collect())
+    assert "the columns of a topic without a schema are fixed" in refused(
+        lambda: reader.option("subscribe", topic).load().collect()
+    )
     assert "option 'minPartitions' is 'x'" in refused(
         lambda: reader.option("subscribe", topic).option("minPartitions", "x").load().collect()
     )
@@ -79,14 +81,14 @@ def test_a_stream_has_no_end(kit: Kit, tmp_path: pathlib.Path) -> None:
         ("id as value", {"topic": "t"}, "append", "column 'value' is of type 'bigint': cast it to binary or string"),
         ("string(id) as text", {"topic": "t"}, "append", "column 'value' is missing among text"),
         ("string(id) as value", {}, "append", "no topic is named: set the option 'topic', or give a column 'topic'"),
-        ("string(id) as value", {"topic": "t"}, "overwrite", "a log is only appended to"),
+        ("string(id) as value", {"topic": "t"}, "overwrite", "writers can only append to a log"),
         (
             "string(id) as value",
             {"topic": "t", "exactlyOnes": "false"},
             "append",
             "is not one that the sink of this minilog version has: leave it out, or did you mean 'exactlyOnce'?",
         ),
-        ("string(id) as value", {"topic": "t", "minilog.acks": "1"}, "append", "a Spark write is always acks=all"),
+        ("string(id) as value", {"topic": "t", "minilog.acks": "1"}, "append", "a Spark write always uses acks=all"),
     ],
 )
 def test_writes_are_refused_before_anything_is_written(

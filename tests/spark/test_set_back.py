@@ -38,7 +38,7 @@ def test_one_whose_topic_has_grown_is_refused_with_both_numbers(kit: Kit, tmp_pa
     set_back(tmp_path, 1)
     kit.send(source, ["new"])
     for _ in range(2):  # it stays so
-        with pytest.raises(Exception, match=r"generation 1 of .* it holds 1 rows, and 2 rows are asked to be written"):
+        with pytest.raises(Exception, match=r"generation 1 of .* has 1 rows, and this write has 2 rows"):
             copy(kit, source, sink, str(tmp_path))
     assert values(kit.read(subscribe=sink)) == ["a", "b", "c", "d"]
 
@@ -52,7 +52,7 @@ def test_so_is_one_of_as_many_rows_at_other_offsets(kit: Kit, tmp_path: pathlib.
     copy(kit, source, sink, tmp_path.as_uri(), limit=4)
     set_back(tmp_path, 1)
     kit.send(source, [str(number) for number in range(60)], partition=1)
-    with pytest.raises(Exception, match=r"generation 1 of .* its 4 rows were read from other offsets"):
+    with pytest.raises(Exception, match=r"generation 1 of .* the 4 committed rows come from other offsets"):
         copy(kit, source, sink, tmp_path.as_uri(), limit=4)
     assert values(kit.read(subscribe=sink)) == list("abcdefgh")
 
@@ -84,7 +84,7 @@ def test_a_query_whose_rows_are_not_as_many_each_time_may_say_so(kit: Kit, tmp_p
     def twice(frame: DataFrame) -> DataFrame:
         return frame.select(f.expr("explode(array(value, value))").alias("value"))
 
-    with pytest.raises(Exception, match=r"it holds 2 rows, and 4 rows are asked .*checkReplay"):
+    with pytest.raises(Exception, match=r"has 2 rows, and this write has 4 rows.*checkReplay"):
         copy(kit, source, sink, str(tmp_path), change=twice)
     copy(kit, source, sink, str(tmp_path), checkReplay=False, change=twice)
     assert values(kit.read(subscribe=sink)) == ["a", "b"]
@@ -101,6 +101,6 @@ def test_a_re_run_of_a_named_write_with_other_rows_is_refused(kit: Kit) -> None:
     write(5)
     write(5)
     for count in (0, 6):
-        with pytest.raises(Exception, match=f"it holds 5 rows, and {count} rows are asked"):
+        with pytest.raises(Exception, match=f"has 5 rows, and this write has {count} rows"):
             write(count)
     assert len(values(kit.read(subscribe=topic))) == 5

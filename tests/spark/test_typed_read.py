@@ -104,9 +104,12 @@ class TestColumns:
         )
         assert texts(frame) == texts(wanted)
         for given, message in (
-            ("gone string", "the schema given has the column 'gone', and the columns here are carrier, delay"),
-            ("delay string", "the schema given says that column 'delay' is string, it is int: give that, or a wider"),
-            ("delay short", "column 'delay' is smallint, it is int"),
+            ("gone string", "has the column 'gone', but the columns here are carrier, delay"),
+            (
+                "delay string",
+                "gives column 'delay' the type string, but the topic has int: give that type, or a wider",
+            ),
+            ("delay short", "column 'delay' the type smallint, but the topic has int"),
         ):
             with pytest.raises(Exception, match=message):
                 reader.schema(given).load().collect()
@@ -120,7 +123,7 @@ class TestColumns:
             ({"where": "gone = 1"}, "option 'where' is 'gone = 1': there is no column 'gone'"),
             ({"where": "delay +"}, "cannot be read"),
             ({"view": "rows"}, "option 'view' is 'rows': give columns, or kafka"),
-            ({"metadata": "true", "view": "kafka"}, "view=kafka has topic, partition, offset and all"),
+            ({"metadata": "true", "view": "kafka"}, "view=kafka has these columns already"),
             ({"onSchemaChange": "stop"}, "give ignore or fail"),
         ],
     )
@@ -131,7 +134,7 @@ class TestColumns:
             kit.read(subscribe=loaded, **options)
 
     def test_a_topic_without_a_schema_has_none_of_this(self, kit: Kit) -> None:
-        with pytest.raises(Exception, match=r"option 'columns' is 'a': topic .* has no schema, hence no columns"):
+        with pytest.raises(Exception, match=r"option 'columns' is 'a': topic .* has no schema, so it has no columns"):
             kit.read(subscribe=kit.topic(), columns="a")
 
 
@@ -230,7 +233,7 @@ class TestSeveralTopics:
 
     def test_with_and_without_a_schema_are_refused(self, kit: Kit) -> None:
         one, other = typed_topic(kit, SMALL), kit.topic()
-        with pytest.raises(Exception, match=f"topic '{one}' has a schema, and topic '{other}' has none"):
+        with pytest.raises(Exception, match=f"topic '{one}' has a schema, but topic '{other}' has none"):
             kit.read(subscribe=f"{one},{other}")
 
 
@@ -325,7 +328,9 @@ class TestStreams:
         send_rows(kit, topic, small(1))
         wait_until(lambda: len(found.rows) == 1)
         kit.admin.evolve_schema(topic, lambda schema: add_column(schema, Field("gate", Primitive("string"))))
-        with pytest.raises(Exception, match=rf"schema of topic '{topic}' is version 2 now, .* \(added gate string\)"):
+        with pytest.raises(
+            Exception, match=rf"topic '{topic}' has version 2 of its schema now, .* \(added gate string\)"
+        ):
             query.awaitTermination(40)
         send_rows(kit, topic, pa.table({"carrier": ["c2"], "gate": ["B4"]}))
         again = Rows()

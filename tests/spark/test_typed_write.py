@@ -73,7 +73,7 @@ class TestRows:
             ("'UA' carrier, 1.5D delay", "column 'delay' is int, and 1.5 in row 0 does not fit"),
             ("'UA' carrier, '1' delay", "column 'delay' is int, and the rows have string: cast it yourself"),
             ("'UA' carrier, 1 gate, 2 row", "has no column 'gate', 'row', its columns are carrier, delay, note: drop"),
-            ("1 delay", "may not be null, and the DataFrame does not have it: its columns are delay"),
+            ("1 delay", "may not be null, but the DataFrame does not have it: its columns are delay"),
             ("string(NULL) carrier, 1 delay", "column 'carrier' may not be null"),
         ],
     )
@@ -139,7 +139,7 @@ class TestSchemas:
         [
             ({"createTopic": True, "keyColumns": "gone"}, "there is no column 'gone'"),
             ({"createTopic": True, "timestampColumn": "delay"}, "it has to be a timestamp"),
-            ({"keyColumns": "carrier"}, "it is for a topic that the write creates: say createTopic=true, too"),
+            ({"keyColumns": "carrier"}, "it is for a topic that the write creates. Set createTopic=true, too"),
         ],
     )
     def test_what_no_topic_can_be_is_refused(self, kit: Kit, options: dict[str, Any], message: str) -> None:

@@ -55,7 +55,7 @@ def test_what_may_be_read_is_one_for_all_hosts(file: pathlib.Path) -> None:
 @pytest.mark.parametrize("name", sorted(OWNED))
 def test_what_the_connector_sets_itself_is_refused_in_a_file_too(file: pathlib.Path, name: str) -> None:
     file.write_text(f"bootstrap.servers=a:1\n{name}=hidden\n")
-    with pytest.raises(InvalidOption, match=f"option minilog.config.file: .* says {name}, which the connector") as said:
+    with pytest.raises(InvalidOption, match=f"option minilog.config.file: .* has {name}, and the connector") as said:
         source(file)
     assert "hidden" not in str(said.value)
 
@@ -63,8 +63,8 @@ def test_what_the_connector_sets_itself_is_refused_in_a_file_too(file: pathlib.P
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("linger.ms=hidden", "says of linger.ms is not possible: it must be a whole number"),
-        ("linger.mss=hidden", "says 'linger.mss', which no setting is called: is it 'linger.ms'"),
+        ("linger.ms=hidden", "is not possible: it must be a whole number"),
+        ("linger.mss=hidden", "has 'linger.mss', and no setting has that name: did you mean 'linger.ms'"),
         ("client.id=c", "bootstrap.servers is missing"),
         ("sasl.password=hidden", "other users may read it: chmod 600"),
     ],
@@ -82,7 +82,9 @@ def test_a_file_that_cannot_be_meant_is_refused_without_its_values(
 
 
 def test_a_file_that_is_not_there_is_told_with_the_option(file: pathlib.Path) -> None:
-    with pytest.raises(InvalidOption, match=r"option minilog.config.file: .* cannot be read .* each executor need it"):
+    with pytest.raises(
+        InvalidOption, match=r"option minilog.config.file: .* cannot be read .* each executor need this file"
+    ):
         source(file)
 
 

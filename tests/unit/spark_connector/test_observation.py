@@ -152,7 +152,7 @@ def test_what_goes_wrong_is_a_warning_once_for_each_kind(ledger: QueryLedger, ca
     listener.onQueryProgress(event(progress(5, 20)))
     warnings = [each.message for each in caplog.records if each.levelno == logging.WARNING]
     assert len(warnings) == 2
-    assert all("a query's progress is not understood (told once)" in each for each in warnings)
+    assert all("the observation does not understand a query's progress" in each for each in warnings)
     assert names(ledger) == ["one"]
 
 

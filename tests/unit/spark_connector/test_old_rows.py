@@ -53,8 +53,8 @@ def test_what_retention_deletes_is_told_with_moment_and_remedy() -> None:
     (short, usual) = too_old(oldest, {"short": 60_000, "ever": -1, "kept": 0}, NOW_MS)
     moment = datetime.datetime(2024, 4, 30, 12, 30).isoformat()
     assert (
-        f"rows as old as {moment}Z were written to topic 'short', which keeps them for 60000 ms (retention.ms)" in short
+        f"rows as old as {moment}Z were written to topic 'short', which keeps rows for 60000 ms (retention.ms)" in short
     )
-    assert "drop or rename it, else raise retention.ms of the topic" in short
-    assert "topic 'usual', which keeps them for 604800000 ms" in usual
+    assert "is not the time of the row, drop or rename the column" in short
+    assert "topic 'usual', which keeps rows for 604800000 ms" in usual
     assert not list(too_old({"usual": (NOW_MS - 6 * DAY_MS) * 1000}, {}, NOW_MS))

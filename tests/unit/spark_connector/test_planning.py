@@ -100,8 +100,8 @@ class TestStream:
         way = continue_from(start, snapshot({A0: 60}, ids={"a": "new"}))
         end = end_offset(start, way, way.end)
         assert way.losses == (
-            "topic 'a' was deleted and created again (id ia, now new): partition a-0 was read to offset 5, now it has "
-            "offsets 0 to 60, partition a-1 was read to offset 4, now it is not there",
+            "topic 'a' was deleted and created again (id ia, now new): partition a-0 was read to offset 5 (now it has "
+            "offsets 0 to 60), partition a-1 was read to offset 4 (now it does not exist)",
         )
         assert stream_ranges(start, end) == [PlannedRange(A0, 0, 60, "new")]
         assert end.positions == {A0: 60}
@@ -117,8 +117,8 @@ class TestStream:
         now = snapshot({B0: 4})
         way = continue_from(start, now, unasked={A0})
         (loss,) = way.losses
-        assert "partition a-0, read to offset 5, is in the checkpoint and the query does not ask for it" in loss
-        assert "set failOnDataLoss to false for one run, which lets it go" in loss
+        assert "partition a-0, read to offset 5, is in the checkpoint, but the query does not ask for it" in loss
+        assert "set failOnDataLoss to false for one run if you took it out" in loss
         end = end_offset(start, way, way.end)
         assert end == SourceOffset({A0: 5, B0: 4}, dict(IDS), let_go=frozenset({A0}))
         assert stream_ranges(start, end) == []
@@ -146,18 +146,18 @@ class TestStream:
     def test_an_end_below_the_start_is_reported_and_never_moves_back(self) -> None:
         start = SourceOffset({A0: 50}, {"a": "ia"})
         way = continue_from(start, snapshot({A0: 40}))
-        assert list(way.lower.values()) == ["partition a-0 ends at offset 40, the query has read to offset 50"]
+        assert list(way.lower.values()) == ["partition a-0 ends at offset 40, but the query has read to offset 50"]
         assert way.end == {A0: 50}
 
     def test_a_topic_of_many_partitions_created_again_is_reported_in_few_words(self) -> None:
         start = SourceOffset({Partition("a", n): 5 for n in range(1000)}, {"a": "ia"})
         (loss,) = continue_from(start, snapshot({A0: 60}, ids={"a": "new"})).losses
-        assert loss.endswith("so for 990 partitions more")
+        assert loss.endswith("and 990 more partitions of it")
 
     def test_an_end_below_one_heard_of_is_reported_though_nothing_of_it_was_read(self) -> None:
         start = SourceOffset({A0: 50, A1: 3}, {"a": "ia"})
         way = continue_from(start, snapshot({A0: 80, A1: 9}), {A0: 90, A1: 9})
-        assert list(way.lower.values()) == ["partition a-0 ends at offset 80, it went to offset 90 before"]
+        assert list(way.lower.values()) == ["partition a-0 ends at offset 80, but it ended at 90 before"]
         assert way.end == {A0: 80, A1: 9}
 
     def test_what_was_heard_of_a_topic_says_nothing_of_the_next_of_its_name(self) -> None:
@@ -184,7 +184,7 @@ class TestStream:
     def test_available_now_is_told_of_an_end_below_its_target_and_can_end_there(self) -> None:
         target, start, now = snapshot({A0: 60}), SourceOffset({A0: 50}, {"a": "ia"}), snapshot({A0: 57})
         way = continue_from(start, until(target, now), target.latest)
-        assert list(way.lower.values()) == ["partition a-0 ends at offset 57, it went to offset 60 before"]
+        assert list(way.lower.values()) == ["partition a-0 ends at offset 57, but it ended at 60 before"]
         assert way.end == {A0: 57}
         lowered = until(target, now)
         assert continue_from(start, until(lowered, now), lowered.latest).lower == {}
@@ -225,7 +225,9 @@ class TestSplitting:
 
     def test_more_tasks_than_a_driver_can_hold_are_refused(self) -> None:
         for least, most in ((None, 1), (2**40, None)):
-            with pytest.raises(InvalidOption, match=f"more than {MAX_TASKS}, which Spark's driver could not hold"):
+            with pytest.raises(
+                InvalidOption, match=f"the connector allows {MAX_TASKS}, since Spark's driver could not hold more"
+            ):
                 split([PlannedRange(A0, 0, 2**50)], least, most)
 
     @given(

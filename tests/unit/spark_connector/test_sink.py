@@ -58,7 +58,9 @@ class TestPlan:
             ("t", [{"key": b"k", "value": b"a"}]),
             ("u", [{"key": None, "value": b"b"}]),
         ]
-        with pytest.raises(InvalidOption, match="columns 'value' and 'Value' of the DataFrame are both the column 'v"):
+        with pytest.raises(
+            InvalidOption, match="columns 'value' and 'Value' of the DataFrame both match the column 'v"
+        ):
             plan_sink(schema(value="string", Value="string"), "t")
 
     @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ class TestPlan:
         assert plan_sink(schema(value="string", topic="int"), "t").topic == "t"
 
     def test_overwrite_is_refused_with_the_reason(self) -> None:
-        assert 'a log is only appended to; use .mode("append")' in str(refuse_overwrite())
+        assert 'writers can only append to a log: use .mode("append")' in str(refuse_overwrite())
 
 
 class TestPayloads:

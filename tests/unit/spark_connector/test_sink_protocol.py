@@ -99,7 +99,7 @@ class TestCommit:
         assert commit_decision([ALREADY, EMPTY, ALREADY], batch_id=7) is None
 
     def test_open_for_some_tasks_and_committed_for_others_is_refused(self) -> None:
-        with pytest.raises(InconsistentWrite, match=r"1 tasks were told that generation 7 .* forgotten by command"):
+        with pytest.raises(InconsistentWrite, match=r"1 tasks that generation 7 .* did a command forget it"):
             commit_decision([ALREADY, wrote(1)], batch_id=7)
 
     def test_two_attempts_in_one_commit_are_refused(self) -> None:
@@ -108,7 +108,7 @@ class TestCommit:
             commit_decision([wrote(1), wrote(2, other)], batch_id=7)
 
     def test_another_batch_than_spark_commits_is_refused_with_both_numbers(self) -> None:
-        with pytest.raises(InconsistentWrite, match="Spark commits micro-batch 8, its tasks wrote generation 7"):
+        with pytest.raises(InconsistentWrite, match="Spark commits micro-batch 8, but its tasks wrote generation 7"):
             commit_decision([wrote(1)], batch_id=8)
 
     def test_a_task_that_has_not_reported_is_refused(self) -> None:
@@ -116,7 +116,7 @@ class TestCommit:
             commit_decision([wrote(1), None], batch_id=7)
 
     def test_a_task_that_enlisted_and_does_not_say_what_it_wrote_is_refused(self) -> None:
-        with pytest.raises(InconsistentWrite, match="said what it wrote"):
+        with pytest.raises(InconsistentWrite, match="reported what it wrote"):
             commit_decision([TaskReport(1, enlistment(1))], batch_id=7)
 
 
@@ -131,12 +131,13 @@ class TestReplays:
     def test_other_numbers_of_rows_are_refused_with_both(self) -> None:
         reports = [already(2, Contents(4)), already(3, Contents(4)), EMPTY]
         with pytest.raises(
-            NotAReplay, match=r"generation 7 of .*'spark-query' .* it holds 4 rows, and 5 rows are asked"
+            NotAReplay,
+            match=r"generation 7 of .*'spark-query' .* the committed write has 4 rows, and this write has 5 rows",
         ):
             commit_decision(reports, batch_id=7)
 
     def test_so_are_as_many_rows_of_other_offsets(self) -> None:
-        with pytest.raises(NotAReplay, match="its 4 rows were read from other offsets"):
+        with pytest.raises(NotAReplay, match="the 4 committed rows come from other offsets"):
             commit_decision([already(4, Contents(4, b"one"))], batch_id=7, digest=b"other")
 
     @pytest.mark.parametrize(("held", "now"), [(b"one", b"one"), (b"", b"one"), (b"one", b"")])
@@ -148,7 +149,9 @@ class TestReplays:
         held = written_digest(["key", "value"], [b"a" * 16, b"b" * 16])
         assert held == written_digest(["value", "key"], [b"b" * 16, b"a" * 16, b"b" * 16])
         for other in (written_digest(["value"], [b"a" * 16, b"b" * 16]), written_digest(["key", "value"], [b"a" * 16])):
-            with pytest.raises(NotAReplay, match="its 4 rows went to other topics, or have other columns, than"):
+            with pytest.raises(
+                NotAReplay, match="the 4 committed rows went to other topics, or have other columns, than"
+            ):
                 commit_decision([already(4, Contents(4, held))], digest=other)
         assert commit_decision([already(4, Contents(4, held))], digest=held) is None
 
@@ -159,7 +162,7 @@ class TestReplays:
         assert commit_decision([already(5, Contents(4))], batch_id=7, check_replay=False) is None
 
     def test_a_batch_write_without_rows_is_no_re_run_of_one_that_had_some(self) -> None:
-        with pytest.raises(NotAReplay, match="it holds 5 rows, and 0 rows"):
+        with pytest.raises(NotAReplay, match="the committed write has 5 rows, and this write has 0 rows"):
             commit_decision([EMPTY], begun=AlreadyCommitted(ATTEMPT, Contents(5)))
 
 

@@ -29,7 +29,7 @@ def test_subscribe_reads_all_partitions_of_the_named_topics() -> None:
 def test_a_named_topic_that_does_not_exist_is_refused() -> None:
     subscription = exactly_one({"subscribe": "flights,trains"})
     with pytest.raises(
-        InvalidOption, match=r"option 'subscribe' is 'flights,trains': trains does not exist; create it"
+        InvalidOption, match=r"option 'subscribe' is 'flights,trains': trains does not exist. Create it"
     ):
         subscription.check_complete(subscription.select(FACTS))
 

@@ -137,7 +137,7 @@ class TestWhatTasksGet:
         (tmp_path / f"minilog-{os.getuid()}").mkdir(mode=0o755)
         monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
         options = parse_source_options(SOURCE)
-        with pytest.raises(InvalidOption, match="no folder of this user alone"):
+        with pytest.raises(InvalidOption, match="not a folder of this user alone"):
             task_login.task_login(replace(options, client=options.client | SECURED))
 
 
