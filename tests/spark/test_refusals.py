@@ -86,7 +86,7 @@ def test_a_stream_has_no_end(kit: Kit, tmp_path: pathlib.Path) -> None:
             "string(id) as value",
             {"topic": "t", "exactlyOnes": "false"},
             "append",
-            "is not one that the sink of this minilog version has: leave it out, or did you mean 'exactlyOnce'?",
+            "has no option 'exactlyones': leave it out, or did you mean 'exactlyOnce'?",
         ),
         ("string(id) as value", {"topic": "t", "minilog.acks": "1"}, "append", "a Spark write always uses acks=all"),
     ],
@@ -122,7 +122,7 @@ def test_a_null_topic_is_refused(kit: Kit) -> None:
 def test_a_topic_that_does_not_exist_is_refused(kit: Kit) -> None:
     message = refused(lambda: kit.read(subscribe="no-such-topic").count())
     assert (
-        "option 'subscribe' is 'no-such-topic': no-such-topic does not exist; create it or correct the name" in message
+        "option 'subscribe' is 'no-such-topic': no-such-topic does not exist. Create it, or correct the name" in message
     )
 
 

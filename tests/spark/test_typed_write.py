@@ -72,8 +72,8 @@ class TestRows:
             ("'UA' carrier, 3000000000L delay", "column 'delay' is int, and 3000000000 in row 0 does not fit"),
             ("'UA' carrier, 1.5D delay", "column 'delay' is int, and 1.5 in row 0 does not fit"),
             ("'UA' carrier, '1' delay", "column 'delay' is int, and the rows have string: cast it yourself"),
-            ("'UA' carrier, 1 gate, 2 row", "has no column 'gate', 'row', its columns are carrier, delay, note: drop"),
-            ("1 delay", "may not be null, but the DataFrame does not have it: its columns are delay"),
+            ("'UA' carrier, 1 gate, 2 row", "has no column 'gate', 'row' (its columns are carrier, delay, note): drop"),
+            ("1 delay", "may not be null, but the DataFrame does not have it: the DataFrame has delay"),
             ("string(NULL) carrier, 1 delay", "column 'carrier' may not be null"),
         ],
     )
