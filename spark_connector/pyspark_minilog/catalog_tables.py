@@ -34,28 +34,28 @@ def created(given: Mapping[str, str]) -> dict[str, str] | None:
 
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
     """The columns of a table that is made with these options."""
-    said = json.dumps(options, sort_keys=True, ensure_ascii=False)
+    text = json.dumps(options, sort_keys=True, ensure_ascii=False)
     return StructType(
         [
-            StructField(each.name, each.dataType, each.nullable, {**(each.metadata or {}), OPTIONS: said})
-            for each in schema.fields
+            StructField(column.name, column.dataType, column.nullable, {**(column.metadata or {}), OPTIONS: text})
+            for column in schema.fields
         ]
     )
 
 
 def stored_options(schema: StructType) -> dict[str, str]:
     """Those of the table that has these columns; none where it is no table."""
-    for each in schema.fields:
-        if each.metadata and OPTIONS in each.metadata:
-            found: dict[str, str] = json.loads(each.metadata[OPTIONS])
-            return found
+    for column in schema.fields:
+        if column.metadata and OPTIONS in column.metadata:
+            options: dict[str, str] = json.loads(column.metadata[OPTIONS])
+            return options
     return {}
 
 
 def read_options(given: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
     """By which a DataFrame of this schema is read: those of its table, and what this one read says beside or instead.
     Options that say which topics are read are no table's, whose schema may have been given."""
-    subscriptions = {each.lower() for each in SUBSCRIPTIONS}
+    subscriptions = {option.lower() for option in SUBSCRIPTIONS}
     return given if any(key.lower() in subscriptions for key in given) else {**stored_options(schema), **given}
 
 

@@ -28,11 +28,11 @@ def query_id(checkpoint: str | None) -> str | None:
         return None
     try:
         with (folder / "metadata").open("rb") as written:
-            found = json.loads(written.read(_MAX_METADATA_BYTES))
+            metadata = json.loads(written.read(_MAX_METADATA_BYTES))
     except (OSError, ValueError) as error:
         logger.debug("the id of the query is not known: %s", error)
         return None
-    named = found.get("id") if isinstance(found, dict) else None
+    named = metadata.get("id") if isinstance(metadata, dict) else None
     return named if isinstance(named, str) else None
 
 
@@ -41,17 +41,17 @@ def offsets_digest(checkpoint: str | None, batch_id: int) -> bytes:
     folder = None if checkpoint is None else _local(checkpoint)
     if folder is None:
         return b""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     lines = 0
     try:
         with (folder / "offsets" / str(batch_id)).open("rb") as written:
             for lines, line in enumerate(iter(lambda: written.readline(_MAX_LINE_BYTES), b""), start=1):
                 if lines > _HEADER_LINES:
-                    found.update(line.rstrip(b"\n") + b"\n")
+                    digest.update(line.rstrip(b"\n") + b"\n")
     except OSError as error:
         logger.debug("the offsets of micro-batch %d are not compared: %s", batch_id, error)
         return b""
-    return found.digest() if lines > _HEADER_LINES else b""
+    return digest.digest() if lines > _HEADER_LINES else b""
 
 
 def _local(checkpoint: str) -> Path | None:

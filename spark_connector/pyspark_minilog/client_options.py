@@ -1,7 +1,7 @@
-"""Options that are settings of the minilog client: `minilog.<name>`, and Kafka's names of those for security.
+"""Options that are settings of the minilog client: `minilog.<name>`, and Kafka's names of the security settings.
 
-Options travel with Spark's plans: to every task, over Spark Connect, and into the catalog with a table. So a secret is
-refused among them, unless it is allowed by name.
+Options travel with Spark's plans: to every task, over Spark Connect, and into the catalog with a table. So the
+connector refuses a secret among them, unless the option allowSecretsInOptions allows it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pyspark_minilog.errors import InvalidOption, refused
 CLIENT_PREFIX, _KAFKA_PREFIX = CLIENT_PREFIXES = "minilog.", "kafka."
 ALLOW_SECRETS = "allowSecretsInOptions"
 DELEGATION_TOKENS = "delegationTokens"
-_NO_SECRETS = frozenset((ALLOW_SECRETS.lower(), DELEGATION_TOKENS.lower()))  # though their names have such words
+_NO_SECRETS = frozenset((ALLOW_SECRETS.lower(), DELEGATION_TOKENS.lower()))  # their names only look like secrets
 GROUP = CLIENT_PREFIX + "group.id"
 SERVERS = ("bootstrap.servers", "minilog.bootstrap.servers", "kafka.bootstrap.servers")
-# Kafka's, which mean the same here; of its other settings the defaults are others.
+# Kafka's security settings mean the same here. Its other settings have other defaults.
 _SECURITY = ("security.", "ssl.", "sasl.")
 
 
 def client_spelling(key: str, value: str) -> str | None:
-    """The option as `minilog.<name>`; None where it is no setting of the client. Raises InvalidOption."""
+    """The option as `minilog.<name>`, or None if it is no setting of the client. Raises InvalidOption."""
     name = _setting(key)
     if name is None:
         return None
@@ -40,13 +40,14 @@ def client_spelling(key: str, value: str) -> str | None:
 
 
 def refuse_secrets(keys: Iterable[str]) -> None:
-    """Raises InvalidOption where one of these options holds a secret; its value is not shown."""
+    """Raises InvalidOption if one of these options is a secret. The error does not show its value."""
     for key in _secrets(keys):
         raise InvalidOption(f"option '{key}' holds a secret, and options travel with Spark's plans: {_remedy(key)}")
 
 
 def refuse_stored_secrets(keys: Iterable[str]) -> None:
-    """As `refuse_secrets`, for what a table of the catalog keeps: there it cannot be allowed. Raises InvalidOption."""
+    """Like `refuse_secrets`, for the options of a table in the catalog, where no option can allow a secret. Raises
+    InvalidOption."""
     for key in _secrets(keys):
         raise InvalidOption(
             f"option '{key}' holds a secret, and the catalog keeps the options of a table: set {OPTION} for the "
@@ -59,10 +60,10 @@ def _secrets(keys: Iterable[str]) -> list[str]:
     return [key for key in keys if is_secret(key) and key.lower() not in _NO_SECRETS]
 
 
-def unknown(key: str, known: tuple[str, ...], side: str) -> InvalidOption:
-    """Its value is not shown: it may be a secret under a misspelt name."""
+def unknown(key: str, options: tuple[str, ...], side: str) -> InvalidOption:
+    """The refusal of an unknown option. It does not show the value, which may be a secret under a misspelt name."""
     settings = (OPTION, *(CLIENT_PREFIX + name for name in config_names() if name not in OWNED))
-    spelling = {name.lower(): name for name in (*known, *settings)}
+    spelling = {name.lower(): name for name in (*options, *settings)}
     nearest = difflib.get_close_matches(key.lower().replace(_KAFKA_PREFIX, CLIENT_PREFIX), spelling, n=1, cutoff=0.6)
     advice = "leave it out"
     if nearest:
@@ -74,7 +75,7 @@ def unknown(key: str, known: tuple[str, ...], side: str) -> InvalidOption:
 
 
 def client_settings(named: Mapping[str, str]) -> dict[str, str]:
-    """What clients are made with, of all options. Raises InvalidOption."""
+    """The settings of the clients, taken from all options. Raises InvalidOption."""
     servers = {name: named[name].strip() for name in SERVERS if name in named}
     if len(set(servers.values())) > 1:
         both = " and ".join(f"'{name}' ({value})" for name, value in servers.items())
@@ -84,20 +85,20 @@ def client_settings(named: Mapping[str, str]) -> dict[str, str]:
     settings = {
         name.removeprefix(CLIENT_PREFIX): value
         for name, value in named.items()
-        if name.startswith(CLIENT_PREFIX) and name != GROUP  # tasks read what they are told, whatever a group says
+        if name.startswith(CLIENT_PREFIX) and name != GROUP  # the driver plans the tasks, and they have no group
     }
     if any(servers.values()):
         settings["bootstrap.servers"] = next(iter(servers.values()))
     try:
         config = parse_config(with_file(settings))
     except InvalidConfig as error:
-        raise InvalidOption(_told_of_option(str(error))) from None
-    # Each host's environment may say client.rack and the like for its own tasks; what may be read is one for all.
+        raise InvalidOption(_names_the_option(str(error))) from None
+    # A host's environment may set client.rack and the like for its own tasks. The isolation level is one for all.
     return settings | {"isolation.level": config.isolation_level}
 
 
 def _setting(key: str) -> str | None:
-    """The client's name of what an option says, where it is one for the client."""
+    """The client's name of the setting, or None if the option is not one for the client."""
     lower = key.lower()
     if lower.startswith(CLIENT_PREFIX):
         return lower.removeprefix(CLIENT_PREFIX)
@@ -117,7 +118,7 @@ def _remedy(key: str) -> str:
     )
 
 
-def _told_of_option(refusal: str) -> str:
+def _names_the_option(refusal: str) -> str:
     if refusal.startswith("option "):
         return refusal
     if refusal.startswith("environment"):

@@ -1,8 +1,8 @@
-"""Clients of this process, kept between tasks: a connection costs more than a small task.
+"""Clients of this process, kept between tasks, because a connection costs more than a small task.
 
-Python workers are forked by a daemon that never makes a client, and live for many tasks; the driver's long-lived source
-process keeps one Admin. A client is lent to one user at a time and comes back only from a use that went well: after
-a failure it is closed, so that nothing of a failed task is sent, or handed out, later.
+A daemon forks the Python workers and never makes a client itself. A worker lives for many tasks. The driver's
+long-lived source process keeps one Admin. `lend` gives a client to one user at a time, and keeps it only after a use
+without an error. After an error it closes the client, so nothing of a failed task is sent or handed out later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from pyspark_minilog.config_file import with_file
 from pyspark_minilog.worker import settle_in
 
-if TYPE_CHECKING:  # who is lent one has loaded it, and a process needs one kind of them as a rule
+if TYPE_CHECKING:  # the borrower has loaded the class, and most processes need one kind of client
     from minilog import Admin, Consumer, Producer
     from minilog.sync.transaction import Transactions
 
@@ -23,12 +23,12 @@ _AnyClient: TypeAlias = "Admin | Consumer | Producer | Transactions"
 _Client = TypeVar("_Client", "Admin", "Consumer", "Producer", "Transactions")
 _Key = tuple[type, tuple[tuple[str, Any], ...]]
 
-# One of each kind and configuration: a worker runs one task at a time, more would only be connections left behind.
+# One client of each kind and configuration: a worker runs one task at a time, and more would be unused connections.
 _idle: dict[_Key, _AnyClient] = {}
-# A process that serves many queries of many configurations does not collect clients without end.
+# A process may serve many queries with many configurations. It does not collect clients without end.
 _MAX_IDLE = 8
-# One that logs in by a delegation token is closed after so long: when the token is over it would try for ever, and each
-# failure takes the place of an honest login from this host.
+# A client that logs in by a delegation token is closed after this time without use. With an expired token it would try
+# for ever, and each failure takes the place of an honest login from this host.
 _IDLE_WITH_TOKEN_S = 60.0
 _ends: dict[_Key, threading.Timer] = {}
 _guard = threading.Lock()
@@ -36,10 +36,10 @@ _guard = threading.Lock()
 
 @contextlib.contextmanager
 def lend(kind: type[_Client], settings: Mapping[str, Any]) -> Iterator[_Client]:
-    """A client of this kind, an idle one if there is one; what its configuration file says is read here. Raises what
-    its constructor raises, InvalidConfig."""
+    """A client of this kind, an idle one if there is one. This function reads the client's configuration file. Raises
+    InvalidConfig, and the errors of the client's constructor."""
     settings = with_file(settings)
-    key = (kind, tuple(sorted(settings.items(), key=lambda each: each[0])))
+    key = (kind, tuple(sorted(settings.items(), key=lambda setting: setting[0])))
     with _guard:
         idle = _idle.pop(key, None)
         _stay(key)
@@ -54,7 +54,7 @@ def lend(kind: type[_Client], settings: Mapping[str, Any]) -> Iterator[_Client]:
 
 
 def _keep(key: _Key, client: _AnyClient) -> None:
-    """The one that was idle for longest has to go where there are too many."""
+    """Keep an idle client. If there are too many, close the one that was idle for the longest time."""
     with _guard:
         out = [client] if key in _idle else []
         _idle.setdefault(key, client)
@@ -66,18 +66,18 @@ def _keep(key: _Key, client: _AnyClient) -> None:
             _ends[key] = end = threading.Timer(_IDLE_WITH_TOKEN_S, _let_go, (key, client))
             end.daemon = True
             end.start()
-    for each in out:
-        _close(each)
+    for surplus in out:
+        _close(surplus)
 
 
 def _stay(key: _Key) -> None:
-    """It is used again, or closed. Under the guard."""
+    """Stop the timer of a client that is used again, or closed. The caller holds the guard."""
     if (end := _ends.pop(key, None)) is not None:
         end.cancel()
 
 
 def _let_go(key: _Key, client: _AnyClient) -> None:
-    """Nobody has used it for long."""
+    """Close a client that nobody has used for long."""
     with _guard:
         if _idle.get(key) is not client:
             return
@@ -90,6 +90,6 @@ def _close(client: _AnyClient) -> None:
     from minilog import Producer
 
     if isinstance(client, Producer):
-        client.close(timeout=0.0)  # what a failed task has not had acknowledged is not worth waiting for
+        client.close(timeout=0.0)  # the unacknowledged records of a failed task are not worth waiting for
     else:
         client.close()

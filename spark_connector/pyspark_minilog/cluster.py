@@ -1,6 +1,6 @@
-"""What the driver asks of the cluster: one look at the topics of a query. The only user of the Admin client.
+"""The driver's questions to the cluster: one look at the topics of a query. The only user of the Admin client.
 
-A look takes one round trip, unless topics, partitions or leaders have changed since the last one.
+A look takes one round trip, unless topics, partitions or leaders have changed since the look before.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ _Answer = TypeVar("_Answer")
 
 
 def take_snapshot(options: SourceOptions, *, must_exist: bool, sizes_from: Positions | None = None) -> Snapshot:
-    """The ids and offsets of all that the query reads, asked again as fetchOffset.* says while the cluster cannot tell.
+    """The ids and offsets of all topics of the query. While the cluster cannot answer, it asks again, as the options
+    fetchOffset.* allow.
 
-    With `must_exist` a topic or partition that is named but not there is refused. `sizes_from` asks for bytes as well,
-    as maxBytesPerTrigger needs them, and who observes what a limit leaves unread: above these offsets (above the start
-    of the log where there is none). Raises InvalidOption, MinilogError.
+    With `must_exist` it refuses a named topic or partition that does not exist. `sizes_from` asks for bytes as well,
+    above these offsets (or above the start of the log). maxBytesPerTrigger needs them, and so does an observer of the
+    unread records. Raises InvalidOption, MinilogError.
     """
     return _retried(options, lambda: _look(options, sizes_from, must_exist=must_exist))
 
 
 def describe_schemas(options: SourceOptions) -> dict[str, TypedTopic | None]:
-    """The schemas of all topics that the query reads and that are there, None for those that have none. Raises
-    MinilogError."""
+    """The schemas of all existing topics of the query, with None for a topic without a schema. Raises MinilogError."""
     subscription = options.subscription
     with lend(Admin, options.client) as admin:
         topics = _retried(options, lambda: admin.describe_topics(_names(options), missing_ok=True))
-    selected = subscription.select(_facts(each) for each in topics)
+    selected = subscription.select(_facts(topic) for topic in topics)
     return {topic.name: _schemas(topic) for topic in topics if topic.name in selected}
 
 
 def renewed(rows: TypedTopics | None, now: Snapshot, *, is_stream: bool = True) -> TypedTopics | None:
-    """What a query reads of topics that have a schema, as TypedTopics.renewed; None: of none has it. Raises
+    """The typed topics of a query as they are now (`TypedTopics.renewed`), or None if no topic has a schema. Raises
     InvalidOption, SchemaChanged."""
     if rows is None:
         check_untyped(now.schemas)
@@ -61,20 +61,20 @@ def renewed(rows: TypedTopics | None, now: Snapshot, *, is_stream: bool = True) 
 
 
 def resolve_place(options: SourceOptions, place: Place, snapshot: Snapshot) -> Resolved:
-    """The offsets of a place in `snapshot`; timestamps and what a group has committed are asked for. Raises
-    InvalidOption, MinilogError."""
+    """The offsets of a place in `snapshot`. It asks the cluster about timestamps and the committed offsets of a group.
+    Raises InvalidOption, MinilogError."""
     if isinstance(place, OfGroup):
         from pyspark_minilog.group import committed
 
         return resolve(
             place, snapshot, _retried(options, lambda: committed(options.client, options.group or "", snapshot.latest))
         )
-    asked = timestamps_ms(place, snapshot.latest, time.time_ns() // 1_000_000)
-    if not asked:
+    timestamps = timestamps_ms(place, snapshot.latest, time.time_ns() // 1_000_000)
+    if not timestamps:
         return resolve(place, snapshot)
     from pyspark_minilog.timestamps import first_since
 
-    return resolve(place, snapshot, _retried(options, lambda: first_since(options.client, asked, snapshot.latest)))
+    return resolve(place, snapshot, _retried(options, lambda: first_since(options.client, timestamps, snapshot.latest)))
 
 
 def _retried(options: SourceOptions, ask: Callable[[], _Answer]) -> _Answer:
@@ -90,14 +90,14 @@ def _retried(options: SourceOptions, ask: Callable[[], _Answer]) -> _Answer:
 
 
 def topic_id(client: Mapping[str, str], topic: str) -> str | None:
-    """The id of a topic by name, None where there is none."""
+    """The id of a topic by name, or None if the topic does not exist."""
     with lend(Admin, client) as admin:
-        return next((each.id for each in admin.describe_topics([topic], missing_ok=True)), None)
+        return next((description.id for description in admin.describe_topics([topic], missing_ok=True)), None)
 
 
 def deleted_topics(client: Mapping[str, str], names: Sequence[str]) -> set[str]:
-    """Those that do not exist for sure. Any broker's metadata may be old; the controller, which creates topics, knows,
-    and is asked whether it would create these. One of which it cannot say yes is not among them."""
+    """The topics that certainly do not exist. The metadata of a broker may be old, but the controller creates topics,
+    so this function asks it whether it would create them. It returns only topics with the answer yes."""
     deleted = set()
     with lend(Admin, client) as admin:
         for name in names:
@@ -110,11 +110,11 @@ def deleted_topics(client: Mapping[str, str], names: Sequence[str]) -> set[str]:
 
 
 def log_bounds(client: Mapping[str, str], partition: Partition) -> tuple[int, int]:
-    """The first offset of a partition, and the end of what may be read of it."""
-    asked = TopicPartition(partition.topic, partition.partition)
+    """The first offset of a partition, and the end of its readable records."""
+    topic_partition = TopicPartition(partition.topic, partition.partition)
     with lend(Admin, client) as admin:
-        earliest = admin.list_offsets({asked: "earliest"})[asked]
-        latest = admin.list_offsets({asked: "latest"})[asked]
+        earliest = admin.list_offsets({topic_partition: "earliest"})[topic_partition]
+        latest = admin.list_offsets({topic_partition: "latest"})[topic_partition]
     assert earliest is not None  # only timestamps can be without an offset
     assert latest is not None
     return earliest, latest
@@ -125,8 +125,10 @@ def _look(options: SourceOptions, sizes_from: Positions | None, *, must_exist: b
     sizes = None if sizes_from is None else _sizes_question(options.limits.max_bytes or 1, sizes_from)
     with lend(Admin, client) as admin:
         topics = admin.describe_topics(_names(options), missing_ok=True, sizes=sizes)
-    described = {Partition(topic.name, each.partition): each for topic in topics for each in topic.partitions}
-    selected = subscription.select(_facts(each) for each in topics)
+    described = {
+        Partition(topic.name, partition.partition): partition for topic in topics for partition in topic.partitions
+    }
+    selected = subscription.select(_facts(topic) for topic in topics)
     if must_exist:
         subscription.check_complete(selected)
     committed_only = client["isolation.level"] == "read_committed"
@@ -134,13 +136,15 @@ def _look(options: SourceOptions, sizes_from: Positions | None, *, must_exist: b
     latest: Positions = {}
     marks: dict[Partition, SizeMarks] = {}
     for partition in subscription.partitions(selected):
-        found = described[partition]
-        earliest[partition], latest[partition] = _bounds(partition, found, committed_only)
+        description = described[partition]
+        earliest[partition], latest[partition] = _bounds(partition, description, committed_only)
         if sizes_from is not None:
             begun = max(sizes_from.get(partition, 0), earliest[partition])
-            marks[partition] = SizeMarks.ascending(begun, ((each.offset, each.size_bytes) for each in found.sizes))
+            marks[partition] = SizeMarks.ascending(
+                begun, ((mark.offset, mark.size_bytes) for mark in description.sizes)
+            )
     schemas = {topic.name: _schemas(topic) for topic in topics if topic.name in selected}
-    return Snapshot({name: each.topic_id for name, each in selected.items()}, earliest, latest, marks, schemas)
+    return Snapshot({name: facts.topic_id for name, facts in selected.items()}, earliest, latest, marks, schemas)
 
 
 def _schemas(topic: TopicDescription) -> TypedTopic | None:
@@ -155,15 +159,15 @@ def _names(options: SourceOptions) -> Callable[[str], bool] | list[str]:
 
 def _sizes_question(max_bytes: int, sizes_from: Positions) -> Callable[[TopicPartition], SizesFrom]:
     sizes = sizes_to_ask(max_bytes)
-    return lambda each: SizesFrom(sizes_from.get(Partition(each.topic, each.partition), 0), sizes)
+    return lambda partition: SizesFrom(sizes_from.get(Partition(partition.topic, partition.partition), 0), sizes)
 
 
-def _bounds(partition: Partition, found: PartitionDescription, committed_only: bool) -> tuple[int, int]:
-    end = found.last_stable_offset if committed_only else found.high_watermark
-    if found.log_start_offset is None or end is None:
-        why = found.why_no_offsets or "look at the brokers"
+def _bounds(partition: Partition, description: PartitionDescription, committed_only: bool) -> tuple[int, int]:
+    end = description.last_stable_offset if committed_only else description.high_watermark
+    if description.log_start_offset is None or end is None:
+        why = description.why_no_offsets or "look at the brokers"
         raise OffsetNotAvailable(f"no leader of partition {partition} gives its offsets: {why}")
-    return found.log_start_offset, end
+    return description.log_start_offset, end
 
 
 def _facts(topic: TopicDescription) -> TopicFacts:

@@ -1,6 +1,7 @@
-"""The option minilog.config.file: client settings in a file of each host, below those that are given as options.
+"""The option minilog.config.file: client settings in a file on each host. Options win over the file.
 
-Options travel with the plan; what the file says never does. The driver and each task read it where a client is made.
+Options travel with Spark's plan, and the content of the file never does. The driver and each task read the file when
+they make a client.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from minilog.properties import properties_file
 CONFIG_FILE = "config.file"
 OPTION = f"minilog.{CONFIG_FILE}"
 
-# What the connector sets itself, as an option and in a file.
+# The settings that the connector sets itself. It refuses them as options and in a file.
 OWNED = {
     "acks": "a Spark write always uses acks=all. Leave it out",
     "enable.idempotence": "a Spark write is always idempotent. Leave it out",
@@ -28,8 +29,8 @@ OWNED = {
 
 
 def with_file(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a client, completed by those of its file, where it names one. Raises InvalidConfig, which shows
-    no value of the file."""
+    """The settings of a client, completed by the settings of its file, if it names one. Raises InvalidConfig, which
+    shows no value of the file."""
     given = {name: value for name, value in settings.items() if name != CONFIG_FILE}
     path = settings.get(CONFIG_FILE)
     if path is None:
@@ -48,10 +49,10 @@ def with_file(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(path: str) -> dict[str, str]:
     try:
-        found = properties_file(path)
+        settings = properties_file(path)
     except InvalidConfig as error:
         raise InvalidConfig(f"option {OPTION}: {error}. The driver and each executor need this file") from None
-    for name in found:
+    for name in settings:
         if name in OWNED:
             raise InvalidConfig(
                 f"option {OPTION}: {path} has {name}, and the connector sets that itself: {OWNED[name]}"
@@ -61,4 +62,4 @@ def _read(path: str) -> dict[str, str]:
             raise InvalidConfig(
                 f"option {OPTION}: {path} has {name!r}, and no setting has that name: did you mean {near[0]!r}?"
             )
-    return found
+    return settings

@@ -10,6 +10,6 @@ _FORM = re.compile(r"([0-9]{1,18})\s*([a-z]+)")
 
 def duration_ms(text: str) -> int | None:
     """Milliseconds; None where the text is no number with a unit."""
-    found = _FORM.fullmatch(text.strip().lower())
-    unit_ms = _UNITS_MS.get(found.group(2)) if found else None
-    return None if found is None or unit_ms is None else int(found.group(1)) * unit_ms
+    match = _FORM.fullmatch(text.strip().lower())
+    unit_ms = _UNITS_MS.get(match.group(2)) if match else None
+    return None if match is None or unit_ms is None else int(match.group(1)) * unit_ms

@@ -1,35 +1,36 @@
-"""What the connector refuses or reports itself. Each message is one sentence: what is wrong, and what to do.
+"""The connector's own errors. Each message names the problem and the remedy.
 
-Errors of the cluster come from the client (`minilog.errors`) and are not wrapped. How users see them: telling.py.
+Errors of the cluster come from the client (`minilog.errors`), and the connector does not wrap them. error_display.py
+decides how users see an error.
 """
 
 from __future__ import annotations
 
 
 class InvalidOption(ValueError):
-    """An option, or the DataFrame's schema, that cannot be meant: the user changes the program."""
+    """An option or the schema of the DataFrame is not valid. The user must change the program."""
 
 
 class DataLoss(RuntimeError):
-    """Records that were to be read are not there any more (docs/spec/connector.md § 3)."""
+    """Records that the query had yet to read do not exist any more (docs/spec/connector.md § 3)."""
 
 
 class SchemaChanged(RuntimeError):
-    """The schema of a topic is another one than at the query's start, and onSchemaChange is fail."""
+    """The schema of a topic has changed since the start of the query, and onSchemaChange is fail."""
 
 
 class ReadStalled(RuntimeError):
-    """Records that are there did not arrive in time."""
+    """Records that exist did not arrive in time."""
 
 
 class InconsistentWrite(RuntimeError):
-    """What the tasks of a write report does not belong together: nothing of it is committed."""
+    """The reports of the tasks of a write do not belong together. Nothing of the write is committed."""
 
 
 class NotAReplay(RuntimeError):
-    """A generation is committed, and what is asked to be written under it again is something else: nothing of it is."""
+    """A generation is committed already, and this write has other content under the same number. Nothing is written."""
 
 
 def refused(option: str, value: object, remedy: str) -> InvalidOption:
-    """The one form of a refusal: the option as it is spelled in the documentation, the value given, the remedy."""
+    """The one form of a refusal: the option as the documentation spells it, the given value, and the remedy."""
     return InvalidOption(f"option '{option}' is '{value}': {remedy}")

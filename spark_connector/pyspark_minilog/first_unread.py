@@ -1,8 +1,8 @@
-"""When the first record that a query has left unread was written: asked beside the query, which does not wait for it.
+"""The time of the first unread record of a query. A thread asks for it beside the query, which does not wait.
 
-As with groups (group.py): a thread of its own, and what goes wrong is no matter of the query's. Of each partition one
-stored batch is fetched, which has the record. That is done at most once a second, and for those few partitions that
-have most before them: a source of thousands that is far behind has other things to read.
+As with groups (group.py), an error in the thread does not affect the query. The thread fetches one stored batch of a
+partition, which has the record. It does so once a second at most, and for the few partitions with the most unread
+records. A query that is far behind in thousands of partitions has other things to read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_PARTITIONS = 16
 
 
 class FirstUnread:
-    """Asks for the ages of what is left unread, and knows the last answer."""
+    """Asks for the times of the first unread records, and keeps the last answer."""
 
     def __init__(self, client: Mapping[str, str]) -> None:
         self._client = dict(client)
@@ -38,21 +38,21 @@ class FirstUnread:
         self._since_ms: dict[str, int] = {}
 
     def since_ms(self) -> dict[str, int]:
-        """The timestamp of the first record of each topic, as heard of last."""
+        """The timestamp of the first unread record of each topic, by the last answer."""
         return self._since_ms
 
     def ask(self, left: Mapping[Partition, tuple[int, int]]) -> None:
-        """Find out soon, unless that is under way already, or was done just now. `left`: offsets that are unread."""
+        """Ask soon, unless a question is under way or was answered just now. `left`: the unread offsets."""
         now_s = time.monotonic()
         if now_s < self._asked_s + _EVERY_S or (self._worker is not None and self._worker.is_alive()):
             return
         self._asked_s = now_s
-        chosen = dict(heapq.nlargest(_MOST_PARTITIONS, left.items(), key=lambda each: each[1][1] - each[1][0]))
+        chosen = dict(heapq.nlargest(_MOST_PARTITIONS, left.items(), key=lambda item: item[1][1] - item[1][0]))
         self._worker = threading.Thread(target=self._work, args=(chosen,), name="minilog-unread", daemon=True)
         self._worker.start()
 
     def settle(self, timeout_s: float) -> None:
-        """Wait until the answer is there, or the time is over."""
+        """Wait for the answer, or until the time is over."""
         if self._worker is not None:
             self._worker.join(timeout_s)
 
@@ -68,25 +68,28 @@ def _look(client: Mapping[str, str], left: Mapping[Partition, tuple[int, int]]) 
     """The timestamps of the first records, by topic, as far as they come in time. Raises MinilogError."""
     from minilog import Consumer, TopicPartition
 
-    found: dict[str, int] = {}
+    oldest_ms: dict[str, int] = {}
     waiting = dict(left)
     deadline_s = time.monotonic() + _WITHIN_S
     with lend(Consumer, {**client, **_SETTINGS}) as consumer:
         while waiting and time.monotonic() < deadline_s:
-            consumer.assign([TopicPartition(*each, first, end_offset=last) for each, (first, last) in waiting.items()])
+            consumer.assign(
+                [TopicPartition(*partition, first, end_offset=last) for partition, (first, last) in waiting.items()]
+            )
             batches = consumer.poll_arrow(max(0.0, deadline_s - time.monotonic()), metadata=True)
             for batch in batches:
-                each, at_ms = _first_of(batch)
-                waiting.pop(each, None)
-                found[each.topic] = min(at_ms, found.get(each.topic, at_ms))
-            if not batches:  # what is left are markers and aborted records, or it does not come in time
+                partition, at_ms = _first_of(batch)
+                waiting.pop(partition, None)
+                oldest_ms[partition.topic] = min(at_ms, oldest_ms.get(partition.topic, at_ms))
+            if not batches:  # only markers and aborted records are left, or the batch does not come in time
                 break
         consumer.assign([])
-    return found
+    return oldest_ms
 
 
 def _first_of(batch: pa.RecordBatch) -> tuple[Partition, int]:
-    """Where a batch is from, and when its first record was written; of a topic with a schema names begin with _."""
+    """The partition of a batch, and the time of its first record. With a schema the names of these columns begin
+    with _."""
     mark = "_" if "_timestamp" in batch.schema.names else ""
     topic, partition, at = (batch.column(mark + name)[0] for name in ("topic", "partition", "timestamp"))
     return Partition(topic.as_py(), partition.as_py()), at.value // 1000

@@ -21,9 +21,12 @@ def committed(client: Mapping[str, str], group: str, partitions: Iterable[Partit
     """What a group has committed; None: nothing. Raises MinilogError."""
     from minilog import Consumer, TopicPartition
 
-    asked = {TopicPartition(*partition): partition for partition in partitions}
+    by_client_name = {TopicPartition(*partition): partition for partition in partitions}
     with lend(Consumer, {**client, "group.id": group}) as consumer:
-        return {asked[each]: offset for each, offset in consumer.committed(asked).items()}
+        return {
+            by_client_name[topic_partition]: offset
+            for topic_partition, offset in consumer.committed(by_client_name).items()
+        }
 
 
 class GroupProgress:

@@ -1,4 +1,4 @@
-"""The source with less to write: `pyspark_minilog.read(spark, "flights", columns=["delay"], where="delay > 15")`."""
+"""A short form of the source: `pyspark_minilog.read(spark, "flights", columns=["delay"], where="delay > 15")`."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ if TYPE_CHECKING:
 def read(
     spark: SparkSession, topic: str, columns: Sequence[str] | None = None, where: str | None = None, **options: object
 ) -> DataFrame:
-    """A topic, or several with commas between them, as a DataFrame. Options are the source's, an underscore for each
-    dot: `read(spark, "flights", bootstrap_servers="127.0.0.1:9092", startingOffsets="earliest")`."""
+    """A topic as a DataFrame, or several topics with commas between them.
+
+    `options` are the options of the source, with an underscore for each dot:
+    `read(spark, "flights", bootstrap_servers="127.0.0.1:9092", startingOffsets="earliest")`."""
     return spark.read.format("minilog").options(**_options(topic, columns, where, options)).load()
 
 
 def read_stream(
     spark: SparkSession, topic: str, columns: Sequence[str] | None = None, where: str | None = None, **options: object
 ) -> DataFrame:
-    """The same as a stream."""
+    """A topic as a streaming DataFrame. The arguments are those of `read`."""
     return spark.readStream.format("minilog").options(**_options(topic, columns, where, options)).load()
 
 
 def _options(
     topic: str, columns: Sequence[str] | None, where: str | None, options: Mapping[str, object]
 ) -> dict[str, str]:
-    said = {name.replace("_", "."): _text(value) for name, value in options.items()}
+    more = {name.replace("_", "."): _text(value) for name, value in options.items()}
     chosen = {} if columns is None else {"columns": _in_words(columns)}
-    return {"subscribe": topic, **chosen, **({} if where is None else {"where": where}), **said}
+    return {"subscribe": topic, **chosen, **({} if where is None else {"where": where}), **more}
 
 
 def _in_words(columns: Sequence[str]) -> str:

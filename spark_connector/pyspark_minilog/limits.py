@@ -1,12 +1,12 @@
-"""How much one micro-batch reads: at most so many offsets or bytes, and not before so many are there. Pure.
+"""How much one micro-batch reads: at most a number of offsets or bytes, and not before a least number exists. Pure.
 
-Spark knows no limit made of several, so all of them are applied in `latestOffset`: `Pace` says whether a batch waits
-for more (minOffsetsPerTrigger, maxTriggerDelay), `capped` how far it goes (maxOffsetsPerTrigger, maxBytesPerTrigger).
-A cap is shared in proportion to what each partition has to give, and each that has any gives at least one offset, so
-that small ones never starve.
+Spark has no limit that combines several, so the connector applies all of them in `latestOffset`. `Pace` decides whether
+a batch waits for more (minOffsetsPerTrigger, maxTriggerDelay). `capped` decides how far it goes (maxOffsetsPerTrigger,
+maxBytesPerTrigger). The partitions share a cap in proportion to their unread offsets or bytes. Each partition with
+unread offsets gives at least one offset, so small partitions never starve.
 
-Bytes are those of the batches as they are stored. Brokers know them at some offsets only (`SizeMarks`); between two of
-them records count as equally large, so that a batch is about as large as was said, and never more than about twice.
+Bytes are the stored bytes of the batches. Brokers know them at some offsets only (`SizeMarks`). Between two of these
+offsets all records count as equally large. So a batch has about the size of the limit, and never more than about twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EVERYTHING = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The four options; None: no limit."""
+    """The four options. None means no limit."""
 
     max_offsets: int | None = None
     min_offsets: int | None = None
@@ -34,20 +34,21 @@ class Limits:
 
     @property
     def leave_unread(self) -> bool:
-        """Whether a batch may end before what is there does."""
+        """Whether a batch may leave existing records unread."""
         return self.max_offsets is not None or self.max_bytes is not None
 
 
 @dataclass(frozen=True, slots=True)
 class SizeMarks:
-    """Bytes of one partition above `start`: (offset, bytes between `start` and it), ascending; the last is its end."""
+    """Bytes of one partition above `start`: pairs (offset, bytes from `start` to this offset), in ascending order. The
+    last pair is the end of the partition."""
 
     start: int
     points: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def ascending(cls, start: int, points: Iterable[tuple[int, int]]) -> SizeMarks:
-        """What a broker said, without what does not ascend: it measures both ends by its index, not exactly."""
+        """A broker's pairs, without those that do not ascend: a broker measures by its index, which is not exact."""
         kept = [(start, 0)]
         for offset, size_bytes in sorted(points):
             if offset > kept[-1][0] and size_bytes > kept[-1][1]:
@@ -62,7 +63,7 @@ class SizeMarks:
         return self.points[-1][1] if self.points else 0
 
     def offset_at(self, size_bytes: int) -> int:
-        """About the offset up to which there are so many bytes."""
+        """About the offset at which this number of bytes is reached."""
         ladder = ((self.start, 0), *self.points)
         upper = bisect_left(ladder, size_bytes, key=lambda point: point[1])
         if upper == len(ladder):
@@ -72,7 +73,7 @@ class SizeMarks:
 
 
 def sizes_to_ask(max_bytes: int) -> list[int]:
-    """At which numbers of bytes to ask for the offset: the cap, its halves, and all there is."""
+    """The numbers of bytes for which the driver asks a broker for an offset: the cap, its halves, and everything."""
     return sorted({max(1, max_bytes >> halving) for halving in range(_HALVINGS)} | {_EVERYTHING})
 
 
@@ -84,10 +85,10 @@ def capped(begin: Positions, end: Positions, limits: Limits, marks: Mapping[Part
 
 
 def share(begin: Positions, end: Positions, limit: int) -> Positions:
-    """`end` lowered so that about `limit` offsets are read, in proportion to what each partition has to give.
+    """`end`, lowered so that the batch reads about `limit` offsets, in proportion to the unread offsets of a partition.
 
-    Each partition that has any gives at least one, so that small ones never starve; the sum may pass the limit by
-    fewer than there are partitions.
+    Each partition with unread offsets gives at least one, so small partitions never starve. The sum may pass the limit,
+    by less than the number of partitions.
     """
     total = sum(end[partition] - begin[partition] for partition in end)
     if total <= limit:
@@ -101,20 +102,22 @@ def share(begin: Positions, end: Positions, limit: int) -> Positions:
 
 
 def share_bytes(begin: Positions, end: Positions, limit: int, marks: Mapping[Partition, SizeMarks]) -> Positions:
-    """`end` lowered so that about `limit` bytes are read, in proportion to the bytes that each partition has to give.
+    """`end`, lowered so that the batch reads about `limit` bytes, in proportion to the unread bytes of a partition.
 
-    Each that has any gives at least one offset: one record larger than the limit is read all the same.
+    Each partition with unread bytes gives at least one offset, so the batch also reads a record above the limit.
     """
-    sizes = {each: marks[each].bytes_to(last) for each, last in end.items() if begin[each] < last}
+    sizes = {partition: marks[partition].bytes_to(last) for partition, last in end.items() if begin[partition] < last}
     total = sum(sizes.values())
     if total <= limit:
         return dict(end)
-    shared = {each: marks[each].offset_at(limit * size // total) for each, size in sizes.items()}
-    return end | {each: min(end[each], max(begin[each] + 1, offset)) for each, offset in shared.items()}
+    shared = {partition: marks[partition].offset_at(limit * size // total) for partition, size in sizes.items()}
+    return end | {
+        partition: min(end[partition], max(begin[partition] + 1, offset)) for partition, offset in shared.items()
+    }
 
 
 class Pace:
-    """Holds small batches back, for at most maxTriggerDelay from one batch to the next; a new query's first is not.
+    """Holds small batches back, for at most maxTriggerDelay from one batch to the next. The first batch never waits.
 
     Time is monotonic milliseconds.
     """
@@ -125,7 +128,7 @@ class Pace:
         self._due_ms: float | None = None
 
     def holds_back(self, offsets: int, now_ms: float) -> bool:
-        """Whether a batch of so many offsets waits for more; if it is one and does not wait, it counts as begun."""
+        """Whether a batch of so many offsets waits for more. A batch with offsets begins if it does not wait."""
         if self._due_ms is not None and (offsets == 0 or (offsets < self._least and now_ms < self._due_ms)):
             return offsets > 0
         self._due_ms = now_ms + self._max_delay_ms

@@ -19,14 +19,14 @@ class LossReport:
 
     def __init__(self, fail: bool) -> None:
         self._fail = fail
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     def report(self, losses: Iterable[str]) -> None:
         """Raise DataLoss with all of `losses`, or warn of each that is new."""
-        found = list(losses)
-        if found and self._fail:
-            raise DataLoss(f"data was lost: {'; '.join(found)}. Remedy: {_REMEDY}")
-        for loss in found:
-            if loss not in self._said and len(self._said) < _MAX_REMEMBERED:
-                self._said.add(loss)
+        sentences = list(losses)
+        if sentences and self._fail:
+            raise DataLoss(f"data was lost: {'; '.join(sentences)}. Remedy: {_REMEDY}")
+        for loss in sentences:
+            if loss not in self._reported and len(self._reported) < _MAX_REMEMBERED:
+                self._reported.add(loss)
                 logger.warning("data was lost, and the query goes on (failOnDataLoss=false): %s", loss)

@@ -144,7 +144,7 @@ class QueryLedger:
         with self._guard:
             self._forget()
             now_ms = self._clock_ms()
-            return tuple(each.behind(now_ms) for each in self._queries.values() if each.left is not None)
+            return tuple(query.behind(now_ms) for query in self._queries.values() if query.left is not None)
 
     def progressed(self, query_id: str, name: str | None, progress: str) -> None:
         """A batch of a query has ended. Raises what `batch_of` raises."""
@@ -188,7 +188,7 @@ class QueryLedger:
         if query is not None:
             query.ended_s = query.failure = None
             return query
-        for former in [each.id for each in self._queries.values() if name is not None and each.name == name]:
+        for former in [query.id for query in self._queries.values() if name is not None and query.name == name]:
             del self._queries[former]
         self._forget()
         self._queries[query_id] = _Query(query_id, name, self._clock_ms())
@@ -197,11 +197,13 @@ class QueryLedger:
     def _forget(self) -> None:
         """Those that ended long ago; of too many the one that ended first, or began first."""
         until_s = self._clock_s() - FORGET_AFTER_S
-        for each in [each for each in self._queries.values() if each.ended_s is not None and each.ended_s < until_s]:
-            del self._queries[each.id]
+        for query in [
+            query for query in self._queries.values() if query.ended_s is not None and query.ended_s < until_s
+        ]:
+            del self._queries[query.id]
         while len(self._queries) > MOST_QUERIES:
             oldest = min(
-                self._queries.values(), key=lambda each: float("inf") if each.ended_s is None else each.ended_s
+                self._queries.values(), key=lambda query: float("inf") if query.ended_s is None else query.ended_s
             )
             del self._queries[oldest.id]
 
@@ -210,12 +212,12 @@ class QueryLedger:
         if not self._log or self._clock_s() < query.logged_s + LOG_EVERY_S or query.left is None:
             return None
         query.logged_s = self._clock_s()
-        return told(query.behind(self._clock_ms()))
+        return in_one_line(query.behind(self._clock_ms()))
 
 
-def told(query: QueryBehind) -> str:
+def in_one_line(query: QueryBehind) -> str:
     """A query in one line, for people."""
-    behind = [f"{each.topic} {each.records:,}" for each in query.topics if each.records]
+    behind = [f"{topic.topic} {topic.records:,}" for topic in query.topics if topic.records]
     most = ", ".join(behind[:5]) + (f" and {len(behind) - 5} more topics" if len(behind) > 5 else "")
     size = "bytes not known yet" if query.bytes is None else f"{query.bytes:,} bytes"
     age = "seconds not known yet" if query.seconds is None else f"{query.seconds:.1f} s"

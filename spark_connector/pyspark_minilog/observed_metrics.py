@@ -14,24 +14,27 @@ from prometheus_client.registry import Collector
 from pyspark_minilog.behind import QueryBehind, TopicBehind
 
 _BEHIND: dict[str, tuple[str, Callable[[TopicBehind], float | None]]] = {
-    "minilog_spark_records_behind": ("Records that the query had before it in the topic.", lambda each: each.records),
-    "minilog_spark_bytes_behind": ("Stored bytes that the query had before it in the topic.", lambda each: each.bytes),
+    "minilog_spark_records_behind": ("Records that the query had before it in the topic.", lambda topic: topic.records),
+    "minilog_spark_bytes_behind": (
+        "Stored bytes that the query had before it in the topic.",
+        lambda topic: topic.bytes,
+    ),
     "minilog_spark_seconds_behind": (
         "The age of the first record that the query had not read.",
-        lambda each: each.seconds,
+        lambda topic: topic.seconds,
     ),
 }
 _SUMS: dict[str, tuple[str, Callable[[QueryBehind], float | None]]] = {
-    "minilog_spark_records_read": ("Records that the query has read from minilog.", lambda each: each.records_read),
-    "minilog_spark_records_written": ("Rows that the query's sink has written.", lambda each: each.records_written),
-    "minilog_spark_batches": ("Micro-batches that the query has finished.", lambda each: each.batches),
+    "minilog_spark_records_read": ("Records that the query has read from minilog.", lambda query: query.records_read),
+    "minilog_spark_records_written": ("Rows that the query's sink has written.", lambda query: query.records_written),
+    "minilog_spark_batches": ("Micro-batches that the query has finished.", lambda query: query.batches),
 }
 _STATES: dict[str, tuple[str, Callable[[QueryBehind], float | None]]] = {
-    "minilog_spark_batch_duration_seconds": ("How long the last batch took.", lambda each: each.batch_seconds),
-    "minilog_spark_query_active": ("1 while the query runs, 0 when it has ended.", lambda each: each.is_active),
+    "minilog_spark_batch_duration_seconds": ("How long the last batch took.", lambda query: query.batch_seconds),
+    "minilog_spark_query_active": ("1 while the query runs, 0 when it has ended.", lambda query: query.is_active),
     "minilog_spark_told_timestamp_seconds": (
         "The time of Spark's last event for the query.",
-        lambda each: each.at_ms / 1000,
+        lambda query: query.at_ms / 1000,
     ),
 }
 

@@ -121,8 +121,8 @@ def check_partitions(
 ) -> None:
     """All partitions that are read are named, themselves or by topic, and no other is. Raises InvalidOption."""
     wanted, given, whole = set(read), set(named), set(topics)
-    missing = sorted(each for each in wanted if each not in given and each.topic not in whole)
-    strange = sorted({*map(str, given - wanted), *(whole - {each.topic for each in wanted})})
+    missing = sorted(partition for partition in wanted if partition not in given and partition.topic not in whole)
+    strange = sorted({*map(str, given - wanted), *(whole - {partition.topic for partition in wanted})})
     if missing or strange:
         wrong = [f"it leaves out {', '.join(map(str, missing))}"] if missing else []
         wrong += [f"it names {', '.join(strange)}, which this query does not read"] if strange else []
@@ -139,10 +139,10 @@ def parse_offset_spec(option: str, text: str) -> OffsetSpec:
     word = text.strip().lower()
     if word in _NAMED:
         return everywhere(option, _NAMED[word])
-    found = parse_object(option, text, f"give earliest, latest, or JSON such as {_EXAMPLE}")
+    given = parse_object(option, text, f"give earliest, latest, or JSON such as {_EXAMPLE}")
     topics: dict[str, int] = {}
     positions: Positions = {}
-    for topic, value in found.items():
+    for topic, value in given.items():
         if topic in _OURS:
             continue
         match value:
@@ -156,7 +156,7 @@ def parse_offset_spec(option: str, text: str) -> OffsetSpec:
                 raise refused(option, text, f"topic '{topic}' needs earliest, latest or offsets, such as {_EXAMPLE}")
     if not topics and not positions:
         raise refused(option, text, f"name at least one topic, such as {_EXAMPLE}")
-    return OffsetSpec(option, text, None, topics, positions, _topic_ids(option, text, found.get(TOPIC_IDS_KEY, {})))
+    return OffsetSpec(option, text, None, topics, positions, _topic_ids(option, text, given.get(TOPIC_IDS_KEY, {})))
 
 
 def parse_assignment(option: str, text: str) -> dict[str, tuple[int, ...]]:
@@ -164,7 +164,11 @@ def parse_assignment(option: str, text: str) -> dict[str, tuple[int, ...]]:
     example = 'give JSON such as {"topic":[0,1]}'
     assigned: dict[str, tuple[int, ...]] = {}
     for topic, numbers in sorted(parse_object(option, text, example).items()):
-        if not isinstance(numbers, list) or not numbers or not all(is_number(each) and each >= 0 for each in numbers):
+        if (
+            not isinstance(numbers, list)
+            or not numbers
+            or not all(is_number(number) and number >= 0 for number in numbers)
+        ):
             raise refused(option, text, f"topic '{topic}' needs a list of partition numbers: {example}")
         assigned[topic] = tuple(sorted(set(numbers)))
     if not assigned:
@@ -175,20 +179,20 @@ def parse_assignment(option: str, text: str) -> dict[str, tuple[int, ...]]:
 def parse_object(option: str, text: str, remedy: str) -> dict[str, Any]:
     """A JSON object without duplicate keys. Raises InvalidOption with this remedy."""
     try:
-        found = json.loads(text, object_pairs_hook=_no_duplicates)
+        value = json.loads(text, object_pairs_hook=_no_duplicates)
     except ValueError as error:
         raise refused(option, text, f"{remedy} ({error})") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise refused(option, text, remedy)
-    return found
+    return value
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"'{next(name for name in names if names.count(name) > 1)}' is there twice")
-    return found
+    return members
 
 
 def parse_partition(option: str, text: str, topic: str, key: str) -> Partition:
@@ -209,7 +213,7 @@ def _place(option: str, text: str, value: object) -> int:
 
 
 def _topic_ids(option: str, text: str, value: object) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+    if not isinstance(value, dict) or not all(isinstance(topic_id, str) for topic_id in value.values()):
         raise refused(
             option, text, f"'{TOPIC_IDS_KEY}' must map topics to ids, as in a checkpoint. Correct it, or leave it out"
         )
@@ -229,29 +233,29 @@ def _nested(positions: Positions) -> dict[str, dict[str, int]]:
 
 
 def _numbers(partitions: Iterable[Partition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     for topic, number in sorted(partitions):
-        found.setdefault(topic, []).append(number)
-    return found
+        numbers.setdefault(topic, []).append(number)
+    return numbers
 
 
-def _versions(said: object) -> dict[str, int]:
-    if not isinstance(said, dict) or not all(is_number(each) for each in said.values()):
-        raise _written_later("a list of schema versions", said)
-    return said
+def _versions(value: object) -> dict[str, int]:
+    if not isinstance(value, dict) or not all(is_number(version) for version in value.values()):
+        raise _written_later("a list of schema versions", value)
+    return value
 
 
-def _let_go(said: object) -> frozenset[Partition]:
-    if not isinstance(said, dict) or not all(isinstance(each, list) for each in said.values()):
-        raise _written_later("a list of removed partitions", said)
-    if not all(is_number(number) for numbers in said.values() for number in numbers):
-        raise _written_later("a list of removed partitions", said)
-    return frozenset(Partition(topic, number) for topic, numbers in said.items() for number in numbers)
+def _let_go(value: object) -> frozenset[Partition]:
+    if not isinstance(value, dict) or not all(isinstance(numbers, list) for numbers in value.values()):
+        raise _written_later("a list of removed partitions", value)
+    if not all(is_number(number) for numbers in value.values() for number in numbers):
+        raise _written_later("a list of removed partitions", value)
+    return frozenset(Partition(topic, number) for topic, numbers in value.items() for number in numbers)
 
 
-def _written_later(what: str, said: object) -> InvalidOption:
+def _written_later(what: str, value: object) -> InvalidOption:
     return InvalidOption(
-        f"the checkpoint has {what} that minilog cannot read ({json.dumps(said)}): a newer version of minilog wrote "
+        f"the checkpoint has {what} that minilog cannot read ({json.dumps(value)}): a newer version of minilog wrote "
         "it. Upgrade pyspark-minilog where this query runs"
     )
 

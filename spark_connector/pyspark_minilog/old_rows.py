@@ -28,16 +28,16 @@ def oldest_us(payload: Payload) -> int | None:
     column = payload.columns.column(name)
     if not pa.types.is_timestamp(column.type):
         return None
-    found = pc.min(column).cast(pa.timestamp("us", column.type.tz)).value
-    return None if found is None else int(found)
+    lowest_us = pc.min(column).cast(pa.timestamp("us", column.type.tz)).value
+    return None if lowest_us is None else int(lowest_us)
 
 
 def older(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     """The older of both, by topic."""
-    found = dict(one)
+    oldest = dict(one)
     for topic, at_us in other.items():
-        found[topic] = min(at_us, found.get(topic, at_us))
-    return found
+        oldest[topic] = min(at_us, oldest.get(topic, at_us))
+    return oldest
 
 
 def too_old(oldest: Mapping[str, int], retention_ms: Mapping[str, int], now_ms: int) -> Iterable[str]:

@@ -1,8 +1,8 @@
-"""The options of source and sink: one table, read once, everything refused that is not understood.
+"""The options of source and sink: one table, read once. An option outside the table is refused.
 
-Keys arrive lower-cased and in one dictionary with those that Spark adds itself. What this version does not have is not
-in the table, and is refused like a misspelling: a job never runs with an option that does nothing. Client settings are
-`minilog.<name>`; those that the connector must own are refused by name.
+Keys arrive in lower case, in one dictionary with Spark's own options. An option that this version does not have is
+refused like a misspelling, so a job never runs with an option that does nothing. Client settings are
+`minilog.<name>`. The connector refuses by name the settings that it must set itself.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NO_OPTIONS = {
     "sink": "Rows cannot be inserted into a table of the catalog, because Spark does not name the table to the sink: "
     'use df.write.format("minilog")...save()',
 }
-# What load("..."), save("...") and start("...") become: Spark's own sources read and write folders.
+# Spark turns the argument of load("..."), save("...") and start("...") into one of these options.
 _PATHS = ("path", "paths")
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
 _STREAM_ONLY = (
@@ -82,7 +82,7 @@ _SOURCE = (
     "groupIdPrefix",
     GROUP,
 )
-# includeHeaders does nothing in a sink, here as in Kafka's connector, whose jobs carry it: the column decides.
+# includeHeaders does nothing in a sink: the column decides. Jobs of Kafka's connector may have the option.
 _SINK = (
     *SERVERS,
     ALLOW_SECRETS,
@@ -112,7 +112,7 @@ _NO_PATH = {
 
 @dataclass(frozen=True, slots=True)
 class RowOptions:
-    """What is read of topics that have a schema. `columns`: None is all of them."""
+    """The options for topics with a schema. `columns` is None for all columns."""
 
     columns: tuple[str, ...] | None = None
     where: str | None = None
@@ -122,7 +122,7 @@ class RowOptions:
 
     @property
     def for_schemas(self) -> tuple[str, str] | None:
-        """An option that is given, with its value, and means nothing where there is no schema."""
+        """The name and value of a given option that needs a schema, or None if no such option is given."""
         if self.columns is not None:
             return "columns", names_in_words(self.columns)
         if self.where is not None:
@@ -132,7 +132,7 @@ class RowOptions:
 
 @dataclass(frozen=True, slots=True)
 class SchemaOptions:
-    """How a sink may change the schema of its topic, or make the topic; None: as the brokers do by default."""
+    """How a sink may change the schema of its topic, or create the topic. None means the brokers' default."""
 
     merges: bool = False
     creates: bool = False
@@ -144,8 +144,8 @@ class SchemaOptions:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a query reads and how. `client` are settings of the minilog client, servers included. `group`: under which
-    a stream reports how far it has got. `delegates`: tasks log in by delegation tokens of the driver's user."""
+    """The options of a query that reads. `client` has the settings of the minilog client, with the servers. A stream
+    stores its progress under `group`. With `delegates` the tasks log in by delegation tokens of the driver's user."""
 
     client: dict[str, Any]
     subscription: TopicSubscription
@@ -165,9 +165,9 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Where a query writes. `topic` wins over the column of that name. `check_replay`: what is committed already must
-    be the same as what is written now. `checkpoint`: that of a streaming query, where Spark says it.
-    `has_default_timeout`: nothing says after how much silence a transaction is aborted."""
+    """The options of a query that writes. `topic` wins over the column of that name. With `check_replay` a write that
+    is committed already must be the same as the present write. `checkpoint` is the folder of a streaming query, if
+    Spark passes it. `has_default_timeout`: no setting gives the time-out of a transaction."""
 
     client: dict[str, Any]
     topic: str | None
@@ -182,7 +182,7 @@ class SinkOptions:
 
 
 def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
-    """The options as far as they do not depend on batch or stream: for `schema()`. Raises InvalidOption."""
+    """The options that batch and stream have in common, for `schema()`. Raises InvalidOption."""
     return _source_options(_named(given, _SOURCE, "source"), LATEST)
 
 
@@ -319,7 +319,7 @@ def _names(named: Mapping[str, str], option: str) -> tuple[str, ...] | None:
 
 
 def _group(named: Mapping[str, str], chosen: Mapping[str, str]) -> str | None:
-    """The id wins over the prefix, which is completed by what is read: the same for every run of a query."""
+    """The id wins over the prefix. A digest of the subscription completes the prefix: each run gets the same name."""
     for option in (GROUP, "groupIdPrefix"):
         if option in named:
             given = named[option].strip()
@@ -330,11 +330,11 @@ def _group(named: Mapping[str, str], chosen: Mapping[str, str]) -> str | None:
     return None
 
 
-def _named(given: Mapping[str, str], known: tuple[str, ...], side: str) -> dict[str, str]:
+def _named(given: Mapping[str, str], allowed: tuple[str, ...], side: str) -> dict[str, str]:
     """The options under their documented spelling; client settings are `minilog.<name>`."""
     if all(key.lower() in _ADDED_BY_SPARK for key in given):
         raise InvalidOption(f"no option is given: name at least the brokers and a topic. {_NO_OPTIONS[side]}")
-    spelling = {name.lower(): name for name in known}
+    spelling = {name.lower(): name for name in allowed}
     named: dict[str, str] = {}
     for key, value in given.items():
         lower = key.lower()
@@ -345,7 +345,7 @@ def _named(given: Mapping[str, str], known: tuple[str, ...], side: str) -> dict[
         elif lower in _PATHS:
             raise refused(key, value, _NO_PATH[side])
         elif (option := client_spelling(key, value)) is None:
-            raise unknown(key, known, side)
+            raise unknown(key, allowed, side)
         elif named.setdefault(option, value) != value:
             raise InvalidOption(f"option '{option}' is given under two names, with different values: keep one of them")
     if not _boolean(named, ALLOW_SECRETS, False):
@@ -354,7 +354,7 @@ def _named(given: Mapping[str, str], known: tuple[str, ...], side: str) -> dict[
 
 
 def _start(named: Mapping[str, str], default: int) -> Place:
-    """The first of the three ways to say it wins; the others must be possible, too."""
+    """A timestamp wins over timestamps per partition, and these win over offsets. All of them must be valid."""
     strategy = named.get("startingOffsetsByTimestampStrategy", "error").strip().lower()
     if strategy not in ("error", "latest"):
         option = "startingOffsetsByTimestampStrategy"
@@ -373,9 +373,11 @@ def _end(named: Mapping[str, str]) -> Place:
 
 
 def _at_timestamp(named: Mapping[str, str], side: str, *, or_latest: bool) -> Place | None:
-    one, each = f"{side}Timestamp", f"{side}OffsetsByTimestamp"
-    of_all = parse_timestamp(one, named[one], or_latest=or_latest) if one in named else None
-    of_each = parse_timestamps(each, named[each], or_latest=or_latest) if each in named else None
+    single, per_partition = f"{side}Timestamp", f"{side}OffsetsByTimestamp"
+    of_all = parse_timestamp(single, named[single], or_latest=or_latest) if single in named else None
+    of_each = (
+        parse_timestamps(per_partition, named[per_partition], or_latest=or_latest) if per_partition in named else None
+    )
     return of_all or of_each
 
 
@@ -394,11 +396,11 @@ def _duration_ms(named: Mapping[str, str], option: str) -> int:
     if option not in named:
         return DEFAULT_MAX_DELAY_MS
     text = named[option].strip()
-    found = int(text) if text.isascii() and text.isdigit() else duration_ms(text)
-    if found is None or not 1 <= found < 2**63:
+    delay_ms = int(text) if text.isascii() and text.isdigit() else duration_ms(text)
+    if delay_ms is None or not 1 <= delay_ms < 2**63:
         remedy = "give a time such as 30s or 15m. The units are ms, s, m, h and d. A number without a unit is in ms"
         raise refused(option, named[option], remedy)
-    return found
+    return delay_ms
 
 
 def _number(named: Mapping[str, str], option: str, default: int | None, least: int) -> int | None:

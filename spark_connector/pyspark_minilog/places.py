@@ -121,17 +121,17 @@ def parse_timestamp(option: str, text: str, *, or_latest: bool) -> AtTimestamp:
 def parse_timestamps(option: str, text: str, *, or_latest: bool) -> AtTimestamp:
     """`{"t":{"0":ms}}`: milliseconds since 1970 per partition. Raises InvalidOption."""
     remedy = f"give JSON such as {_EXAMPLE}"
-    found: dict[Partition, int] = {}
+    timestamps_ms: dict[Partition, int] = {}
     for topic, value in parse_object(option, text, remedy).items():
         if not isinstance(value, dict) or not value:
             raise refused(option, text, f"topic '{topic}' needs a timestamp per partition: {remedy}")
         for key, timestamp in value.items():
             if not is_number(timestamp) or not 0 <= timestamp <= LARGEST_TIMESTAMP_MS:
                 raise refused(option, text, f"topic '{topic}' needs milliseconds since 1970 (UTC): {remedy}")
-            found[parse_partition(option, text, topic, key)] = timestamp
-    if not found:
+            timestamps_ms[parse_partition(option, text, topic, key)] = timestamp
+    if not timestamps_ms:
         raise refused(option, text, f"name at least one topic: {remedy}")
-    return AtTimestamp(option, text, or_latest, partitions_ms=found)
+    return AtTimestamp(option, text, or_latest, partitions_ms=timestamps_ms)
 
 
 def timestamps_ms(place: Place, partitions: Iterable[Partition], now_ms: int) -> Positions:
@@ -143,6 +143,6 @@ def timestamps_ms(place: Place, partitions: Iterable[Partition], now_ms: int) ->
             read = list(partitions)
             if place.everywhere_ms is None:
                 check_partitions(place.option, place.text, read, named=place.partitions_ms)
-            return {each: at_ms for each in read if (at_ms := place.timestamp_of(each)) is not None}
+            return {partition: at_ms for partition in read if (at_ms := place.timestamp_of(partition)) is not None}
         case _:
             return {}

@@ -67,7 +67,7 @@ def batch_ranges(starting: Resolved, ending: Resolved, snapshot: Snapshot) -> li
 def continue_from(
     start: SourceOffset,
     snapshot: Snapshot,
-    known: Mapping[Partition, int] | None = None,
+    latest_before: Mapping[Partition, int] | None = None,
     deleted: Collection[str] = (),
     unasked: Collection[Partition] = (),
 ) -> Continuation:
@@ -100,7 +100,7 @@ def continue_from(
                 f"partition {partition} is new to this query, and offsets 0 to {earliest} are not there any more: its "
                 f"log starts at offset {earliest}"
             )
-        heard_of = -1 if partition.topic in recreated else (known or {}).get(partition, -1)
+        heard_of = -1 if partition.topic in recreated else (latest_before or {}).get(partition, -1)
         if position is not None and latest < position:
             lower[partition] = (
                 f"partition {partition} ends at offset {latest}, but the query has read to offset {position}"
@@ -137,13 +137,13 @@ def _missing(partition: Partition, position: int, *, is_asked_for: bool) -> str:
 
 def recreated_topics(start: SourceOffset, snapshot: Snapshot) -> set[str]:
     """The topics of `start` that are other ones of the same name now."""
-    return {topic for topic, known in start.topic_ids.items() if snapshot.topic_ids.get(topic, known) != known}
+    return {topic for topic, topic_id in start.topic_ids.items() if snapshot.topic_ids.get(topic, topic_id) != topic_id}
 
 
 def missing_topics(start: SourceOffset, snapshot: Snapshot) -> list[str]:
     """The topics of `start` of which nothing is there now, or is read now."""
-    there = {each.topic for each in snapshot.latest}
-    return sorted({each.topic for each in start.positions} - there)
+    there = {partition.topic for partition in snapshot.latest}
+    return sorted({partition.topic for partition in start.positions} - there)
 
 
 def end_offset(start: SourceOffset, way: Continuation, end: Positions) -> SourceOffset:
@@ -168,23 +168,26 @@ def split(
 ) -> list[PlannedRange]:
     """The non-empty ranges, cut into pieces of at most `max_records` offsets, and then the one with the largest pieces
     further, until there are `min_partitions` (or one per offset). Raises InvalidOption for too many."""
-    whole = [each for each in ranges if each.size > 0]
-    pieces = [1 if max_records is None else -(-each.size // max_records) for each in whole]
-    wanted = min(min_partitions or 0, sum(each.size for each in whole))
+    whole = [planned_range for planned_range in ranges if planned_range.size > 0]
+    pieces = [1 if max_records is None else -(-planned_range.size // max_records) for planned_range in whole]
+    wanted = min(min_partitions or 0, sum(planned_range.size for planned_range in whole))
     if max(wanted, sum(pieces)) > MAX_TASKS:
         given = f"minPartitions={min_partitions} and maxRecordsPerPartition={max_records}"
         raise InvalidOption(
             f"{given} make {max(wanted, sum(pieces))} tasks for one batch, and the connector allows {MAX_TASKS}, since "
             "Spark's driver could not hold more: give a lower minPartitions, or a higher maxRecordsPerPartition"
         )
-    largest = [(-each.size // count, index) for index, (each, count) in enumerate(zip(whole, pieces, strict=True))]
+    largest = [
+        (-planned_range.size // count, index)
+        for index, (planned_range, count) in enumerate(zip(whole, pieces, strict=True))
+    ]
     heapq.heapify(largest)
     for _ in range(wanted - sum(pieces)):
         _, index = largest[0]
         pieces[index] += 1
         # the ceiling of its piece's size, so that a range of single offsets comes last
         heapq.heapreplace(largest, (-whole[index].size // pieces[index], index))
-    return [piece for each, count in zip(whole, pieces, strict=True) for piece in _cut(each, count)]
+    return [piece for planned_range, count in zip(whole, pieces, strict=True) for piece in _cut(planned_range, count)]
 
 
 def gathered(ranges: Sequence[PlannedRange]) -> list[tuple[PlannedRange, ...]]:
@@ -192,12 +195,12 @@ def gathered(ranges: Sequence[PlannedRange]) -> list[tuple[PlannedRange, ...]]:
     more than they do."""
     tasks: list[list[PlannedRange]] = []
     offsets = 0
-    for each in ranges:
-        offsets += each.size
+    for planned_range in ranges:
+        offsets += planned_range.size
         if not tasks or offsets > SMALL_TASK_OFFSETS:
             tasks.append([])
-            offsets = each.size
-        tasks[-1].append(each)
+            offsets = planned_range.size
+        tasks[-1].append(planned_range)
     return [tuple(task) for task in tasks]
 
 
@@ -208,22 +211,22 @@ def _cut(whole: PlannedRange, count: int) -> list[PlannedRange]:
 
 def _ranges(start: Positions, end: Positions, topic_ids: Mapping[str, str]) -> list[PlannedRange]:
     return [
-        PlannedRange(each, start[each], end[each], topic_ids.get(each.topic))
-        for each in sorted(end)
-        if start[each] < end[each]
+        PlannedRange(partition, start[partition], end[partition], topic_ids.get(partition.topic))
+        for partition in sorted(end)
+        if start[partition] < end[partition]
     ]
 
 
 def _recreated(topic: str, start: SourceOffset, now: Snapshot) -> str:
-    gone = sorted(each for each in start.positions if each.topic == topic)
+    gone = sorted(partition for partition in start.positions if partition.topic == topic)
     places = [
-        f"partition {each} was read to offset {start.positions[each]} "
+        f"partition {partition} was read to offset {start.positions[partition]} "
         + (
-            f"(now it has offsets {now.earliest[each]} to {now.latest[each]})"
-            if each in now.latest
+            f"(now it has offsets {now.earliest[partition]} to {now.latest[partition]})"
+            if partition in now.latest
             else "(now it does not exist)"
         )
-        for each in gone[:_MOST_NAMED]
+        for partition in gone[:_MOST_NAMED]
     ]
     more = [f"and {len(gone) - _MOST_NAMED} more partitions of it"] if len(gone) > _MOST_NAMED else []
     return (
@@ -236,15 +239,15 @@ def until(target: Snapshot, now: Snapshot) -> Snapshot:
     """What an AvailableNow query may read: up to `target`, as far as that is there. Nothing of it has vanished."""
     return Snapshot(
         target.topic_ids,
-        {each: now.earliest[each] for each in target.latest},
-        {each: min(end, now.latest[each]) for each, end in target.latest.items()},
+        {partition: now.earliest[partition] for partition in target.latest},
+        {partition: min(end, now.latest[partition]) for partition, end in target.latest.items()},
     )
 
 
 def vanished(before: Snapshot, now: Snapshot) -> list[Partition]:
     """The partitions of `before` that are gone, or are those of another topic of the same name."""
     return sorted(
-        each
-        for each in before.latest
-        if each not in now.latest or before.topic_ids[each.topic] != now.topic_ids[each.topic]
+        partition
+        for partition in before.latest
+        if partition not in now.latest or before.topic_ids[partition.topic] != now.topic_ids[partition.topic]
     )

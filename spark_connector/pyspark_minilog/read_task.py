@@ -1,11 +1,10 @@
-"""One range of a partition, or several small ones, read in a Python worker: Arrow from the brokers to Spark, no row is
-touched.
+"""Reads one range of a partition, or several small ranges, in a Python worker: Arrow from the brokers to Spark. The
+code touches no single row.
 
-The consumer fetches ahead while Spark works; what it hands out is joined to batches of a size that costs Spark little.
-Several ranges are read at once; if anything is wrong, one by one from where that got to: then it is known with which.
-The consumer is told the topic's id, so that the records of another topic of the same name are never taken for the ones
-that were planned. Offsets without a record (markers, aborted or compacted ones) are no loss; a log
-that starts above the range or ends below it is.
+The consumer fetches ahead while Spark works. The task joins the consumer's batches to a size that costs Spark little.
+It reads several ranges at once. After an error it reads them one by one, so that the range with the error shows. The
+consumer gets the topic's id, so it never returns records of another topic with the same name. Offsets without a record
+(markers, aborted or compacted records) are no loss. A log that starts above the range or ends below it is loss.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ logger = logging.getLogger(__name__)
 TARGET_ROWS = 65_536
 TARGET_BYTES = 8 * 1024 * 1024
 _POLL_S = 1.0
-_MAX_STRANGERS = 5  # consumers in a row that do not know the topic, each after its own time of looking for it
+_MAX_STRANGERS = 5  # consumers in a row that do not know the topic, after each has looked for it in its own time
 
 
 @dataclass(frozen=True)
 class ReadTask(InputPartition):
-    """What one task reads: ranges of different partitions, or nothing. `rows`: what of topics that have a schema.
-    `login`: as whom, where not as the driver."""
+    """What one task reads: ranges of different partitions, or nothing. `rows` has the columns of topics with a schema.
+    `login` is the task's login, if it does not log in like the driver."""
 
     ranges: tuple[PlannedRange, ...]
     rows: TaskRows | None = None
@@ -58,10 +57,15 @@ def planned(
     versions: Mapping[str, int],
     login: TaskLogin | None = None,
 ) -> list[InputPartition]:
-    """A task for each, which knows the schemas that it needs; `versions`: by which it reads."""
+    """One task for each part, with the schemas that it needs. `versions` has the schema version of each topic."""
     if rows is None:
-        return [ReadTask(each, login=login) for each in parts]
-    return [ReadTask(each, rows.rows(sorted({one.partition.topic for one in each}), versions), login) for each in parts]
+        return [ReadTask(ranges, login=login) for ranges in parts]
+    return [
+        ReadTask(
+            ranges, rows.rows(sorted({planned_range.partition.topic for planned_range in ranges}), versions), login
+        )
+        for ranges in parts
+    ]
 
 
 def read_ranges(task: ReadTask, options: SourceOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -70,7 +74,7 @@ def read_ranges(task: ReadTask, options: SourceOptions, schema: pa.Schema) -> It
 
 
 def joined(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of about the target size, under the exact schema that Spark expects."""
+    """The same rows in batches of about the target size, with the exact schema that Spark expects."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in (part for whole in batches for part in _cut(whole)):
@@ -85,7 +89,7 @@ def joined(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.
 
 
 def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A stored batch that is much larger than the target when it is decoded, in pieces; without a copy."""
+    """The pieces of a decoded batch that is much larger than the target. It makes no copy."""
     pieces = max(batch.num_rows // TARGET_ROWS, batch.nbytes // TARGET_BYTES, 1)
     rows = -(-batch.num_rows // pieces)
     return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
@@ -108,21 +112,21 @@ def _polled(task: ReadTask, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     left = list(task.ranges)
     if len(left) > 1:
         left = yield from _together(task, options)
-    for each in left:
-        yield from _alone(each, task.rows, options, losses)
+    for planned_range in left:
+        yield from _alone(planned_range, task.rows, options, losses)
 
 
 def _together(task: ReadTask, options: SourceOptions) -> Generator[pa.RecordBatch, None, list[PlannedRange]]:
-    """All at once, as far as all is well. What is left then."""
+    """Reads all ranges at once until an error. Returns the ranges that are left then."""
     from minilog.errors import OffsetOutOfRange, UnknownTopicId, UnknownTopicOrPartition
 
     wanted = task.ranges
-    reached = {each.partition: each.start for each in wanted}
+    reached = {planned_range.partition: planned_range.start for planned_range in wanted}
     try:
         yield from _drained(wanted, task.rows, options, reached)
     except (OffsetOutOfRange, ReadStalled, UnknownTopicId, UnknownTopicOrPartition) as error:
         logger.info("the task reads its %d ranges one by one from here: %s", len(wanted), error)
-        return [replace(each, start=reached[each.partition]) for each in wanted]
+        return [replace(planned_range, start=reached[planned_range.partition]) for planned_range in wanted]
     return []
 
 
@@ -146,8 +150,8 @@ def _alone(
         except (UnknownTopicId, UnknownTopicOrPartition):
             if not _is_the_topic(wanted, options, losses):
                 return
-            # It is there: a consumer kept from another task, or a broker behind the others, knew the former topic of
-            # this name. That consumer is closed now, and a new one asks anew.
+            # The topic exists. A consumer of an earlier task, or a broker behind the others, knew the former topic of
+            # this name. That consumer is closed now, and a new consumer asks again.
             strangers += 1
             if strangers == _MAX_STRANGERS:
                 raise
@@ -156,8 +160,8 @@ def _alone(
 def _drained(
     wanted: Sequence[PlannedRange], rows: TaskRows | None, options: SourceOptions, reached: dict[Partition, int]
 ) -> Iterator[pa.RecordBatch]:
-    """All batches of these ranges, each of one partition, bounded in the time without any progress. `reached` says
-    behind which offset of each partition nothing was given yet."""
+    """All batches of these ranges. A batch is of one partition. The time without any progress is bounded. `reached` has
+    the next offset of each partition."""
     from minilog import Consumer, TopicPartition
     from minilog.config import parse_config
     from pyspark_minilog.clients import lend
@@ -167,18 +171,25 @@ def _drained(
         import minilog.typed.where  # noqa: F401  # before the process settles in (worker.py)
 
     assigned = [
-        TopicPartition(*each.partition, each.start, end_offset=each.end, topic_id=each.topic_id) for each in wanted
+        TopicPartition(
+            *planned_range.partition, planned_range.start, end_offset=planned_range.end, topic_id=planned_range.topic_id
+        )
+        for planned_range in wanted
     ]
     patience_s = parse_config(with_file(options.client)).request_timeout_ms / 1000
     with lend(Consumer, {**options.client, "auto.offset.reset": "error"}) as consumer:
         poll = _poll_of(consumer, rows, options)
         consumer.assign(assigned)
-        positions: list[int | None] = [each.start for each in wanted]
+        positions: list[int | None] = [planned_range.start for planned_range in wanted]
         deadline_s = time.monotonic() + patience_s
         while not consumer.finished():
             yield from poll(_POLL_S)
-            moved_to = [consumer.position(each) for each in assigned]
-            reached |= {each.partition: at for each, at in zip(wanted, moved_to, strict=True) if at is not None}
+            moved_to = [consumer.position(partition) for partition in assigned]
+            reached |= {
+                planned_range.partition: at
+                for planned_range, at in zip(wanted, moved_to, strict=True)
+                if at is not None
+            }
             if moved_to != positions:
                 positions, deadline_s = moved_to, time.monotonic() + patience_s
             elif time.monotonic() > deadline_s:
@@ -189,13 +200,13 @@ def _drained(
 def _poll_of(
     consumer: Consumer, rows: TaskRows | None, options: SourceOptions
 ) -> Callable[[float], list[pa.RecordBatch]]:
-    """What takes the next batches. The consumer, which another query may have used, is told what is wanted before it
-    has anything to read: nothing else travels."""
+    """The function that takes the next batches. Another query may have used the consumer before. So the first call
+    names the wanted columns before the consumer has anything to read, and no other columns travel."""
 
     def poll(timeout_s: float) -> list[pa.RecordBatch]:
         if rows is None:
             return consumer.poll_arrow(timeout_s, include_headers=options.include_headers)
-        found = consumer.poll_arrow(
+        batches = consumer.poll_arrow(
             timeout_s,
             include_headers=options.include_headers,
             columns=rows.columns,
@@ -203,14 +214,14 @@ def _poll_of(
             metadata=rows.metadata,
             schemas=rows.schemas,
         )
-        return [_as_kafka(each, options.include_headers) for each in found] if rows.as_kafka else found
+        return [_as_kafka(batch, options.include_headers) for batch in batches] if rows.as_kafka else batches
 
     poll(0.0)
     return poll
 
 
 def _as_kafka(rows: pa.RecordBatch, include_headers: bool) -> pa.RecordBatch:
-    """Rows with their metadata as keys and values, the values as JSON."""
+    """Rows with their metadata as keys and values, with the values as JSON."""
     import pyarrow as pa
 
     from minilog.typed.as_json import rows_as_json
@@ -218,25 +229,29 @@ def _as_kafka(rows: pa.RecordBatch, include_headers: bool) -> pa.RecordBatch:
     from pyspark_minilog.schema import arrow_source_schema
 
     more = [name for name in rows.schema.names if name in (*METADATA_COLUMNS, "_headers")]
-    found = {name.removeprefix("_"): rows.column(name) for name in more}
+    arrays = {name.removeprefix("_"): rows.column(name) for name in more}
     columns = rows.select([name for name in rows.schema.names if name not in more])
-    found["value"] = pa.array(rows_as_json(columns), pa.binary())
-    found["timestampType"] = pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows)
+    arrays["value"] = pa.array(rows_as_json(columns), pa.binary())
+    arrays["timestampType"] = pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows)
     schema = arrow_source_schema(include_headers)
-    return pa.RecordBatch.from_arrays([found[name] for name in schema.names], schema=schema)
+    return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
 
 
 def _stalled(wanted: Sequence[PlannedRange], positions: Sequence[int | None], patience_s: float) -> ReadStalled:
-    waiting = [(each, at) for each, at in zip(wanted, positions, strict=True) if at is None or at < each.end]
-    each, at = (waiting or [(wanted[0], positions[0])])[0]
+    waiting = [
+        (planned_range, at)
+        for planned_range, at in zip(wanted, positions, strict=True)
+        if at is None or at < planned_range.end
+    ]
+    late, at = (waiting or [(wanted[0], positions[0])])[0]
     return ReadStalled(
-        f"partition {each.partition} gave nothing for {patience_s:g} s at offset {at}, and this task reads to offset "
-        f"{each.end}: look at the brokers, or raise minilog.request.timeout.ms"
+        f"partition {late.partition} gave nothing for {patience_s:g} s at offset {at}, and this task reads to offset "
+        f"{late.end}: look at the brokers, or raise minilog.request.timeout.ms"
     )
 
 
 def _after_the_gap(wanted: PlannedRange, start: int, options: SourceOptions, losses: LossReport) -> int:
-    """Where to go on when the log does not hold `start`; reports the loss."""
+    """The offset at which the task goes on if the log does not have `start`. It reports the loss."""
     from pyspark_minilog.cluster import log_bounds
 
     earliest, latest = log_bounds(options.client, wanted.partition)
@@ -250,7 +265,7 @@ def _after_the_gap(wanted: PlannedRange, start: int, options: SourceOptions, los
 
 
 def _ends_early(wanted: PlannedRange, options: SourceOptions, losses: LossReport) -> bool:
-    """Whether the log ends below the range, as after an unclean election; reports the loss."""
+    """Whether the log ends below the range, as after an unclean election. It reports the loss."""
     from pyspark_minilog.cluster import log_bounds
 
     _, latest = log_bounds(options.client, wanted.partition)
@@ -262,15 +277,15 @@ def _ends_early(wanted: PlannedRange, options: SourceOptions, losses: LossReport
 
 
 def _is_the_topic(wanted: PlannedRange, options: SourceOptions, losses: LossReport) -> bool:
-    """Whether the topic of this name is the one that was planned; reports the loss where it is not."""
+    """Whether the topic of this name is still the planned topic. It reports the loss if not."""
     from pyspark_minilog.cluster import topic_id
 
     if wanted.topic_id is None:
         return True
-    found = topic_id(options.client, wanted.partition.topic)
-    if found == wanted.topic_id:
+    id_now = topic_id(options.client, wanted.partition.topic)
+    if id_now == wanted.topic_id:
         return True
-    state = f"was deleted, or {LOST_RIGHT}" if found is None else f"was deleted and created again, with id {found}"
+    state = f"was deleted, or {LOST_RIGHT}" if id_now is None else f"was deleted and created again, with id {id_now}"
     losses.report(
         [f"topic '{wanted.partition.topic}' of id {wanted.topic_id} {state}: the task does not read {wanted.partition}"]
     )

@@ -1,7 +1,7 @@
-"""From what users say of a beginning or an end to offsets that the logs hold. Pure.
+"""Turns a beginning or an end from the options into offsets that the logs hold. Pure.
 
-An offset that a log does not hold is data loss, and the nearest is taken; a relative place never is, nor a timestamp:
-they mean what is there.
+If a log does not hold a given offset, that is data loss, and the query takes the nearest offset. A relative place or a
+timestamp is never data loss, because it means the records that exist.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the cluster said at one moment of the partitions that a query reads. Ids in hexadecimal.
+    """The cluster's answers at one moment, for the partitions that a query reads. Ids are hexadecimal.
 
-    `marks` are there where bytes were asked for. `schemas`: of each topic, None where it has none."""
+    `marks` is empty unless the driver asked for bytes. `schemas` has each topic, with None for a topic without one."""
 
     topic_ids: dict[str, str]
     earliest: Positions
@@ -34,7 +34,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The offsets of a place, and sentences about the data that is missed by them."""
+    """The offsets of a place, and sentences about the data that they miss."""
 
     place: Place
     positions: Positions
@@ -44,9 +44,9 @@ class Resolved:
         return f"{self.place.option} '{self.place.text}'"
 
 
-def resolve(place: Place, snapshot: Snapshot, found: Mapping[Partition, int | None] | None = None) -> Resolved:
-    """The offsets meant. `found`: the answers to `timestamps_ms(place, …)`, None where no record is as young; of a
-    group what it has committed, None where that is nothing.
+def resolve(place: Place, snapshot: Snapshot, answers: Mapping[Partition, int | None] | None = None) -> Resolved:
+    """The offsets of a place. `answers`: the answers to `timestamps_ms(place, …)`, with None where no record is so
+    young. For a group: its committed offsets, with None where it has committed none.
 
     Raises InvalidOption for partitions that do not fit, and for a timestamp without a record under strategy error.
     """
@@ -54,19 +54,22 @@ def resolve(place: Place, snapshot: Snapshot, found: Mapping[Partition, int | No
         case OffsetSpec():
             return _resolve_offsets(place, snapshot)
         case LastRecords():
-            earliest = snapshot.earliest
+            earliest, latest = snapshot.earliest, snapshot.latest
             return Resolved(
-                place, {each: max(earliest[each], end - place.count) for each, end in snapshot.latest.items()}
+                place, {partition: max(earliest[partition], end - place.count) for partition, end in latest.items()}
             )
         case OfGroup():
-            committed = {each: (found or {}).get(each) for each in snapshot.latest}
-            positions = {each: EARLIEST if offset is None else offset for each, offset in committed.items()}
+            committed = {partition: (answers or {}).get(partition) for partition in snapshot.latest}
+            positions = {partition: EARLIEST if offset is None else offset for partition, offset in committed.items()}
             spec = _resolve_offsets(OffsetSpec(place.option, place.text, positions=positions), snapshot)
             return Resolved(place, spec.positions, spec.losses)
         case _:
-            answers = found or {}
-            _check_found(place, answers)
-            return Resolved(place, {each: _within(each, answers.get(each), snapshot) for each in snapshot.latest})
+            first_offsets = answers or {}
+            _check_found(place, first_offsets)
+            positions = {
+                partition: _within(partition, first_offsets.get(partition), snapshot) for partition in snapshot.latest
+            }
+            return Resolved(place, positions)
 
 
 def _resolve_offsets(spec: OffsetSpec, snapshot: Snapshot) -> Resolved:
@@ -95,10 +98,10 @@ def _resolve_offsets(spec: OffsetSpec, snapshot: Snapshot) -> Resolved:
     return Resolved(spec, positions, tuple(losses))
 
 
-def _check_found(place: Place, found: Mapping[Partition, int | None]) -> None:
+def _check_found(place: Place, answers: Mapping[Partition, int | None]) -> None:
     if not isinstance(place, AtTimestamp) or place.or_latest:
         return
-    missing = sorted(each for each, offset in found.items() if offset is None)
+    missing = sorted(partition for partition, offset in answers.items() if offset is None)
     if missing:
         raise refused(
             place.option,
@@ -114,7 +117,7 @@ def _within(partition: Partition, offset: int | None, snapshot: Snapshot) -> int
 
 
 def upside_down(start: Place, end: Place, partition: Partition) -> bool:
-    """Whether the end of a partition is before its start already as given, whatever its log holds."""
+    """Whether the options alone put the end of a partition before its start, whatever its log holds."""
     match start, end:
         case OffsetSpec(), OffsetSpec():
             first, last = start.place_of(partition), end.place_of(partition)

@@ -1,8 +1,8 @@
 """What a DataFrame's columns mean to the sink, and how its Arrow batches become the client's. Whole columns, pure.
 
-Columns by name, as Spark compares names (in any case): `value` (required; null is a tombstone), `key`, `topic`,
-`partition`, `headers`, `timestamp`; others are ignored. The option `topic` wins over the column, the column `partition`
-over the partitioner.
+The sink takes columns by name, in upper or lower case, as Spark does: `value` (required, and null is a tombstone),
+`key`, `topic`, `partition`, `headers` and `timestamp`. It ignores other columns. The option `topic` wins over the
+column `topic`, and the column `partition` wins over the partitioner.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _PARTITION_BITS = 32
 
 
 class Payload(NamedTuple):
-    """Rows for one topic, and for one partition where the rows name it; columns as `Producer.send_batch` takes them.
-    `schema`: by which version of the topic's schema they are written, where it has one."""
+    """Rows for one topic, and for one partition if the rows name it. The columns are those of `Producer.send_batch`.
+    `schema` is the version of the topic's schema that the producer writes by, if the topic has a schema."""
 
     topic: str
     partition: int | None
@@ -43,8 +43,8 @@ class Payload(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
-    """Which columns are written, and to which topic; None: the one that each row names. `spelling`: ours, of columns
-    that the DataFrame spells otherwise."""
+    """The columns to write, and the topic, or None if each row names its topic. `spelling` has our names of columns
+    that the DataFrame spells in another case."""
 
     topic: str | None
     columns: tuple[str, ...]
@@ -60,7 +60,7 @@ class SinkPlan:
             yield from self._grouped(batch, columns)
 
     def topics(self, batch: pa.RecordBatch) -> frozenset[str]:
-        """Where the rows of `batch` go. Raises InvalidOption for a null topic."""
+        """The topics of the rows of `batch`. Raises InvalidOption for a null topic."""
         if not batch.num_rows:
             return frozenset()
         batch = self._spelled(batch)
@@ -72,7 +72,7 @@ class SinkPlan:
         return batch.rename_columns([self.spelling.get(name, name) for name in batch.schema.names])
 
     def _grouped(self, batch: pa.RecordBatch, columns: pa.RecordBatch) -> Iterator[Payload]:
-        """A stable sort by one number per row, of topic and partition; each run of equal numbers is one payload."""
+        """A stable sort by one number per row, made of topic and partition. A run of equal numbers is one payload."""
         import pyarrow.compute as pc
 
         codes, topics = self._codes(batch)
@@ -104,25 +104,25 @@ class SinkPlan:
 def plan_sink(schema: StructType, topic: str | None) -> SinkPlan:
     """Check the columns of a DataFrame. Raises InvalidOption, naming the column, its type and the remedy."""
     spelling = in_spelling(schema.names, _TYPES)
-    found = {spelling[field.name]: field.dataType.simpleString() for field in schema.fields if field.name in spelling}
-    for name, kind in found.items():
+    types = {spelling[field.name]: field.dataType.simpleString() for field in schema.fields if field.name in spelling}
+    for name, kind in types.items():
         if kind not in _TYPES[name] and not (name == "topic" and topic is not None):
             raise InvalidOption(f"column '{name}' is of type '{kind}': cast it to {' or '.join(_TYPES[name])}")
-    if "value" not in found:
+    if "value" not in types:
         raise InvalidOption(
             f"column 'value' is missing among {', '.join(field.name for field in schema.fields) or 'no columns'}: name "
             "the column to write 'value' (string or binary)"
         )
-    if topic is None and "topic" not in found:
+    if topic is None and "topic" not in types:
         raise InvalidOption("no topic is named: set the option 'topic', or give a column 'topic' (string)")
-    return SinkPlan(topic, tuple(found), {name: ours for name, ours in spelling.items() if name != ours})
+    return SinkPlan(topic, tuple(types), {name: ours for name, ours in spelling.items() if name != ours})
 
 
-def in_spelling(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
-    """The columns of a DataFrame that are of these, by the spelling of these: Spark does not tell upper from lower
-    case. Raises InvalidOption where two are the same one."""
-    spelling = {each.lower(): each for each in known}
-    found: dict[str, str] = {}
+def in_spelling(names: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
+    """The columns of a DataFrame that match one of the wanted names, with the wanted spelling: Spark ignores case in
+    names. Raises InvalidOption if two columns match the same name."""
+    spelling = {name.lower(): name for name in wanted}
+    renames: dict[str, str] = {}
     first: dict[str, str] = {}
     for name in names:
         ours = spelling.get(name.lower())
@@ -134,12 +134,12 @@ def in_spelling(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
                 "ignores case in names: drop or rename one of them"
             )
         first[ours] = name
-        found[name] = ours
-    return found
+        renames[name] = ours
+    return renames
 
 
 def refuse_overwrite() -> InvalidOption:
-    """Why a batch cannot replace what a topic holds."""
+    """The refusal of a batch that would replace the content of a topic."""
     return InvalidOption(
         "save mode 'overwrite' is not possible, since writers can only append to a log: use .mode(\"append\"), or "
         "first delete the topic and create it again"
@@ -147,7 +147,7 @@ def refuse_overwrite() -> InvalidOption:
 
 
 def _payload_columns(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
-    """The columns under the stored types, whatever the session's variants of them are (large types, time zone)."""
+    """The columns with the stored types, whatever types the session uses (large types, another time zone)."""
     import pyarrow as pa
 
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])

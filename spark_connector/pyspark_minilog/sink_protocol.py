@@ -91,7 +91,7 @@ def attempt_mark(driver: str | None, options: Mapping[str, str]) -> bytes:
     """What the ids of all attempts of one query in one life of a driver begin with; empty where nothing tells the query
     from others. `driver`: a name that no other driver has."""
     named = {key.lower(): value for key, value in options.items()}
-    if not driver or not any(each in named for each in _ONE_QUERY):
+    if not driver or not any(option in named for option in _ONE_QUERY):
         return b""
     return hashlib.sha256(json.dumps([driver, sorted(named.items())]).encode()).digest()[:_MARK_BYTES]
 
@@ -99,7 +99,7 @@ def attempt_mark(driver: str | None, options: Mapping[str, str]) -> bytes:
 def written_digest(columns: Iterable[str], topic_ids: Iterable[bytes]) -> bytes:
     """Of what a batch write has written: which columns, to which topics. A topic that was deleted and created again is
     another one."""
-    written = [sorted(columns), sorted(each.hex() for each in set(topic_ids))]
+    written = [sorted(columns), sorted(topic_id.hex() for topic_id in set(topic_ids))]
     return hashlib.sha256(json.dumps(written).encode()).digest()
 
 
@@ -118,10 +118,10 @@ def commit_decision(
     `check_replay`: whether what is committed already must be the same. Raises InconsistentWrite: nothing may be
     committed, since what was reported is not one attempt, and whole; NotAReplay: what is committed is something else.
     """
-    parts = [each.part for each in reports if each is not None and each.part is not None]
-    if any(each is None for each in reports):
+    parts = [report.part for report in reports if report is not None and report.part is not None]
+    if any(report is None for report in reports):
         raise InconsistentWrite(f"{reports.count(None)} of {len(reports)} tasks have reported nothing")
-    enlistments = [each for each in parts if isinstance(each, Enlistment)]
+    enlistments = [part for part in parts if isinstance(part, Enlistment)]
     if len(enlistments) < len(parts) or isinstance(begun, AlreadyCommitted):
         if enlistments:
             raise InconsistentWrite(
@@ -130,23 +130,23 @@ def commit_decision(
                 "more is committed"
             )
         if check_replay:
-            before = next(each for each in (begun, *parts) if isinstance(each, AlreadyCommitted))
+            before = next(part for part in (begun, *parts) if isinstance(part, AlreadyCommitted))
             _check_replay(before, Contents(_rows(reports), digest), is_stream=batch_id is not None)
         return None  # it was committed before, by another run
     if not enlistments or not _rows(reports):  # a task that waited for long has enlisted before it had any row
-        return next((_abort(each) for each in (begun, *enlistments) if isinstance(each, Enlistment)), None)
+        return next((_abort(part) for part in (begun, *enlistments) if isinstance(part, Enlistment)), None)
     attempt = _one_attempt([*enlistments, *([begun] if isinstance(begun, Enlistment) else [])])
     if batch_id is not None and attempt.generation != batch_id:
         raise InconsistentWrite(f"Spark commits micro-batch {batch_id}, but its tasks wrote {attempt}")
-    winners = tuple(each.winner for each in reports if each is not None and each.winner is not None)
-    if [each.producer_id for each in winners] != [each.producer_id for each in enlistments]:
+    winners = tuple(report.winner for report in reports if report is not None and report.winner is not None)
+    if [participant.producer_id for participant in winners] != [participant.producer_id for participant in enlistments]:
         raise InconsistentWrite(f"not every task of {attempt} has reported what it wrote")
-    epochs = [each.coordinator_epoch for each in (*enlistments, begun) if isinstance(each, Enlistment)]
+    epochs = [part.coordinator_epoch for part in (*enlistments, begun) if isinstance(part, Enlistment)]
     return End(attempt, winners, Contents(_rows(reports), digest), max(epochs))
 
 
 def _rows(reports: Sequence[TaskReport | None]) -> int:
-    return sum(each.rows for each in reports if each is not None)
+    return sum(report.rows for report in reports if report is not None)
 
 
 def _check_replay(before: AlreadyCommitted, now: Contents, *, is_stream: bool) -> None:
@@ -175,7 +175,7 @@ def abort_decision(
 ) -> Abort | None:
     """What the driver calls where the write has failed, perhaps in its commit. None: nobody is known who could be
     named; take-over and time-out will end what is open."""
-    reported = [each.part for each in reports if each is not None]
+    reported = [report.part for report in reports if report is not None]
     for part in (begun, *reported):
         if isinstance(part, Enlistment):
             return _abort(part)
@@ -187,7 +187,7 @@ def _abort(part: Enlistment) -> Abort:
 
 
 def _one_attempt(enlistments: Sequence[Enlistment]) -> Attempt:
-    attempts = list(dict.fromkeys(each.attempt for each in enlistments))
+    attempts = list(dict.fromkeys(enlistment.attempt for enlistment in enlistments))
     if len(attempts) > 1:
         raise InconsistentWrite(f"tasks wrote in different attempts: {attempts[0]}, and {attempts[1]}")
     return attempts[0]

@@ -1,8 +1,9 @@
-"""The facade that Spark finds by itself: options in, readers and writers out. It imports nothing until it is used.
+"""The facade that Spark finds by itself: options in, readers and writers out. It imports nothing until Spark uses it.
 
-Spark creates it in short-lived Python processes on the driver, from a dictionary of options with lower-cased keys.
-Source options are checked in `schema`, at `load()`, and again where a reader is made, since `.schema(...)` goes around
-the former; sink options where a writer is made, which for a stream is the first micro-batch.
+Spark creates it in short-lived Python processes on the driver, from a dictionary of options with keys in lower case.
+`schema` checks the options of a source at `load()`. The methods that make a reader check them again, because
+`.schema(...)` skips the first check. The methods that make a writer check the options of a sink: for a stream, that is
+at the first micro-batch.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from pyspark_minilog.error_display import hides_traceback
 from pyspark_minilog.errors import InvalidOption
-from pyspark_minilog.telling import told_first
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -27,31 +28,33 @@ if TYPE_CHECKING:
 class DefaultSource(DataSource):
     """`format("minilog")`: topics of a minilog cluster as DataFrames."""
 
-    _asked = False
-    _found: TypedTopics | None = None
+    _has_looked = False
+    _typed_topics: TypedTopics | None = None
 
     @classmethod
     def name(cls) -> str:
         return "minilog"
 
-    @told_first
+    @hides_traceback
     def schema(self) -> StructType:
-        """The columns of the topics' schema, which is asked for here, once: Spark hands this object on to what plans
-        the query. Without one those of docs/spec/connector.md § 2. Raises InvalidOption, MinilogError."""
+        """The columns of the topics' schema. Topics without a schema have the columns of docs/spec/connector.md § 2.
+
+        This method asks the cluster for the schema once, and keeps it: Spark hands this object on to the planner of the
+        query. Raises InvalidOption, MinilogError."""
         from pyspark_minilog.catalog_tables import created, with_options
         from pyspark_minilog.options import parse_source_options
         from pyspark_minilog.schema import source_schema
 
         of_table = created(self.options)
         options = parse_source_options(self.options if of_table is None else of_table)
-        self._asked, self._found = True, _find_rows(options)
-        if self._found is None or options.rows.is_kafka_view:
+        self._has_looked, self._typed_topics = True, _find_rows(options)
+        if self._typed_topics is None or options.rows.is_kafka_view:
             schema = source_schema(options.include_headers)
         else:
-            schema = self._found.schema()
+            schema = self._typed_topics.schema()
         return schema if of_table is None else with_options(schema, of_table)
 
-    @told_first
+    @hides_traceback
     def reader(self, schema: StructType) -> BatchReader:
         from pyspark_minilog.batch_reader import BatchReader
         from pyspark_minilog.catalog_tables import read_options
@@ -62,7 +65,7 @@ class DefaultSource(DataSource):
         rows = self._rows(options, schema)
         return BatchReader(options, frame_schema(schema, rows, options), rows)
 
-    @told_first
+    @hides_traceback
     def streamReader(self, schema: StructType) -> StreamReader | RefusedReader:  # noqa: N802 - Spark's name
         from minilog.errors import MinilogError
         from pyspark_minilog.catalog_tables import read_options
@@ -78,20 +81,20 @@ class DefaultSource(DataSource):
         return StreamReader(options, frame_schema(schema, rows, options), rows)
 
     def _rows(self, options: SourceOptions, schema: StructType) -> TypedTopics | None:
-        """What is read of topics that have a schema; None: keys and values are. Raises InvalidOption."""
+        """The typed topics of the query, or None if it reads keys and values. Raises InvalidOption."""
         from pyspark_minilog.catalog_tables import outdated, stored_options
         from pyspark_minilog.schema import check_source_schema
 
-        found = self._found if self._asked else _find_rows(options)
+        rows = self._typed_topics if self._has_looked else _find_rows(options)
         try:
-            if found is not None and not options.rows.is_kafka_view:
-                return found.projected(schema)
+            if rows is not None and not options.rows.is_kafka_view:
+                return rows.projected(schema)
             check_source_schema(schema, options.include_headers)
         except InvalidOption as refusal:
             raise outdated(refusal) if stored_options(schema) else refusal from None
-        return found
+        return rows
 
-    @told_first
+    @hides_traceback
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         from pyspark_minilog.options import parse_sink_options
         from pyspark_minilog.sink import refuse_overwrite
@@ -103,7 +106,7 @@ class DefaultSource(DataSource):
             raise refuse_overwrite()
         return BatchWriter(options, plan_write(schema, options)).begin()
 
-    @told_first
+    @hides_traceback
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         from pyspark_minilog.open_attempt import mark_of
         from pyspark_minilog.options import parse_stream_sink_options

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from pyspark_minilog.error_display import hides_traceback, hiding_traceback
 from pyspark_minilog.errors import DataLoss, InvalidOption
 from pyspark_minilog.limits import Limits, Pace, capped
 from pyspark_minilog.loss import LossReport
@@ -44,7 +45,6 @@ from pyspark_minilog.planning import (
 from pyspark_minilog.read_task import ReadTask, planned, read_ranges
 from pyspark_minilog.resolving import Snapshot
 from pyspark_minilog.task_login import LoginKeeper, TaskLogin
-from pyspark_minilog.telling import each_told_first, told_first
 from pyspark_minilog.unread import Unread, left_over, unread_bytes
 
 if TYPE_CHECKING:
@@ -70,22 +70,22 @@ class RefusedReader(DataSourceStreamReader):
     def __init__(self, refusal: InvalidOption | MinilogError) -> None:
         self._refusal = refusal
 
-    @told_first
+    @hides_traceback
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's names, here and below
         """Raises InvalidOption."""
         raise self._refusal
 
-    @told_first
+    @hides_traceback
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Raises InvalidOption."""
         raise self._refusal
 
-    @told_first
+    @hides_traceback
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Raises InvalidOption."""
         raise self._refusal
 
-    @told_first
+    @hides_traceback
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Raises InvalidOption."""
         raise self._refusal
@@ -104,7 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._refusal: InvalidOption | DataLoss | None = None
         self._target: Snapshot | None = None
         # The latest offsets heard of last: what is told to Spark, and what they must not be below from then on.
-        self._known: SourceOffset | None = None
+        self._latest: SourceOffset | None = None
         self._fallen_back: set[Partition] = set()
         self._watched: Positions = {}
         self._was_idle = self._was_held_back = False
@@ -123,12 +123,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(limits.max_bytes)
         return ReadAllAvailable() if limits.min_offsets is None else ReadMinRows(limits.min_offsets)
 
-    @told_first
+    @hides_traceback
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix what is there now as the end of the query."""
         self._target = self._snapshot(must_exist=False)
 
-    @told_first
+    @hides_traceback
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a new query begins, the same each time it is asked in this process.
 
@@ -155,7 +155,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = SourceOffset(resolved.positions, snapshot.topic_ids, begun_from=resolved.positions)
         return replace(start, schema_versions=self._versions(start.topic_ids, _NOWHERE))
 
-    @told_first
+    @hides_traceback
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """How far the next batch reads: `start` itself, as it came, where there is nothing new, or too little yet."""
         limits = _NO_LIMITS if isinstance(limit, ReadAllAvailable) else self._options.limits
@@ -164,8 +164,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._refusal is not None and begun == _NOWHERE:
             raise self._refusal
         way, now = self._way_from(begun, limits)
-        self._known = SourceOffset(way.end, way.topic_ids)
-        self._watched = {each: end for each, end in way.end.items() if each in now.latest}
+        self._latest = SourceOffset(way.end, way.topic_ids)
+        self._watched = {partition: end for partition, end in way.end.items() if partition in now.latest}
         now_at = (way.end, way.topic_ids, way.let_go)
         self._was_idle = now_at == (begun.positions, begun.topic_ids, begun.let_go)
         self._was_held_back = self._is_held_back(way, limits)
@@ -180,20 +180,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """By which versions of their schemas topics are read behind `begun`: as before, while they are the same."""
         if self._rows is None:
             return {}
-        same = [name for name, known in topic_ids.items() if begun.topic_ids.get(name) == known]
+        same = [name for name, topic_id in topic_ids.items() if begun.topic_ids.get(name) == topic_id]
         before = {name: begun.schema_versions[name] for name in same if name in begun.schema_versions}
         return self._rows.versions(topic_ids, before)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The newest offsets heard of, from memory: Spark asks as often as it asks for the next batch. With what this
         batch leaves unread, for those who observe the query."""
-        if self._known is None:
+        if self._latest is None:
             return None
         since_ms = {} if self._first_unread is None else self._first_unread.since_ms()
         unread = Unread(self._unread_bytes, {topic: since_ms[topic] for topic in self._unread if topic in since_ms})
-        return ({UNREAD_KEY: unread.to_json()} if self._unread else {}) | self._known.to_json()
+        return ({UNREAD_KEY: unread.to_json()} if self._unread else {}) | self._latest.to_json()
 
-    @told_first
+    @hides_traceback
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of one micro-batch, from its two offsets alone."""
         until_here = SourceOffset.from_json(end)
@@ -202,13 +202,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if least is None and most is None:
             parts = gathered(ranges)
         else:
-            parts = [(each,) for each in split(ranges, least, most)]
+            parts = [(piece,) for piece in split(ranges, least, most)]
         return planned(parts, self._rows, versions, self._login())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A task's ranges as Arrow batches of the source's schema; runs in a Python worker."""
         assert isinstance(partition, ReadTask)
-        return each_told_first(read_ranges(partition, self._options, self._schema))
+        return hiding_traceback(read_ranges(partition, self._options, self._schema))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: the checkpoint is Spark's. It comes late, and for the last batch never: `latestOffset` tells the
@@ -257,9 +257,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         others = recreated_topics(finished, now)
         self._progress.store(
             {
-                each: offset
-                for each, offset in finished.positions.items()
-                if each in now.latest and each.topic not in others
+                partition: offset
+                for partition, offset in finished.positions.items()
+                if partition in now.latest and partition.topic not in others
             }
         )
         if is_last:
@@ -267,7 +267,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _note_unread(self, left: dict[Partition, tuple[int, int]], now: Snapshot) -> None:
         """What a batch leaves unread: how many bytes the brokers have said, how old it is they are asked beside it."""
-        self._unread = {each.topic for each in left}
+        self._unread = {partition.topic for partition in left}
         self._unread_bytes = unread_bytes(left, now.marks)
         if not left:
             return
@@ -292,7 +292,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 break
             time.sleep(self._options.retry_interval_ms / 1000)
             way, now = self._look(start, limits)
-        news = [sentence for each, sentence in way.lower.items() if each not in self._fallen_back]
+        news = [sentence for partition, sentence in way.lower.items() if partition not in self._fallen_back]
         self._losses.report([*way.losses, *news])
         self._fallen_back = set(way.lower)
         if news and self._target is not None:
@@ -304,10 +304,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now = self._snapshot(must_exist=False, sizes_from=start.positions if measured else None)
         others = recreated_topics(start, now)
         if measured and others:  # bytes were asked for above offsets of the former topic
-            kept = {each: offset for each, offset in start.positions.items() if each.topic not in others}
+            kept = {partition: offset for partition, offset in start.positions.items() if partition.topic not in others}
             now = self._snapshot(must_exist=False, sizes_from=kept)
         deleted = self._deleted(start, now)
-        unasked = {each for each in start.positions if not self._options.subscription.asks_for(each)}
+        unasked = {partition for partition in start.positions if not self._options.subscription.asks_for(partition)}
         if self._target is None:
             return continue_from(start, now, self._heard_of(now), deleted, unasked), now
         self._check_target(self._target, now)
@@ -324,10 +324,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _heard_of(self, now: Snapshot) -> Positions:
         """The latest offsets as heard of last, of the topics that are still the same."""
-        if self._known is None:
+        if self._latest is None:
             return {}
-        same = {topic for topic, known in self._known.topic_ids.items() if now.topic_ids.get(topic) == known}
-        return {each: offset for each, offset in self._known.positions.items() if each.topic in same}
+        same = {topic for topic, topic_id in self._latest.topic_ids.items() if now.topic_ids.get(topic) == topic_id}
+        return {partition: offset for partition, offset in self._latest.positions.items() if partition.topic in same}
 
     @staticmethod
     def _check_target(target: Snapshot, now: Snapshot) -> None:

@@ -27,7 +27,7 @@ _GROUP_REFERENCE = re.compile(r"k<(\w+)>")
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What a subscription has to know of one topic; the id in hexadecimal."""
+    """The facts about one topic that a subscription needs. The id is hexadecimal."""
 
     name: str
     topic_id: str
@@ -37,7 +37,7 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicSubscription:
-    """One of the three options, checked. `option` and `text` are as the user gave them, for messages."""
+    """One of the three options, after its check. `option` and `text` are the user's, for messages."""
 
     option: str
     text: str
@@ -47,35 +47,36 @@ class TopicSubscription:
 
     def named(self) -> list[str]:
         """The topics of a list or an assignment."""
-        return sorted({*self.topics, *(each.topic for each in self.assigned)})
+        return sorted({*self.topics, *(partition.topic for partition in self.assigned)})
 
     def matches(self, name: str) -> bool:
-        """Whether a pattern is for topics of this name."""
+        """Whether the pattern matches this topic name."""
         return self.pattern is not None and re.compile(self.pattern, re.ASCII).fullmatch(name) is not None
 
     def asks_for(self, partition: Partition) -> bool:
-        """Whether the query wants it, where it is there."""
+        """Whether the query wants this partition, if it exists."""
         if self.assigned:
             return partition in self.assigned
         return partition.topic in self.topics or self.matches(partition.topic)
 
     def select(self, facts: Iterable[TopicFacts]) -> dict[str, TopicFacts]:
-        """The topics to read, of all there are, sorted. A pattern never matches an internal topic."""
-        by_name = {each.name: each for each in facts}
+        """The topics to read, out of all topics, sorted. A pattern never matches an internal topic."""
+        by_name = {topic.name: topic for topic in facts}
         if self.pattern is None:
             return {name: by_name[name] for name in self.named() if name in by_name}
-        return {name: each for name, each in sorted(by_name.items()) if self.matches(name) and not each.internal}
+        return {name: topic for name, topic in sorted(by_name.items()) if self.matches(name) and not topic.internal}
 
     def partitions(self, selected: dict[str, TopicFacts]) -> list[Partition]:
         """The partitions to read of the selected topics, sorted."""
         if self.assigned:
             return [p for p in self.assigned if p.topic in selected and p.partition < selected[p.topic].partitions]
-        return [Partition(name, n) for name, each in sorted(selected.items()) for n in range(each.partitions)]
+        return [Partition(name, n) for name, topic in sorted(selected.items()) for n in range(topic.partitions)]
 
     def check_complete(self, selected: dict[str, TopicFacts]) -> None:
-        """At the start of a query what is named must exist; later its absence is data loss. Raises InvalidOption."""
+        """At the start of a query all named topics must exist. Later a missing topic is data loss. Raises
+        InvalidOption."""
         missing: list[str] = [name for name in self.topics if name not in selected]
-        missing += [str(each) for each in sorted({*self.assigned} - {*self.partitions(selected)})]
+        missing += [str(partition) for partition in sorted({*self.assigned} - {*self.partitions(selected)})]
         if missing:
             raise refused(
                 self.option, self.text, f"{', '.join(missing)} does not exist. Create it, or correct the name"
@@ -106,10 +107,10 @@ def parse_assign(text: str) -> TopicSubscription:
 def python_pattern(text: str) -> str:
     r"""A Java regular expression as a Python one.
 
-    Translated: `\Q…\E`, `(?<name>…)` and `\k<name>`, `\p{…}` of the classes that topic names can have, `\z`. Refused,
-    by name: intersections and nested classes (`[a-z&&[^b]]`), classes of other scripts. Raises InvalidOption.
+    It translates `\Q…\E`, `(?<name>…)` and `\k<name>`, `\p{…}` for the classes that topic names can have, and `\z`. It
+    refuses intersections and nested classes (`[a-z&&[^b]]`), and classes of other scripts. Raises InvalidOption.
     """
-    pattern = _QUOTED.sub(lambda found: re.escape(found.group(1)), text)
+    pattern = _QUOTED.sub(lambda quoted: re.escape(quoted.group(1)), text)
     translated = "".join(_pieces(pattern, text))
     try:
         re.compile(translated, re.ASCII)

@@ -1,10 +1,10 @@
-"""delegationTokens=true: the driver alone logs in as its settings say, and its tasks by a delegation token.
+"""delegationTokens=true: only the driver logs in by its settings, and its tasks log in by a delegation token.
 
-The token travels in what Spark pickles for a task, and nowhere else: no option, plan, log or repr has it. Spark makes
-Python processes on the driver for each plan, some of which live for one micro-batch: so the token of a job, and of all
-jobs of this user that log in alike, is kept in a file of his alone on the driver's machine, as ssh and Kerberos keep
-theirs, and is renewed by whoever finds that half of its life is over (token_life.py). A stream's process looks also
-while a micro-batch takes long.
+The token travels in the objects that Spark pickles for a task, and nowhere else: no option, plan, log or repr has it.
+Spark makes Python processes on the driver for each plan, and some of them live for one micro-batch. So a file of this
+user on the driver's machine keeps the token, as ssh and Kerberos do. All jobs of the user with the same login share the
+file. The first process that sees that half of the token's life is over renews it (token_life.py). The process of a
+stream also looks during a long micro-batch.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ logger = logging.getLogger(__name__)
 _Options = TypeVar("_Options", SourceOptions, SinkOptions)
 _LEAST_PAUSE_S, _MOST_PAUSE_S = 0.2, 60.0
 _AFTER_FAILURE_S = 2.0
-_BELIEVED_S = 30.0  # a token that is no more is noticed so soon, at the cost of one question
+_BELIEVED_S = 30.0  # after this time the driver asks again whether the token still exists
 
 
 class TaskLogin:
-    """What a task's clients are made of, in the place of what the driver's are. It shows nothing of it; to be pickled
-    for a task is what it is for."""
+    """The client settings of a task, in the place of the driver's settings. Its repr shows none of them. Spark pickles
+    it for the tasks."""
 
     __slots__ = ("_settings",)
 
@@ -55,23 +55,23 @@ class TaskLogin:
         return "TaskLogin(***)"
 
     def __reduce__(self) -> tuple[object, tuple[dict[str, str], dict[str, str]]]:
-        plain = {name: each for name, each in self._settings.items() if isinstance(each, str)}
-        secret = {name: each.reveal() for name, each in self._settings.items() if isinstance(each, Secret)}
+        plain = {name: value for name, value in self._settings.items() if isinstance(value, str)}
+        secret = {name: value.reveal() for name, value in self._settings.items() if isinstance(value, Secret)}
         return _restored, (plain, secret)
 
 
 def _restored(plain: dict[str, str], secret: dict[str, str]) -> TaskLogin:
-    return TaskLogin(plain | {name: Secret(each) for name, each in secret.items()})
+    return TaskLogin(plain | {name: Secret(value) for name, value in secret.items()})
 
 
 def as_task(options: _Options, login: TaskLogin | None) -> _Options:
-    """The options that a task has: as they are where it logs in as the driver does."""
+    """The options of a task. They are unchanged if the task logs in like the driver."""
     return options if login is None else login.applied(options)
 
 
 def task_login(options: SourceOptions | SinkOptions) -> TaskLogin | None:
-    """On the driver, for the tasks that are planned now; None: they log in as the driver does. Raises InvalidOption,
-    MinilogError."""
+    """The login for the tasks that the driver plans now, or None if they log in like the driver. Runs on the driver.
+    Raises InvalidOption, MinilogError."""
     if not options.delegates:
         return None
     login, _ = _current(options.client)
@@ -79,7 +79,7 @@ def task_login(options: SourceOptions | SinkOptions) -> TaskLogin | None:
 
 
 class LoginKeeper:
-    """The same for a stream, while it lives: a thread renews the token also between two micro-batches."""
+    """The task login of a stream. While the stream lives, a thread renews the token, also between two micro-batches."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -87,12 +87,12 @@ class LoginKeeper:
         self._thread: threading.Thread | None = None
 
     def login(self) -> TaskLogin | None:
-        """As task_login."""
-        found = task_login(self._options)
-        if found is not None and self._thread is None:
+        """Like `task_login`, and begins the thread."""
+        login = task_login(self._options)
+        if login is not None and self._thread is None:
             self._thread = threading.Thread(target=self._work, name="minilog-token", daemon=True)
             self._thread.start()
-        return found
+        return login
 
     def stop(self) -> None:
         """The stream ends."""
@@ -105,13 +105,13 @@ class LoginKeeper:
                 _, kept = _current(self._options.client)
                 left_s = (kept.renew_at_ms - _now_ms()) / 1000
                 pause_s = min(max(left_s, _LEAST_PAUSE_S), _MOST_PAUSE_S)
-            except Exception as error:  # the next micro-batch meets it, and tells it
+            except Exception as error:  # the next micro-batch meets the error, and raises it
                 logger.warning("the delegation token of the tasks was not renewed: %s", error)
                 pause_s = _AFTER_FAILURE_S
 
 
 def _current(client: Mapping[str, Any]) -> tuple[TaskLogin, KeptToken]:
-    """The login of tasks that log in now, with a token that has half of its life at least."""
+    """The login of the tasks of this moment. Its token has at least half of its life left."""
     from pyspark_minilog.config_file import with_file
 
     whole = with_file(client)
@@ -127,7 +127,8 @@ def _current(client: Mapping[str, Any]) -> tuple[TaskLogin, KeptToken]:
 
 
 def _common_settings(whole: Mapping[str, Any]) -> dict[str, str]:
-    """What tasks have of the driver's settings: all but who it is. Raises InvalidOption where there can be no token."""
+    """The driver's settings that the tasks share: all settings but the login. Raises InvalidOption if the driver cannot
+    get a token."""
     from minilog.config import parse_config
     from minilog.security.protocols import SecurityProtocol
 
@@ -144,15 +145,16 @@ def _common_settings(whole: Mapping[str, Any]) -> dict[str, str]:
             "cannot create another one: give the driver a password, or leave the option out"
         )
     own = ("sasl.", "ssl.keystore.")
-    found = {name: str(value) for name, value in whole.items() if not name.startswith(own)}
-    found["security.protocol"] = config.security_protocol
-    found["ssl.truststore.location"] = config.ssl_truststore_location
-    found["bootstrap.servers"] = ",".join(address_text(each) for each in config.bootstrap_servers)
-    return found
+    common = {name: str(value) for name, value in whole.items() if not name.startswith(own)}
+    common["security.protocol"] = config.security_protocol
+    common["ssl.truststore.location"] = config.ssl_truststore_location
+    common["bootstrap.servers"] = ",".join(address_text(server) for server in config.bootstrap_servers)
+    return common
 
 
 def _kept(whole: Mapping[str, Any], common: Mapping[str, str]) -> KeptToken:
-    """The token of the file, if it is good enough; else it is renewed, or another one takes its place there."""
+    """The token of the file, if it lives long enough. Otherwise this function renews it, or stores another one
+    there."""
     from minilog.config import parse_config
 
     config = parse_config(whole)
@@ -169,25 +171,25 @@ def _kept(whole: Mapping[str, Any], common: Mapping[str, str]) -> KeptToken:
             if _is_there(whole, kept):
                 os.utime(path)
                 return kept
-        found = _asked(whole, kept if step is Step.RENEW else None)
-        _write(path, found.to_json())
-    return found
+        token = _renewed_or_new(whole, kept if step is Step.RENEW else None)
+        _write(path, token.to_json())
+    return token
 
 
 def _is_fresh(path: pathlib.Path) -> bool:
-    """It was made, or found there, a short time ago."""
+    """Whether the driver created the token, or saw it at the cluster, a short time ago."""
     return 0 <= time.time() - path.stat().st_mtime < _BELIEVED_S
 
 
 def _is_there(whole: Mapping[str, Any], kept: KeptToken) -> bool:
-    """Whether the cluster still has it: somebody may have expired it, or another cluster be at the address. One that
-    does not answer now says nothing against it. Raises MinilogError."""
+    """Whether the cluster still has the token. Somebody may have expired it, or another cluster may have the address.
+    A cluster that does not answer now counts as a yes. Raises MinilogError."""
     from minilog import Admin
     from minilog.errors import MinilogError
 
     try:
         with Admin(whole) as admin:
-            return any(each.token_id == kept.token_id for each in admin.describe_delegation_tokens())
+            return any(token.token_id == kept.token_id for token in admin.describe_delegation_tokens())
     except MinilogError as error:
         if not error.retriable:
             raise
@@ -195,8 +197,8 @@ def _is_there(whole: Mapping[str, Any], kept: KeptToken) -> bool:
         return True
 
 
-def _asked(whole: Mapping[str, Any], kept: KeptToken | None) -> KeptToken:
-    """`kept`, renewed; another one where there is none, or it is not there any more. Raises MinilogError."""
+def _renewed_or_new(whole: Mapping[str, Any], kept: KeptToken | None) -> KeptToken:
+    """`kept`, renewed, or a new token if there was none, or if it does not exist any more. Raises MinilogError."""
     from minilog import Admin
     from minilog.errors import DelegationTokenExpired, DelegationTokenNotFound
 
@@ -211,12 +213,16 @@ def _asked(whole: Mapping[str, Any], kept: KeptToken | None) -> KeptToken:
 
 
 def _private_directory() -> pathlib.Path:
-    """One that nobody else may look into. Raises InvalidOption where somebody else was first."""
+    """A folder that only this user can open. Raises InvalidOption if another user made it first."""
     path = pathlib.Path(tempfile.gettempdir()) / f"minilog-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+    status = path.lstat()
+    if (
+        not stat.S_ISDIR(status.st_mode)
+        or status.st_uid != os.getuid()
+        or status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    ):
         raise InvalidOption(
             f"option '{OPTION}' is 'true', but {path} is not a folder of this user alone (mode 700), and the driver "
             "keeps the token there: remove it, or give the driver a TMPDIR of its own"
@@ -226,7 +232,7 @@ def _private_directory() -> pathlib.Path:
 
 @contextlib.contextmanager
 def _locked(path: pathlib.Path) -> Iterator[None]:
-    """One process of this user at a time."""
+    """A lock: one process of this user at a time."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -236,7 +242,7 @@ def _locked(path: pathlib.Path) -> Iterator[None]:
 
 
 def _write(path: pathlib.Path, content: str) -> None:
-    """Whole, or as it was."""
+    """Replace the file as a whole. After a failure the old file is still there."""
     descriptor, name = tempfile.mkstemp(dir=path.parent)  # mode 600
     with os.fdopen(descriptor, "w") as file:
         file.write(content)

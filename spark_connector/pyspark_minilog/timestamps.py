@@ -29,19 +29,21 @@ def first_since(client: Mapping[str, str], wanted_ms: Positions, latest: Positio
     A record behind `latest` counts as being at `latest`. Raises MinilogError.
     """
     with lend(Admin, client) as admin:
-        batches = admin.list_offsets({TopicPartition(*each): at_ms for each, at_ms in wanted_ms.items()})
+        batches = admin.list_offsets({TopicPartition(*partition): at_ms for partition, at_ms in wanted_ms.items()})
     deadline_s = time.monotonic() + parse_config(with_file(client)).request_timeout_ms / 1000
-    found: dict[Partition, int | None] = {}
+    offsets: dict[Partition, int | None] = {}
     with lend(Consumer, {**client, **_SETTINGS}) as consumer:
-        for each, at_ms in wanted_ms.items():
-            first = batches[TopicPartition(*each)]
+        for partition, at_ms in wanted_ms.items():
+            first = batches[TopicPartition(*partition)]
             if first is not None:
                 # One batch, and seldom more: one after the other is quick enough for what a query does once.
-                bounded = TopicPartition(*each, first, end_offset=latest[each])
-                first = _first_in(consumer, bounded, at_ms, deadline_s) if first < latest[each] else latest[each]
-            found[each] = first
+                bounded = TopicPartition(*partition, first, end_offset=latest[partition])
+                first = (
+                    _first_in(consumer, bounded, at_ms, deadline_s) if first < latest[partition] else latest[partition]
+                )
+            offsets[partition] = first
         consumer.assign([])
-    return found
+    return offsets
 
 
 def _first_in(consumer: Consumer, bounded: TopicPartition, at_ms: int, deadline_s: float) -> int:

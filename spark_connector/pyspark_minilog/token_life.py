@@ -1,11 +1,11 @@
-"""When a job's delegation token is renewed, and when another one takes its place. Pure.
+"""When a job renews its delegation token, and when it creates another one. Pure.
 
-    less than half of its first life is over      it is handed on
-    more, and a renewal gives it as much again    it is renewed: tasks go on with what they have
-    more, and its maximum is near; or it is gone  another one is created, for the tasks that are planned from then on
+    less than half of its first life is over      the job hands the token on
+    more, and a renewal gives it as much again    the job renews it, and the tasks keep the same token
+    more, and its maximum is near; or it is gone  the job creates another token for the tasks that it plans after that
 
-Times are milliseconds since 1970, of this machine's clock; what a broker told by its own is moved by what the two
-clocks differed when the token was made.
+Times are milliseconds since 1970, by this machine's clock. The difference of both clocks at the creation of the token
+converts a broker's times.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Step(enum.Enum):
-    """What is to be done, before the token is handed on."""
+    """The step before the job hands the token on."""
 
     KEEP = enum.auto()
     RENEW = enum.auto()
@@ -31,7 +31,7 @@ class Step(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class KeptToken:
-    """A token of a job, with its secret. `period_ms`: how long it was good at first."""
+    """A token of a job, with its secret. `period_ms` is its first life time."""
 
     token_id: str
     hmac: Secret
@@ -39,49 +39,51 @@ class KeptToken:
     expiry_ms: int
     max_ms: int
     skew_ms: int
-    """What the broker's clock was ahead of ours."""
+    """How far the broker's clock was ahead of this machine's clock."""
 
     @classmethod
     def of(cls, made: DelegationToken, now_ms: int) -> Self:
-        """One that was made just now."""
-        told = made.information
-        skew_ms = told.issue_timestamp_ms - now_ms
+        """The kept form of a token that was created just now."""
+        information = made.information
+        skew_ms = information.issue_timestamp_ms - now_ms
         return cls(
-            token_id=told.token_id,
+            token_id=information.token_id,
             hmac=made.hmac,
-            period_ms=told.expiry_timestamp_ms - told.issue_timestamp_ms,
-            expiry_ms=told.expiry_timestamp_ms - skew_ms,
-            max_ms=told.max_timestamp_ms - skew_ms,
+            period_ms=information.expiry_timestamp_ms - information.issue_timestamp_ms,
+            expiry_ms=information.expiry_timestamp_ms - skew_ms,
+            max_ms=information.max_timestamp_ms - skew_ms,
             skew_ms=skew_ms,
         )
 
     @property
     def renew_at_ms(self) -> int:
-        """When half of its life is left."""
+        """The time at which half of its life is left."""
         return self.expiry_ms - self.period_ms // 2
 
     def step(self, now_ms: int) -> Step:
-        """What is to be done with it now."""
+        """The next step for the token."""
         if now_ms < self.renew_at_ms:
             return Step.KEEP
         gains = min(self.max_ms, now_ms + self.period_ms) - self.period_ms // 2 > now_ms
         return Step.RENEW if now_ms < self.expiry_ms and gains else Step.CREATE
 
     def renewed(self, expiry_timestamp_ms: int) -> Self:
-        """As the broker says that it ends now."""
+        """The token with the new end that the broker answered."""
         return replace(self, expiry_ms=expiry_timestamp_ms - self.skew_ms)
 
     def to_json(self) -> str:
-        """With its secret: for a file of its owner alone."""
-        told = {name: getattr(self, name) for name in ("token_id", *_NUMBERS)}
-        return json.dumps(told | {"hmac": self.hmac.reveal()})
+        """JSON with the secret, for a file that only its owner can read."""
+        fields = {name: getattr(self, name) for name in ("token_id", *_NUMBERS)}
+        return json.dumps(fields | {"hmac": self.hmac.reveal()})
 
     @classmethod
     def from_json(cls, text: str) -> Self | None:
-        """None where it is something else."""
+        """The token of this JSON, or None if the text has another form."""
         try:
-            told = json.loads(text)
-            return cls(str(told["token_id"]), Secret(told["hmac"]), **{name: int(told[name]) for name in _NUMBERS})
+            fields = json.loads(text)
+            return cls(
+                str(fields["token_id"]), Secret(fields["hmac"]), **{name: int(fields[name]) for name in _NUMBERS}
+            )
         except (ValueError, KeyError, TypeError):
             return None
 

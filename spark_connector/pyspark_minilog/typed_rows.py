@@ -76,11 +76,11 @@ class TypedTopics:
                     f".schema(...) has the column '{field.name}', but the columns here are {', '.join(there.names)}: "
                     "leave this column out, or leave .schema(...) out"
                 )
-            known = there[field.name].dataType
-            if known.simpleString() != field.dataType.simpleString() and not _widens(widest, field):
+            there_type = there[field.name].dataType
+            if there_type.simpleString() != field.dataType.simpleString() and not _widens(widest, field):
                 raise InvalidOption(
                     f".schema(...) gives column '{field.name}' the type {field.dataType.simpleString()}, but the topic "
-                    f"has {known.simpleString()}: give that type, or a wider type of its kind, and cast afterwards"
+                    f"has {there_type.simpleString()}: give that type, or a wider type of its kind, and cast afterwards"
                 )
         names = given.names
         return replace(
@@ -100,31 +100,31 @@ class TypedTopics:
                 _check_unchanged(name, self.topics[name].schemas.latest, topic.schemas.latest)
         if not news:
             return self
-        first, known = next(iter(self.topics.items()))
-        found = dict(self.topics)
+        first, first_topic = next(iter(self.topics.items()))
+        topics = dict(self.topics)
         for name, topic in sorted(news.items()):
             if topic is None:
                 raise _mixed(first, name)
-            self._check_same(first, known.schemas.latest, name, topic.schemas.latest)
-            found[name] = topic
-        return replace(self, topics=found)
+            self._check_same(first, first_topic.schemas.latest, name, topic.schemas.latest)
+            topics[name] = topic
+        return replace(self, topics=topics)
 
     def _is_new(self, name: str, topic: TypedTopic) -> bool:
         return name not in self.topics or self.topics[name].id != topic.id
 
-    def _check_same(self, first: str, known: TopicSchema, name: str, other: TopicSchema) -> None:
+    def _check_same(self, first: str, schema: TopicSchema, name: str, other: TopicSchema) -> None:
         if self.options.is_kafka_view:
             if self.columns is not None:
                 _checked_columns(self.options, other)
             _check_where(self.options, other)
             return
-        chosen = known.names if self.columns is None else self.columns
-        wanted = {each: arrow_field(known.column(each)) for each in chosen}
-        is_whole = self.options.columns is None and len(wanted) == len(known.names)
-        there = {each.name: arrow_field(each) for each in other.fields if each.name in wanted or is_whole}
+        chosen = schema.names if self.columns is None else self.columns
+        wanted = {column: arrow_field(schema.column(column)) for column in chosen}
+        is_whole = self.options.columns is None and len(wanted) == len(schema.names)
+        there = {column.name: arrow_field(column) for column in other.fields if column.name in wanted or is_whole}
         if wanted != there:
             raise InvalidOption(
-                f"topics '{first}' and '{name}' have different columns ({known}; {other}): read them one by one, or "
+                f"topics '{first}' and '{name}' have different columns ({schema}; {other}): read them one by one, or "
                 "name the columns that they share with option 'columns'"
             )
         _check_where(self.options, other)
@@ -145,7 +145,9 @@ class TypedTopics:
             _check_where(self.options, before)
             if self.columns is None:
                 return True
-            return all(arrow_field(before.column(each)) == arrow_field(latest.column(each)) for each in self.columns)
+            return all(
+                arrow_field(before.column(column)) == arrow_field(latest.column(column)) for column in self.columns
+            )
         except (InvalidOption, InvalidSchema):
             return False
 
@@ -153,14 +155,14 @@ class TypedTopics:
         """By which versions the next batch reads topics, of which some were read by those of `before`. A query that
         was to fail when a schema changed, and was started again, goes on with what there is then."""
         kept = {} if self.options.fails_on_change else before
-        found = {name: self.version(name, kept.get(name)) for name in sorted(names)}
-        return {name: schema.version for name, schema in found.items() if schema is not None}
+        schemas = {name: self.version(name, kept.get(name)) for name in sorted(names)}
+        return {name: schema.version for name, schema in schemas.items() if schema is not None}
 
     def rows(self, names: Iterable[str], numbers: Mapping[str, int]) -> TaskRows:
         """What tasks ask for that read these topics by these versions."""
-        found = {name: self.version(name, numbers.get(name)) for name in names}
+        schemas = {name: self.version(name, numbers.get(name)) for name in names}
         return TaskRows(
-            {name: schema for name, schema in found.items() if schema is not None},
+            {name: schema for name, schema in schemas.items() if schema is not None},
             self.columns,
             self.options.where,
             metadata=bool(self.metadata) or self.options.is_kafka_view,
@@ -171,8 +173,8 @@ class TypedTopics:
 def typed_topics(topics: Mapping[str, TypedTopic | None], options: RowOptions) -> TypedTopics | None:
     """What a query reads of these topics; None where they have no schema. Raises InvalidOption."""
     if not any(topics.values()):
-        if topics and (asked := options.for_schemas):
-            name, value = asked
+        if topics and (given := options.for_schemas):
+            name, value = given
             raise refused(
                 name, value, f"topic '{next(iter(topics))}' has no schema, so it has no columns: leave it out"
             )
@@ -180,17 +182,17 @@ def typed_topics(topics: Mapping[str, TypedTopic | None], options: RowOptions) -
     if None in topics.values():
         typed = next(name for name, topic in topics.items() if topic is not None)
         raise _mixed(typed, next(name for name, topic in topics.items() if topic is None))
-    found = {name: topic for name, topic in topics.items() if topic is not None}
-    first = next(iter(found))
-    schema = found[first].schemas.latest
+    typed_ones = {name: topic for name, topic in topics.items() if topic is not None}
+    first = next(iter(typed_ones))
+    schema = typed_ones[first].schemas.latest
     _check_where(options, schema)
     if options.is_kafka_view:
         columns = None if options.columns is None else _checked_columns(options, schema)
     else:
         columns = schema.names if options.columns is None else _checked_columns(options, schema)
     metadata = tuple(METADATA.names) if options.metadata else ()
-    alone = TypedTopics(options, {first: found[first]}, columns, metadata)
-    return alone.renewed(found, is_stream=False)
+    alone = TypedTopics(options, {first: typed_ones[first]}, columns, metadata)
+    return alone.renewed(typed_ones, is_stream=False)
 
 
 def check_untyped(topics: Mapping[str, TypedTopic | None]) -> None:
@@ -210,8 +212,8 @@ def spark_schema(schema: TopicSchema) -> StructType:
 
 def schema_from_spark(schema: StructType, keys: Iterable[str] = (), timestamp: str | None = None) -> TopicSchema:
     """The first version of a topic's schema that takes these rows. Raises InvalidSchema."""
-    said = {**json.loads(schema.json()), "key_columns": list(keys), "timestamp_column": timestamp}
-    return schema_from_json(json.dumps(said))
+    fields = {**json.loads(schema.json()), "key_columns": list(keys), "timestamp_column": timestamp}
+    return schema_from_json(json.dumps(fields))
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -221,29 +223,29 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def _widens(known: TopicSchema | None, given: StructField) -> bool:
-    if known is None or given.name not in known.names:
+def _widens(topic_schema: TopicSchema | None, given: StructField) -> bool:
+    if topic_schema is None or given.name not in topic_schema.names:
         return False
     try:
         wanted = schema_from_spark(StructType([given])).fields[0].type
     except InvalidSchema:
         return False
-    return is_widened(known.column(given.name).type, wanted)
+    return is_widened(topic_schema.column(given.name).type, wanted)
 
 
 def _checked_columns(options: RowOptions, schema: TopicSchema) -> tuple[str, ...]:
     """By the topic's spelling; Spark does not tell upper from lower case. Raises InvalidOption."""
     spelling = {name.lower(): name for name in schema.names}
-    asked = options.columns or ()
-    for name in asked:
+    wanted = options.columns or ()
+    for name in wanted:
         if name.lower() not in spelling:
             raise refused(
-                "columns", names_in_words(asked), f"there is no column '{name}': there are {', '.join(schema.names)}"
+                "columns", names_in_words(wanted), f"there is no column '{name}': there are {', '.join(schema.names)}"
             )
-    found = tuple(spelling[name.lower()] for name in asked)
-    if len(set(found)) < len(found):
-        raise refused("columns", names_in_words(asked), "it names a column twice: name it once")
-    return found
+    columns = tuple(spelling[name.lower()] for name in wanted)
+    if len(set(columns)) < len(columns):
+        raise refused("columns", names_in_words(wanted), "it names a column twice: name it once")
+    return columns
 
 
 def _check_where(options: RowOptions, schema: TopicSchema) -> None:
@@ -256,11 +258,11 @@ def _check_where(options: RowOptions, schema: TopicSchema) -> None:
             raise refused("where", options.where, str(error)) from None
 
 
-def _check_unchanged(name: str, known: TopicSchema, now: TopicSchema) -> None:
-    if now.version > known.version:
-        changes = "; ".join(changes_between(known, now))
+def _check_unchanged(name: str, before: TopicSchema, now: TopicSchema) -> None:
+    if now.version > before.version:
+        changes = "; ".join(changes_between(before, now))
         raise SchemaChanged(
-            f"topic '{name}' has version {now.version} of its schema now, and had version {known.version} when the "
+            f"topic '{name}' has version {now.version} of its schema now, and had version {before.version} when the "
             f"query began ({changes}): start the query again to read by the new version, or set onSchemaChange to "
             "ignore"
         )

@@ -1,7 +1,7 @@
-"""What the sink writes, by the topic: rows by its schema, or keys and values. On the driver, before any task.
+"""Decides what the sink writes to a topic: rows by the topic's schema, or keys and values. It runs on the driver, before
+any task.
 
-The schema that rows are written by goes to the tasks with the plan: a task that knew the topic before it was evolved
-writes by the version that was evolved.
+The plan takes the schema to the tasks. So a task that knows an older version of the topic writes by the evolved version.
 """
 
 from __future__ import annotations
@@ -25,70 +25,72 @@ if TYPE_CHECKING:
 
 
 def plan_write(schema: StructType, options: SinkOptions) -> SinkPlan | TypedPlan:
-    """How a DataFrame of these columns is written. Makes or evolves the topic where the options say so. Raises
+    """The plan to write a DataFrame of these columns. It creates or evolves the topic if the options ask for it. Raises
     InvalidOption, InvalidRecord, InvalidSchema, MinilogError."""
-    topic, asked = options.topic, options.schema
+    topic, schema_options = options.topic, options.schema
     if topic is None:
-        for option, given in (("createTopic", asked.creates), ("mergeSchema", asked.merges)):
+        for option, given in (("createTopic", schema_options.creates), ("mergeSchema", schema_options.merges)):
             if given:
                 raise refused(option, "true", "it needs the option 'topic'")
         return plan_sink(schema, None)
     with lend(Admin, options.client) as admin:
-        known = _schema_of(admin, topic, schema, options)
-        if known is None:
-            if asked.merges:
+        topic_schema = _schema_of(admin, topic, schema, options)
+        if topic_schema is None:
+            if schema_options.merges:
                 raise refused("mergeSchema", "true", f"topic '{topic}' has no schema. Leave it out")
             return plan_sink(schema, topic)
-        schema = spelled(schema, known)
-        if asked.merges:
+        schema = spelled(schema, topic_schema)
+        if schema_options.merges:
             wanted = schema_from_spark(schema).fields
-            if merged(known, wanted) is not known:
-                known = admin.evolve_schema(topic, lambda latest: merged(latest, wanted))
-    check_columns(schema, topic, known)
-    return TypedPlan(topic, known, tuple(schema.names))
+            if merged(topic_schema, wanted) is not topic_schema:
+                topic_schema = admin.evolve_schema(topic, lambda latest: merged(latest, wanted))
+    check_columns(schema, topic, topic_schema)
+    return TypedPlan(topic, topic_schema, tuple(schema.names))
 
 
-def spelled(schema: StructType, known: TopicSchema) -> StructType:
-    """The columns of a DataFrame, those of the topic as the topic spells them. Raises InvalidOption."""
+def spelled(schema: StructType, topic_schema: TopicSchema) -> StructType:
+    """The columns of a DataFrame, with the topic's spelling for the topic's columns. Raises InvalidOption."""
     from pyspark.sql.types import StructField, StructType
 
-    spelling = in_spelling(schema.names, known.names)
+    spelling = in_spelling(schema.names, topic_schema.names)
     return StructType(
         [
-            StructField(spelling.get(each.name, each.name), each.dataType, each.nullable, each.metadata)
-            for each in schema.fields
+            StructField(spelling.get(column.name, column.name), column.dataType, column.nullable, column.metadata)
+            for column in schema.fields
         ]
     )
 
 
-def check_columns(schema: StructType, topic: str, known: TopicSchema) -> None:
-    """What can be told without any row. Raises InvalidOption, and InvalidRecord for types that are never cast."""
-    if unknown := [name for name in schema.names if name not in known.names]:
+def check_columns(schema: StructType, topic: str, topic_schema: TopicSchema) -> None:
+    """The checks that need no row. Raises InvalidOption, and InvalidRecord for types that the client never casts."""
+    if unknown := [name for name in schema.names if name not in topic_schema.names]:
         raise InvalidOption(
             f"topic '{topic}' has no column {', '.join(map(repr, unknown))} (its columns are "
-            f"{', '.join(known.names)}): drop them from the DataFrame, or set mergeSchema to true to add them to the "
-            "topic"
+            f"{', '.join(topic_schema.names)}): drop them from the DataFrame, or set mergeSchema to true to add them "
+            "to the topic"
         )
-    if missing := [each.name for each in known.fields if not each.nullable and each.name not in schema.names]:
+    if missing := [
+        column.name for column in topic_schema.fields if not column.nullable and column.name not in schema.names
+    ]:
         raise InvalidOption(
             f"column '{missing[0]}' of topic '{topic}' may not be null, but the DataFrame does not have it: the "
             f"DataFrame has {', '.join(schema.names)}"
         )
-    rows_of(arrow_schema(schema).empty_table(), known)
+    rows_of(arrow_schema(schema).empty_table(), topic_schema)
 
 
 def _schema_of(admin: Admin, topic: str, schema: StructType, options: SinkOptions) -> TopicSchema | None:
-    """The newest of a topic, which is made if it is not there and is to be; None: keys and values are written."""
-    found = admin.describe_topics([topic], missing_ok=True)
-    if found or not options.schema.creates:
-        return found[0].schema if found else None
-    asked = options.schema
+    """The newest schema of a topic, or None for keys and values. It creates a missing topic if the options ask for it."""
+    descriptions = admin.describe_topics([topic], missing_ok=True)
+    if descriptions or not options.schema.creates:
+        return descriptions[0].schema if descriptions else None
+    wanted = options.schema
     spelling = {name.lower(): name for name in schema.names}
-    keys = [spelling.get(each.lower(), each) for each in asked.key_columns]
-    timestamp = asked.timestamp_column and spelling.get(asked.timestamp_column.lower(), asked.timestamp_column)
+    keys = [spelling.get(name.lower(), name) for name in wanted.key_columns]
+    timestamp = wanted.timestamp_column and spelling.get(wanted.timestamp_column.lower(), wanted.timestamp_column)
     made = schema_from_spark(schema, keys, timestamp)
     try:
-        admin.create_topics([NewTopic(topic, asked.num_partitions, asked.replication_factor, schema=made)])
+        admin.create_topics([NewTopic(topic, wanted.num_partitions, wanted.replication_factor, schema=made)])
     except TopicAlreadyExists:  # another write was first
         return admin.describe_topics([topic])[0].schema
     return made

@@ -28,28 +28,28 @@ class Unread:
         return {"bytes": self.bytes, "since_ms": self.since_ms}
 
     @classmethod
-    def from_json(cls, said: object) -> Unread:
+    def from_json(cls, value: object) -> Unread:
         """What of it can be understood: another version may say other things."""
-        found = said if isinstance(said, Mapping) else {}
-        return cls(_numbers(found.get("bytes")), _numbers(found.get("since_ms")))
+        fields = value if isinstance(value, Mapping) else {}
+        return cls(_numbers(fields.get("bytes")), _numbers(fields.get("since_ms")))
 
 
-def _numbers(said: object) -> dict[str, int]:
-    found = said if isinstance(said, Mapping) else {}
-    return {str(topic): value for topic, value in found.items() if is_number(value)}
+def _numbers(value: object) -> dict[str, int]:
+    numbers = value if isinstance(value, Mapping) else {}
+    return {str(topic): value for topic, value in numbers.items() if is_number(value)}
 
 
 def left_over(end: Positions, latest: Positions) -> dict[Partition, tuple[int, int]]:
     """The offsets from the end of a batch to the latest ones, of the partitions that have any."""
-    return {each: (at, latest[each]) for each, at in end.items() if at < latest.get(each, at)}
+    return {partition: (at, latest[partition]) for partition, at in end.items() if at < latest.get(partition, at)}
 
 
 def unread_bytes(left: Mapping[Partition, tuple[int, int]], marks: Mapping[Partition, SizeMarks]) -> dict[str, int]:
     """About how many bytes they are, by topic; of topics all of whose partitions the brokers have measured."""
     measured: dict[str, int] = {}
-    unknown = {each.topic for each in left if each not in marks}
-    for each, (first, last) in left.items():
-        if each.topic not in unknown:
-            size = marks[each].bytes_to(last) - marks[each].bytes_to(first)
-            measured[each.topic] = measured.get(each.topic, 0) + size
+    unknown = {partition.topic for partition in left if partition not in marks}
+    for partition, (first, last) in left.items():
+        if partition.topic not in unknown:
+            size = marks[partition].bytes_to(last) - marks[partition].bytes_to(first)
+            measured[partition.topic] = measured.get(partition.topic, 0) + size
     return measured

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from pyspark_minilog.checkpoint import offsets_digest
+from pyspark_minilog.error_display import hides_traceback
 from pyspark_minilog.old_rows import NEW_MS, older, oldest_us, too_old
 from pyspark_minilog.options import SinkOptions
 from pyspark_minilog.sink import SinkPlan
@@ -36,7 +37,6 @@ from pyspark_minilog.sink_protocol import (
 )
 from pyspark_minilog.task_login import TaskLogin, as_task, task_login
 from pyspark_minilog.task_part import TaskPart
-from pyspark_minilog.telling import told_first
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -94,7 +94,7 @@ class BatchWriter(DataSourceArrowWriter):
                 self._begun = transactions.enlist(attempt, expires=True)
         return self
 
-    @told_first
+    @hides_traceback
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Send one task's rows. Raises InvalidOption, MinilogError."""
         from minilog.transactions import AlreadyCommitted
@@ -108,7 +108,7 @@ class BatchWriter(DataSourceArrowWriter):
             case begun:
                 return Written(write_part(options, self._plan, iterator, begun.attempt, expires=True))
 
-    @told_first
+    @hides_traceback
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All of it becomes visible. Raises MinilogError, UnknownOutcome where nobody can say whether it did."""
         reports = _reports(messages)
@@ -120,7 +120,7 @@ class BatchWriter(DataSourceArrowWriter):
         _tell_of_a_replay(reports)
         _tell_of_old_rows(options, reports)
 
-    @told_first
+    @hides_traceback
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """None of it ever does, unless it was committed."""
         _give_up(self._options, abort_decision(_reports(messages), begun=self._begun))
@@ -139,7 +139,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._mark = mark
         self._attempt_id = mark + os.urandom(16)
 
-    @told_first
+    @hides_traceback
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Send one task's rows. Raises InvalidOption, MinilogError."""
         options = as_task(self._options, self._login)
@@ -147,7 +147,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             return Written(write_batches(options, self._plan, iterator))
         return Written(write_part(options, self._plan, iterator, _stream_attempt(self._attempt_id)))
 
-    @told_first
+    @hides_traceback
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """The micro-batch becomes visible, once. Raises MinilogError, UnknownOutcome."""
         reports, options = _reports(messages), self._options
@@ -162,7 +162,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             _tell_of_a_replay(reports)
         _tell_of_old_rows(options, reports)
 
-    @told_first
+    @hides_traceback
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """This attempt at it never does, unless it was committed."""
         if self._options.exactly_once:
@@ -190,14 +190,16 @@ def _stream_attempt(attempt_id: bytes) -> Attempt:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    found = {name: context and context.getLocalProperty(name) for name in (_QUERY_ID, _BATCH_ID, _RUN_ID)}
-    missing = [name for name, value in found.items() if not value]
+    properties = {name: context and context.getLocalProperty(name) for name in (_QUERY_ID, _BATCH_ID, _RUN_ID)}
+    missing = [name for name, value in properties.items() if not value]
     if missing:
         raise RuntimeError(
             f"Spark does not give the task {', '.join(missing)}, and an exactly-once write needs it: is this a "
             "streaming query? A write with exactlyOnce=false does not need it"
         )
-    return stream_attempt(str(found[_QUERY_ID]), int(str(found[_BATCH_ID])), str(found[_RUN_ID]), attempt_id)
+    return stream_attempt(
+        str(properties[_QUERY_ID]), int(str(properties[_BATCH_ID])), str(properties[_RUN_ID]), attempt_id
+    )
 
 
 def write_part(
@@ -209,16 +211,16 @@ def write_part(
     expires: bool = False,
 ) -> TaskReport:
     """One task's part of a transaction. Raises the first error of any row, its producer aborted."""
-    batches = (each for each in batches if each.num_rows)
+    batches = (batch for batch in batches if batch.num_rows)
     with TaskPart(lambda stack: _open_part(options, attempt, stack, expires=expires), _EARLY_S) as task:
         first = next(batches, None)
         opened = task.begun(has_rows=first is not None)
         if opened is None:  # an empty task connects to nobody
             return TaskReport(0)
-        found = batches if first is None else chain([first], batches)
+        rest = batches if first is None else chain([first], batches)
         if opened.committed is not None:
-            return _drained(plan, found, opened.committed)
-        rows, oldest = _send(opened.producer, plan, found)
+            return _drained(plan, rest, opened.committed)
+        rows, oldest = _send(opened.producer, plan, rest)
         return TaskReport(rows, opened.enlistment, opened.participation.finish(), oldest_us=oldest)
 
 
@@ -278,8 +280,8 @@ def _send(
         while waiting and waiting[0].done():
             waiting.popleft().result()
     producer.flush()
-    for each in waiting:
-        each.result()
+    for sent in waiting:
+        sent.result()
     return rows, oldest
 
 
@@ -304,12 +306,14 @@ def _drained(plan: SinkPlan | TypedPlan, batches: Iterable[pa.RecordBatch], comm
 
 
 def _reports(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport | None]:
-    return [each.report if isinstance(each, Written) else None for each in messages]
+    return [message.report if isinstance(message, Written) else None for message in messages]
 
 
 def _topic_ids(options: SinkOptions, reports: Sequence[TaskReport | None]) -> set[bytes]:
     """Of the topics that the rows were written to; where they are committed already, of those that they would go to."""
-    written = {each.topic_id for report in reports if report and report.winner for each in report.winner.partitions}
+    written = {
+        partition.topic_id for report in reports if report and report.winner for partition in report.winner.partitions
+    }
     named = sorted({name for report in reports if report is not None for name in report.topics})
     if not named:
         return written
@@ -317,7 +321,7 @@ def _topic_ids(options: SinkOptions, reports: Sequence[TaskReport | None]) -> se
     from pyspark_minilog.clients import lend
 
     with lend(Admin, options.client) as admin:
-        return {uuid.UUID(each.id).bytes for each in admin.describe_topics(named, missing_ok=True)}
+        return {uuid.UUID(topic.id).bytes for topic in admin.describe_topics(named, missing_ok=True)}
 
 
 def _carry_out(options: SinkOptions, decision: End | Abort | None) -> None:
@@ -354,7 +358,7 @@ def _tell_of_old_rows(options: SinkOptions, reports: Sequence[TaskReport | None]
     except MinilogError as error:
         logger.debug("the retention of the topics with old rows is not known: %s", error)
         return
-    kept = {each.name: int(each.configs["retention.ms"]) for each in topics if "retention.ms" in each.configs}
+    kept = {topic.name: int(topic.configs["retention.ms"]) for topic in topics if "retention.ms" in topic.configs}
     for sentence in too_old(oldest, kept, now_ms):
         logger.warning("%s", sentence)
 
@@ -363,9 +367,11 @@ def _tell_of_a_replay(reports: Sequence[TaskReport | None]) -> None:
     """Not to write is right then, and worth a line."""
     from minilog.transactions import AlreadyCommitted
 
-    told = [(each.rows, each.part.attempt) for each in reports if each and isinstance(each.part, AlreadyCommitted)]
-    if told:
-        rows, attempt = sum(count for count, _ in told), told[0][1]
+    replayed = [
+        (report.rows, report.part.attempt) for report in reports if report and isinstance(report.part, AlreadyCommitted)
+    ]
+    if replayed:
+        rows, attempt = sum(count for count, _ in replayed), replayed[0][1]
         logger.warning("an earlier run committed %s: this run does not write its %s rows again", attempt, rows)
 
 

@@ -117,7 +117,7 @@ class TestWhatTasksGet:
         file.write_text("".join(f"{name}={value}\n" for name, value in said.items()))
         monkeypatch.setenv("MINILOG_SASL_MECHANISM", "SCRAM-SHA-256")
         monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-        monkeypatch.setattr(task_login, "_asked", lambda whole, kept: made(DAY_MS, 7 * DAY_MS))
+        monkeypatch.setattr(task_login, "_renewed_or_new", lambda whole, kept: made(DAY_MS, 7 * DAY_MS))
         monkeypatch.setattr(task_login, "_now_ms", lambda: NOW_MS)
         login = task_login.task_login(parse_source_options({**SOURCE, "minilog.config.file": str(file)}))
         assert login is not None

@@ -9,8 +9,8 @@ import pytest
 from pyspark.util import handle_worker_exception
 
 from minilog.errors import BrokerNotAvailable
+from pyspark_minilog.error_display import hides_traceback, hiding_traceback
 from pyspark_minilog.errors import DataLoss
-from pyspark_minilog.telling import each_told_first, told_first
 
 
 @pytest.fixture(autouse=True)
@@ -25,11 +25,11 @@ def fails(error: Exception) -> Iterator[int]:
 
 
 def as_method(error: Exception) -> None:
-    told_first(lambda: list(fails(error)))()
+    hides_traceback(lambda: list(fails(error)))()
 
 
 def as_iterator(error: Exception) -> None:
-    list(each_told_first(fails(error)))
+    list(hiding_traceback(fails(error)))
 
 
 @pytest.mark.parametrize("way", [as_method, as_iterator])
