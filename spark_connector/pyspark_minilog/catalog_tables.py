@@ -1,8 +1,9 @@
-"""Tables of Spark's catalog over topics: where their options are kept. Pure.
+"""Tables of Spark's catalog over topics, and where their options are kept. Pure.
 
-Spark 4.3 shows a Python data source the options of a table once, when CREATE TABLE asks for the columns, and none when
-the table is read. It keeps the columns with their metadata and has them back for each read: so the columns of a table
-carry its options. A sink must not look there: what is written has the metadata of the table that it was read from.
+Spark 4.3 passes the options of a table to a Python data source once, when CREATE TABLE asks for the columns. When a
+query reads the table, Spark passes none. But Spark keeps the columns with their metadata, and passes them at each read.
+So the columns of a table carry its options. A sink must not look there: rows that come from a table still have the
+metadata of that table.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from pyspark_minilog.errors import InvalidOption
 from pyspark_minilog.options import SUBSCRIPTIONS
 
 OPTIONS = "minilog.options"  # the key in the metadata of each column: columns can be dropped
-# What Spark adds where a table is made, beside the table's properties, and before each name of its OPTIONS.
+# Spark adds this key when it creates a table, and puts this prefix before each name of the table's OPTIONS.
 _PROVIDER, _GIVEN = "provider", "option."
 _FOLDER = "path"
 
 
 def created(given: Mapping[str, str]) -> dict[str, str] | None:
-    """The OPTIONS of the table that is made; None: none is, these are options of a DataFrame. A folder (LOCATION) is
-    among them, to be refused. Raises InvalidOption for a secret, which the catalog would keep."""
+    """The OPTIONS of the table that Spark creates, or None for the options of a DataFrame. A folder (LOCATION) is among
+    them, so that the source refuses it. Raises InvalidOption for a secret, which the catalog would keep."""
     if _PROVIDER not in given:
         return None
     refuse_stored_secrets(key.removeprefix(_GIVEN) for key in given if key.startswith((_GIVEN, *CLIENT_PREFIXES)))
@@ -33,7 +34,7 @@ def created(given: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """The columns of a table that is made with these options."""
+    """The columns of a table with these options."""
     text = json.dumps(options, sort_keys=True, ensure_ascii=False)
     return StructType(
         [
@@ -44,7 +45,7 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 
 def stored_options(schema: StructType) -> dict[str, str]:
-    """Those of the table that has these columns; none where it is no table."""
+    """The options of the table with these columns. Empty if the columns are not of a table."""
     for column in schema.fields:
         if column.metadata and OPTIONS in column.metadata:
             options: dict[str, str] = json.loads(column.metadata[OPTIONS])
@@ -53,14 +54,15 @@ def stored_options(schema: StructType) -> dict[str, str]:
 
 
 def read_options(given: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
-    """By which a DataFrame of this schema is read: those of its table, and what this one read says beside or instead.
-    Options that say which topics are read are no table's, whose schema may have been given."""
+    """The options to read a DataFrame of this schema: the options of its table, and over them the options of this read.
+    If the read itself names topics, the schema may come from a table by `.schema(...)`, and its options do not
+    count."""
     subscriptions = {option.lower() for option in SUBSCRIPTIONS}
     return given if any(key.lower() in subscriptions for key in given) else {**stored_options(schema), **given}
 
 
 def outdated(refusal: InvalidOption) -> InvalidOption:
-    """Of a table whose columns the topic does not have."""
+    """The refusal of a table whose columns the topic does not have any more."""
     return InvalidOption(
         "the topic does not have the columns any more that this table was created with: drop the table, and create it "
         f"again ({refusal})"

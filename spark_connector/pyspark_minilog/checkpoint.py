@@ -1,9 +1,8 @@
-"""Which query it is, and from which offsets a micro-batch is read: what the query's checkpoint says, where the driver
-can read it.
+"""Reads the query's id and the offsets of a micro-batch from the query's checkpoint, if the driver can read it.
 
-Spark writes them before a batch runs, and reads them back, unchanged, to replay it: lines of a version and of metadata,
-then one for each source. It hands a sink neither them nor the file, but its folder, if that was given as an option.
-Only folders of this machine are read (local ones, and those that are mounted); of others nothing is known.
+Spark writes the offsets before a batch runs, and reads them back, unchanged, to replay it. The file has a line with a
+version and a line with metadata, and then one line for each source. Spark passes a sink only the folder of the
+checkpoint, if it was given as an option. This module reads only folders of this machine, local or mounted.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _MAX_LINE_BYTES = 64 * 1024 * 1024  # a million partitions of one source are hal
 
 
 def query_id(checkpoint: str | None) -> str | None:
-    """The id of the query; None where it cannot be read."""
+    """The id of the query, or None if the driver cannot read it."""
     folder = None if checkpoint is None else _local(checkpoint)
     if folder is None:
         return None
@@ -37,7 +36,7 @@ def query_id(checkpoint: str | None) -> str | None:
 
 
 def offsets_digest(checkpoint: str | None, batch_id: int) -> bytes:
-    """SHA-256 of the offsets of a micro-batch, of all sources; empty where they cannot be read."""
+    """SHA-256 of the offsets of a micro-batch, of all sources. Empty if the driver cannot read them."""
     folder = None if checkpoint is None else _local(checkpoint)
     if folder is None:
         return b""
@@ -55,6 +54,6 @@ def offsets_digest(checkpoint: str | None, batch_id: int) -> bytes:
 
 
 def _local(checkpoint: str) -> Path | None:
-    """The folder, if it may be one of this machine; as Spark takes it, without any unquoting."""
+    """The folder, if it may be on this machine. Like Spark, it unquotes nothing."""
     path = re.sub(r"^file:(//[^/]*)?", "", checkpoint)
     return None if "://" in path else Path(path)

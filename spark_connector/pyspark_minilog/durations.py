@@ -1,4 +1,4 @@
-"""Lengths of time as users write them in options, as Spark reads them: `500ms`, `10s`, `15m`, `2h`, `7d`. Pure."""
+"""Lengths of time in options, in the form that Spark reads: `500ms`, `10s`, `15m`, `2h`, `7d`. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _FORM = re.compile(r"([0-9]{1,18})\s*([a-z]+)")
 
 
 def duration_ms(text: str) -> int | None:
-    """Milliseconds; None where the text is no number with a unit."""
+    """The milliseconds, or None if the text is not a number with a unit."""
     match = _FORM.fullmatch(text.strip().lower())
     unit_ms = _UNITS_MS.get(match.group(2)) if match else None
     return None if match is None or unit_ms is None else int(match.group(1)) * unit_ms

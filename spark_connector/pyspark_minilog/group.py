@@ -1,8 +1,8 @@
-"""The group of a query: where it got to, for tools that show lag, and where another query may begin.
+"""The group of a query. It has the progress of the query, for tools that show lag, and another query may begin there.
 
-The checkpoint alone says where a query goes on; what the group says follows it, some milliseconds later. So storing
-never fails a query and never holds one up: it runs beside it, the newest positions replace those that still wait, and
-what goes wrong is a warning.
+The checkpoint alone decides where a query goes on. The group follows it, some milliseconds later. So a failure to store
+never fails a query, and storing never holds a query up. A thread stores beside the query. The newest positions replace
+positions that still wait, and an error is a warning.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def committed(client: Mapping[str, str], group: str, partitions: Iterable[Partition]) -> dict[Partition, int | None]:
-    """What a group has committed; None: nothing. Raises MinilogError."""
+    """The committed offsets of a group, or None for a partition without one. Raises MinilogError."""
     from minilog import Consumer, TopicPartition
 
     by_client_name = {TopicPartition(*partition): partition for partition in partitions}
@@ -30,7 +30,7 @@ def committed(client: Mapping[str, str], group: str, partitions: Iterable[Partit
 
 
 class GroupProgress:
-    """Stores how far a query has got under its group."""
+    """Stores the progress of a query under its group."""
 
     def __init__(self, client: Mapping[str, str], group: str) -> None:
         self._client = dict(client)
@@ -41,7 +41,7 @@ class GroupProgress:
         self._worker: threading.Thread | None = None
 
     def store(self, positions: Positions) -> None:
-        """Store these soon, unless they are stored already."""
+        """Store these positions soon, unless they are stored already."""
         with self._guard:
             if positions == (self._stored if self._waiting is None else self._waiting):
                 return
@@ -72,5 +72,5 @@ class GroupProgress:
         try:
             with lend(Consumer, {**self._client, "group.id": self._group}) as consumer:
                 consumer.commit({TopicPartition(*partition): offset for partition, offset in positions.items()})
-        except Exception as error:  # whatever it is, the query does not depend on it
+        except Exception as error:  # the query does not depend on an error of the group
             logger.warning("the progress of the query was not stored for group '%s': %s", self._group, error)

@@ -1,4 +1,4 @@
-"""What to do about lost data: fail, or warn and go on (option failOnDataLoss)."""
+"""The reaction to lost data: fail, or warn and go on (option failOnDataLoss)."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pyspark_minilog.errors import DataLoss
 logger = logging.getLogger(__name__)
 
 _REMEDY = "set failOnDataLoss to false to go on with the records that are left, or start a new query"
-# An idle query meets the same loss ten times a second: each is said once, and the memory of it is bounded.
+# An idle query meets the same loss ten times a second. The report warns of a loss once, and its memory is bounded.
 _MAX_REMEMBERED = 10_000
 
 
 class LossReport:
-    """Where one reader reports lost data."""
+    """The reports of lost data of one reader."""
 
     def __init__(self, fail: bool) -> None:
         self._fail = fail
         self._reported: set[str] = set()
 
     def report(self, losses: Iterable[str]) -> None:
-        """Raise DataLoss with all of `losses`, or warn of each that is new."""
+        """Raise DataLoss with all of `losses`, or warn of each new loss."""
         sentences = list(losses)
         if sentences and self._fail:
             raise DataLoss(f"data was lost: {'; '.join(sentences)}. Remedy: {_REMEDY}")

@@ -1,8 +1,8 @@
-"""`observe(spark)`: how far each streaming query is behind, as log lines, as metrics, and to be asked for.
+"""`observe(spark)`: how far each streaming query is behind, as log lines, as metrics, and as an answer to `queries()`.
 
-A listener of Spark's: it hears of each micro-batch when that has ended, on Spark's thread for listeners, which no query
-waits for. All that it needs is in the progress that Spark hands it (behind.py): it asks no broker, keeps a few numbers
-for each query, and what goes wrong in it is a warning, once for each kind.
+It is a listener of Spark. It gets an event after each micro-batch, on Spark's thread for listeners, and no query waits
+for that thread. The progress event has everything that it needs (behind.py). So it asks no broker, and keeps a few
+numbers for each query. An error in it is a warning, once for each kind of error.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LOG_EVERY_S = 10.0  # of one query; a batch may take a tenth of a second
-FORGET_AFTER_S = 600.0  # of its end: long enough for whoever asks now and then
-MOST_QUERIES = 1_000  # a driver that starts queries without end does not keep them all; the one that ended first goes
+LOG_EVERY_S = 10.0  # for one query, because a batch may take a tenth of a second
+FORGET_AFTER_S = 600.0  # after the end of a query: long enough for a reader that asks now and then
+MOST_QUERIES = 1_000  # a driver may start queries without end, so the query that ended first is forgotten
 _MOST_FAILURE_CHARACTERS = 500
 
 
 def observe(spark: SparkSession, registry: CollectorRegistry | None = None, log: bool = True) -> Observation:
     """Observe all streaming queries of a session with a source of minilog, from now on, until `stop`.
 
-    `registry`: a Prometheus registry that is given the numbers as metrics (observed_metrics.py has their names).
-    `log`: a line at level INFO for a query that made progress, every ten seconds at most. Raises ValueError where the
-    registry has another observer already.
+    `registry` is a Prometheus registry that gets the numbers as metrics. With `log`, the logger of this module writes a
+    line at level INFO for a query that made progress, every ten seconds at most. Raises ValueError if the registry
+    already has an observer.
     """
     observation = Observation(spark, registry, QueryLedger(log=log))
     observation.begin()
@@ -51,7 +51,7 @@ def observe(spark: SparkSession, registry: CollectorRegistry | None = None, log:
 
 
 class Observation:
-    """What is known of a session's queries. Made by `observe`."""
+    """The numbers of a session's queries. `observe` makes it."""
 
     def __init__(self, spark: SparkSession, registry: CollectorRegistry | None, ledger: QueryLedger) -> None:
         self._spark = spark
@@ -63,19 +63,19 @@ class Observation:
         self._runs = False
 
     def queries(self) -> tuple[QueryBehind, ...]:
-        """The latest numbers of each query that made progress since it is observed; of those that ended, for ten
-        minutes. Kept after `stop`, as they were then."""
+        """The latest numbers of each query that made progress since the observation began. An ended query stays for ten
+        minutes. After `stop` the numbers stay as they were then."""
         return self._ledger.queries()
 
     def begin(self) -> None:
-        """Listen. Raises ValueError where the registry has these metrics already."""
+        """Begin to listen. Raises ValueError if the registry already has these metrics."""
         if self._registry is not None and self._collector is not None:
             self._registry.register(self._collector)
         self._spark.streams.addListener(self._listener)
         self._runs = True
 
     def stop(self) -> None:
-        """Listen no longer, and take the metrics out of the registry. Idempotent."""
+        """Stop listening, and take the metrics out of the registry. A second call does nothing."""
         with self._guard:
             if not self._runs:
                 return
@@ -93,7 +93,7 @@ def _collector(ledger: QueryLedger) -> QueryMetrics:
 
 @dataclass(slots=True)
 class _Query:
-    """What is kept of one query."""
+    """The numbers that the ledger keeps of one query."""
 
     id: str
     name: str | None
@@ -124,7 +124,7 @@ class _Query:
 
 
 class QueryLedger:
-    """The numbers of all queries, by their ids. `clock_ms` is the time of day, `clock_s` goes forward only."""
+    """The numbers of all queries, by their ids. `clock_ms` is the time of day, and `clock_s` only goes forward."""
 
     def __init__(
         self,
@@ -140,14 +140,14 @@ class QueryLedger:
         self._queries: dict[str, _Query] = {}
 
     def queries(self) -> tuple[QueryBehind, ...]:
-        """Those that are known now, those with progress, in the order in which they began."""
+        """The known queries with progress, in the order in which they began."""
         with self._guard:
             self._forget()
             now_ms = self._clock_ms()
             return tuple(query.behind(now_ms) for query in self._queries.values() if query.left is not None)
 
     def progressed(self, query_id: str, name: str | None, progress: str) -> None:
-        """A batch of a query has ended. Raises what `batch_of` raises."""
+        """Note that a batch of a query has ended. Raises the errors of `batch_of`."""
         batch = batch_of(progress)
         if batch is None:
             return
@@ -164,13 +164,13 @@ class QueryLedger:
             logger.info(line)
 
     def idled(self, query_id: str) -> None:
-        """A query lives, and has nothing to read."""
+        """Note that a query lives, and has nothing to read."""
         with self._guard:
             if query_id in self._queries:
                 self._queries[query_id].at_ms = self._clock_ms()
 
     def ended(self, query_id: str, failure: str | None) -> None:
-        """A query was stopped, or has failed."""
+        """Note that a query was stopped, or has failed."""
         with self._guard:
             query = self._queries.get(query_id)
             if query is None:
@@ -182,8 +182,8 @@ class QueryLedger:
             logger.info(line)
 
     def _begun(self, query_id: str, name: str | None) -> _Query:
-        """The query of this id; one that ended and was started again goes on. Another one of the same name has ended
-        by then, and leaves its name to this one."""
+        """The query with this id. A query that ended and was started again goes on. Another query of the same name has
+        ended before, so its numbers are dropped."""
         query = self._queries.get(query_id)
         if query is not None:
             query.ended_s = query.failure = None
@@ -195,7 +195,8 @@ class QueryLedger:
         return self._queries[query_id]
 
     def _forget(self) -> None:
-        """Those that ended long ago; of too many the one that ended first, or began first."""
+        """Drop the queries that ended long ago. If there are too many, drop the query that ended first, or began
+        first."""
         until_s = self._clock_s() - FORGET_AFTER_S
         for query in [
             query for query in self._queries.values() if query.ended_s is not None and query.ended_s < until_s
@@ -208,7 +209,7 @@ class QueryLedger:
             del self._queries[oldest.id]
 
     def _line(self, query: _Query) -> str | None:
-        """What is logged of a query, unless that was done just now."""
+        """The log line of a query, or None if it was logged just now."""
         if not self._log or self._clock_s() < query.logged_s + LOG_EVERY_S or query.left is None:
             return None
         query.logged_s = self._clock_s()
@@ -216,7 +217,7 @@ class QueryLedger:
 
 
 def in_one_line(query: QueryBehind) -> str:
-    """A query in one line, for people."""
+    """The numbers of a query in one line, for people."""
     behind = [f"{topic.topic} {topic.records:,}" for topic in query.topics if topic.records]
     most = ", ".join(behind[:5]) + (f" and {len(behind) - 5} more topics" if len(behind) > 5 else "")
     size = "bytes not known yet" if query.bytes is None else f"{query.bytes:,} bytes"
@@ -227,14 +228,14 @@ def in_one_line(query: QueryBehind) -> str:
 
 
 class QueryListener(StreamingQueryListener):
-    """Tells the ledger what Spark tells. Whatever goes wrong is a warning, once for each kind of error."""
+    """Passes Spark's events to the ledger. An error is a warning, once for each kind of error."""
 
     def __init__(self, ledger: QueryLedger) -> None:
         self._ledger = ledger
         self._warned: set[type[Exception]] = set()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's names, here and below
-        """Nothing: Spark waits for it, and a query is known by its first progress."""
+        """Does nothing, because Spark waits for it. The ledger knows a query from its first progress."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         progress = event.progress
@@ -249,7 +250,7 @@ class QueryListener(StreamingQueryListener):
     def _safely(self, take: Callable[[], None]) -> None:
         try:
             take()
-        except Exception as error:  # whatever it is, no query may depend on it
+        except Exception as error:  # no query may depend on an error of the observation
             if type(error) not in self._warned:
                 self._warned.add(type(error))
                 kind = type(error).__name__

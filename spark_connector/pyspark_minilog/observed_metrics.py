@@ -1,7 +1,7 @@
-"""What is observed of queries, as metrics for Prometheus: their names, in one place.
+"""The Prometheus metrics of observed queries: their names, in one place.
 
-They are made when somebody asks, of the latest numbers: nothing is counted twice, and what is forgotten is gone. Labels
-are the query's name (its id where it has none) and the topic; both are few (observation.py, behind.py).
+A scrape makes them from the latest numbers. So nothing is counted twice, and a forgotten query disappears. The labels
+are the query's name (or its id) and the topic. observation.py and behind.py limit the number of both.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _STATES: dict[str, tuple[str, Callable[[QueryBehind], float | None]]] = {
 
 
 class QueryMetrics(Collector):
-    """Of all queries that are observed. `queries`: the latest numbers."""
+    """The metrics of all observed queries. `queries` returns the latest numbers."""
 
     def __init__(self, queries: Callable[[], Sequence[QueryBehind]]) -> None:
         self._queries = queries
 
     def describe(self) -> list[Metric]:
-        """Without asking: names, so that a registry notices a second observer."""
+        """The names alone, so that a registry notices a second observer."""
         return list(_families([]))
 
     def collect(self) -> Iterator[Metric]:
-        """As a registry asks for them."""
+        """The metrics with their values, for a registry."""
         return _families(self._queries())
 
 

@@ -1,17 +1,20 @@
-"""Offsets as JSON: the checkpoint of a stream, and what a user may write in startingOffsets and endingOffsets.
+"""Offsets as JSON: the checkpoint of a stream, and the values of startingOffsets and endingOffsets.
 
 A checkpoint is `{"__from": …, "__topic_ids": {"t": "<hex>"}, "t": {"0": 23, "1": 45}}`: the next offset to read of
-each partition. `__topic_ids` tells a topic that was deleted and created again from the one that was read. `__from`
-holds where the batch that ends here began, for the partitions for which the offset before does not say so: for all of
-them in the first batch (Spark asks for the initial offset again when it replays that batch, and may then hear of a
-later one), afterwards for partitions that are new or were skipped to another place. An initial offset is its
-own `__from`. `__schema_versions` is there for topics that have a schema: the version that the batch which ends here is
-read by. `__let_go` names partitions that the query no longer asks for, when that was said once: their places are kept,
-for the case that it asks for them again. `__unread` is in the latest offset that a query reports, and in no checkpoint:
-unread.py.
+each partition.
 
-Spark compares offsets as text: keys are sorted, partitions by number, and `SourceOffset.to_json` is deterministic. The
-`__topic_ids` are always there, so that no offset is ever `{}`.
+- `__topic_ids` distinguishes a topic that was deleted and created again from the topic that the query has read.
+- `__from` has the beginning of the batch that ends here, for the partitions whose beginning is not the offset before.
+  In the first batch that is all partitions: Spark asks for the initial offset again when it replays this batch, and may
+  get a later one. In other batches it is the new partitions, and those that the query skipped to another place. An
+  initial offset is its own `__from`.
+- `__schema_versions` has the schema version that the batch which ends here is read by, for topics with a schema.
+- `__let_go` names partitions that the query no longer asks for, after it has reported them once. The checkpoint keeps
+  their places, in case the query asks for them again.
+- `__unread` is in the latest offset that a query reports, and in no checkpoint (unread.py).
+
+Spark compares offsets as text. So keys are sorted, partitions by number, and `SourceOffset.to_json` is deterministic.
+`__topic_ids` is always present, so no offset is ever `{}`.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ _EXAMPLE = '{"topic":{"0":23,"1":-2}}'
 
 
 class Partition(NamedTuple):
-    """One partition of a topic by name."""
+    """One partition, by the name of its topic and its number."""
 
     topic: str
     partition: int
@@ -52,9 +55,9 @@ Positions = dict[Partition, int]
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """Where a stream is: the next offset to read of each partition, of the topics with these ids (hexadecimal), and by
-    which version of its schema a topic is read, where it has one. `let_go`: the query no longer asks for them, and goes
-    on without them."""
+    """The place of a stream: the next offset to read of each partition, the ids of the topics (hexadecimal), and the
+    schema versions of topics with a schema. The query goes on without the partitions of `let_go`, because it no longer
+    asks for them."""
 
     positions: Positions
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -64,11 +67,11 @@ class SourceOffset:
 
     @property
     def is_initial(self) -> bool:
-        """No batch has been read yet: the end of the next one must say where it began."""
+        """Whether the query has read no batch yet. Then the end of the next batch must have its beginning."""
         return self.begun_from is not None and self.begun_from == self.positions
 
     def to_json(self) -> dict[str, Any]:
-        """The dictionary handed to Spark, sorted."""
+        """The dictionary for Spark, sorted."""
         begun = {} if self.begun_from is None else {FROM_KEY: _nested(self.begun_from)}
         versions = {VERSIONS_KEY: dict(sorted(self.schema_versions.items()))} if self.schema_versions else {}
         ids = {TOPIC_IDS_KEY: dict(sorted(self.topic_ids.items()))}
@@ -77,7 +80,7 @@ class SourceOffset:
 
     @classmethod
     def from_json(cls, offset: Mapping[str, Any]) -> SourceOffset:
-        """An offset of a checkpoint; a Kafka-style one, without our keys, will do."""
+        """Reads an offset of a checkpoint. An offset in Kafka's style, without our keys, works too."""
         topics = {topic: value for topic, value in offset.items() if topic not in _OURS}
         begun = offset.get(FROM_KEY)
         return cls(
@@ -91,7 +94,7 @@ class SourceOffset:
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpec:
-    """What a user asked for: one place for all, or a place per topic or partition (-2 earliest, -1 latest)."""
+    """The offsets of an option: one place for all, or a place per topic or partition (-2 earliest, -1 latest)."""
 
     option: str
     text: str
@@ -101,17 +104,17 @@ class OffsetSpec:
     topic_ids: dict[str, str] = field(default_factory=dict)
 
     def mentions(self, place: int) -> bool:
-        """Whether the spec says EARLIEST or LATEST anywhere."""
+        """Whether the spec has this place, EARLIEST or LATEST, anywhere."""
         return self.everywhere == place or place in (*self.topics.values(), *self.positions.values())
 
     def place_of(self, partition: Partition) -> int | None:
-        """The offset, EARLIEST or LATEST for one partition; None where the spec says nothing of it."""
+        """The offset, EARLIEST or LATEST of one partition, or None if the spec does not name the partition."""
         if self.everywhere is not None:
             return self.everywhere
         return self.positions.get(partition, self.topics.get(partition.topic))
 
     def check_names(self, partitions: Iterable[Partition]) -> None:
-        """Specific offsets name all partitions that are read, and no other (as in Kafka's connector)."""
+        """Offsets per partition must name all partitions of the query, and no other (as in Kafka's connector)."""
         if self.everywhere is None:
             check_partitions(self.option, self.text, partitions, named=self.positions, topics=self.topics)
 
@@ -119,7 +122,8 @@ class OffsetSpec:
 def check_partitions(
     option: str, text: str, read: Iterable[Partition], *, named: Iterable[Partition], topics: Iterable[str] = ()
 ) -> None:
-    """All partitions that are read are named, themselves or by topic, and no other is. Raises InvalidOption."""
+    """Checks that the option names all partitions of the query, one by one or by topic, and no other. Raises
+    InvalidOption."""
     wanted, given, whole = set(read), set(named), set(topics)
     missing = sorted(partition for partition in wanted if partition not in given and partition.topic not in whole)
     strange = sorted({*map(str, given - wanted), *(whole - {partition.topic for partition in wanted})})
@@ -130,7 +134,7 @@ def check_partitions(
 
 
 def everywhere(option: str, place: int) -> OffsetSpec:
-    """The same place for all partitions."""
+    """A spec with the same place for all partitions."""
     return OffsetSpec(option, "earliest" if place == EARLIEST else "latest", everywhere=place)
 
 
@@ -221,7 +225,7 @@ def _topic_ids(option: str, text: str, value: object) -> dict[str, str]:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value of JSON is a whole number, which true and false are not."""
+    """Whether a value of JSON is a whole number. In Python true and false are whole numbers, too: here they are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -1,7 +1,7 @@
-"""Rows that are older than their topic keeps them: brokers delete them soon, and whoever wrote them is told so.
+"""Rows that are older than their topic keeps rows. Brokers delete them soon, so the driver warns.
 
-The column `timestamp` says when a row was. Kafka's sink ignores a column of that name, so that a job that moved may
-carry one from long ago. The write goes on: an archive that is restored has such rows, too.
+The column `timestamp` has the time of a row. Kafka's sink ignores a column of that name, so a job that came from Kafka
+may have an old column of that name. The write goes on, because a restored archive has such rows, too.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from pyspark_minilog.sink import Payload
 
 _TOPICS_OWN_MS = 604_800_000  # the default of retention.ms: docs/reference/settings.md
-NEW_MS = 60_000  # rows of the last minute are not looked after: their topic would keep next to nothing
+NEW_MS = 60_000  # rows of the last minute need no check: a topic that deletes them keeps next to nothing
 
 
 def oldest_us(payload: Payload) -> int | None:
-    """When the oldest row was, in microseconds since 1970; None where no row says when it was."""
+    """The time of the oldest row, in microseconds since 1970, or None if no row has a time."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -33,7 +33,7 @@ def oldest_us(payload: Payload) -> int | None:
 
 
 def older(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    """The older of both, by topic."""
+    """The older time of both, by topic."""
     oldest = dict(one)
     for topic, at_us in other.items():
         oldest[topic] = min(at_us, oldest.get(topic, at_us))
@@ -41,7 +41,7 @@ def older(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 
 
 def too_old(oldest: Mapping[str, int], retention_ms: Mapping[str, int], now_ms: int) -> Iterable[str]:
-    """A sentence for each topic with rows, by their oldest one, that it no longer keeps."""
+    """A sentence for each topic whose oldest row is older than the topic keeps rows."""
     for topic, at_us in sorted(oldest.items()):
         kept_ms = retention_ms.get(topic, _TOPICS_OWN_MS)
         if kept_ms >= 0 and at_us // 1000 < now_ms - kept_ms:

@@ -1,12 +1,12 @@
-"""Where a query begins and ends, as users say it: at offsets, so many records or so long before now, at timestamps.
+"""The beginning and the end of a query, as options: offsets, a number of records, an age, or timestamps.
 
     startingOffsets    earliest | latest | JSON      OffsetSpec (offsets.py)
-                       -1000                         LastRecords: so many offsets of each partition
-                       -10m                          Ago: what is that young; latest where nothing is
-                       group                         OfGroup: what a group has committed; earliest where it has not
-    …Timestamp, …OffsetsByTimestamp                  AtTimestamp: the first record at least that young
+                       -1000                         LastRecords: the last 1,000 offsets of each partition
+                       -10m                          Ago: records of at most this age, or latest if all are older
+                       group                         OfGroup: the group's committed offsets, or earliest without one
+    …Timestamp, …OffsetsByTimestamp                  AtTimestamp: the first record at or after the timestamp
 
-Pure: what the cluster says of timestamps is asked for elsewhere (`timestamps_ms` says what to ask).
+Pure: another module asks the cluster about timestamps, and `timestamps_ms` returns the timestamps to ask for.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LastRecords:
 
 @dataclass(frozen=True, slots=True)
 class Ago:
-    """The first record that is at most `age_ms` old when the query begins; latest where none is."""
+    """The first record that is at most `age_ms` old when the query begins, or latest if all records are older."""
 
     option: str
     text: str
@@ -57,7 +57,8 @@ class Ago:
 
 @dataclass(frozen=True, slots=True)
 class OfGroup:
-    """Where a group got to; the start of the log where it has committed nothing: nothing of it is to be skipped."""
+    """The committed offsets of a group. Without a committed offset it is the start of the log, so nothing is
+    skipped."""
 
     option: str
     text: str
@@ -65,9 +66,9 @@ class OfGroup:
 
 @dataclass(frozen=True, slots=True)
 class AtTimestamp:
-    """The first record at least this young (ms since 1970), of all partitions or of each.
+    """The first record at or after a timestamp (ms since 1970), for all partitions or one by one.
 
-    Where no record is: the latest offset with `or_latest`, else the query is refused.
+    If all records are older, it is the latest offset with `or_latest`, and otherwise the connector refuses the query.
     """
 
     option: str
@@ -77,7 +78,7 @@ class AtTimestamp:
     partitions_ms: dict[Partition, int] = field(default_factory=dict)
 
     def timestamp_of(self, partition: Partition) -> int | None:
-        """The timestamp for one partition; None where nothing is said of it."""
+        """The timestamp for one partition, or None if the option does not name the partition."""
         return self.everywhere_ms if self.everywhere_ms is not None else self.partitions_ms.get(partition)
 
 
@@ -85,7 +86,8 @@ Place: TypeAlias = OffsetSpec | LastRecords | Ago | OfGroup | AtTimestamp
 
 
 def parse_start(option: str, text: str) -> Place:
-    """startingOffsets: all that `parse_offset_spec` takes, group, and the two relative forms. Raises InvalidOption."""
+    """Parses startingOffsets: the forms of `parse_offset_spec`, group, and the two relative forms. Raises
+    InvalidOption."""
     if text.strip().lower() == "group":
         return OfGroup(option, text)
     count, age = _COUNT.fullmatch(text.strip()), _AGE.fullmatch(text.strip())
@@ -102,7 +104,7 @@ def parse_start(option: str, text: str) -> Place:
 
 
 def _last_records(option: str, text: str, count: int) -> int:
-    if count in (1, 2):  # -1 and -2 are latest and earliest in JSON: who means that must not lose all but two records
+    if count in (1, 2):  # in JSON -1 is latest and -2 is earliest: a user who means that must not lose records
         meant = "latest" if count == 1 else "earliest"
         raise refused(option, text, f"in JSON it means {meant}. Give {meant}, or a number of 3 or more last records")
     if not 0 < count <= _LARGEST_COUNT:
@@ -135,7 +137,7 @@ def parse_timestamps(option: str, text: str, *, or_latest: bool) -> AtTimestamp:
 
 
 def timestamps_ms(place: Place, partitions: Iterable[Partition], now_ms: int) -> Positions:
-    """The timestamps to look up, by partition; empty for a place that needs none. Raises InvalidOption."""
+    """The timestamps to look up, by partition. Empty for a place that needs none. Raises InvalidOption."""
     match place:
         case Ago():
             return dict.fromkeys(partitions, max(0, now_ms - place.age_ms))

@@ -1,8 +1,8 @@
-"""From offsets to ranges to tasks. Pure: what the cluster said comes in as a `Snapshot`.
+"""From offsets to ranges to tasks. Pure: the cluster's answers come in as a `Snapshot`.
 
-The rules of data loss (docs/spec/connector.md § 3) are here: a topic that is gone or is another one, a start below the
-log, an end below a start. They come out as sentences; the readers decide whether to raise or to warn. Either way no
-offset is moved back, none is read twice, and what is skipped is only what is not there.
+The rules of data loss (docs/spec/connector.md § 3) are here: a topic is gone or was created again, a start is below the
+log, an end is below a start. The losses come out as sentences, and the readers raise or warn. In both cases no offset
+moves back, the query reads no offset twice, and it skips only offsets that do not exist.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from pyspark_minilog.errors import InvalidOption
 from pyspark_minilog.offsets import Partition, Positions, SourceOffset
 from pyspark_minilog.resolving import Resolved, Snapshot, upside_down
 
-# Each is an object on the driver and a message to an executor.
+# Each task is an object on the driver and a message to an executor.
 MAX_TASKS = 1_000_000
-# Of several partitions, in one task of a stream: a task costs some 40 ms of CPU, a record a microsecond.
+# Ranges of several partitions with so few offsets share a task of a stream: a task costs some 40 ms of CPU, a record a
+# microsecond.
 SMALL_TASK_OFFSETS = 1_000
 _MOST_NAMED = 10  # partitions in one sentence
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRange:
-    """Offsets [start, end) of one partition of the topic with this id (None: whatever topic has the name)."""
+    """Offsets [start, end) of one partition of the topic with this id. With None, any topic of this name is right."""
 
     partition: Partition
     start: int
@@ -39,9 +40,9 @@ class PlannedRange:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """Where a stream goes on: from `begin` to at most `end`. `losses` and `lower` are sentences about lost data; those
-    of `lower`, by partition, may pass, as when a leader does not yet know how far its log is committed. `let_go`:
-    partitions without which the query goes on, since that it no longer asks for them has been said."""
+    """Where a stream goes on: from `begin` to at most `end`. `losses` and `lower` are sentences about lost data. The
+    ones of `lower`, by partition, may pass, for example when a leader does not know yet how far its log is committed.
+    The query goes on without the partitions of `let_go`: it has reported that it no longer asks for them."""
 
     begin: Positions
     end: Positions
@@ -52,10 +53,10 @@ class Continuation:
 
 
 def batch_ranges(starting: Resolved, ending: Resolved, snapshot: Snapshot) -> list[PlannedRange]:
-    """The ranges of a batch. Raises InvalidOption where one would end before it starts."""
+    """The ranges of a batch. Raises InvalidOption if a range would end before it starts."""
     start, end = starting.positions, ending.positions
     for partition in sorted(start):
-        # As given too: bringing both into the log must not hide a range that is upside down.
+        # It also compares the given values: moving both into the log must not hide a range that is upside down.
         if start[partition] > end[partition] or upside_down(starting.place, ending.place, partition):
             raise InvalidOption(
                 f"partition {partition} would end before it starts: {starting} is offset {start[partition]}, {ending} "
@@ -71,13 +72,14 @@ def continue_from(
     deleted: Collection[str] = (),
     unasked: Collection[Partition] = (),
 ) -> Continuation:
-    """Where a stream that stands at `start` goes on. New partitions and topics begin at their earliest offset; where
-    that is not 0, the query has lost what was before it (Kafka's ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO).
+    """Where a stream that stands at `start` goes on. New partitions and topics begin at their earliest offset. If that
+    is not 0, the query has lost the records before it (Kafka's ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO).
 
-    `known`: latest offsets heard of before, of the same topics; a lower one now is told, as one below `start` is.
-    `deleted`: topics of `start` that are deleted for sure: told, and left out from then on. The place of others that
-    are not there is kept, since they may come back, and are not to be read twice. `unasked`: partitions of `start` that
-    the query no longer asks for: told once, and let go from then on.
+    `latest_before` has the latest offsets of an earlier look, of the same topics. A lower offset now is reported, like
+    one below `start`. `deleted` has the topics of `start` that are certainly deleted: they are reported, and left out
+    from then on. Other missing partitions keep their place, because they may come back, and the query must not read
+    them twice. `unasked` has the partitions of `start` that the query no longer asks for: they are reported once, and
+    let go from then on.
     """
     begin: Positions = {}
     end: Positions = {}
@@ -136,18 +138,19 @@ def _missing(partition: Partition, position: int, *, is_asked_for: bool) -> str:
 
 
 def recreated_topics(start: SourceOffset, snapshot: Snapshot) -> set[str]:
-    """The topics of `start` that are other ones of the same name now."""
+    """The topics of `start` that were deleted and created again."""
     return {topic for topic, topic_id in start.topic_ids.items() if snapshot.topic_ids.get(topic, topic_id) != topic_id}
 
 
 def missing_topics(start: SourceOffset, snapshot: Snapshot) -> list[str]:
-    """The topics of `start` of which nothing is there now, or is read now."""
+    """The topics of `start` that do not exist now, or that the query does not read now."""
     there = {partition.topic for partition in snapshot.latest}
     return sorted({partition.topic for partition in start.positions} - there)
 
 
 def end_offset(start: SourceOffset, way: Continuation, end: Positions) -> SourceOffset:
-    """The offset that ends a batch along `way` at `end`; it says where the batch began if `start` does not."""
+    """The offset that ends a batch along `way` at `end`. It has the beginning of the batch if `start` is another
+    one."""
     if start.is_initial:
         begun_from: Positions | None = way.begin
     else:
@@ -156,7 +159,7 @@ def end_offset(start: SourceOffset, way: Continuation, end: Positions) -> Source
 
 
 def stream_ranges(start: SourceOffset, end: SourceOffset) -> list[PlannedRange]:
-    """The ranges of one micro-batch: a pure function of its two offsets, the same whenever it is replayed."""
+    """The ranges of one micro-batch: a pure function of its two offsets, with the same result at each replay."""
     if start == end:
         return []
     begin = {**start.positions, **(end.begun_from or {})}
@@ -166,8 +169,9 @@ def stream_ranges(start: SourceOffset, end: SourceOffset) -> list[PlannedRange]:
 def split(
     ranges: Sequence[PlannedRange], min_partitions: int | None, max_records: int | None = None
 ) -> list[PlannedRange]:
-    """The non-empty ranges, cut into pieces of at most `max_records` offsets, and then the one with the largest pieces
-    further, until there are `min_partitions` (or one per offset). Raises InvalidOption for too many."""
+    """The ranges with offsets, cut into pieces of at most `max_records` offsets. Then the ranges with the largest
+    pieces are cut further, until there are `min_partitions` pieces (or one per offset). Raises InvalidOption for too
+    many."""
     whole = [planned_range for planned_range in ranges if planned_range.size > 0]
     pieces = [1 if max_records is None else -(-planned_range.size // max_records) for planned_range in whole]
     wanted = min(min_partitions or 0, sum(planned_range.size for planned_range in whole))
@@ -191,8 +195,8 @@ def split(
 
 
 def gathered(ranges: Sequence[PlannedRange]) -> list[tuple[PlannedRange, ...]]:
-    """One task for each range, and for several next to each other where they have few offsets together: a task costs
-    more than they do."""
+    """One task for each range. Neighbouring ranges with few offsets together share a task, because a task costs more
+    than they do."""
     tasks: list[list[PlannedRange]] = []
     offsets = 0
     for planned_range in ranges:
@@ -236,7 +240,8 @@ def _recreated(topic: str, start: SourceOffset, now: Snapshot) -> str:
 
 
 def until(target: Snapshot, now: Snapshot) -> Snapshot:
-    """What an AvailableNow query may read: up to `target`, as far as that is there. Nothing of it has vanished."""
+    """The snapshot that bounds an AvailableNow query: up to `target`, as far as its offsets exist. No partition of it
+    has vanished."""
     return Snapshot(
         target.topic_ids,
         {partition: now.earliest[partition] for partition in target.latest},
@@ -245,7 +250,7 @@ def until(target: Snapshot, now: Snapshot) -> Snapshot:
 
 
 def vanished(before: Snapshot, now: Snapshot) -> list[Partition]:
-    """The partitions of `before` that are gone, or are those of another topic of the same name."""
+    """The partitions of `before` that are gone, or whose topic was created again."""
     return sorted(
         partition
         for partition in before.latest

@@ -1,5 +1,5 @@
-"""The schema of the source, as Spark sees it and as Arrow carries it. The columns of keys and values are nullable;
-those of topics that have a schema are typed_rows.py's."""
+"""The schema of the source, in Spark's types and in Arrow's. The columns of keys and values are nullable. typed_rows.py
+has the columns of topics with a schema."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def source_schema(include_headers: bool) -> StructType:
 
 
 def check_source_schema(schema: StructType, include_headers: bool) -> None:
-    """Refuse a schema given with `.schema(...)` that is not the source's own: nothing would be converted to it."""
+    """Refuse a `.schema(...)` that is not the source's own schema, because the source converts nothing."""
     wanted = _in_words(source_schema(include_headers))
     if _in_words(schema) != wanted:
         raise InvalidOption(
@@ -57,7 +57,7 @@ def _in_words(schema: StructType) -> str:
 
 
 def arrow_source_schema(include_headers: bool) -> pa.Schema:
-    """The schema of the batches handed to Spark: exactly these types in exactly this order."""
+    """The schema of the batches for Spark: exactly these types in exactly this order."""
     import pyarrow as pa
 
     fields = [
@@ -75,7 +75,7 @@ def arrow_source_schema(include_headers: bool) -> pa.Schema:
 
 
 def frame_schema(schema: StructType, rows: TypedTopics | None, options: SourceOptions) -> pa.Schema:
-    """That of the batches of a query whose DataFrame has this one."""
+    """The Arrow schema of the batches of a query, from the schema of its DataFrame."""
     if rows is None or options.rows.is_kafka_view:
         return arrow_source_schema(options.include_headers)
     from pyspark_minilog.typed_rows import arrow_schema

@@ -1,29 +1,29 @@
-"""What the sink decides, without I/O and without Spark: docs/spec/connector.md § 6.
+"""The decisions of the sink, without I/O and without Spark: docs/spec/connector.md § 6.
 
-    who                       calls, and when                                   then
+    caller                    call, and time of it                              then
     the driver of a batch     Enlist, in `writer()`: the attempt has begun      ALREADY: no task writes anything
     a task                    Enlist, at its first row                          ALREADY: it drains its input
-                              Abort of its own producer, where it fails         it raises
-                              nothing else: it reports what it wrote            when all of it is acknowledged
-    the driver, commit        End, naming the producers that reported           (commit_decision)
-                              nothing, where tasks were told ALREADY            it raises unless this is a replay
-    the driver, abort         Abort of the attempt; where no task has reported  (abort_decision)
-                              it, of that which carries the driver's mark
+                              Abort of its own producer, if it fails            it raises
+                              nothing else: it reports its rows                 when all of them are acknowledged
+    the driver, commit        End, with the producers that reported             (commit_decision)
+                              nothing, if tasks got ALREADY                     it raises unless this is a replay
+    the driver, abort         Abort of the attempt, or, if no task has          (abort_decision)
+                              reported it, of the one with the driver's mark
 
-Spark hands `commit` one report for each partition, of the task attempt that it let win; what others wrote is aborted
-since nobody names it. Names come from Spark where it has one that lives as long as what it names: T and G from the
-query and the batch, R from the run. Task and stage attempts have none: (partition, attempt) repeats, and so a task is
-known by the producer id that it was given. A batch write to one topic has the topic in T: several writes of one name
-and version, to a topic each, are each written once, as with tables of Delta.
+Spark hands `commit` one report for each partition, from the task attempt that won. The driver names no other producer,
+so the rows of the other attempts are aborted. Spark's own names are used where they live long enough: T and G come from
+the query and the batch, R from the run. Task and stage attempts have no such name, because (partition, attempt)
+repeats. So the producer id identifies a task. A batch write to one topic has the topic in T. So several writes of one
+name and version, each to a topic of its own, are each written once, as with tables of Delta.
 
-A checkpoint that was set back by one batch asks for the generation that is committed, as a replay does. What both have
-the same, however Spark cuts and orders the rows and whatever a function like uuid() puts into them, is kept with the
-generation: how many rows there were, and a digest. That of a stream is of the offsets that the rows were read from,
-where those are known, and that of a batch write of the topics and the columns that were written.
+A checkpoint that was set back by one batch asks for the committed generation, as a replay does. The coordinator keeps
+two facts with a generation that a replay has in common with the first write, however Spark cuts and orders the rows
+and whatever a function like uuid() puts into them: the number of rows, and a digest. The digest of a stream is made of
+the offsets that the rows come from, if they are known. The digest of a batch write is made of its topics and columns.
 
-Spark makes a stream's writer twice in a micro-batch, in two processes that share nothing: one for the tasks, and one
-that commits or aborts. So that the second can name an attempt of which no task has reported anything (`query.stop()`
-kills them all), its id begins with a mark that both can make: of this driver's life, and of the query's options.
+Spark makes a stream's writer twice in a micro-batch, in two processes that share nothing. One is for the tasks, and the
+other commits or aborts. The second must name an attempt even if no task has reported it (`query.stop()` kills all
+tasks). So the attempt's id begins with a mark that both can make, of this driver's life and of the query's options.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from pyspark_minilog.errors import InconsistentWrite, NotAReplay
 STREAM_PREFIX = "spark-"
 BATCH_PREFIX = "spark-write-"
 _MARK_BYTES = 16
-# Options of which no two queries that run in one driver have the same: Spark refuses it.
+# Spark refuses two running queries of one driver with the same value of one of these options.
 _ONE_QUERY = ("checkpointlocation", "queryname")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What one task attempt did with its rows. Without a part it has not enlisted, and names nobody. `topics`: where
-    rows would go that are committed already. `oldest_us`: by topic, when the oldest row that it wrote was."""
+    """The result of one task attempt. Without a part the attempt has not enlisted, and names no producer. `topics` has
+    the topics of rows that are committed already. `oldest_us` has the time of the oldest written row, by topic."""
 
     rows: int
     part: Enlistment | AlreadyCommitted | None = None
@@ -57,7 +57,7 @@ class TaskReport:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Commit: these producers won."""
+    """Commit the rows of these producers."""
 
     attempt: Attempt
     winners: tuple[Winner, ...]
@@ -67,29 +67,29 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """All of the attempt is aborted, and it is over."""
+    """Abort all of the attempt, and end it."""
 
     attempt: Attempt
     coordinator_epoch: int
 
 
 def stream_attempt(query_id: str, batch_id: int, run_id: str, attempt_id: bytes) -> Attempt:
-    """One attempt at a micro-batch. The query id is the checkpoint's, and the run id new at every start."""
+    """One attempt at a micro-batch. The checkpoint has the query id, and the run id is new at each start."""
     return Attempt(STREAM_PREFIX + query_id, batch_id, attempt_id, run_id.encode())
 
 
 def batch_attempt(
     transactional_id: str | None, topic: str | None, version: int, random_id: str, attempt_id: bytes
 ) -> Attempt:
-    """One attempt at a batch write, which is a run of its own; without a transactional id it has one that is never
-    used again. `topic`: None where each row names its own. No topic has a colon in its name."""
+    """One attempt at a batch write, which is a run of its own. Without a transactional id it gets a random one that no
+    other write uses. `topic` is None if each row names its own topic. No topic has a colon in its name."""
     name = BATCH_PREFIX + random_id if transactional_id is None else f"{transactional_id}:{topic or ''}"
     return Attempt(name, version, attempt_id, random_id.encode())
 
 
 def attempt_mark(driver: str | None, options: Mapping[str, str]) -> bytes:
-    """What the ids of all attempts of one query in one life of a driver begin with; empty where nothing tells the query
-    from others. `driver`: a name that no other driver has."""
+    """The beginning of the ids of all attempts of one query in one life of a driver. Empty if no option distinguishes
+    the query from others. `driver` is a name that no other driver has."""
     named = {key.lower(): value for key, value in options.items()}
     if not driver or not any(option in named for option in _ONE_QUERY):
         return b""
@@ -97,8 +97,8 @@ def attempt_mark(driver: str | None, options: Mapping[str, str]) -> bytes:
 
 
 def written_digest(columns: Iterable[str], topic_ids: Iterable[bytes]) -> bytes:
-    """Of what a batch write has written: which columns, to which topics. A topic that was deleted and created again is
-    another one."""
+    """The digest of a batch write: its columns and its topics. A topic that was deleted and created again counts as
+    another topic."""
     written = [sorted(columns), sorted(topic_id.hex() for topic_id in set(topic_ids))]
     return hashlib.sha256(json.dumps(written).encode()).digest()
 
@@ -111,12 +111,13 @@ def commit_decision(
     digest: bytes = b"",
     check_replay: bool = True,
 ) -> End | Abort | None:
-    """What the driver calls once all tasks have reported; None: nothing is to be called.
+    """The driver's call after the reports of all tasks. None means no call.
 
-    `begun`: what the driver was answered itself, of a batch write. `batch_id`: which micro-batch Spark commits.
-    `digest`: of a micro-batch the offsets that it was read from, of a batch write `written_digest`; empty: not known.
-    `check_replay`: whether what is committed already must be the same. Raises InconsistentWrite: nothing may be
-    committed, since what was reported is not one attempt, and whole; NotAReplay: what is committed is something else.
+    `begun` is the coordinator's answer to the driver itself, in a batch write. `batch_id` is the micro-batch that Spark
+    commits. `digest` is the digest of the offsets of a micro-batch, or the `written_digest` of a batch write. It is
+    empty if it is not known. With `check_replay`, a committed generation must have the same content. Raises
+    InconsistentWrite if the reports are not one whole attempt, and NotAReplay if the committed write has other content.
+    In both cases nothing is committed.
     """
     parts = [report.part for report in reports if report is not None and report.part is not None]
     if any(report is None for report in reports):
@@ -133,7 +134,7 @@ def commit_decision(
             before = next(part for part in (begun, *parts) if isinstance(part, AlreadyCommitted))
             _check_replay(before, Contents(_rows(reports), digest), is_stream=batch_id is not None)
         return None  # it was committed before, by another run
-    if not enlistments or not _rows(reports):  # a task that waited for long has enlisted before it had any row
+    if not enlistments or not _rows(reports):  # a task that waits for long enlists before its first row
         return next((_abort(part) for part in (begun, *enlistments) if isinstance(part, Enlistment)), None)
     attempt = _one_attempt([*enlistments, *([begun] if isinstance(begun, Enlistment) else [])])
     if batch_id is not None and attempt.generation != batch_id:
@@ -150,7 +151,7 @@ def _rows(reports: Sequence[TaskReport | None]) -> int:
 
 
 def _check_replay(before: AlreadyCommitted, now: Contents, *, is_stream: bool) -> None:
-    """Raises NotAReplay. What nobody knows of one of the two is not compared."""
+    """Raises NotAReplay. It does not compare a fact that is not known of one of the two."""
     held = before.contents
     if held is None:
         return
@@ -173,8 +174,8 @@ def _check_replay(before: AlreadyCommitted, now: Contents, *, is_stream: bool) -
 def abort_decision(
     reports: Sequence[TaskReport | None], *, begun: Enlistment | AlreadyCommitted | None = None
 ) -> Abort | None:
-    """What the driver calls where the write has failed, perhaps in its commit. None: nobody is known who could be
-    named; take-over and time-out will end what is open."""
+    """The driver's call after a failed write, perhaps a failed commit. None if no attempt is known. Then a take-over or
+    the time-out ends the open transaction."""
     reported = [report.part for report in reports if report is not None]
     for part in (begun, *reported):
         if isinstance(part, Enlistment):

@@ -1,10 +1,14 @@
 """The streaming source, as Spark drives it: one reader in one long-lived Python process on the driver.
 
-Its methods fetch, remember and report; what they decide is planning.py's and limits.py's. Facts about Spark that shape
-it (docs/spec/connector.md § 1): `initialOffset` is asked for twice in batch 0, and again when that batch is replayed,
-so it is remembered, and the first end offset says where it began. Offsets are compared as text, so that an unchanged
-`start` is returned as it came. An idle query asks for the latest offset without a pause, so a call that follows an idle
-one waits at the brokers first. No call looks at the cluster twice, unless something is wrong. `partitions` is pure.
+Its methods fetch, remember and report. planning.py and limits.py decide. These facts about Spark shape the reader
+(docs/spec/connector.md § 1):
+
+- Spark asks for `initialOffset` twice in batch 0, and again when it replays that batch. So the reader remembers it, and
+  the first end offset has the beginning of its batch.
+- Spark compares offsets as text. So the reader returns an unchanged `start` as it came.
+- An idle query asks for the latest offset without a pause. So a call after an idle call first waits at the brokers.
+
+No call looks at the cluster twice, unless something is wrong. `partitions` is pure.
 """
 
 from __future__ import annotations
@@ -55,17 +59,17 @@ if TYPE_CHECKING:
     from pyspark_minilog.group import GroupProgress
     from pyspark_minilog.typed_rows import TypedTopics
 
-# How long an idle query waits for data before it says that there is none: a trigger must stay able to stop, and one
-# source must not hold up the others of its query for long. So often new topics and partitions are looked for, too.
+# How long an idle query waits for data before it answers that there is none. A trigger must stay able to stop, and one
+# source must not hold up the others of its query for long. The query looks for new topics and partitions as often.
 _IDLE_WAIT_S = 0.2
-_STORE_S = 0.5  # as long as an idle query waits for its group to be stored, which takes milliseconds
+_STORE_S = 0.5  # how long an idle query waits for the storing of its progress, which takes milliseconds
 _NO_LIMITS = Limits()
 _NOWHERE = SourceOffset({}, {}, begun_from={})
 
 
 class RefusedReader(DataSourceStreamReader):
-    """A source that cannot be meant says so when it is first asked: what the making of a reader raises Spark's runner
-    hides behind an error of its own, since it then stops a reader that is not there (4.3)."""
+    """A refused source raises its error at the first call. If the constructor raised it, Spark's runner would hide it
+    behind an error of its own, since it then stops a reader that does not exist (4.3)."""
 
     def __init__(self, refusal: InvalidOption | MinilogError) -> None:
         self._refusal = refusal
@@ -92,7 +96,7 @@ class RefusedReader(DataSourceStreamReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads topics as a stream. Also pickled to the tasks, before any of its methods is called."""
+    """Reads topics as a stream. Spark also pickles it to the tasks, before it calls any method."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema, rows: TypedTopics | None = None) -> None:
         self._options = options
@@ -103,19 +107,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: dict[str, Any] | None = None
         self._refusal: InvalidOption | DataLoss | None = None
         self._target: Snapshot | None = None
-        # The latest offsets heard of last: what is told to Spark, and what they must not be below from then on.
+        # The latest offsets of the last look. Spark gets them, and no later look may go below them.
         self._latest: SourceOffset | None = None
         self._fallen_back: set[Partition] = set()
         self._watched: Positions = {}
         self._was_idle = self._was_held_back = False
         self._progress: GroupProgress | None = None
-        self._unread: set[str] = set()  # topics of which the batch leaves something
+        self._unread: set[str] = set()  # topics with records that the batch leaves unread
         self._unread_bytes: dict[str, int] = {}
         self._first_unread: FirstUnread | None = None
         self._keeper: LoginKeeper | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's names, here and below
-        """What Spark hands back to `latestOffset`, unless the trigger is Once: it only tells whether limits hold."""
+        """The limit that Spark hands back to `latestOffset`, unless the trigger is Once. It only shows whether limits
+        hold."""
         limits = self._options.limits
         if limits.max_offsets is not None:
             return ReadMaxRows(limits.max_offsets)
@@ -125,15 +130,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @hides_traceback
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix what is there now as the end of the query."""
+        """Fix the present end of the topics as the end of the query."""
         self._target = self._snapshot(must_exist=False)
 
     @hides_traceback
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a new query begins, the same each time it is asked in this process.
+        """The beginning of a new query, the same at each call in this process.
 
-        A start that is refused is so in `latestOffset`, which a new query asks next. A first batch that is replayed
-        does not ask: it says itself where it began, and must not fail because its start options fit no longer.
+        If the start is refused, `latestOffset` raises the error: a new query calls it next. The replay of a first batch
+        does not call it. Its end offset has its beginning, and it must not fail because the start options no longer
+        fit.
         """
         if self._initial is None:
             try:
@@ -157,7 +163,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @hides_traceback
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """How far the next batch reads: `start` itself, as it came, where there is nothing new, or too little yet."""
+        """The end of the next batch. It is `start` itself, as it came, if nothing is new, or too little is new yet."""
         limits = _NO_LIMITS if isinstance(limit, ReadAllAvailable) else self._options.limits
         self._wait()
         begun = SourceOffset.from_json(start)
@@ -177,7 +183,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return replace(end, schema_versions=self._versions(end.topic_ids, begun)).to_json()
 
     def _versions(self, topic_ids: dict[str, str], begun: SourceOffset) -> dict[str, int]:
-        """By which versions of their schemas topics are read behind `begun`: as before, while they are the same."""
+        """The schema versions to read by behind `begun`: the versions before, for topics that are still the same."""
         if self._rows is None:
             return {}
         same = [name for name, topic_id in topic_ids.items() if begun.topic_ids.get(name) == topic_id]
@@ -185,8 +191,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._rows.versions(topic_ids, before)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The newest offsets heard of, from memory: Spark asks as often as it asks for the next batch. With what this
-        batch leaves unread, for those who observe the query."""
+        """The latest offsets of the last look, from memory, because Spark asks as often as it asks for the next batch.
+        They carry the unread part of the topics after this batch, for observers of the query."""
         if self._latest is None:
             return None
         since_ms = {} if self._first_unread is None else self._first_unread.since_ms()
@@ -206,21 +212,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planned(parts, self._rows, versions, self._login())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """A task's ranges as Arrow batches of the source's schema; runs in a Python worker."""
+        """The ranges of a task as Arrow batches of the source's schema. Runs in a Python worker."""
         assert isinstance(partition, ReadTask)
         return hiding_traceback(read_ranges(partition, self._options, self._schema))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the checkpoint is Spark's. It comes late, and for the last batch never: `latestOffset` tells the
-        group how far the query has got."""
+        """Does nothing, because Spark has the checkpoint. This call comes late, and never for the last batch. So
+        `latestOffset` stores the progress of the query under its group."""
 
     def stop(self) -> None:
-        """Clients belong to the process; the token of the tasks is renewed no more."""
+        """Stops the renewal of the tasks' token. The clients belong to the process."""
         if self._keeper is not None:
             self._keeper.stop()
 
     def _login(self) -> TaskLogin | None:
-        """As whom the tasks of this micro-batch read."""
+        """The login of the tasks of this micro-batch."""
         if not self._options.delegates:
             return None
         if self._keeper is None:
@@ -235,7 +241,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return now
 
     def _wait(self) -> None:
-        """After an idle call: at the brokers, for data. After one that found too little: for more of it."""
+        """After an idle call, wait at the brokers for data. After a call that held a batch back, wait for more data."""
         if self._target is not None:
             return
         if self._was_held_back:
@@ -246,8 +252,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             wait_for_news(self._options.client, self._watched, _IDLE_WAIT_S)
 
     def _store(self, finished: SourceOffset, now: Snapshot, *, is_last: bool) -> None:
-        """All before `finished` has been processed: store that under the group, where there is one. Not for topics that
-        are other ones by now. Where no batch follows, a moment is left for it."""
+        """The query has processed everything before `finished`. Store that under its group, if it has one, but not for
+        topics that were created again. If no batch follows, wait a moment until it is stored."""
         if self._options.group is None:
             return
         if self._progress is None:
@@ -266,7 +272,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._progress.settle(_STORE_S)
 
     def _note_unread(self, left: dict[Partition, tuple[int, int]], now: Snapshot) -> None:
-        """What a batch leaves unread: how many bytes the brokers have said, how old it is they are asked beside it."""
+        """Note the unread part after a batch. The brokers have answered its bytes. A thread asks for its age."""
         self._unread = {partition.topic for partition in left}
         self._unread_bytes = unread_bytes(left, now.marks)
         if not left:
@@ -278,14 +284,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._first_unread.ask(left)
 
     def _is_held_back(self, way: Continuation, limits: Limits) -> bool:
-        """Whether the batch waits for more. AvailableNow and Once never do: what they are to read will not grow."""
+        """Whether the batch waits for more records. AvailableNow and Once never wait, because their end is fixed."""
         if self._target is not None or limits is _NO_LIMITS:
             return False
         return self._pace.holds_back(sum(way.end.values()) - sum(way.begin.values()), _now_ms())
 
     def _way_from(self, start: SourceOffset, limits: Limits) -> tuple[Continuation, Snapshot]:
-        """Where the stream can go now. A latest offset below what is known may be a new leader's: it is asked again,
-        once for each time that a partition falls back, so that one that stays so does not hold up the others."""
+        """How far the stream can go now. A latest offset below an earlier one may come from a new leader. So the reader
+        asks again, but only when a partition newly falls back: one that stays there does not hold up the others."""
         way, now = self._look(start, limits)
         for _ in range(self._options.retries):
             if way.lower.keys() <= self._fallen_back:
@@ -303,7 +309,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         measured = limits.leave_unread
         now = self._snapshot(must_exist=False, sizes_from=start.positions if measured else None)
         others = recreated_topics(start, now)
-        if measured and others:  # bytes were asked for above offsets of the former topic
+        if measured and others:  # the sizes are from offsets of the former topic
             kept = {partition: offset for partition, offset in start.positions.items() if partition.topic not in others}
             now = self._snapshot(must_exist=False, sizes_from=kept)
         deleted = self._deleted(start, now)
@@ -314,7 +320,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return continue_from(start, until(self._target, now), self._target.latest, deleted, unasked), now
 
     def _deleted(self, start: SourceOffset, now: Snapshot) -> set[str]:
-        """Topics whose places need not be kept. A query that fails because of them keeps all it has."""
+        """The deleted topics, whose places are dropped. A query that fails because of them keeps all places."""
         missing = missing_topics(start, now)
         if not missing or self._options.fail_on_data_loss:
             return set()
@@ -323,7 +329,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return deleted_topics(self._options.client, missing)
 
     def _heard_of(self, now: Snapshot) -> Positions:
-        """The latest offsets as heard of last, of the topics that are still the same."""
+        """The latest offsets of the last look, of the topics that are still the same."""
         if self._latest is None:
             return {}
         same = {topic for topic, topic_id in self._latest.topic_ids.items() if now.topic_ids.get(topic) == topic_id}

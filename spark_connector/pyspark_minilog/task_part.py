@@ -1,8 +1,8 @@
-"""A task's part in a transaction: begun with its first row, or a while before it.
+"""A task's part in a transaction. It begins with the first row of the task, or some time before it.
 
-A task without rows calls nobody. But one whose first row takes long to compute must keep the transaction alive, in
-which other tasks may have written already: without a sign of life it is aborted. So a task that has waited for a while
-enlists without a row; from then on its producer gives the signs of life.
+A task without rows does not call the coordinator. But the first row of a task may take long to compute, while other
+tasks have written in the same transaction. Without a sign of life the coordinator aborts the transaction. So a task
+that has waited for some time enlists without a row, and from then on its producer gives the signs of life.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _Part = TypeVar("_Part")
 
 
 class TaskPart(Generic[_Part]):
-    """`begin(stack)` enlists, and leaves on the stack what ends the part when the block is left."""
+    """`begin(stack)` enlists, and puts the end of the part on the stack, which runs it when the block ends."""
 
     def __init__(self, begin: Callable[[ExitStack], _Part], early_s: float) -> None:
         self._begin = begin
@@ -42,7 +42,7 @@ class TaskPart(Generic[_Part]):
             self._stack.__exit__(kind, error, trace)
 
     def begin_early(self) -> None:
-        """No row has come for a while: enlist without one. What goes wrong is raised by `begun`."""
+        """Enlist without a row, because no row has come for some time. `begun` raises an error of this call."""
         with self._guard:
             if self._is_over or self._part is not None:
                 return
@@ -52,7 +52,7 @@ class TaskPart(Generic[_Part]):
                 self._failure = error
 
     def begun(self, *, has_rows: bool) -> _Part | None:
-        """The part; None where there is no row, and it was not begun before. Raises what `begin` raises."""
+        """The part, or None if the task has no row and the part has not begun before. Raises the errors of `begin`."""
         self._timer.cancel()
         with self._guard:
             if self._failure is not None:

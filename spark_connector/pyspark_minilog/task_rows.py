@@ -1,7 +1,7 @@
-"""What the driver gives to a task of the source about topics with a schema. typed_rows.py makes it on the driver.
+"""The part of a read task for topics with a schema. typed_rows.py makes it on the driver, and Spark takes it to the
+task.
 
-Before its process settles in (worker.py), a task loads this module and the one that reads such topics, and no more of
-them."""
+Before its process settles in (worker.py), a task loads only this module and the module that reads such topics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskRows:
-    """What a task asks its consumer for, `schemas` by topic; `as_kafka`: rows become keys and values."""
+    """The arguments of a task's poll, with `schemas` by topic. With `as_kafka`, rows become keys and values."""
 
     schemas: dict[str, TopicSchema]
     columns: tuple[str, ...] | None

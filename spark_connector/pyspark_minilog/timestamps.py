@@ -1,7 +1,7 @@
 """The first record at or after a timestamp, exactly.
 
-Brokers never look into batches: they name the batch. Which of its records it is, the driver sees by reading that one
-batch, so that a query begins where one of Spark's Kafka connector would.
+Brokers never look into batches, so they answer with the batch. The driver reads that one batch to find the record. So a
+query begins at the same record as a query of Spark's Kafka connector.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _POLL_S = 1.0
 
 
 def first_since(client: Mapping[str, str], wanted_ms: Positions, latest: Positions) -> dict[Partition, int | None]:
-    """For each timestamp the offset of the first record at least this young, None where there is none.
+    """The offset of the first record at or after each timestamp, or None if all records are older.
 
     A record behind `latest` counts as being at `latest`. Raises MinilogError.
     """
@@ -36,7 +36,7 @@ def first_since(client: Mapping[str, str], wanted_ms: Positions, latest: Positio
         for partition, at_ms in wanted_ms.items():
             first = batches[TopicPartition(*partition)]
             if first is not None:
-                # One batch, and seldom more: one after the other is quick enough for what a query does once.
+                # It reads one batch, and seldom more. A query does this once, so one partition after the other is fine.
                 bounded = TopicPartition(*partition, first, end_offset=latest[partition])
                 first = (
                     _first_in(consumer, bounded, at_ms, deadline_s) if first < latest[partition] else latest[partition]
@@ -47,7 +47,7 @@ def first_since(client: Mapping[str, str], wanted_ms: Positions, latest: Positio
 
 
 def _first_in(consumer: Consumer, bounded: TopicPartition, at_ms: int, deadline_s: float) -> int:
-    """The first record of [offset, end_offset) that is young enough; the end where none is."""
+    """The first record of [offset, end_offset) that is young enough, or the end if none is."""
     consumer.assign([bounded])
     try:
         while not consumer.finished():
@@ -59,7 +59,7 @@ def _first_in(consumer: Consumer, bounded: TopicPartition, at_ms: int, deadline_
             if time.monotonic() > deadline_s:
                 place = f"{bounded.topic}-{bounded.partition}"
                 raise TimedOut(f"partition {place} gave no record at offset {bounded.offset} or above in time")
-    except OffsetOutOfRange as error:  # it aged out just now: asked again, the cluster names another
+    except OffsetOutOfRange as error:  # retention just deleted it, and the next answer names another
         raise OffsetNotAvailable(str(error)) from error
     assert bounded.end_offset is not None
     return bounded.end_offset

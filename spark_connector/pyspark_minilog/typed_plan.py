@@ -1,7 +1,6 @@
-"""What the driver gives to a task of the sink about a topic with a schema. typed_sink.py makes it on the driver.
+"""The plan of a write to a topic with a schema. typed_sink.py makes it on the driver, and Spark takes it to the tasks.
 
-Before its process settles in (worker.py), a task loads this module and the one that writes such topics, and no more of
-them."""
+Before its process settles in (worker.py), a task loads only this module and the module that writes such topics."""
 
 from __future__ import annotations
 
@@ -20,14 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TypedPlan:
-    """Rows for one topic, by this version of its schema. `columns`: of the DataFrame, as the topic spells them."""
+    """Rows for one topic, by this version of its schema. `columns` has the DataFrame's columns in the topic's
+    spelling."""
 
     topic: str
     schema: TopicSchema
     columns: tuple[str, ...]
 
     def topics(self, batch: pa.RecordBatch) -> frozenset[str]:
-        """Where the rows of `batch` go."""
+        """The topics of the rows of `batch`."""
         return frozenset([self.topic] if batch.num_rows else [])
 
     def payloads(self, batch: pa.RecordBatch) -> Iterator[Payload]:

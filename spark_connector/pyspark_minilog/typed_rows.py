@@ -1,8 +1,8 @@
-"""What a query reads of topics that have a schema: which columns, by which version of it. Pure.
+"""The columns and the schema versions that a query reads of topics with a schema. Pure.
 
-The schemas are asked for once, at `load()`, and travel with the plan: a task describes no topic. A query keeps to the
-columns that it began with. Each topic is read by one version of its schema; where the versions differ in what the query
-reads (a column that became wider, say), by the one that `load()` saw.
+The driver asks for the schemas once, at `load()`. They travel with the plan, so no task describes a topic. A query
+keeps the columns that it began with. It reads each topic by one version of its schema. If the versions differ in the
+columns of the query (a column became wider, for example), it reads by the version that `load()` got.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ METADATA = StructType(
 
 @dataclass(frozen=True)
 class TypedTopic:
-    """A topic as it was described: its id (hexadecimal), and all versions of its schema."""
+    """The description of a topic: its id (hexadecimal), and all versions of its schema."""
 
     id: str
     schemas: TopicSchemas
@@ -50,8 +50,8 @@ class TypedTopic:
 
 @dataclass(frozen=True)
 class TypedTopics:
-    """The topics of a query, and what it reads of them. `columns`: of the topics, in the order of the DataFrame; None:
-    all that a version has, as JSON."""
+    """The topics of a query, and the columns that it reads. `columns` are in the order of the DataFrame. None means all
+    columns of a version, as JSON."""
 
     options: RowOptions
     topics: dict[str, TypedTopic]
@@ -59,14 +59,15 @@ class TypedTopics:
     metadata: tuple[str, ...] = ()
 
     def schema(self) -> StructType:
-        """The columns as Spark sees them."""
+        """The columns in Spark's types."""
         assert self.columns is not None
         latest = spark_schema(next(iter(self.topics.values())).schemas.latest)
         chosen = [latest[name] for name in self.columns]
         return StructType(chosen + [METADATA[name] for name in self.metadata])
 
     def projected(self, given: StructType) -> TypedTopics:
-        """With the columns of `.schema(...)` alone. Raises InvalidOption for one that is not there, or is no wider."""
+        """The same topics with the columns of `.schema(...)` only. Raises InvalidOption for a column that the topics do
+        not have, or for a type that is not the same or wider."""
         there = self.schema()
         known_columns = StructType([there[name] for name in self.columns or ()])
         widest = schema_from_spark(known_columns) if self.columns else None
@@ -90,10 +91,10 @@ class TypedTopics:
         )
 
     def renewed(self, now: Mapping[str, TypedTopic | None], *, is_stream: bool = True) -> TypedTopics:
-        """With what is known of the topics by now; those that were known keep what `load()` saw.
+        """The topics as they are now. A topic that the query had before keeps the schemas that `load()` got.
 
-        Raises InvalidOption where a topic does not have the columns, SchemaChanged where a schema has changed and the
-        query is to fail then."""
+        Raises InvalidOption if a topic does not have the columns. Raises SchemaChanged if a schema has changed and the
+        options say that the query fails then."""
         news = {name: topic for name, topic in now.items() if topic is None or self._is_new(name, topic)}
         for name, topic in now.items():
             if is_stream and self.options.fails_on_change and topic is not None and name not in news:
@@ -130,7 +131,7 @@ class TypedTopics:
         _check_where(self.options, other)
 
     def version(self, name: str, number: int | None) -> TopicSchema | None:
-        """By which schema a topic is read that was read by this version before; None for one that is not known."""
+        """The schema to read a topic by, after it was read by the version `number`. None for an unknown topic."""
         if name not in self.topics:
             return None
         schemas = self.topics[name].schemas
@@ -152,14 +153,14 @@ class TypedTopics:
             return False
 
     def versions(self, names: Iterable[str], before: Mapping[str, int]) -> dict[str, int]:
-        """By which versions the next batch reads topics, of which some were read by those of `before`. A query that
-        was to fail when a schema changed, and was started again, goes on with what there is then."""
+        """The schema versions for the next batch. `before` has the versions of the batch before. A query that failed
+        because a schema changed goes on with the newest version when it is started again."""
         kept = {} if self.options.fails_on_change else before
         schemas = {name: self.version(name, kept.get(name)) for name in sorted(names)}
         return {name: schema.version for name, schema in schemas.items() if schema is not None}
 
     def rows(self, names: Iterable[str], numbers: Mapping[str, int]) -> TaskRows:
-        """What tasks ask for that read these topics by these versions."""
+        """The rows of the tasks that read these topics by these versions."""
         schemas = {name: self.version(name, numbers.get(name)) for name in names}
         return TaskRows(
             {name: schema for name, schema in schemas.items() if schema is not None},
@@ -171,7 +172,7 @@ class TypedTopics:
 
 
 def typed_topics(topics: Mapping[str, TypedTopic | None], options: RowOptions) -> TypedTopics | None:
-    """What a query reads of these topics; None where they have no schema. Raises InvalidOption."""
+    """The typed topics of a query, or None if the topics have no schema. Raises InvalidOption."""
     if not any(topics.values()):
         if topics and (given := options.for_schemas):
             name, value = given
@@ -196,7 +197,7 @@ def typed_topics(topics: Mapping[str, TypedTopic | None], options: RowOptions) -
 
 
 def check_untyped(topics: Mapping[str, TypedTopic | None]) -> None:
-    """That a query of keys and values has not come upon a topic with a schema. Raises InvalidOption."""
+    """Checks that a query of keys and values reads no topic with a schema. Raises InvalidOption."""
     for name, topic in topics.items():
         if topic is not None:
             raise InvalidOption(
@@ -206,7 +207,7 @@ def check_untyped(topics: Mapping[str, TypedTopic | None]) -> None:
 
 
 def spark_schema(schema: TopicSchema) -> StructType:
-    """The columns of a topic as Spark's types, nullability included."""
+    """The columns of a topic in Spark's types, with their nullability."""
     return StructType.fromJson(json.loads(schema_to_json(schema)))
 
 
@@ -217,7 +218,7 @@ def schema_from_spark(schema: StructType, keys: Iterable[str] = (), timestamp: s
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The schema of the batches handed to Spark, as Spark derives it itself."""
+    """The schema of the batches for Spark. Spark derives the same schema itself."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")
@@ -234,7 +235,7 @@ def _widens(topic_schema: TopicSchema | None, given: StructField) -> bool:
 
 
 def _checked_columns(options: RowOptions, schema: TopicSchema) -> tuple[str, ...]:
-    """By the topic's spelling; Spark does not tell upper from lower case. Raises InvalidOption."""
+    """The columns of the option in the topic's spelling, because Spark ignores case. Raises InvalidOption."""
     spelling = {name.lower(): name for name in schema.names}
     wanted = options.columns or ()
     for name in wanted:
@@ -250,7 +251,7 @@ def _checked_columns(options: RowOptions, schema: TopicSchema) -> tuple[str, ...
 
 def _check_where(options: RowOptions, schema: TopicSchema) -> None:
     if options.where is not None:
-        from minilog.typed.where import parse_where  # It loads sqlglot: where it is wanted.
+        from minilog.typed.where import parse_where  # it loads sqlglot, so only queries with a condition import it
 
         try:
             parse_where(options.where, schema)

@@ -1,7 +1,8 @@
-"""Decides what the sink writes to a topic: rows by the topic's schema, or keys and values. It runs on the driver, before
-any task.
+"""Decides what the sink writes to a topic: rows by the topic's schema, or keys and values. It runs on the driver,
+before any task.
 
-The plan takes the schema to the tasks. So a task that knows an older version of the topic writes by the evolved version.
+The plan takes the schema to the tasks. So a task that knows an older version of the topic writes by the evolved
+version.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def check_columns(schema: StructType, topic: str, topic_schema: TopicSchema) -> 
 
 
 def _schema_of(admin: Admin, topic: str, schema: StructType, options: SinkOptions) -> TopicSchema | None:
-    """The newest schema of a topic, or None for keys and values. It creates a missing topic if the options ask for it."""
+    """The newest schema of a topic, or None for keys and values. It creates a missing topic if the options ask for
+    it."""
     descriptions = admin.describe_topics([topic], missing_ok=True)
     if descriptions or not options.schema.creates:
         return descriptions[0].schema if descriptions else None

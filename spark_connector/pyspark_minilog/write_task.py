@@ -1,8 +1,8 @@
-"""The sink in Spark's hands: a write is one transaction (docs/spec/connector.md § 6). sink_protocol.py decides.
+"""The sink as Spark calls it. A write is one transaction (docs/spec/connector.md § 6). sink_protocol.py decides.
 
-Each task sends its Arrow batches with a producer of its own, and returns when all of its rows are acknowledged; the
-driver then names the tasks that won. The input is always drained (docs/spec/connector.md § 1), or an exception ends the
-task. With exactlyOnce=false there is no transaction: a task or batch that Spark runs again writes its rows again.
+Each task sends its Arrow batches with a producer of its own, and returns when all of its rows are acknowledged. Then
+the driver names the tasks that won. A task always reads all of its input (docs/spec/connector.md § 1), or an exception
+ends it. With exactlyOnce=false there is no transaction: a task or batch that Spark runs again writes its rows again.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _OWNED_SETTINGS = {"acks": "all", "enable.idempotence": "true"}
-_TRANSACTIONAL = {"transactional.id": "spark"}  # one producer for all attempts: each says its own to the coordinator
-# Of silence of all tasks, after which what they have open is aborted, where nothing else is said. Each gives a sign of
-# life every 12 s; who has read no row for so long as below begins with that.
+_TRANSACTIONAL = {"transactional.id": "spark"}  # one producer serves all attempts, and names each to the coordinator
+# The default time-out of a transaction. It counts from the last sign of life of any task. Each task gives one every
+# 12 s. A task that has read no row for the time below begins with the signs of life.
 _TIMEOUT_MS = 60_000
 _EARLY_S = 10.0
 _QUERY_ID, _BATCH_ID, _RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
@@ -61,13 +61,13 @@ _QUERY_ID, _BATCH_ID, _RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What one task wrote."""
+    """The message of one task: its report."""
 
     report: TaskReport
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """`df.write`: one instance on the driver throughout, pickled to the tasks."""
+    """The writer of `df.write`. The driver has one instance for the whole write, and Spark pickles it to the tasks."""
 
     def __init__(self, options: SinkOptions, plan: SinkPlan | TypedPlan) -> None:
         self._options = options
@@ -76,8 +76,8 @@ class BatchWriter(DataSourceArrowWriter):
         self._login: TaskLogin | None = None
 
     def begin(self) -> Self:
-        """On the driver, before any task: this write takes over from others of its name. Raises InvalidOption,
-        MinilogError."""
+        """Begin the write, on the driver and before any task. It takes over from other writes of its name. Raises
+        InvalidOption, MinilogError."""
         self._login = task_login(self._options)
         if self._options.exactly_once:
             from minilog.sync.transaction import Transactions
@@ -96,7 +96,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     @hides_traceback
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Send one task's rows. Raises InvalidOption, MinilogError."""
+        """Send the rows of one task. Raises InvalidOption, MinilogError."""
         from minilog.transactions import AlreadyCommitted
 
         options = as_task(self._options, self._login)
@@ -110,7 +110,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     @hides_traceback
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All of it becomes visible. Raises MinilogError, UnknownOutcome where nobody can say whether it did."""
+        """Make all rows visible. Raises MinilogError, and UnknownOutcome if the outcome is not known."""
         reports = _reports(messages)
         options = self._options
         digest = written_digest(self._plan.columns, _topic_ids(options, reports))
@@ -122,13 +122,14 @@ class BatchWriter(DataSourceArrowWriter):
 
     @hides_traceback
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """None of it ever does, unless it was committed."""
+        """Give the write up. None of its rows ever becomes visible, unless the write was committed."""
         _give_up(self._options, abort_decision(_reports(messages), begun=self._begun))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream`, made once for each micro-batch and pickled to its tasks: its attempt id is theirs. `commit` and
-    `abort` run on another instance, which knows the tasks' messages, and the mark that the attempt's id begins with."""
+    """The writer of `df.writeStream`. Spark makes one for each micro-batch and pickles it to the tasks, which share its
+    attempt id. `commit` and `abort` run on another instance. That one has the tasks' messages, and the mark with which
+    the attempt id begins."""
 
     def __init__(
         self, options: SinkOptions, plan: SinkPlan | TypedPlan, login: TaskLogin | None = None, mark: bytes = b""
@@ -141,7 +142,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @hides_traceback
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Send one task's rows. Raises InvalidOption, MinilogError."""
+        """Send the rows of one task. Raises InvalidOption, MinilogError."""
         options = as_task(self._options, self._login)
         if not options.exactly_once:
             return Written(write_batches(options, self._plan, iterator))
@@ -149,7 +150,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @hides_traceback
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """The micro-batch becomes visible, once. Raises MinilogError, UnknownOutcome."""
+        """Make the micro-batch visible, once. Raises MinilogError, UnknownOutcome."""
         reports, options = _reports(messages), self._options
         if options.exactly_once:
             decision = commit_decision(
@@ -164,13 +165,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @hides_traceback
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """This attempt at it never does, unless it was committed."""
+        """Give this attempt up. Its rows never become visible, unless it was committed."""
         if self._options.exactly_once:
             reports = _reports(messages)
             _give_up(self._options, abort_decision(reports) or self._unreported(reports, batchId))
 
     def _unreported(self, reports: Sequence[TaskReport | None], batch_id: int) -> Abort | None:
-        """The attempt, where no task that was in it has come to report it."""
+        """The open attempt at the micro-batch, if no task of the attempt has reported it."""
         if not self._mark or None not in reports:
             return None
         from minilog.errors import MinilogError
@@ -210,12 +211,13 @@ def write_part(
     *,
     expires: bool = False,
 ) -> TaskReport:
-    """One task's part of a transaction. Raises the first error of any row, its producer aborted."""
+    """Write one task's part of a transaction. On an error it aborts its producer, and raises the first error of any
+    row."""
     batches = (batch for batch in batches if batch.num_rows)
     with TaskPart(lambda stack: _open_part(options, attempt, stack, expires=expires), _EARLY_S) as task:
         first = next(batches, None)
         opened = task.begun(has_rows=first is not None)
-        if opened is None:  # an empty task connects to nobody
+        if opened is None:  # an empty task makes no connection
             return TaskReport(0)
         rest = batches if first is None else chain([first], batches)
         if opened.committed is not None:
@@ -226,7 +228,7 @@ def write_part(
 
 @dataclass(frozen=True)
 class _OpenPart:
-    """A task that has enlisted, or was told that all of it is committed."""
+    """A task that has enlisted, or whose write is committed already."""
 
     producer: Producer
     participation: Participation
@@ -250,14 +252,14 @@ def _open_part(options: SinkOptions, attempt: Attempt, stack: ExitStack, *, expi
 
 
 def write_batches(options: SinkOptions, plan: SinkPlan | TypedPlan, batches: Iterator[pa.RecordBatch]) -> TaskReport:
-    """Send all rows and wait until each is acknowledged, without a transaction. Raises the first error of any."""
+    """Send all rows and wait until each is acknowledged, without a transaction. Raises the first error of any row."""
     from minilog import Producer
     from pyspark_minilog.clients import lend
 
     first = next(batches, None)
-    if first is None:  # an empty task connects to nobody
+    if first is None:  # an empty task makes no connection
         return TaskReport(0)
-    # A transactional.id of the host's environment is none of ours.
+    # The environment of the host may have a transactional.id. It does not count here.
     with lend(Producer, {**options.client, **_OWNED_SETTINGS, "transactional.id": ""}) as producer:
         rows, oldest = _send(producer, plan, chain([first], batches))
         return TaskReport(rows, oldest_us=oldest)
@@ -266,7 +268,8 @@ def write_batches(options: SinkOptions, plan: SinkPlan | TypedPlan, batches: Ite
 def _send(
     producer: Producer, plan: SinkPlan | TypedPlan, batches: Iterator[pa.RecordBatch]
 ) -> tuple[int, dict[str, int]]:
-    """How many rows there were, and when the oldest one of each topic was, when each is acknowledged."""
+    """Send all rows, and wait until each is acknowledged. The number of rows, and the time of the oldest row of each
+    topic."""
     rows = 0
     oldest: dict[str, int] = {}
     waiting: deque[Future[Any]] = deque()  # bounded by the producer's buffer.memory, which send_batch waits for
@@ -286,7 +289,7 @@ def _send(
 
 
 def _task() -> int | None:
-    """Which part of the write this is; of several task attempts at it one can win."""
+    """The number of this part of the write. Of several task attempts at one part, one can win."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -294,7 +297,7 @@ def _task() -> int | None:
 
 
 def _drained(plan: SinkPlan | TypedPlan, batches: Iterable[pa.RecordBatch], committed: AlreadyCommitted) -> TaskReport:
-    """What there was, of which nothing is written."""
+    """Read all rows without writing any, and report their number and topics."""
     rows, topics = 0, frozenset[str]()
     for batch in batches:
         rows += batch.num_rows
@@ -310,7 +313,7 @@ def _reports(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport 
 
 
 def _topic_ids(options: SinkOptions, reports: Sequence[TaskReport | None]) -> set[bytes]:
-    """Of the topics that the rows were written to; where they are committed already, of those that they would go to."""
+    """The ids of the topics that the tasks wrote to. If the write is committed already: of the topics of its rows."""
     written = {
         partition.topic_id for report in reports if report and report.winner for partition in report.winner.partitions
     }
@@ -340,7 +343,7 @@ def _carry_out(options: SinkOptions, decision: End | Abort | None) -> None:
 
 
 def _tell_of_old_rows(options: SinkOptions, reports: Sequence[TaskReport | None]) -> None:
-    """Nothing is wrong with the write, which is committed; nor may it fail by this."""
+    """Warn of old rows. The write is committed and correct, and must not fail here."""
     oldest: dict[str, int] = {}
     for report in reports:
         oldest = older(oldest, {} if report is None else report.oldest_us)
@@ -364,7 +367,7 @@ def _tell_of_old_rows(options: SinkOptions, reports: Sequence[TaskReport | None]
 
 
 def _tell_of_a_replay(reports: Sequence[TaskReport | None]) -> None:
-    """Not to write is right then, and worth a line."""
+    """Warn that the rows were not written again, which is correct."""
     from minilog.transactions import AlreadyCommitted
 
     replayed = [
@@ -376,7 +379,7 @@ def _tell_of_a_replay(reports: Sequence[TaskReport | None]) -> None:
 
 
 def _give_up(options: SinkOptions, decision: Abort | None) -> None:
-    """Where the coordinator cannot be told, it will find out: by the time-out, or when the next attempt takes over."""
+    """Abort the attempt. If the coordinator does not answer, its time-out or the next attempt ends the transaction."""
     if decision is None:
         return
     from minilog.errors import MinilogError
