@@ -84,9 +84,9 @@ def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(f"module 'minilog' has no attribute {name!r}")
     errors = importlib.import_module("minilog.errors")
-    found = getattr(errors, name, None)
-    if isinstance(found, type) and issubclass(found, errors.MinilogError):
-        return found
+    error_class = getattr(errors, name, None)
+    if isinstance(error_class, type) and issubclass(error_class, errors.MinilogError):
+        return error_class
     raise AttributeError(f"module 'minilog' has no attribute {name!r}")
 
 

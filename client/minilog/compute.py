@@ -14,6 +14,6 @@ def __getattr__(name: str) -> Any:
     """The function of that name; from then on it is an attribute of this module, as after an import."""
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module("pyarrow.compute"), name)
-    globals()[name] = found
-    return found
+    function = getattr(importlib.import_module("pyarrow.compute"), name)
+    globals()[name] = function
+    return function

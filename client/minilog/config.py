@@ -102,13 +102,13 @@ def _secret(name: str, value: object) -> Secret:
 
 def _word(*words: str) -> _Parser:
     """One of them, as Kafka writes it; small letters are taken too."""
-    known = {each.lower(): each for each in words}
+    spelling = {word.lower(): word for word in words}
 
     def parse(name: str, value: object) -> str:
         text = str(value).lower()
-        if text not in known:
+        if text not in spelling:
             raise _refuse(name, value, " or ".join(words))
-        return known[text]
+        return spelling[text]
 
     return parse
 
@@ -150,7 +150,7 @@ _TABLE: dict[str, tuple[_Parser, object]] = {
     "client.rack": (_text, ""),
     "transactional.id": (_text, ""),
     "transaction.timeout.ms": (_integer(0), 0),  # since the last sign of life of a writer; 0: the brokers' own
-    "security.protocol": (_word(*(each.value for each in SecurityProtocol)), "PLAINTEXT"),
+    "security.protocol": (_word(*(protocol.value for protocol in SecurityProtocol)), "PLAINTEXT"),
     "ssl.truststore.location": (_text, ""),  # PEM: the authorities that brokers' certificates are believed by
     "ssl.keystore.location": (_text, ""),  # PEM: this client's private key and certificate
     "ssl.truststore.type": (_PEM, "PEM"),
@@ -215,20 +215,20 @@ def explain_config(
     if not config.enable_idempotence and "enable.idempotence" not in origins:
         origins["enable.idempotence"] = Origin(Source.DERIVED, "acks")
     return [
-        EffectiveSetting(name, _told(name, getattr(config, _FIELD[name])), origins.get(name, DEFAULT))
+        EffectiveSetting(name, _as_text(name, getattr(config, _FIELD[name])), origins.get(name, DEFAULT))
         for name in _TABLE
     ]
 
 
 def _origins_without_jaas(origins: dict[str, Origin]) -> dict[str, Origin]:
-    said = origins.pop(JAAS_CONFIG, None)
-    if said is not None:
-        both = Origin(said.source, f"{said.where} ({JAAS_CONFIG})")
+    origin = origins.pop(JAAS_CONFIG, None)
+    if origin is not None:
+        both = Origin(origin.source, f"{origin.where} ({JAAS_CONFIG})")
         origins |= {"sasl.username": both, "sasl.password": both}
     return origins
 
 
-def _told(name: str, value: object) -> str:
+def _as_text(name: str, value: object) -> str:
     if name == "acks":
         return "all" if value == ACKS_ALL else str(value)
     if name == "bootstrap.servers":
@@ -269,18 +269,18 @@ def _check_transactional(given: Mapping[str, object], values: Mapping[str, Any])
 
 def _without_jaas(settings: Mapping[str, object]) -> dict[str, object]:
     """sasl.jaas.config as the settings that it says. Raises InvalidConfig."""
-    found = dict(settings)
-    if JAAS_CONFIG not in found:
-        return found
-    login = parse_jaas(_secret(JAAS_CONFIG, found.pop(JAAS_CONFIG)))
-    told: dict[str, object] = {"sasl.username": login.username, "sasl.password": login.password}
+    given = dict(settings)
+    if JAAS_CONFIG not in given:
+        return given
+    login = parse_jaas(_secret(JAAS_CONFIG, given.pop(JAAS_CONFIG)))
+    login_settings: dict[str, object] = {"sasl.username": login.username, "sasl.password": login.password}
     if login.is_token:
-        told["sasl.tokenauth"] = "true"
-    for name, said in told.items():
-        if name in found:
+        login_settings["sasl.tokenauth"] = "true"
+    for name, value in login_settings.items():
+        if name in given:
             raise InvalidConfig(f"{name} and {JAAS_CONFIG}, which says it too, are both given: keep one of them")
-        found[name] = said
-    return found
+        given[name] = value
+    return given
 
 
 def variable_of(name: str) -> str:
@@ -290,7 +290,7 @@ def variable_of(name: str) -> str:
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
     """The client settings among the variables. Raises InvalidConfig that names the variable."""
-    found: dict[str, object] = {}
+    given: dict[str, object] = {}
     for name in config_names():
         variable = variable_of(name)
         if variable in environment:
@@ -298,8 +298,8 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
                 _parser(name)(name, environment[variable])
             except InvalidConfig as error:
                 raise InvalidConfig(f"environment variable {variable}: {error}") from None
-            found[name] = environment[variable]
-    return _without_jaas(found)
+            given[name] = environment[variable]
+    return _without_jaas(given)
 
 
 def _parser(name: str) -> _Parser:

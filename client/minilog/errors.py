@@ -1,13 +1,14 @@
-"""Every error there is: one table, one hierarchy.
+"""All errors of minilog: one table, one hierarchy.
 
     MinilogError
-    ├── RetriableError            the same call may succeed later; the clients retry it inside their time-outs
-    ├── InvalidArgument           the caller's words are off (a ValueError too)
+    ├── RetriableError            the same call may succeed later, and the clients retry it inside their time-outs
+    ├── InvalidArgument           an argument of the caller is not valid (a ValueError, too)
     ├── UnknownOutcome            the write may or may not have happened: never reported as failed (rule V16)
-    └── one class per code        raised for what a broker answered
+    └── one class per code        raised for the answer of a broker
 
-Each class has a stable `code` (the wire's name without its prefix) and `retriable`. A message names what, where and
-what to do. `error_from_wire` turns a broker's answer into the exception, `wire_error` the exception into the answer.
+Each class has a stable `code` (the wire's name without its prefix) and `retriable`. A message names the problem, the
+place and the remedy. `error_from_wire` turns a broker's answer into the exception, and `wire_error` turns the exception
+into the answer.
 """
 
 from __future__ import annotations
@@ -16,55 +17,55 @@ from typing import ClassVar
 
 from minilog.v1 import common_pb2
 
-MAX_MESSAGE_CHARACTERS = 4_000  # of an answer's error: what somebody sent may be in it, and have megabytes
+MAX_MESSAGE_CHARACTERS = 4_000  # of an answer's error: it may quote a request, which may have megabytes
 _PREFIX = "ERROR_CODE_"
 LOST_RIGHT = "this user has lost the right to see it"
-"""A part of what is told of a topic that is not there any more: a broker does not say which of the two it is."""
+"""A part of the message about a topic that has disappeared. A broker does not say which of the two causes it is."""
 
 
 class MinilogError(Exception):
-    """The root. `code` is stable and meant for programs; the text is meant for people."""
+    """The root of all errors. `code` is stable and for programs, and the text is for people."""
 
     code: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
     retriable: ClassVar[bool] = False
 
 
 class RetriableError(MinilogError):
-    """Something passing: an election, a restart, a full buffer."""
+    """A passing state: an election, a restart, a full buffer."""
 
     retriable = True
 
 
 class InvalidArgument(MinilogError, ValueError):
-    """The request is malformed; asking again the same way is useless."""
+    """The request is malformed. The same request fails again."""
 
     code = "INVALID_REQUEST"
 
 
 class UnknownServerError(MinilogError):
-    """A broker met something it has no name for; its log tells more."""
+    """A broker had an error without a code. Its log has the details."""
 
 
 class CorruptMessage(MinilogError):
-    """A batch whose checksum, length, magic, attributes, payload or row count is wrong."""
+    """The checksum, length, magic, attributes, payload or row count of a batch is wrong."""
 
     code = "CORRUPT_MESSAGE"
 
 
 class UnknownTopicOrPartition(RetriableError):
-    """No such topic or partition, or not yet known to the broker that was asked."""
+    """The topic or partition does not exist, or the broker that answered does not know it yet."""
 
     code = "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 class UnknownTopicId(RetriableError):
-    """The topic id is not known: deleted, or not yet known to the broker that was asked."""
+    """The topic with this id was deleted, or the broker that answered does not know it yet."""
 
     code = "UNKNOWN_TOPIC_ID"
 
 
 class OffsetOutOfRange(MinilogError):
-    """Below the log start, or above the end of a leader that knows its end."""
+    """The offset is below the log start, or above the end of a leader that knows its end."""
 
     code = "OFFSET_OUT_OF_RANGE"
 
@@ -109,79 +110,79 @@ class OffsetNotAvailable(RetriableError):
 
 
 class MessageTooLarge(MinilogError):
-    """A batch above max.message.bytes."""
+    """A batch is larger than max.message.bytes."""
 
     code = "MESSAGE_TOO_LARGE"
 
 
 class NotEnoughReplicas(RetriableError):
-    """acks=all with fewer in-sync replicas than min.insync.replicas: nothing was written."""
+    """Fewer replicas than min.insync.replicas are in sync, and acks is all. Nothing was written."""
 
     code = "NOT_ENOUGH_REPLICAS"
 
 
 class InvalidRequiredAcks(InvalidArgument):
-    """acks is 0, 1 or all."""
+    """acks is not 0, 1 or all."""
 
     code = "INVALID_REQUIRED_ACKS"
 
 
 class InvalidConfig(InvalidArgument):
-    """A configuration name or value that is not one."""
+    """A setting does not exist, or its value is not valid."""
 
     code = "INVALID_CONFIG"
 
 
 class InvalidTopic(InvalidArgument):
-    """A topic name that is not allowed."""
+    """The name of a topic is not allowed."""
 
     code = "INVALID_TOPIC"
 
 
 class InvalidSchema(InvalidArgument):
-    """A schema, or a change of one, that breaks a rule of typed topics."""
+    """A schema, or a change of a schema, breaks a rule of typed topics."""
 
     code = "INVALID_SCHEMA"
 
 
 class UnknownSchemaVersion(RetriableError):
-    """A version of a topic's schema that is not known here yet."""
+    """The broker or client does not know this version of a topic's schema yet."""
 
     code = "UNKNOWN_SCHEMA_VERSION"
 
 
 class NarrowSchemaVersion(MinilogError):
-    """The version of a schema that a reader names cannot hold what was written by a later one."""
+    """A reader reads by a version of the schema that cannot hold the values of a later version."""
 
     code = "NARROW_SCHEMA_VERSION"
 
 
 class InvalidPartitions(InvalidArgument):
-    """A number of partitions that is not allowed."""
+    """The number of partitions is not allowed."""
 
     code = "INVALID_PARTITIONS"
 
 
 class InvalidReplicationFactor(InvalidArgument):
-    """A replication factor below one or above the number of brokers."""
+    """The replication factor is below one, or above the number of brokers."""
 
     code = "INVALID_REPLICATION_FACTOR"
 
 
 class InvalidRecord(InvalidArgument):
-    """A record or column that the record batch cannot hold."""
+    """The record batch cannot hold a record or a column."""
 
     code = "INVALID_RECORD"
 
 
 class InvalidTimestamp(InvalidArgument):
-    """A record whose time stamp is further from the leader's clock than its topic allows: nothing was written."""
+    """The time stamp of a record is further from the leader's clock than its topic allows. Nothing was written."""
 
     code = "INVALID_TIMESTAMP"
 
 
 class TopicAlreadyExists(MinilogError):
-    """A topic of this name exists."""
+    """A topic of this name exists already."""
 
     code = "TOPIC_ALREADY_EXISTS"
 
@@ -193,25 +194,26 @@ class UnsupportedVersion(MinilogError):
 
 
 class LevelNotReached(RetriableError):
-    """What the cluster's level does not allow, as far as the broker knows: typed topics, users, a form of batches."""
+    """The cluster's level does not allow it, as far as the broker knows: typed topics, users, a form of batches."""
 
     code = "LEVEL_NOT_REACHED"
 
 
 class OutOfOrderSequenceNumber(RetriableError):
-    """A batch came before the one that precedes it by sequence."""
+    """A batch came before the batch that precedes it by sequence."""
 
     code = "OUT_OF_ORDER_SEQUENCE_NUMBER"
 
 
 class DuplicateSequenceNumber(MinilogError):
-    """A batch older than the last five of its producer: it was written before, where is not known any more."""
+    """A batch is older than the last five of its producer. It was written before, and its place is not known any
+    more."""
 
     code = "DUPLICATE_SEQUENCE_NUMBER"
 
 
 class InvalidProducerEpoch(MinilogError):
-    """A newer epoch of the same producer id has written: this producer is fenced."""
+    """A newer epoch of the same producer id has written, so this producer is fenced."""
 
     code = "INVALID_PRODUCER_EPOCH"
 
@@ -223,13 +225,13 @@ class UnknownProducerId(MinilogError):
 
 
 class StorageError(RetriableError):
-    """The disk failed under a replica: it is offline until its broker is repaired."""
+    """The disk of a replica failed. The replica is offline until its broker is repaired."""
 
     code = "STORAGE_ERROR"
 
 
 class NoSpace(RetriableError):
-    """The disk under a replica is full: writing is refused, reading goes on."""
+    """The disk of a replica is full. The broker refuses writes, and reads go on."""
 
     code = "NO_SPACE"
 
@@ -247,7 +249,7 @@ class StaleBrokerEpoch(MinilogError):
 
 
 class DuplicateBrokerRegistration(MinilogError):
-    """Another live process, on another data directory, holds this broker id."""
+    """Another running process, with another data directory, has this broker id."""
 
     code = "DUPLICATE_BROKER_REGISTRATION"
 
@@ -265,104 +267,104 @@ class InconsistentVoters(MinilogError):
 
 
 class BrokerIdNotRegistered(MinilogError):
-    """The broker id is not registered: register first."""
+    """No broker is registered with this id."""
 
     code = "BROKER_ID_NOT_REGISTERED"
 
 
 class InvalidUpdateVersion(MinilogError):
-    """An ISR proposal, or the next version of a schema, that was not made from the committed state."""
+    """An ISR proposal, or the next version of a schema, was not made from the committed state."""
 
     code = "INVALID_UPDATE_VERSION"
 
 
 class IneligibleReplica(MinilogError):
-    """An ISR proposal that names a broker which may not join."""
+    """An ISR proposal names a broker that may not join."""
 
     code = "INELIGIBLE_REPLICA"
 
 
 class ResourceNotFound(MinilogError):
-    """A user, or a credential of one, that is not there."""
+    """A user or a credential does not exist."""
 
     code = "RESOURCE_NOT_FOUND"
 
 
 class DuplicateResource(MinilogError):
-    """A user of this name exists; or one request changes the same thing twice."""
+    """A user of this name exists already, or one request changes the same thing twice."""
 
     code = "DUPLICATE_RESOURCE"
 
 
 class UnacceptableCredential(InvalidArgument):
-    """A user's name, or the salt, the iterations or a key of a credential, that is not allowed."""
+    """The name of a user, or the salt, the iterations or a key of a credential, is not allowed."""
 
     code = "UNACCEPTABLE_CREDENTIAL"
 
 
 class InvalidPrincipal(InvalidArgument):
-    """Not User:NAME, or a name that is not allowed."""
+    """The principal is not User:NAME, or its name is not allowed."""
 
     code = "INVALID_PRINCIPAL"
 
 
 class DelegationTokenNotFound(ResourceNotFound):
-    """No token has this id, for this user: it was expired, removed some time after its end, or is another's."""
+    """This user has no token with this id. It was expired, or removed some time after its end, or is another user's."""
 
     code = "DELEGATION_TOKEN_NOT_FOUND"
 
 
 class DelegationTokenOwnerMismatch(MinilogError):
-    """The token is another's, and this user is none of its renewers. In the audit log: a client is told
+    """The token is another user's, and this user may not renew it. Only the audit log has this error, and a client gets
     DelegationTokenNotFound."""
 
     code = "DELEGATION_TOKEN_OWNER_MISMATCH"
 
 
 class DelegationTokenRequestNotAllowed(MinilogError):
-    """Whoever is not known by a password or an issuer's token, such as by a delegation token, has no tokens."""
+    """Only a client that logged in by a password or an issuer's token has delegation tokens."""
 
     code = "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED"
 
 
 class DelegationTokenExpired(MinilogError):
-    """The token is over, and cannot be renewed: create another one."""
+    """The token has expired, and nobody can renew it."""
 
     code = "DELEGATION_TOKEN_EXPIRED"
 
 
 class PreferredLeaderNotAvailable(MinilogError):
-    """The preferred replica is not in the ISR, or its broker is fenced or stopping: it cannot lead now."""
+    """The preferred replica cannot lead now: it is not in the ISR, or its broker is fenced or stopping."""
 
     code = "PREFERRED_LEADER_NOT_AVAILABLE"
 
 
 class InvalidReplicaAssignment(InvalidArgument):
-    """Replicas that a partition cannot have."""
+    """A partition cannot have these replicas."""
 
     code = "INVALID_REPLICA_ASSIGNMENT"
 
 
 class NoReassignmentInProgress(MinilogError):
-    """There is nothing to cancel: the partition's replicas are not being reassigned."""
+    """The partition has no reassignment that could be cancelled."""
 
     code = "NO_REASSIGNMENT_IN_PROGRESS"
 
 
 class NotCoordinator(RetriableError):
-    """The broker does not lead the partition that this id's coordinator is: ask for metadata."""
+    """The broker is not the coordinator of this id, since it does not lead the id's partition."""
 
     code = "NOT_COORDINATOR"
 
 
 class CoordinatorLoadInProgress(RetriableError):
-    """The coordinator is new, and reads what the one before it decided."""
+    """The coordinator is new, and still reads the decisions of the coordinator before it."""
 
     code = "COORDINATOR_LOAD_IN_PROGRESS"
 
 
 class ProducerFenced(MinilogError):
-    """The producer has ended, or a newer attempt or run of the transaction has taken over: nothing can be written."""
+    """The producer has ended, or a newer attempt or run has taken over the transaction. It can write nothing more."""
 
     code = "PRODUCER_FENCED"
 
@@ -374,13 +376,13 @@ class StaleGeneration(MinilogError):
 
 
 class InvalidTxnState(MinilogError):
-    """What is asked does not fit the state of the transaction, such as a winner that is not enlisted."""
+    """The request does not fit the state of the transaction. For example, it names a winner that is not enlisted."""
 
     code = "INVALID_TXN_STATE"
 
 
 class InvalidTransactionTimeout(InvalidArgument):
-    """A transaction time-out that is not allowed."""
+    """The time-out of a transaction is not allowed."""
 
     code = "INVALID_TRANSACTION_TIMEOUT"
 
@@ -410,43 +412,43 @@ class OffsetMetadataTooLarge(InvalidArgument):
 
 
 class TimedOut(RetriableError):
-    """No answer in time, for a call that changes nothing."""
+    """A call that changes nothing got no answer in time."""
 
     code = "TIMED_OUT"
 
 
 class BufferExhausted(RetriableError):
-    """The producer's buffer stayed full: the brokers are slower than the program."""
+    """The producer's buffer stayed full, because the brokers are slower than the program."""
 
     code = "BUFFER_EXHAUSTED"
 
 
 class ResourceExhausted(RetriableError):
-    """This process lacks memory, threads or files for what it was to do: the data are not to blame."""
+    """This process has too little memory, or too few threads or files. The data are not the cause."""
 
     code = "RESOURCE_EXHAUSTED"
 
 
 class BrokerNotAvailable(RetriableError):
-    """No broker could be reached."""
+    """The client could not reach any broker."""
 
     code = "BROKER_NOT_AVAILABLE"
 
 
 class ListenerNotFound(BrokerNotAvailable):
-    """A broker that leads has no listener of the name that this client came by: it cannot be reached."""
+    """The leader has no listener with the name of this client's listener, so the client cannot reach it."""
 
     code = "LISTENER_NOT_FOUND"
 
 
 class AuthenticationFailed(MinilogError):
-    """The broker does not believe who this client says it is, or this client the broker: a password, a certificate."""
+    """The broker does not accept this client's login or certificate, or this client does not accept the broker's."""
 
     code = "AUTHENTICATION_FAILED"
 
 
 class AuthorizationFailed(MinilogError):
-    """Whoever this client is, it may not do that: no access rule allows it, or one denies it."""
+    """The user of this client may not do that: no access rule allows it, or a rule denies it."""
 
     code = "AUTHORIZATION_FAILED"
 
@@ -458,25 +460,25 @@ class Closed(MinilogError):
 
 
 class UnknownOutcome(MinilogError):
-    """The write may or may not have happened: look before you write again (rule V16)."""
+    """The write may or may not have happened. Look before you write again (rule V16)."""
 
     code = "UNKNOWN_OUTCOME"
 
 
 class RequestTimedOut(UnknownOutcome):
-    """The in-sync replicas did not confirm in time; the leader has the batch, its fate is open."""
+    """The in-sync replicas did not confirm in time. The leader has the batch, and its fate is open."""
 
     code = "REQUEST_TIMED_OUT"
 
 
 class NotEnoughReplicasAfterAppend(UnknownOutcome):
-    """The ISR fell below min.insync.replicas after the append; the batch's fate is open."""
+    """The ISR fell below min.insync.replicas after the append. The fate of the batch is open."""
 
     code = "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
 
 
 def _subclasses(root: type[MinilogError]) -> list[type[MinilogError]]:
-    return [root, *(found for child in root.__subclasses__() for found in _subclasses(child))]
+    return [root, *(kind for child in root.__subclasses__() for kind in _subclasses(child))]
 
 
 _BY_CODE: dict[str, type[MinilogError]] = {}
@@ -486,7 +488,7 @@ for _class in _classes:
 
 
 def error_class(code: int) -> type[MinilogError]:
-    """The class for a code of the wire; a code of a later version is an UnknownServerError."""
+    """The class for a code of the wire. A code of a later version is an UnknownServerError."""
     try:
         name = common_pb2.ErrorCode.Name(code)  # type: ignore[arg-type]
     except ValueError:
@@ -495,7 +497,7 @@ def error_class(code: int) -> type[MinilogError]:
 
 
 def error_from_wire(error: common_pb2.Error) -> MinilogError | None:
-    """What a broker answered, as an exception; None where it answered that all is well."""
+    """A broker's answer as an exception, or None if the answer is no error."""
     if error.code == common_pb2.ERROR_CODE_NONE:
         return None
     return error_class(error.code)(error.message)

@@ -14,9 +14,9 @@ class PartitionKey(NamedTuple):
     partition: int
 
     @classmethod
-    def of(cls, told: common_pb2.PartitionId) -> Self:
+    def of(cls, message: common_pb2.PartitionId) -> Self:
         """As it came over the wire, or from a log."""
-        return cls(told.topic_id, told.partition)
+        return cls(message.topic_id, message.partition)
 
     def to_wire(self) -> common_pb2.PartitionId:
         return common_pb2.PartitionId(topic_id=self.topic_id, partition=self.partition)

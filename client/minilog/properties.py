@@ -46,13 +46,13 @@ def properties_file(path: str | os.PathLike[str]) -> dict[str, str]:
     if len(content) > _MAX_BYTES:
         raise InvalidConfig(f"{name} is longer than {_MAX_BYTES} bytes: name a .properties file")
     try:
-        found = parse_properties(_decoded(content))
+        settings = parse_properties(_decoded(content))
     except InvalidConfig as error:
         raise InvalidConfig(f"{name}: {error}") from None
-    secret = next((key for key in found if is_secret(key)), None)
+    secret = next((key for key in settings if is_secret(key)), None)
     if secret is not None and mode & _OTHERS_READ:
         raise InvalidConfig(f"{name} holds {secret!r}, and other users may read it: chmod 600 {name}")
-    return found
+    return settings
 
 
 def is_secret(key: str) -> bool:
@@ -63,13 +63,13 @@ def is_secret(key: str) -> bool:
 
 def parse_properties(text: str) -> dict[str, str]:
     """Keys and values of a .properties file. Raises InvalidConfig that names the line."""
-    found = {}
+    settings = {}
     for number, line in _logical_lines(text):
         match = _KEY.match(line)
         assert match is not None  # it matches the empty text
         key, value = _unescaped(match[1], number), _unescaped(line[match.end() :], number)
-        found[key] = value.strip(_TRIMMED)
-    return found
+        settings[key] = value.strip(_TRIMMED)
+    return settings
 
 
 def _decoded(content: bytes) -> str:

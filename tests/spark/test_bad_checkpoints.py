@@ -99,7 +99,7 @@ def test_a_checkpoint_of_another_source_is_refused(kit: Kit, begun: tuple[str, s
     source, sink, checkpoint = begun
     edit_checkpoint(checkpoint, {"logOffset": 4})
     message = refused(kit, source, sink, checkpoint)
-    assert "was another source wrote it. Start the query with a new checkpointLocation" in message
+    assert "another source wrote it. Start the query with a new checkpointLocation" in message
 
 
 def test_a_checkpoint_of_a_newer_version_is_refused(kit: Kit, begun: tuple[str, str, pathlib.Path]) -> None:

@@ -56,7 +56,7 @@ def test_where_no_record_is_that_young_a_start_fails_or_is_latest_and_an_end_is_
 def test_an_end_before_the_start_by_timestamps_is_refused(kit: Kit, timed: str) -> None:
     frame = kit.read(subscribe=timed, startingTimestamp=DAY_MS + 5_000, endingTimestamp=DAY_MS + 4_000)
     with pytest.raises(
-        PySparkException, match=r"startingTimestamp '\d+' is offset 5, endingTimestamp '\d+' is offset 4;"
+        PySparkException, match=r"startingTimestamp '\d+' is offset 5, endingTimestamp '\d+' is offset 4\."
     ):
         frame.count()
 

@@ -129,7 +129,7 @@ def test_a_topic_that_does_not_exist_is_refused(kit: Kit) -> None:
 def test_offsets_of_another_topic_are_refused(kit: Kit) -> None:
     topic = kit.topic()
     message = refused(lambda: kit.read(subscribe=topic, startingOffsets='{"other":{"0":1}}').count())
-    assert f"it leaves out {topic}-0 and it names other-0, which this query does not read; name exactly" in message
+    assert f"it leaves out {topic}-0 and it names other-0, which this query does not read. Name exactly" in message
 
 
 def test_a_partition_that_does_not_exist_is_refused(kit: Kit) -> None:

@@ -26,7 +26,8 @@ async def delete_records(
 ) -> dict[TopicPartition, int]:
     """See minilog.Admin. `ends`: the answered question for the ends of those that are to be emptied."""
     wanted = {
-        each: ends.results[each].last_stable_offset if offset == END else offset for each, offset in before.items()
+        partition: ends.results[partition].last_stable_offset if offset == END else offset
+        for partition, offset in before.items()
     }
     deletion = RecordsDeletion(cluster.cache, wanted)
     deadline_s = cluster.deadline()
@@ -45,15 +46,15 @@ async def delete_records(
             await cluster.refresh(topics, deadline_s)
     if (error := deletion.error()) is not None:
         raise error
-    return {each: deletion.low_watermarks[each] for each in before}
+    return {partition: deletion.low_watermarks[partition] for partition in before}
 
 
 async def _ask_leaders(cluster: NetworkClient, deletion: RecordsDeletion, deadline_s: float) -> None:
     """All leaders concerned once, at the same time."""
     seconds = min(_ATTEMPT_S, max(0.0, deadline_s - now_s()))
     timeout_ms = int(max(seconds - _ANSWER_S, seconds / 2) * 1000)
-    asked = deletion.requests(cluster.identity, timeout_ms)
-    await asyncio.gather(*(_ask(cluster, deletion, seconds, *each) for each in asked))
+    requests = deletion.requests(cluster.identity, timeout_ms)
+    await asyncio.gather(*(_ask(cluster, deletion, seconds, *leader_request) for leader_request in requests))
 
 
 async def _ask(

@@ -4,8 +4,7 @@
     ADDRESS_NOT_REACHED         it runs, and this client cannot connect to the address that it advertises
     BROKER_FENCED, _STOPPED     it is down, hangs, or is cut off; it was told to stop
     BROKER_BEHIND               it does not know what was decided since: where clients log in, it refuses them
-    VOTER_LOST, _MOVED          it runs with another data directory, and does not vote; others do not reach it
-    VOTERS_EVEN                 an even number of voters survives no more than one less
+    VOTER_LOST                  it runs with another data directory, and does not vote
     DISK_FULL                   it takes no records
     PARTITION_WITHOUT_LEADER    nothing can be written or read
     REPLICA_DAMAGED, _OFFLINE   a copy does not hold what was committed; its log cannot be read or written
@@ -18,12 +17,12 @@ knows: without one, DISK_FULL, REPLICA_OFFLINE and BROKER_BEHIND are not seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from minilog.admin.messages import describe_cluster
-from minilog.types import ClusterDescription, TopicPartition, VoterDescription
+from minilog.types import ClusterDescription, TopicPartition
 from minilog.v1 import metadata_pb2
 
 _SHOWN = 10  # partitions that a message names: who wants all of them reads `partitions`
@@ -63,9 +62,9 @@ def is_running(broker: metadata_pb2.BrokerMetadata) -> bool:
     return broker.state == metadata_pb2.BROKER_STATE_RUNNING
 
 
-def is_told_by_controller(answer: metadata_pb2.GetMetadataResponse) -> bool:
+def is_from_controller(answer: metadata_pb2.GetMetadataResponse) -> bool:
     """Has the active controller answered, by whatever address? It alone tells how far brokers are."""
-    return any(each.HasField("metadata_offset") for each in (*answer.brokers, *answer.unreachable_brokers))
+    return any(broker.HasField("metadata_offset") for broker in (*answer.brokers, *answer.unreachable_brokers))
 
 
 def judge(
@@ -90,7 +89,7 @@ def _of_brokers(answer: metadata_pb2.GetMetadataResponse, not_reached: Mapping[i
             f"a majority of the voters {voters} must run and reach each other: start those that are down",
         )
     elif not_reached:  # without a controller nobody knows who runs
-        named = ", ".join(f"broker {each} at {where}" for each, where in sorted(not_reached.items()))
+        named = ", ".join(f"broker {broker_id} at {where}" for broker_id, where in sorted(not_reached.items()))
         yield Problem(
             "ADDRESS_NOT_REACHED",
             f"the cluster hears of brokers that this client cannot connect to: {named}",
@@ -98,24 +97,24 @@ def _of_brokers(answer: metadata_pb2.GetMetadataResponse, not_reached: Mapping[i
             "named listener), or open the network between",
             sorted(not_reached),
         )
-    if fenced := [each.id for each in cluster.brokers if each.state == "fenced"]:
+    if fenced := [broker.id for broker in cluster.brokers if broker.state == "fenced"]:
         yield Problem(
             "BROKER_FENCED",
             f"brokers {_join(fenced)} are not heard of: dead, hung, or cut off from the controller; {_REFUSING}",
             "look at their processes, logs and network, and start those that are down",
             fenced,
         )
-    late = {each.broker_id for each in every if each.metadata_is_late}
-    if behind := [each.id for each in cluster.brokers if each.id in late and each.state == "running"]:
+    late = {broker.broker_id for broker in every if broker.metadata_is_late}
+    if behind := [broker.id for broker in cluster.brokers if broker.id in late and broker.state == "running"]:
         yield Problem(
             "BROKER_BEHIND",
             f"brokers {_join(behind)} do not know the users, rules and topics of now; {_REFUSING}",
             "look whether they reach the controller, and at the disks of their metadata logs",
             behind,
         )
-    if stopped := [each.id for each in cluster.brokers if each.state == "stopping"]:
+    if stopped := [broker.id for broker in cluster.brokers if broker.state == "stopping"]:
         yield Problem("BROKER_STOPPED", f"brokers {_join(stopped)} were told to stop", "start them again", stopped)
-    if elsewhere := sorted(each.broker_id for each in answer.unreachable_brokers):
+    if elsewhere := sorted(broker.broker_id for broker in answer.unreachable_brokers):
         yield Problem(
             "LISTENER_NOT_FOUND",
             f"brokers {_join(elsewhere)} have no listener {answer.listener!r}, by which this was asked: nobody who "
@@ -123,25 +122,7 @@ def _of_brokers(answer: metadata_pb2.GetMetadataResponse, not_reached: Mapping[i
             "give them that listener (listeners), or let clients come by one that all brokers have",
             elsewhere,
         )
-    yield from _of_voters(cluster.voters)
-    if full := sorted(each.broker_id for each in every if each.no_space):
-        yield Problem(
-            "DISK_FULL",
-            f"the disks of brokers {_join(full)} are full: they take no records",
-            "free space, or let topics keep less (retention.bytes, minilog topic trim); they go on by themselves",
-            full,
-        )
-    if stalled := sorted(each.broker_id for each in every if each.disk_stalled):
-        yield Problem(
-            "DISK_STALLED",
-            f"the disks of brokers {_join(stalled)} do not answer: they take no records",
-            "look at the disks, and at the kernel's log; they go on by themselves when the disk does",
-            stalled,
-        )
-
-
-def _of_voters(voters: Sequence[VoterDescription]) -> Iterable[Problem]:
-    for voter in voters:
+    for voter in cluster.voters:
         if voter.lost:
             yield Problem(
                 "VOTER_LOST",
@@ -157,13 +138,27 @@ def _of_voters(voters: Sequence[VoterDescription]) -> Iterable[Problem]:
                 f"record the new address: minilog cluster move-voter {voter.id}",
                 [voter.id],
             )
-    if voters and len(voters) % 2 == 0:
+    if cluster.voters and len(cluster.voters) % 2 == 0:
         yield Problem(
             "VOTERS_EVEN",
-            f"there are {len(voters)} voters, and they survive no more losses than {len(voters) - 1} "
+            f"there are {len(cluster.voters)} voters, and they survive no more losses than {len(cluster.voters) - 1} "
             f"would",
             "add a voter, or remove one: minilog cluster add-voter ID, minilog cluster remove-voter ID",
-            [voter.id for voter in voters],
+            [voter.id for voter in cluster.voters],
+        )
+    if full := sorted(broker.broker_id for broker in every if broker.no_space):
+        yield Problem(
+            "DISK_FULL",
+            f"the disks of brokers {_join(full)} are full: they take no records",
+            "free space, or let topics keep less (retention.bytes, minilog topic trim); they go on by themselves",
+            full,
+        )
+    if stalled := sorted(broker.broker_id for broker in every if broker.disk_stalled):
+        yield Problem(
+            "DISK_STALLED",
+            f"the disks of brokers {_join(stalled)} do not answer: they take no records",
+            "look at the disks, and at the kernel's log; they go on by themselves when the disk does",
+            stalled,
         )
 
 
@@ -174,10 +169,10 @@ def _of_partitions(topics: list[metadata_pb2.TopicMetadata]) -> Iterable[Problem
         partitions: list[TopicPartition] = []
         for topic in topics:
             least = _min_isr(topic)
-            for each in topic.partitions:
-                if (found := bad(each, least)) is not None:
-                    brokers.update(found)
-                    partitions.append(TopicPartition(topic.name, each.partition))
+            for partition in topic.partitions:
+                if (affected := bad(partition, least)) is not None:
+                    brokers.update(affected)
+                    partitions.append(TopicPartition(topic.name, partition.partition))
         if partitions:
             found_problems.append(Problem(code, f"{_named(partitions)} {what}", remedy, sorted(brokers), partitions))
 
@@ -187,31 +182,33 @@ def _of_partitions(topics: list[metadata_pb2.TopicMetadata]) -> Iterable[Problem
         "have no leader: nothing can be written or read",
         "start the brokers that have their replicas; where those are lost for good, unclean.leader.election.enable "
         "lets another copy lead, which may lose records",
-        lambda each, _: None if each.leader_id >= 0 else set(each.replicas),
+        lambda partition, _: None if partition.leader_id >= 0 else set(partition.replicas),
     )
     problem(
         "REPLICA_DAMAGED",
         "have a copy that does not hold what was committed",
         "nothing while another copy leads: it is fetched again; look at the disk of that broker",
-        lambda each, _: each.damaged_replicas or None,
+        lambda partition, _: partition.damaged_replicas or None,
     )
     problem(
         "REPLICA_OFFLINE",
         "have a copy whose log cannot be read or written",
         "look at the disk and the log of that broker, mend it, and start the broker again",
-        lambda each, _: each.offline_replicas or None,
+        lambda partition, _: partition.offline_replicas or None,
     )
     problem(
         "PARTITION_BELOW_MIN_ISR",
         "have fewer replicas in sync than min.insync.replicas: acks=all is refused",
         "start the brokers that are missing, or find out why they do not keep up",
-        lambda each, least: _missing(each) if len(each.in_sync_replicas) < min(least, len(each.replicas)) else None,
+        lambda partition, least: (
+            _missing(partition) if len(partition.in_sync_replicas) < min(least, len(partition.replicas)) else None
+        ),
     )
     problem(
         "PARTITION_UNDER_REPLICATED",
         "have replicas that are not in sync",
         "start the brokers that are missing, or find out why they do not keep up; one that has just started catches up",
-        lambda each, _: _missing(each) or None,
+        lambda partition, _: _missing(partition) or None,
     )
     return found_problems
 
@@ -223,12 +220,12 @@ def _missing(partition: _Partition) -> list[int]:
 
 
 def _min_isr(topic: metadata_pb2.TopicMetadata) -> int:
-    told = topic.configs.get("min.insync.replicas", "")
-    return int(told) if told.isdigit() else _DEFAULT_MIN_ISR
+    configured = topic.configs.get("min.insync.replicas", "")
+    return int(configured) if configured.isdigit() else _DEFAULT_MIN_ISR
 
 
 def _named(partitions: list[TopicPartition]) -> str:
-    names = ", ".join(f"{each.topic}-{each.partition}" for each in partitions[:_SHOWN])
+    names = ", ".join(f"{partition.topic}-{partition.partition}" for partition in partitions[:_SHOWN])
     more = f" and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else ""
     return f"{len(partitions)} partitions ({names}{more})"
 

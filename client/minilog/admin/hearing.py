@@ -21,7 +21,9 @@ def hearing(answer: metadata_pb2.GetMetadataResponse, metadata_offset: int) -> H
     """By the active controller's metadata, of a change whose answer had `metadata_offset`."""
     brokers = [*answer.brokers, *answer.unreachable_brokers]
     missing = [
-        each for each in brokers if not each.HasField("metadata_offset") or each.metadata_offset < metadata_offset
+        broker
+        for broker in brokers
+        if not broker.HasField("metadata_offset") or broker.metadata_offset < metadata_offset
     ]
-    runs = any(each.state == metadata_pb2.BROKER_STATE_RUNNING for each in missing)
-    return Hearing(sorted(each.broker_id for each in missing), runs)
+    runs = any(broker.state == metadata_pb2.BROKER_STATE_RUNNING for broker in missing)
+    return Hearing(sorted(broker.broker_id for broker in missing), runs)

@@ -126,7 +126,7 @@ def topic_partitions(partitions: Iterable[TopicPartition]) -> list[admin_pb2.Top
 
 def partition_errors(results: Iterable[admin_pb2.PartitionResult]) -> dict[TopicPartition, MinilogError | None]:
     """What was decided of each partition: None where it is done."""
-    return {TopicPartition(each.name, each.partition): error_from_wire(each.error) for each in results}
+    return {TopicPartition(result.name, result.partition): error_from_wire(result.error) for result in results}
 
 
 def directory_id_bytes(text: str | None) -> bytes:
@@ -209,7 +209,7 @@ def _describe_partition(
         adding_replicas=list(partition.adding_replicas),
         removing_replicas=list(partition.removing_replicas),
         throttle_bytes_per_second=partition.throttle_bytes_per_second or None,
-        sizes=[] if ends is None else [OffsetAtSize(each.offset, each.size_bytes) for each in ends.sizes],
+        sizes=[] if ends is None else [OffsetAtSize(size.offset, size.size_bytes) for size in ends.sizes],
         replica_ends={} if ends is None else _replica_ends(partition, ends),
         why_no_offsets=str(error) if ends is None and error is not None else None,
     )
@@ -219,8 +219,10 @@ def _replica_ends(
     partition: metadata_pb2.PartitionMetadata, ends: metadata_pb2.ListOffsetsResult
 ) -> dict[int, int | None]:
     """In the order of the replicas; empty where it was not asked for, or the leader is older and does not tell."""
-    told = {each.broker_id: each.log_end_offset for each in ends.replicas if each.HasField("log_end_offset")}
-    return {broker_id: told.get(broker_id) for broker_id in partition.replicas} if ends.replicas else {}
+    replica_ends = {
+        replica.broker_id: replica.log_end_offset for replica in ends.replicas if replica.HasField("log_end_offset")
+    }
+    return {broker_id: replica_ends.get(broker_id) for broker_id in partition.replicas} if ends.replicas else {}
 
 
 def reassignment_messages(
@@ -248,13 +250,13 @@ def describe_reassignments(
 ) -> dict[TopicPartition, PartitionReassignment]:
     """What is under way in the topics that were asked for."""
     return {
-        TopicPartition(topic.name, each.partition): PartitionReassignment(
-            list(each.replicas),
-            list(each.adding_replicas),
-            list(each.removing_replicas),
-            each.throttle_bytes_per_second or None,
+        TopicPartition(topic.name, partition.partition): PartitionReassignment(
+            list(partition.replicas),
+            list(partition.adding_replicas),
+            list(partition.removing_replicas),
+            partition.throttle_bytes_per_second or None,
         )
         for topic in answer.topics
-        for each in topic.partitions
-        if each.adding_replicas or each.removing_replicas
+        for partition in topic.partitions
+        if partition.adding_replicas or partition.removing_replicas
     }

@@ -1,7 +1,7 @@
-"""Records that are to be deleted: asked of the leaders until each partition has its answer. No I/O.
+"""The deletion of records: it asks the leaders until each partition has its answer. No I/O.
 
-A topic of the same name that was created meanwhile is another one, and keeps its records. What was asked and not
-answered may be done: then the end is UnknownOutcome, and asking again is harmless.
+A topic of the same name that was created meanwhile is another topic, and keeps its records. A request without an answer
+may have been carried out. Then the deletion ends with UnknownOutcome, and a second attempt is harmless.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RecordsDeletion:
     low_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
     failures: dict[TopicPartition, MinilogError] = field(default_factory=dict)  # will not get better
     last_errors: dict[TopicPartition, MinilogError] = field(default_factory=dict)  # may get better
-    asked: set[TopicPartition] = field(default_factory=set)
+    requested: set[TopicPartition] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for partition, offset in self.wanted.items():
@@ -46,21 +46,26 @@ class RecordsDeletion:
 
     def missing(self) -> list[TopicPartition]:
         """Partitions without a final answer."""
-        return [each for each in self.wanted if each not in self.low_watermarks and each not in self.failures]
+        return [
+            partition
+            for partition in self.wanted
+            if partition not in self.low_watermarks and partition not in self.failures
+        ]
 
     def requests(
         self, identity: common_pb2.ClientIdentity, timeout_ms: int
     ) -> list[tuple[int, data_pb2.DeleteRecordsRequest]]:
-        """Each with the id of its broker; partitions without a known leader are left for after the next metadata."""
-        found = entries_by_leader(self.cache, self.missing(), self._key, self._entry, self.last_errors)
+        """The requests, each with the id of its broker. Partitions without a known leader wait for the next
+        metadata."""
+        by_leader = entries_by_leader(self.cache, self.missing(), self._key, self._entry, self.last_errors)
         return [
             (broker_id, data_pb2.DeleteRecordsRequest(client=identity, timeout_ms=timeout_ms, entries=part))
-            for broker_id, entries in found.items()
+            for broker_id, entries in by_leader.items()
             for part in parts_of(entries, MAX_DELETION_ENTRIES)
         ]
 
     def _entry(self, partition: TopicPartition, key: PartitionKey, epoch: int) -> data_pb2.DeleteRecordsEntry:
-        self.asked.add(partition)
+        self.requested.add(partition)
         before = self.wanted[partition]
         return data_pb2.DeleteRecordsEntry(partition_id=key.to_wire(), leader_epoch=epoch, before_offset=before)
 
@@ -92,28 +97,31 @@ class RecordsDeletion:
                 (self.last_errors if passing else self.failures)[partition] = error
 
     def give_up_unknown(self) -> None:
-        """Topics and partitions that nobody knows were given time to become known."""
+        """Give up the topics and partitions that no broker knows, after they had time to become known."""
         for partition in self.missing():
             if isinstance(self.last_errors.get(partition), UnknownTopicOrPartition):
                 self.failures[partition] = self.last_errors[partition]
 
     def error(self) -> MinilogError | None:
-        """Of the first partition whose records were not deleted, or may not have been; it says what was done, too."""
-        errors = [self._error_of(each) for each in self.wanted if each not in self.low_watermarks]
+        """The error of the first partition whose records were not deleted, or perhaps not. It names the finished
+        deletions, too."""
+        errors = [self._error_of(partition) for partition in self.wanted if partition not in self.low_watermarks]
         if not errors:
             return None
-        done = [f"{_name(each)} starts at {at} now" for each, at in self.low_watermarks.items()]
+        done = [f"{_name(partition)} starts at {at} now" for partition, at in self.low_watermarks.items()]
         several = len(self.wanted) > 1
-        also = f"; {'; '.join(done) if done else 'of the others nothing is known to be deleted'}" if several else ""
-        return type(errors[0])(f"{'; '.join(str(each) for each in errors)}{also}")
+        also = f"; {'; '.join(done) if done else 'no deletion in the other partitions is known'}" if several else ""
+        return type(errors[0])(f"{'; '.join(str(error) for error in errors)}{also}")
 
     def _error_of(self, partition: TopicPartition) -> MinilogError:
         if (failure := self.failures.get(partition)) is not None:
             return type(failure)(f"{_name(partition)}: {failure}")
         last = self.last_errors.get(partition, "no leader answered")
-        if partition not in self.asked:
+        if partition not in self.requested:
             return TimedOut(f"{_name(partition)}: nothing was deleted within request.timeout.ms: {last}")
-        text = "whether the records were deleted is not known, within request.timeout.ms; asking again is harmless"
+        text = (
+            "no leader confirmed the deletion within request.timeout.ms. It may be done, and a second call is harmless"
+        )
         return RequestTimedOut(f"{_name(partition)}: {text}: {last}")
 
 

@@ -125,9 +125,10 @@ def deletion_message(wanted: UserDeletion) -> security_pb2.UserAlteration:
     return security_pb2.UserAlteration(name=wanted.name, mechanism=mechanism)
 
 
-def described_user(told: security_pb2.DescribedUser) -> UserDescription:
+def described_user(message: security_pb2.DescribedUser) -> UserDescription:
     return UserDescription(
-        told.name, {mechanism_from_wire(each.mechanism): each.iterations for each in told.credentials}
+        message.name,
+        {mechanism_from_wire(credential.mechanism): credential.iterations for credential in message.credentials},
     )
 
 
@@ -139,23 +140,23 @@ def quota_message(wanted: QuotaAlteration) -> security_pb2.QuotaAlteration:
     return security_pb2.QuotaAlteration(entity=wanted.entity, key=wanted.key, value=value)
 
 
-def told_quotas(told: Iterable[security_pb2.Quota]) -> list[Quota]:
-    return [Quota(each.entity, each.key, each.value) for each in told]
+def quotas_from_wire(messages: Iterable[security_pb2.Quota]) -> list[Quota]:
+    return [Quota(message.entity, message.key, message.value) for message in messages]
 
 
-def told_token(told: security_pb2.DelegationToken) -> TokenInformation:
+def token_from_wire(message: security_pb2.DelegationToken) -> TokenInformation:
     return TokenInformation(
-        told.token_id,
-        told.owner,
-        tuple(told.renewers),
-        told.issue_timestamp_ms,
-        told.expiry_timestamp_ms,
-        told.max_timestamp_ms,
+        message.token_id,
+        message.owner,
+        tuple(message.renewers),
+        message.issue_timestamp_ms,
+        message.expiry_timestamp_ms,
+        message.max_timestamp_ms,
     )
 
 
 def created_token(answer: security_pb2.CreateDelegationTokenResponse) -> DelegationToken:
-    return DelegationToken(told_token(answer.token), Secret(base64.b64encode(answer.hmac).decode("ascii")))
+    return DelegationToken(token_from_wire(answer.token), Secret(base64.b64encode(answer.hmac).decode("ascii")))
 
 
 def checked_period_ms(period_ms: int | None, what: str) -> int | None:

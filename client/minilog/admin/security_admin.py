@@ -24,8 +24,8 @@ from minilog.admin.security import (
     deletion_message,
     described_user,
     quota_message,
-    told_quotas,
-    told_token,
+    quotas_from_wire,
+    token_from_wire,
     upsertion_message,
 )
 from minilog.errors import InvalidArgument, MinilogError, TimedOut
@@ -81,7 +81,7 @@ class SecurityAdmin:
         self._changed_at = 0  # where the metadata log ended behind the last change that was made here
 
     async def alter_users(self, alterations: Iterable[UserAlteration]) -> None:
-        for part in parts_of([await _user_message(each) for each in alterations], MAX_SECURITY_CHANGES):
+        for part in parts_of([await _user_message(alteration) for alteration in alterations], MAX_SECURITY_CHANGES):
             request = security_pb2.AlterUsersRequest(
                 client=self._cluster.identity, timeout_ms=self._timeout_ms, alterations=part
             )
@@ -89,14 +89,14 @@ class SecurityAdmin:
 
     async def describe_users(self, names: Iterable[str] | None = None) -> list[UserDescription]:
         wanted = [[]] if names is None else parts_of(sorted(set(names)), MAX_SECURITY_CHANGES)
-        found: list[UserDescription] = []
+        users: list[UserDescription] = []
         for part in wanted:
             request = security_pb2.DescribeUsersRequest(
                 client=self._cluster.identity, timeout_ms=self._timeout_ms, names=part
             )
             response = await self._ask("describe users", security_pb2.DescribeUsersResponse, request, changes=False)
-            found += map(described_user, response.users)
-        return found
+            users += map(described_user, response.users)
+        return users
 
     async def create_access_rules(self, rules: Iterable[AccessRule]) -> int:
         created = 0
@@ -110,7 +110,7 @@ class SecurityAdmin:
 
     async def delete_access_rules(self, filters: Iterable[AccessRuleFilter]) -> list[AccessRule]:
         deleted: list[AccessRule] = []
-        for part in parts_of([filter_to_wire(each) for each in filters], MAX_ACCESS_FILTERS):
+        for part in parts_of([filter_to_wire(rule_filter) for rule_filter in filters], MAX_ACCESS_FILTERS):
             request = security_pb2.DeleteAccessRulesRequest(
                 client=self._cluster.identity, timeout_ms=self._timeout_ms, filters=part
             )
@@ -126,16 +126,16 @@ class SecurityAdmin:
         )
         kind = security_pb2.DescribeAccessRulesResponse
         response = await self._ask("describe access rules", kind, request, changes=False)
-        return [rule_from_wire(each) for each in response.rules]
+        return [rule_from_wire(rule) for rule in response.rules]
 
     async def alter_quotas(self, alterations: Iterable[QuotaAlteration]) -> list[Quota]:
         former: list[Quota] = []
-        for part in parts_of([quota_message(each) for each in alterations], MAX_SECURITY_CHANGES):
+        for part in parts_of([quota_message(alteration) for alteration in alterations], MAX_SECURITY_CHANGES):
             request = security_pb2.AlterQuotasRequest(
                 client=self._cluster.identity, timeout_ms=self._timeout_ms, alterations=part
             )
             response = await self._ask("alter quotas", security_pb2.AlterQuotasResponse, request)
-            former += told_quotas(response.former)
+            former += quotas_from_wire(response.former)
         return former
 
     async def describe_quotas(self, entity: str | None = None) -> list[Quota]:
@@ -143,7 +143,7 @@ class SecurityAdmin:
             client=self._cluster.identity, timeout_ms=self._timeout_ms, entity=entity
         )
         response = await self._ask("describe quotas", security_pb2.DescribeQuotasResponse, request, changes=False)
-        return told_quotas(response.quotas)
+        return quotas_from_wire(response.quotas)
 
     async def create_delegation_token(
         self, renewers: Iterable[str] = (), max_lifetime_ms: int | None = None
@@ -163,7 +163,7 @@ class SecurityAdmin:
         """Wait until the brokers that run have replayed so much: who shows a new token would be refused by one that has
         not. One that does not say so within a second is waited for no longer."""
         request = metadata_request(self._cluster.identity, ())
-        brokers = [(each.host, each.port) for each in self._cluster.cache.brokers.values()]
+        brokers = [(broker.host, broker.port) for broker in self._cluster.cache.brokers.values()]
 
         async def ask(address: Address) -> None:
             until_s = now_s() + _REPLAYED_WITHIN_S
@@ -197,15 +197,15 @@ class SecurityAdmin:
         return (await self._ask("expire a delegation token", kind, request)).expiry_timestamp_ms
 
     async def describe_delegation_tokens(self, owners: Iterable[str] | None = None) -> list[TokenInformation]:
-        found: list[TokenInformation] = []
+        tokens: list[TokenInformation] = []
         for part in [[]] if owners is None else parts_of(sorted(set(owners)), MAX_SECURITY_CHANGES):
             request = security_pb2.DescribeDelegationTokensRequest(
                 client=self._cluster.identity, timeout_ms=self._timeout_ms, owners=part
             )
             kind = security_pb2.DescribeDelegationTokensResponse
             response = await self._ask("describe delegation tokens", kind, request, changes=False)
-            found += map(told_token, response.tokens)
-        return found
+            tokens += map(token_from_wire, response.tokens)
+        return tokens
 
     async def _ask(self, what: str, kind: type[_Answer], request: Any, *, changes: bool = True) -> _Answer:
         method = kind.__name__.removesuffix("Response")
@@ -225,9 +225,9 @@ class SecurityAdmin:
         while True:
             answer = await self._ask_controller(lambda channel, s: _metadata(channel, request, s), deadline_s)
             if answer is not None and not answer.error.code:
-                found = hearing(answer, self._changed_at)
-                if not found.is_worth_waiting or now_s() >= deadline_s:
-                    return found.missing
+                heard = hearing(answer, self._changed_at)
+                if not heard.is_worth_waiting or now_s() >= deadline_s:
+                    return heard.missing
             elif now_s() >= deadline_s:
                 raise TimedOut(
                     f"no controller said within {within_ms} ms which brokers have heard of a change: ask again"

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from minilog.admin.broker_settings import BrokerSetting, BrokerSettingsAdmin
 from minilog.admin.delete_records import END, delete_records
-from minilog.admin.health import ClusterHealth, is_running, is_told_by_controller, judge
+from minilog.admin.health import ClusterHealth, is_from_controller, is_running, judge
 from minilog.admin.hearing import NOT_HEARD_WITHIN_MS
 from minilog.admin.messages import (
     CREATION_ID_BYTES,
@@ -188,12 +188,12 @@ class Admin:
     async def _latest_schema(self, topic: str) -> TopicSchema:
         """No older than what this client has seen changed. Raises InvalidSchema where the topic has none."""
         await self._cluster.refresh([topic])
-        found = self._cluster.cache.topics.get(topic)
-        if found is None:
+        cached = self._cluster.cache.topics.get(topic)
+        if cached is None:
             raise no_topic(topic)
-        if found.schemas is None:
+        if cached.schemas is None:
             raise InvalidSchema(f"topic {topic!r} has no schema: its records are keys and values")
-        return found.schemas.latest
+        return cached.schemas.latest
 
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None
@@ -329,8 +329,8 @@ class Admin:
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
         answer = await self._cluster.refresh(None)
-        found = (topic for topic in answer.topics if not topic.error.code)
-        return sorted(topic.name for topic in found if internal or not topic.internal)
+        topics = (topic for topic in answer.topics if not topic.error.code)
+        return sorted(topic.name for topic in topics if internal or not topic.internal)
 
     async def describe_cluster(self) -> ClusterDescription:
         return describe_cluster(await self._cluster.refresh([]))
@@ -346,10 +346,10 @@ class Admin:
             )
         if answer is None or answer.error.code:  # nobody controls: what any broker knows
             answer = await self._cluster.refresh(None)
-            if not is_told_by_controller(answer) and not await self._is_controlled():
+            if not is_from_controller(answer) and not await self._is_controlled():
                 answer.controller_id = -1
-        running = (self._cluster.address(each.broker_id) for each in answer.brokers if is_running(each))
-        tried = (self._cluster.is_reachable(each, _CONNECT_S) for each in running if each is not None)
+        running = (self._cluster.address(broker.broker_id) for broker in answer.brokers if is_running(broker))
+        tried = (self._cluster.is_reachable(address, _CONNECT_S) for address in running if address is not None)
         await asyncio.gather(*tried, return_exceptions=True)  # one that refuses this client is reached
         return judge(answer, self._cluster.cache.unreachable_addresses())
 
@@ -372,20 +372,20 @@ class Admin:
     ) -> list[TopicDescription]:
         chosen: Callable[[str], bool] = names if callable(names) else lambda name: True
         wanted = None if names is None or callable(names) else list(names)
-        known = self._cluster.cache.topics
-        before = [known[name].described for name in (known if wanted is None else wanted) if name in known]
+        cached = self._cluster.cache.topics
+        before = [cached[name].described for name in (cached if wanted is None else wanted) if name in cached]
         early = self._offsets_query([topic for topic in before if chosen(topic.name)], sizes, replica_ends)
         answer = await self._cluster.refresh_and_ask(wanted, early)
-        found = {topic.name: topic for topic in answer.topics if not topic.error.code and chosen(topic.name)}
-        order = sorted(found) if wanted is None else [name for name in wanted if name in found or not missing_ok]
+        topics = {topic.name: topic for topic in answer.topics if not topic.error.code and chosen(topic.name)}
+        order = sorted(topics) if wanted is None else [name for name in wanted if name in topics or not missing_ok]
         for name in order:
-            if name not in found:
+            if name not in topics:
                 raise no_topic(name)
-        query = self._offsets_query(found.values(), sizes, replica_ends)
-        query.results = {each: result for each, result in early.results.items() if each in query.wanted}
+        query = self._offsets_query(topics.values(), sizes, replica_ends)
+        query.results = {partition: result for partition, result in early.results.items() if partition in query.wanted}
         if query.missing():
             await self._cluster.complete(query, min(self._cluster.deadline(), now_s() + _DESCRIBE_OFFSETS_S))
-        return [describe_topic(found[name], query.results, query.last_errors) for name in order]
+        return [describe_topic(topics[name], query.results, query.last_errors) for name in order]
 
     def _offsets_query(
         self,
@@ -393,9 +393,13 @@ class Admin:
         sizes: Callable[[TopicPartition], SizesFrom] | None,
         replica_ends: bool,
     ) -> OffsetsQuery:
-        partitions = [TopicPartition(topic.name, each.partition) for topic in topics for each in topic.partitions]
-        asked = {} if sizes is None else {each: sizes(each) for each in partitions}
-        return OffsetsQuery(self._cluster.cache, dict.fromkeys(partitions, "latest"), asked, with_replicas=replica_ends)
+        partitions = [
+            TopicPartition(topic.name, partition.partition) for topic in topics for partition in topic.partitions
+        ]
+        sizes_by_partition = {} if sizes is None else {partition: sizes(partition) for partition in partitions}
+        return OffsetsQuery(
+            self._cluster.cache, dict.fromkeys(partitions, "latest"), sizes_by_partition, with_replicas=replica_ends
+        )
 
     async def list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, int | None]:
         if not wanted:

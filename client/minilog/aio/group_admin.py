@@ -49,16 +49,16 @@ class GroupAdmin:
         self._list_offsets = list_offsets
 
     async def list(self) -> list[GroupListing]:
-        return [GroupListing(each.group_id, each.partition_count) for each in await self._groups.list()]
+        return [GroupListing(group.group_id, group.partition_count) for group in await self._groups.list()]
 
     async def describe(self, group_id: str) -> GroupDescription:
-        told = await self._groups.describe(group_id)
+        stored = await self._groups.describe(group_id)
         answer = await self._cluster.refresh(None)
         names = {topic.topic_id: topic.name for topic in answer.topics if not topic.error.code}
-        positions = committed_positions(told.offsets, names)
+        positions = committed_positions(stored.offsets, names)
         ends = await self._ends(positions)
         ages_s = await ages_of_first_records(self._cluster.config, self._cluster.runtime, unread(positions, ends))
-        return describe_group(told, group_id, names, ends, ages_s)
+        return describe_group(stored, group_id, names, ends, ages_s)
 
     async def seek(self, group_id: str, to: Mapping[TopicPartition, GroupPosition]) -> dict[TopicPartition, int]:
         timestamps = look_ups(to)
@@ -66,13 +66,20 @@ class GroupAdmin:
             check_none_pending(group_id, await self._groups.describe(group_id))
         starts = await self._list_offsets(dict.fromkeys(to, "earliest"))
         ends = await self._list_offsets(dict.fromkeys(to, "latest"))
-        found = await self._list_offsets(timestamps)
+        at_timestamps = await self._list_offsets(timestamps)
         offsets = {
-            each: place(each, where, found.get(each), ReadableEnds(starts[each] or 0, ends[each] or 0))
-            for each, where in to.items()
+            partition: place(
+                partition,
+                where,
+                at_timestamps.get(partition),
+                ReadableEnds(starts[partition] or 0, ends[partition] or 0),
+            )
+            for partition, where in to.items()
         }
-        keys = {each: self._cluster.cache.key(each) for each in offsets}
-        await self._groups.commit(group_id, {keys[each]: Committed(offset) for each, offset in offsets.items()})
+        keys = {partition: self._cluster.cache.key(partition) for partition in offsets}
+        await self._groups.commit(
+            group_id, {keys[partition]: Committed(offset) for partition, offset in offsets.items()}
+        )
         return offsets
 
     async def delete(self, group_id: str) -> None:
@@ -128,9 +135,9 @@ async def _find_ages(
         shell.polls.returned = number
         if outcome.lack is not None:
             raise outcome.lack
-        for run, found in outcome.good:
-            if found and ages_s[run.partition] is None:
-                first_us = timestamps_of(run, found[0])[0].value
+        for run, batches in outcome.good:
+            if batches and ages_s[run.partition] is None:
+                first_us = timestamps_of(run, batches[0])[0].value
                 ages_s[run.partition] = max(0.0, (shell.cluster.runtime.wall_us() - first_us) / 1_000_000)
                 end_offset = stretches[run.partition].end_offset
                 await shell.change(lambda at=end_offset, p=run.partition: shell.core.seek(p, at))  # type: ignore[misc]

@@ -40,16 +40,16 @@ class Participation:
         self._shell.start()
         self._shell.reserve(self)
         try:
-            found = await self._transactions.enlist(attempt, task=task, expires=expires)
-            if isinstance(found, Enlistment):
-                self._shell.begin(found)
-                self._keeper = self._shell.spawn(self._keep_alive(found))
-                self._enlistment = found
-                return found
+            answer = await self._transactions.enlist(attempt, task=task, expires=expires)
+            if isinstance(answer, Enlistment):
+                self._shell.begin(answer)
+                self._keeper = self._shell.spawn(self._keep_alive(answer))
+                self._enlistment = answer
+                return answer
         finally:
             if self._enlistment is None:
                 self._shell.release()
-        return found
+        return answer
 
     async def finish(self) -> Winner:
         """Everything is acknowledged. Raises why something is not: then it is to be aborted."""

@@ -57,11 +57,11 @@ class Transaction:
     async def __aenter__(self) -> Self:
         if self._enlistment is not None:
             raise InvalidTxnState("this transaction has begun before: take another one of the producer")
-        found = await self._participation.begin(self._run.next_attempt())
-        if not isinstance(found, Enlistment):
-            raise InvalidTxnState(f"{found.attempt} is committed, and was not to be asked for: a bug")
-        self._run.enlisted(found)
-        self._enlistment = found
+        answer = await self._participation.begin(self._run.next_attempt())
+        if not isinstance(answer, Enlistment):
+            raise InvalidTxnState(f"{answer.attempt} is committed, and was not to be asked for: a bug")
+        self._run.enlisted(answer)
+        self._enlistment = answer
         return self
 
     async def __aexit__(
@@ -116,9 +116,9 @@ class Transaction:
 
     async def _keys(self, offsets: Mapping[TopicPartition, int]) -> dict[PartitionKey, Committed]:
         cluster = self._shell.cluster
-        for topic in {each.topic for each in offsets}:
+        for topic in {partition.topic for partition in offsets}:
             await cluster.topic(topic, cluster.deadline())
-        return {cluster.cache.key(each): Committed(offset) for each, offset in offsets.items()}
+        return {cluster.cache.key(partition): Committed(offset) for partition, offset in offsets.items()}
 
     def _open(self) -> Enlistment:
         if self._enlistment is None:

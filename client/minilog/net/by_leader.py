@@ -22,12 +22,12 @@ def entries_by_leader(
 ) -> dict[int, list[Entry]]:
     """By broker id. `entry_of` is given the leader's epoch. Partitions without a key, or without a known leader, are
     left for after the next metadata; why a leader cannot be reached is noted in `last_errors`."""
-    found: dict[int, list[Entry]] = {}
+    by_leader: dict[int, list[Entry]] = {}
     for partition in partitions:
         if (key := key_of(partition)) is None:
             continue
         if (unreachable := cache.why_no_leader(key)) is not None:
             last_errors[partition] = unreachable
         if (leader := cache.leader(key)) is not None:
-            found.setdefault(leader.broker_id, []).append(entry_of(partition, key, leader.epoch))
-    return found
+            by_leader.setdefault(leader.broker_id, []).append(entry_of(partition, key, leader.epoch))
+    return by_leader

@@ -124,12 +124,12 @@ class ClientSecurity:
         except TimeoutError:
             raise BrokerNotAvailable(f"the broker at {address[0]}:{address[1]} did not answer in time") from None
         except grpc.aio.AioRpcError as error:
-            told = f"the broker at {address[0]}:{address[1]} does not authenticate: {error.details()}"
+            sentence = f"the broker at {address[0]}:{address[1]} does not authenticate: {error.details()}"
             if any(words in str(error.details()) for words in _CERTIFICATE_WORDS):
-                raise AuthenticationFailed(f"{told}; see ssl.truststore.location") from error
+                raise AuthenticationFailed(f"{sentence}; see ssl.truststore.location") from error
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                raise AuthenticationFailed(f"{told}; is its security.protocol SASL_SSL?") from error
-            raise BrokerNotAvailable(told) from error
+                raise AuthenticationFailed(f"{sentence}; is its security.protocol SASL_SSL?") from error
+            raise BrokerNotAvailable(sentence) from error
         finally:
             await channel.close(None)
 

@@ -157,8 +157,8 @@ class CoordinatorClient:
         partitions = [TopicPartition(topic_name, number) for number in range(INTERNAL_PARTITIONS)]
         while True:
             await self._refresh(topic_name, attempts)
-            found = [(partition, await self._leader(partition, attempts)) for partition in partitions]
-            leaders = {partition: leader for partition, leader in found if leader is not None}
+            leaders_of = [(partition, await self._leader(partition, attempts)) for partition in partitions]
+            leaders = {partition: leader for partition, leader in leaders_of if leader is not None}
             if len(leaders) == len(partitions):
                 answers = await self._ask_each(leaders, method, request, attempts)
                 await self._refresh(topic_name, attempts)
@@ -178,8 +178,8 @@ class CoordinatorClient:
     ) -> list[Response] | None:
         """One answer of each broker that leads any; None unless all gave one."""
         one_of_each = {leader.broker_id: partition for partition, leader in leaders.items()}.values()
-        asked = (self._ask(each, leaders[each], method, request, attempts) for each in one_of_each)
-        answers = await asyncio.gather(*asked)
+        questions = (self._ask(partition, leaders[partition], method, request, attempts) for partition in one_of_each)
+        answers = await asyncio.gather(*questions)
         errors = [error_from_wire(answer.error) for answer in answers if answer is not None]
         for error in errors:
             if error is not None:

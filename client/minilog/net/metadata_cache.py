@@ -66,11 +66,11 @@ class CachedTopic:
     def statistics_columns(self) -> tuple[str, ...] | None:
         """Those that batches of rows tell of; None: the default ones, also where the setting cannot be read, which no
         broker looks at."""
-        told = self.described.configs.get(STATISTICS_COLUMNS)
-        if told is None or not told.strip():
-            return None if told is None else ()
+        listed = self.described.configs.get(STATISTICS_COLUMNS)
+        if listed is None or not listed.strip():
+            return None if listed is None else ()
         try:
-            return parse_names(told)
+            return parse_names(listed)
         except InvalidArgument:
             return None
 
@@ -123,53 +123,55 @@ class MetadataCache:
         """A change was answered that is committed below this end of the metadata log: no older answer is taken."""
         self.metadata_offset = max(self.metadata_offset, metadata_offset)
 
-    def _take_topic(self, told: metadata_pb2.TopicMetadata) -> None:
-        name = told.name or self._names.get(told.topic_id, "")
-        if told.error.code != common_pb2.ERROR_CODE_NONE:
-            self.topics = {known: topic for known, topic in self.topics.items() if known != name}
+    def _take_topic(self, message: metadata_pb2.TopicMetadata) -> None:
+        name = message.name or self._names.get(message.topic_id, "")
+        if message.error.code != common_pb2.ERROR_CODE_NONE:
+            self.topics = {other_name: topic for other_name, topic in self.topics.items() if other_name != name}
             return
-        limit = told.configs.get("max.message.bytes", "")
+        limit = message.configs.get("max.message.bytes", "")
         max_bytes = int(limit) if limit.isdigit() else None
-        topic = CachedTopic(name, told.topic_id, len(told.partitions), max_bytes, told, self._schemas(name, told))
-        self._names[told.topic_id] = name
-        for partition in told.partitions:
-            key = PartitionKey(told.topic_id, partition.partition)
+        topic = CachedTopic(
+            name, message.topic_id, len(message.partitions), max_bytes, message, self._schemas(name, message)
+        )
+        self._names[message.topic_id] = name
+        for partition in message.partitions:
+            key = PartitionKey(message.topic_id, partition.partition)
             self.learn_leader(key, LeaderAndEpoch(partition.leader_id, partition.leader_epoch))
             self._in_sync[key] = tuple(partition.in_sync_replicas)
         self.topics = self.topics | {name: topic}
 
-    def _schemas(self, name: str, told: metadata_pb2.TopicMetadata) -> TopicSchemas | UnsupportedVersion | None:
+    def _schemas(self, name: str, message: metadata_pb2.TopicMetadata) -> TopicSchemas | UnsupportedVersion | None:
         """Read once: each refresh tells all versions again."""
-        known = self.topics.get(name)
-        if known is not None and known.topic_id == told.topic_id and known.described.schemas == told.schemas:
-            return known.told_schemas
-        if not told.schemas:
+        cached = self.topics.get(name)
+        if cached is not None and cached.topic_id == message.topic_id and cached.described.schemas == message.schemas:
+            return cached.told_schemas
+        if not message.schemas:
             return None
         from minilog.typed.topic_schemas import told_schemas  # It loads Arrow: where a topic has columns.
 
-        return told_schemas(told)
+        return told_schemas(message)
 
     def topic_of(self, key: PartitionKey) -> CachedTopic:
         """The topic of a partition. Raises UnknownTopicId."""
-        found = self.topics.get(self._names.get(key.topic_id, ""))
-        if found is None or found.topic_id != key.topic_id:
+        cached = self.topics.get(self._names.get(key.topic_id, ""))
+        if cached is None or cached.topic_id != key.topic_id:
             raise UnknownTopicId(f"no topic has the id {key.topic_id.hex()}: it may be deleted")
-        return found
+        return cached
 
     def learn_leader(self, key: PartitionKey, leader: LeaderAndEpoch) -> bool:
         """Take in who leads; True if it is news. What is older than known is ignored."""
-        known = self._leaders.get(key)
-        if known is not None and (leader.epoch < known.epoch or leader == known):
+        former = self._leaders.get(key)
+        if former is not None and (leader.epoch < former.epoch or leader == former):
             return False
-        if known is not None and leader.epoch == known.epoch and leader.broker_id < 0:
+        if former is not None and leader.epoch == former.epoch and leader.broker_id < 0:
             return False
         self._leaders[key] = leader
         return True
 
     def leader(self, key: PartitionKey) -> LeaderAndEpoch | None:
         """The leader, if there is one and its address is known."""
-        known = self._leaders.get(key)
-        return known if known is not None and known.broker_id in self.brokers else None
+        leader = self._leaders.get(key)
+        return leader if leader is not None and leader.broker_id in self.brokers else None
 
     def address(self, broker_id: int) -> Address | None:
         """Where a broker listens, None where it is not known."""
@@ -197,50 +199,54 @@ class MetadataCache:
     def why_not_connected(self, address: Address) -> str | None:
         """The sentence about an address that cannot be connected to, and the broker that advertises it; None for any
         other."""
-        owners = (each for each, broker in self.brokers.items() if (broker.host, broker.port) == address)
+        owners = (broker_id for broker_id, broker in self.brokers.items() if (broker.host, broker.port) == address)
         owner = next(owners, None)
         who = "the broker" if owner is None else f"broker {owner}"
         return self.reachability.why(address, who=who, listener=self.listener)
 
     def why_some_not_connected(self) -> str | None:
         """The sentence about the first broker whose address cannot be connected to; None where each was reached."""
-        whys = (self.why_not_connected((each.host, each.port)) for each in self.brokers.values())
+        whys = (self.why_not_connected((broker.host, broker.port)) for broker in self.brokers.values())
         return next((why for why in whys if why is not None), None)
 
     def unreachable_addresses(self) -> dict[int, str]:
         """Running brokers whose advertised address cannot be connected to from here: the address, and the reason."""
         running = metadata_pb2.BROKER_STATE_RUNNING
-        found: dict[int, str] = {}
+        addresses: dict[int, str] = {}
         for broker_id, broker in self.brokers.items():
             address = broker.host, broker.port
             reason = self.reachability.reason(address)
             if reason is not None and broker.state == running and address not in self.reachability.given:
-                found[broker_id] = f"{address_text(address)} ({reason})"
-        return found
+                addresses[broker_id] = f"{address_text(address)} ({reason})"
+        return addresses
 
     def why_no_leader(self, key: PartitionKey) -> BrokerNotAvailable | None:
         """Why the leader of a partition cannot be asked, as `why_unreachable`; None for any other reason."""
-        known = self._leaders.get(key)
-        return None if known is None else self.why_unreachable(known.broker_id)
+        leader = self._leaders.get(key)
+        return None if leader is None else self.why_unreachable(leader.broker_id)
 
     def in_sync_in_rack(self, key: PartitionKey, rack: str) -> list[int]:
         """The members of the ISR, as last told, that run in this rack: what may be read instead of the leader."""
         running = metadata_pb2.BROKER_STATE_RUNNING
-        told = [(each, self.brokers.get(each)) for each in self._in_sync.get(key, ())]
-        return [each for each, broker in told if broker is not None and (broker.rack, broker.state) == (rack, running)]
+        replicas = [(broker_id, self.brokers.get(broker_id)) for broker_id in self._in_sync.get(key, ())]
+        return [
+            broker_id
+            for broker_id, broker in replicas
+            if broker is not None and (broker.rack, broker.state) == (rack, running)
+        ]
 
     def seen_epoch(self, key: PartitionKey) -> int:
         """The highest leader epoch ever seen, -1 for none."""
-        known = self._leaders.get(key)
-        return known.epoch if known is not None else -1
+        leader = self._leaders.get(key)
+        return leader.epoch if leader is not None else -1
 
     def see_epoch(self, key: PartitionKey, epoch: int) -> None:
         """A leader answered under `epoch`: nothing below it is believed from now on."""
-        known = self._leaders.get(key)
-        if known is None:
+        leader = self._leaders.get(key)
+        if leader is None:
             self._leaders[key] = LeaderAndEpoch(-1, epoch)
-        elif epoch > known.epoch:
-            self._leaders[key] = known._replace(epoch=epoch)  # who really leads, metadata will tell
+        elif epoch > leader.epoch:
+            self._leaders[key] = leader._replace(epoch=epoch)  # who really leads, metadata will tell
 
     def has(self, partition: TopicPartition) -> bool:
         """Is there such a partition, as far as is known?"""

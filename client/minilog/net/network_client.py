@@ -67,11 +67,11 @@ def _taken(task: asyncio.Task[_Answer | None]) -> None:
         task.exception()
 
 
-async def _first_answer(asked: list[asyncio.Task[_Answer | None]]) -> _Answer | None:
+async def _first_answer(tasks: list[asyncio.Task[_Answer | None]]) -> _Answer | None:
     """The first answer; None where a call failed or took a while: another broker is next. Takes out who is done."""
-    done, _ = await asyncio.wait(asked, timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
-    ended = [task for task in asked if task in done]
-    asked[:] = [task for task in asked if task not in done]
+    done, _ = await asyncio.wait(tasks, timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+    ended = [task for task in tasks if task in done]
+    tasks[:] = [task for task in tasks if task not in done]
     return next((answer for task in ended if (answer := task.result()) is not None), None)
 
 
@@ -167,11 +167,13 @@ class NetworkClient:
     def candidates(self) -> list[Address]:
         """Whom to ask, another one first each time; those that did not answer lately are last."""
         self.home.check()
-        known = [(broker.host, broker.port) for broker in self.cache.brokers.values()]
-        every = list(dict.fromkeys([*known, *self.config.bootstrap_servers]))
+        addresses = [(broker.host, broker.port) for broker in self.cache.brokers.values()]
+        every = list(dict.fromkeys([*addresses, *self.config.bootstrap_servers]))
         start = next(self._turn) % len(every)
         this_s = now_s()
-        return sorted(every[start:] + every[:start], key=lambda each: self._avoided_until_s.get(each, 0.0) > this_s)
+        return sorted(
+            every[start:] + every[:start], key=lambda address: self._avoided_until_s.get(address, 0.0) > this_s
+        )
 
     def avoid(self, address: Address) -> None:
         """It failed, or has been silent: others are asked first for a while."""
@@ -225,7 +227,7 @@ class NetworkClient:
         self, make: Callable[[grpc.aio.Channel, float], Awaitable[_Answer]], deadline_s: float
     ) -> _Answer:
         """The first answer from any broker. Raises TimedOut or BrokerNotAvailable at the deadline (monotonic)."""
-        asked: list[asyncio.Task[_Answer | None]] = []
+        tasks: list[asyncio.Task[_Answer | None]] = []
         try:
             while True:
                 for address in self.candidates():
@@ -236,14 +238,14 @@ class NetworkClient:
                     call = self.call(address, lambda channel, timeout=timeout: make(channel, timeout))  # type: ignore[misc]
                     task = asyncio.ensure_future(call)
                     task.add_done_callback(_taken)
-                    asked.append(task)
-                    answer = await _first_answer(asked)
+                    tasks.append(task)
+                    answer = await _first_answer(tasks)
                     if answer is not None:
                         return answer
                     self.avoid(address)
                 await asyncio.sleep(_PAUSE_S)
         finally:
-            for task in asked:
+            for task in tasks:
                 task.cancel()
 
     def timed_out(self, what: str) -> MinilogError:
@@ -305,10 +307,10 @@ class NetworkClient:
 
     def _tell_unreachable(self) -> None:
         """Once, that brokers have no listener of the name that is asked by: what they lead waits."""
-        found = self.cache.unreachable
-        if found - self._told_unreachable:
-            _log.warning("what it leads cannot be written or read: %s", self.cache.why_unreachable(min(found)))
-        self._told_unreachable = found
+        unreachable = self.cache.unreachable
+        if unreachable - self._told_unreachable:
+            _log.warning("what it leads cannot be written or read: %s", self.cache.why_unreachable(min(unreachable)))
+        self._told_unreachable = unreachable
 
     def _check_broker(self, answer: metadata_pb2.GetMetadataResponse) -> None:
         """Raises UnsupportedVersion where this client does not speak what the broker that answered does."""
@@ -328,8 +330,8 @@ class NetworkClient:
         timeout = min(_ATTEMPT_S, deadline_s - now_s())
         if address is None or timeout <= 0:
             return None
-        told = await self.call(address, lambda channel: _get_metadata(request, channel, timeout))
-        return told if told is not None and not told.error.code and self._is_news(told) else None
+        newest = await self.call(address, lambda channel: _get_metadata(request, channel, timeout))
+        return newest if newest is not None and not newest.error.code and self._is_news(newest) else None
 
     def deadline(self) -> float:
         """request.timeout.ms from now, on the monotonic clock, seconds."""
@@ -374,7 +376,7 @@ class NetworkClient:
 
     async def ask_leaders(self, query: OffsetsQuery) -> None:
         """Ask all leaders concerned once, at the same time."""
-        await asyncio.gather(*(self._ask_offsets(query, *asked) for asked in query.requests(self.identity)))
+        await asyncio.gather(*(self._ask_offsets(query, *request) for request in query.requests(self.identity)))
 
     async def refresh_and_ask(
         self, names: Iterable[str] | None, query: OffsetsQuery

@@ -53,10 +53,10 @@ class OffsetsQuery:
 
     def requests(self, identity: common_pb2.ClientIdentity) -> list[tuple[int, metadata_pb2.ListOffsetsRequest]]:
         """Each with the id of its broker; partitions without a known leader are left for after the next metadata."""
-        found = entries_by_leader(self.cache, self.missing(), self._key, self._entry, self.last_errors)
+        by_leader = entries_by_leader(self.cache, self.missing(), self._key, self._entry, self.last_errors)
         return [
             (broker_id, metadata_pb2.ListOffsetsRequest(client=identity, entries=part))
-            for broker_id, entries in found.items()
+            for broker_id, entries in by_leader.items()
             for part in parts_of(entries, MAX_OFFSETS_ENTRIES)
         ]
 
@@ -82,7 +82,9 @@ class OffsetsQuery:
 
     def forget_outdated(self) -> None:
         """By newer metadata: what another topic of the name answered, or a leader of a lower epoch, is no answer."""
-        self.results = {each: result for each, result in self.results.items() if self._is_current(each, result)}
+        self.results = {
+            partition: result for partition, result in self.results.items() if self._is_current(partition, result)
+        }
 
     def _is_current(self, partition: TopicPartition, result: metadata_pb2.ListOffsetsResult) -> bool:
         key = self._key(partition)

@@ -30,8 +30,8 @@ _MAX_REASON_CHARS = 200
 def connect_failure(details: str) -> str | None:
     """The system's reason in what gRPC says of a call for which there was no connection; None of any other call."""
     for pattern in _FAILED_TO_CONNECT:
-        if (found := pattern.search(details)) is not None:
-            reason = found["reason"]
+        if (match := pattern.search(details)) is not None:
+            reason = match["reason"]
             inner = _SYSTEM_REASON.search(reason) or _RESOLVER_REASON.search(reason)
             return (reason if inner is None else inner["reason"])[:_MAX_REASON_CHARS]
     return None

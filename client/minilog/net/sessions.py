@@ -49,16 +49,16 @@ class Sessions:
 
     async def session(self, address: Address) -> bytes:
         """A session with the broker at this address. Raises MinilogError."""
-        known = self._sessions.get(address)
-        if known is not None and now_s() < known.renew_at_s:
-            return known.content
+        session = self._sessions.get(address)
+        if session is not None and now_s() < session.renew_at_s:
+            return session.content
         asking = self._asking.get(address)
         if asking is None:
             asking = self._asking[address] = asyncio.get_running_loop().create_task(self._ask(address))
-            asking.add_done_callback(functools.partial(self._asked, address))
+            asking.add_done_callback(functools.partial(self._take_answer, address))
         return (await asyncio.shield(asking)).content
 
-    def _asked(self, address: Address, asking: asyncio.Task[_Session]) -> None:
+    def _take_answer(self, address: Address, asking: asyncio.Task[_Session]) -> None:
         """Whoever waits hears how it went; nobody may."""
         del self._asking[address]
         if not asking.cancelled():
@@ -72,8 +72,8 @@ class Sessions:
             self.failures[address] = error
             raise
         self.failures.pop(address, None)
-        found = self._sessions[address] = _Session(content, began_s + _RENEW_SHARE * lifetime_s)
-        return found
+        session = self._sessions[address] = _Session(content, began_s + _RENEW_SHARE * lifetime_s)
+        return session
 
     async def close(self) -> None:
         """Give up what is being asked."""

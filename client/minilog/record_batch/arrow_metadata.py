@@ -86,7 +86,7 @@ def find_arrow_places(message: Buffer) -> ArrowPlaces:
         raise CorruptMessage("the Arrow message has no header")
     nodes, buffers = table.place_of(1, is_vector=True), table.place_of(2, is_vector=True)
     places = root.place_of(3), table.place_of(0), nodes + _U32.size, buffers + _U32.size
-    return ArrowPlaces(*(_PREFIX_BYTES + each for each in places))
+    return ArrowPlaces(*(_PREFIX_BYTES + place for place in places))
 
 
 def _open(message: Buffer) -> tuple[_Table, memoryview]:

@@ -170,10 +170,10 @@ def _split(measured: pa.RecordBatch, start: int, rows: int, target_bytes: int) -
     # 5 % more parts than the size asks for, so that rows of about one size need no second division.
     parts = min(rows, max(2, -(-size * 21 // (target_bytes * 20))))
     cuts = [start + rows * part // parts for part in range(parts + 1)]
-    found = []
+    batches = []
     for first, end in pairwise(cuts):
-        found += _split(measured, first, end - first, target_bytes)
-    return found
+        batches += _split(measured, first, end - first, target_bytes)
+    return batches
 
 
 def _payload_columns(columns: pa.RecordBatch, timestamp_us: int | None) -> pa.RecordBatch:
@@ -183,13 +183,13 @@ def _payload_columns(columns: pa.RecordBatch, timestamp_us: int | None) -> pa.Re
         raise InvalidRecord("a record batch holds at least one record: these columns have no rows")
     if "value" not in names or len(set(names)) != len(names) or not set(names) <= set(PAYLOAD_SCHEMA.names):
         raise InvalidRecord(f"the columns are {names}: give value, and if wanted key, timestamp and headers, once each")
-    found = {"value": _binary("value", columns.column("value")), "timestamp": _timestamps(columns, timestamp_us)}
+    arrays = {"value": _binary("value", columns.column("value")), "timestamp": _timestamps(columns, timestamp_us)}
     if "key" in names and columns.column("key").null_count < columns.num_rows:
-        found["key"] = _binary("key", columns.column("key"))
+        arrays["key"] = _binary("key", columns.column("key"))
     if "headers" in names and (headers := _headers(columns.column("headers"))) is not None:
-        found["headers"] = headers
-    schema = payload_schema(_attributes(found))
-    return pa.RecordBatch.from_arrays([found[name] for name in schema.names], schema=schema)
+        arrays["headers"] = headers
+    schema = payload_schema(_attributes(arrays))
+    return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
 
 
 def _attributes(names: Mapping[str, object] | Sequence[str]) -> int:

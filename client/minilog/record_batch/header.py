@@ -266,9 +266,9 @@ def _crc_seed(topic_id: bytes, partition: int) -> int:
 
 def check_crc(topic_id: bytes, partition: int, batch: Buffer, header: BatchHeader) -> None:
     """Raises CorruptMessage unless `batch` is whole and meant for this topic id and partition."""
-    found = batch_crc(topic_id, partition, batch)
-    if found != header.crc:
+    computed = batch_crc(topic_id, partition, batch)
+    if computed != header.crc:
         raise CorruptMessage(
-            f"the record batch at offset {header.base_offset} has crc {found:#010x}, its header {header.crc:#010x}: "
+            f"the record batch at offset {header.base_offset} has crc {computed:#010x}, its header {header.crc:#010x}: "
             f"damaged, or not meant for partition {partition} of topic id {topic_id.hex()}"
         )

@@ -58,10 +58,10 @@ def read_payload(
     payload = _payload(batch, header)
     _check_message(payload, header, max_message_bytes)
     with arrow_errors(header):
-        found = pa.ipc.read_record_batch(pa.py_buffer(payload), payload_schema(header.attributes))
-        found.validate(full=True)
+        decoded = pa.ipc.read_record_batch(pa.py_buffer(payload), payload_schema(header.attributes))
+        decoded.validate(full=True)
         columns = [
-            found.column(field.name) if field.name in found.schema.names else pa.nulls(found.num_rows, field.type)
+            decoded.column(field.name) if field.name in decoded.schema.names else pa.nulls(decoded.num_rows, field.type)
             for field in PAYLOAD_SCHEMA
         ]
         return pa.RecordBatch.from_arrays(columns, schema=PAYLOAD_SCHEMA)
@@ -113,7 +113,7 @@ class ReadBatch:
 
 def read_records(run: Buffer, topic_id: bytes, partition: int, **wanted: Any) -> list[pa.RecordBatch]:
     """The records of all of `run`: see iterate_records."""
-    return [each.rows for each in iterate_records(run, topic_id, partition, **wanted) if each.rows is not None]
+    return [records.rows for records in iterate_records(run, topic_id, partition, **wanted) if records.rows is not None]
 
 
 def iterate_records(

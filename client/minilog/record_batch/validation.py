@@ -109,10 +109,10 @@ def check_timestamps(header: BatchHeader, timestamps: pa.Array, bounds: Timestam
     InvalidTimestamp."""
     if timestamps.null_count:
         raise CorruptMessage(f"a record batch has {timestamps.null_count} records without a timestamp")
-    found = (timestamps[0].value, pc.max(timestamps).value)
-    said = (header.base_timestamp_us, header.max_timestamp_us)
-    if found != said:
-        raise CorruptMessage(f"a record batch has first and highest timestamp {found}, its header says {said}")
+    measured = (timestamps[0].value, pc.max(timestamps).value)
+    named = (header.base_timestamp_us, header.max_timestamp_us)
+    if measured != named:
+        raise CorruptMessage(f"a record batch has first and highest timestamp {measured}, its header says {named}")
     if bounds is not None:
         bounds.check(header, timestamps)
 

@@ -143,11 +143,11 @@ _Choice = TypeVar("_Choice", bound=enum.Enum)
 def _numbers(kind: type[_Choice], wire: Any) -> dict[_Choice | None, Any]:
     """The number of each member on the wire, which has the same names; 0 where none is told."""
     prefix = wire.Name(0).removesuffix("NONE")
-    return {None: 0, **{each: wire.Value(prefix + each.name) for each in kind}}
+    return {None: 0, **{member: wire.Value(prefix + member.name) for member in kind}}
 
 
 def _members(numbers: dict[_Choice | None, Any]) -> dict[Any, _Choice]:
-    return {number: each for each, number in numbers.items() if each is not None}
+    return {number: member for member, number in numbers.items() if member is not None}
 
 
 _OPERATIONS = _numbers(Operation, security_pb2.AccessOperation)
@@ -170,23 +170,23 @@ def rule_to_wire(rule: AccessRule) -> security_pb2.AccessRule:
     )
 
 
-def rule_from_wire(told: security_pb2.AccessRule) -> AccessRule:
-    """Raises InvalidArgument where it does not say what is allowed or denied, or says what is not known here."""
+def rule_from_wire(message: security_pb2.AccessRule) -> AccessRule:
+    """Raises InvalidArgument for a rule that lacks a part, or has a part that this version does not know."""
     try:
         return AccessRule(
-            told.principal,
-            told.host,
-            _OPERATION_OF[told.operation],
-            _KIND_OF[told.resource_kind],
-            told.name,
-            _PATTERN_OF[told.pattern],
-            _PERMISSION_OF[told.permission],
+            message.principal,
+            message.host,
+            _OPERATION_OF[message.operation],
+            _KIND_OF[message.resource_kind],
+            message.name,
+            _PATTERN_OF[message.pattern],
+            _PERMISSION_OF[message.permission],
         )
     except KeyError:
         raise InvalidArgument(
-            f"a rule of {told.principal[:100]!r} for {told.name[:100]!r} lacks an operation, a kind of resource, a "
-            f"pattern or a permission that is known here ({told.operation}, {told.resource_kind}, {told.pattern}, "
-            f"{told.permission}): give one of each"
+            f"a rule of {message.principal[:100]!r} for {message.name[:100]!r} has no known operation, kind of "
+            f"resource, pattern or permission ({message.operation}, {message.resource_kind}, {message.pattern}, "
+            f"{message.permission}): give one of each"
         ) from None
 
 
@@ -202,17 +202,17 @@ def filter_to_wire(wanted: AccessRuleFilter) -> security_pb2.AccessRuleFilter:
     )
 
 
-def filter_from_wire(told: security_pb2.AccessRuleFilter) -> AccessRuleFilter:
-    """Raises InvalidArgument for a number that is not known: taken for anything, it would match what nobody meant."""
+def filter_from_wire(message: security_pb2.AccessRuleFilter) -> AccessRuleFilter:
+    """Raises InvalidArgument for an unknown number. As a wildcard it would match rules that nobody meant."""
     try:
         return AccessRuleFilter(
-            told.principal if told.HasField("principal") else None,
-            told.host if told.HasField("host") else None,
-            _OPERATION_OF[told.operation] if told.operation else None,
-            _KIND_OF[told.resource_kind] if told.resource_kind else None,
-            told.name if told.HasField("name") else None,
-            _PATTERN_OF[told.pattern] if told.pattern else None,
-            _PERMISSION_OF[told.permission] if told.permission else None,
+            message.principal if message.HasField("principal") else None,
+            message.host if message.HasField("host") else None,
+            _OPERATION_OF[message.operation] if message.operation else None,
+            _KIND_OF[message.resource_kind] if message.resource_kind else None,
+            message.name if message.HasField("name") else None,
+            _PATTERN_OF[message.pattern] if message.pattern else None,
+            _PERMISSION_OF[message.permission] if message.permission else None,
         )
     except KeyError as error:
         raise InvalidArgument(f"a filter of rules has a number that is not known: {error}") from None

@@ -39,12 +39,12 @@ class JaasLogin:
 def parse_jaas(config: Secret) -> JaasLogin:
     """Raises InvalidConfig, which shows neither name nor password."""
     whole = _WHOLE.fullmatch(config.reveal())
-    options = [] if whole is None else [(each[1], _plain(each[2])) for each in _OPTION.finditer(whole[1])]
-    found = dict(options)
-    token = found.pop("tokenauth", "false").lower()
-    if len(found) != 2 or len(options) > 3 or len({name for name, _ in options}) < len(options) or token not in _WORDS:
+    options = [] if whole is None else [(match[1], _plain(match[2])) for match in _OPTION.finditer(whole[1])]
+    values = dict(options)
+    token = values.pop("tokenauth", "false").lower()
+    if len(values) != 2 or len(options) > 3 or len({name for name, _ in options}) < len(options) or token not in _WORDS:
         raise InvalidConfig(f"{JAAS_CONFIG} is not possible (its value is not shown): it must be {_FORM}")
-    return JaasLogin(found["username"], Secret(found["password"]), _WORDS[token])
+    return JaasLogin(values["username"], Secret(values["password"]), _WORDS[token])
 
 
 def _plain(value: str) -> str:

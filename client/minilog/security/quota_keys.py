@@ -38,8 +38,8 @@ CONNECTIONS = "connections"
 PRODUCER_ID_RATE = "producer_id_rate"
 OPEN_TRANSACTIONS, OPEN_TRANSACTIONS_AGE_MS = "open_transactions", "open_transactions_age_ms"
 QUOTA_KEYS = {
-    each.name: each
-    for each in (
+    quota_key.name: quota_key
+    for quota_key in (
         QuotaKey(PRODUCER_BYTE_RATE, "bytes/s", 1),
         QuotaKey(CONSUMER_BYTE_RATE, "bytes/s", 1),
         QuotaKey(REQUEST_RATE, "/s", 1),

@@ -39,25 +39,25 @@ def saslprep(text: str, *, what: str, stored: bool) -> str:
     prepared = unicodedata.ucd_3_2_0.normalize("NFKC", _mapped(text))
     if not prepared:
         raise UnpreparedText(f"{what} is empty, or has nothing but characters that are not seen: give one")
-    if any(prohibits(each) for each in prepared for prohibits in _PROHIBITED):
+    if any(prohibits(character) for character in prepared for prohibits in _PROHIBITED):
         raise UnpreparedText(
             f"{what} has a control character, a private or another one that SASLprep forbids: leave it out"
         )
-    if stored and any(stringprep.in_table_a1(each) for each in prepared):
+    if stored and any(stringprep.in_table_a1(character) for character in prepared):
         raise UnpreparedText(f"{what} has a character that is newer than Unicode 3.2, such as an emoji: leave it out")
     _check_directions(prepared, what)
     return prepared
 
 
 def _mapped(text: str) -> str:
-    kept = (each for each in text if not stringprep.in_table_b1(each))
-    return "".join(" " if stringprep.in_table_c12(each) else each for each in kept)
+    kept = (character for character in text if not stringprep.in_table_b1(character))
+    return "".join(" " if stringprep.in_table_c12(character) else character for character in kept)
 
 
 def _check_directions(prepared: str, what: str) -> None:
     """RFC 3454 section 6: with letters from right to left, it begins and ends with one, and has none of the others."""
-    if not any(stringprep.in_table_d1(each) for each in prepared):
+    if not any(stringprep.in_table_d1(character) for character in prepared):
         return
     ends_well = stringprep.in_table_d1(prepared[0]) and stringprep.in_table_d1(prepared[-1])
-    if not ends_well or any(stringprep.in_table_d2(each) for each in prepared):
+    if not ends_well or any(stringprep.in_table_d2(character) for character in prepared):
         raise UnpreparedText(f"{what} mixes letters from right to left with others: use one direction")

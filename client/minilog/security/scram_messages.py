@@ -51,15 +51,15 @@ def attributes_of(text: str, expected: str, sender: str) -> dict[str, str]:
     What follows them are extensions: unknown ones are passed over, as RFC 5802 section 5.1 says; one that must be
     understood (`m=`) is refused, and so is a second value of an attribute that was expected.
     """
-    found = [_ATTRIBUTE.fullmatch(each) for each in text.split(",")]
-    names = "".join(each.group(1) for each in found if each is not None)
-    if len(names) != len(found) or not names.startswith(expected):
+    matches = [_ATTRIBUTE.fullmatch(part) for part in text.split(",")]
+    names = "".join(match.group(1) for match in matches if match is not None)
+    if len(names) != len(matches) or not names.startswith(expected):
         raise ScramError(f"{sender} sent a message that has not the attributes {', '.join(expected)}")
     if _MANDATORY_EXTENSION in names:
         raise ScramError(f"{sender} demands an extension of SCRAM that is not known here")
     if set(expected) & set(names[len(expected) :]):
         raise ScramError(f"{sender} sent a message that has one attribute twice")
-    values = (each.group(2) for each in found if each is not None)
+    values = (match.group(2) for match in matches if match is not None)
     return dict(zip(expected, values, strict=False))
 
 

@@ -10,7 +10,7 @@ _NUMBERS = {
     ScramMechanism.SCRAM_SHA_256: security_pb2.SCRAM_MECHANISM_SCRAM_SHA_256,
     ScramMechanism.SCRAM_SHA_512: security_pb2.SCRAM_MECHANISM_SCRAM_SHA_512,
 }
-_MECHANISMS = {number: each for each, number in _NUMBERS.items()}
+_MECHANISMS = {number: mechanism for mechanism, number in _NUMBERS.items()}
 
 
 def mechanism_to_wire(mechanism: ScramMechanism) -> security_pb2.ScramMechanism.ValueType:
@@ -22,8 +22,8 @@ def mechanism_from_wire(number: int) -> ScramMechanism:
     try:
         return _MECHANISMS[number]  # type: ignore[index]
     except KeyError:
-        told = " or ".join(ScramMechanism)
-        raise InvalidArgument(f"{number} is no mechanism of SCRAM that is known here: give {told}") from None
+        names = " or ".join(ScramMechanism)
+        raise InvalidArgument(f"{number} is no mechanism of SCRAM that is known here: give {names}") from None
 
 
 def verifier_of(credential: ScramCredential) -> security_pb2.ScramVerifier:
@@ -35,5 +35,5 @@ def verifier_of(credential: ScramCredential) -> security_pb2.ScramVerifier:
     )
 
 
-def credential_from_wire(mechanism: ScramMechanism, told: security_pb2.ScramVerifier) -> ScramCredential:
-    return ScramCredential(mechanism, told.salt, told.iterations, told.stored_key, told.server_key)
+def credential_from_wire(mechanism: ScramMechanism, message: security_pb2.ScramVerifier) -> ScramCredential:
+    return ScramCredential(mechanism, message.salt, message.iterations, message.stored_key, message.server_key)

@@ -209,7 +209,7 @@ class LoopThread:
                     "not written, or are not known to be; close it, or use it in a with block"
                 )
         async with asyncio.timeout(_STOP_S / 2):
-            await asyncio.gather(*(each.close(0.0) for each in self._producers), return_exceptions=True)
+            await asyncio.gather(*(producer.close(0.0) for producer in self._producers), return_exceptions=True)
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in others:
             task.cancel()

@@ -106,7 +106,7 @@ def is_disabled(environment: Mapping[str, str]) -> bool:
 def is_asked_for(environment: Mapping[str, str]) -> bool:
     """Whether OTEL_* name an exporter or a collector."""
     exporter = environment.get("OTEL_TRACES_EXPORTER", "").strip()
-    return exporter != "none" and bool(exporter or any(environment.get(each) for each in _ENDPOINTS))
+    return exporter != "none" and bool(exporter or any(environment.get(variable) for variable in _ENDPOINTS))
 
 
 @functools.lru_cache(maxsize=8)

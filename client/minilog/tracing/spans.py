@@ -65,9 +65,9 @@ class OpenTelemetryTracing:
             _name(method.path, "serve"), _told_by(metadata), SpanKind.SERVER, _rpc(method.path)
         )
         span.end()
-        told = _span_context(_told_by(metadata))
+        parent = _span_context(_told_by(metadata))
         spans = _ServedProduce if method is PRODUCE else _ServedRead
-        return spans(self, method, told if told.is_valid else span.get_span_context())
+        return spans(self, method, parent if parent.is_valid else span.get_span_context())
 
     @contextmanager
     def serving(self, path: str, metadata: Metadata | None) -> Iterator[None]:
@@ -269,10 +269,10 @@ class _Unary(grpc.aio.UnaryUnaryClientInterceptor):
         path = method if isinstance(method, str) else method.decode("ascii")
         with self._tracing.call(path, SpanKind.CLIENT) as context:
             metadata = grpc.aio.Metadata(*(details.metadata or ()), *_carrier(_span_context(context)).items())
-            told = grpc.aio.ClientCallDetails(
+            traced = grpc.aio.ClientCallDetails(
                 details.method, details.timeout, metadata, details.credentials, details.wait_for_ready
             )
-            call = await continuation(told, request)
+            call = await continuation(traced, request)
             await call
         return call
 
@@ -319,9 +319,9 @@ def _rpc(path: str) -> dict[str, str]:
     return {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method, "messaging.system": "minilog"}
 
 
-def _partition(told: common_pb2.PartitionId) -> dict[str, str]:
+def _partition(message: common_pb2.PartitionId) -> dict[str, str]:
     return {
         "messaging.system": "minilog",
-        "minilog.topic.id": told.topic_id.hex(),
-        "messaging.destination.partition.id": str(told.partition),
+        "minilog.topic.id": message.topic_id.hex(),
+        "messaging.destination.partition.id": str(message.partition),
     }

@@ -26,11 +26,11 @@ class TransactionAdmin:
             coordinator_pb2.ListTransactionsRequest(),
             timeout_ms=self._timeout_ms,
         )
-        found = {told.transactional_id: told for answer in answers for told in answer.transactions}
-        return [transaction_listing(found[each]) for each in sorted(found)]
+        by_id = {listing.transactional_id: listing for answer in answers for listing in answer.transactions}
+        return [transaction_listing(by_id[transactional_id]) for transactional_id in sorted(by_id)]
 
     async def describe(self, transactional_id: str) -> TransactionDescription:
-        told = await self._coordinators.call(
+        answer = await self._coordinators.call(
             TRANSACTIONS_TOPIC_NAME,
             transactional_id,
             lambda channel: TransactionServiceStub(channel).DescribeTransaction,
@@ -38,9 +38,9 @@ class TransactionAdmin:
             timeout_ms=self._timeout_ms,
             changes=False,
         )
-        answer = await self._cluster.refresh(None)
-        names = {topic.topic_id: topic.name for topic in answer.topics if not topic.error.code}
-        return transaction_description(told, names)
+        metadata = await self._cluster.refresh(None)
+        names = {topic.topic_id: topic.name for topic in metadata.topics if not topic.error.code}
+        return transaction_description(answer, names)
 
     async def abort(self, transactional_id: str) -> int:
         answer = await self._coordinators.call(

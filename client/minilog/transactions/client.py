@@ -119,11 +119,11 @@ class Transactions:
             )
             asked_s = now_s()
             try:
-                known = ending.answered(await self._end_once(request, call_ms))
+                outcome = ending.answered(await self._end_once(request, call_ms))
             except MinilogError as error:
-                known = ending.failed(error)
-            if known is not None:
-                return known
+                outcome = ending.failed(error)
+            if outcome is not None:
+                return outcome
             if now_s() < asked_s + _AGAIN_S:  # refused at once: the time left is too short to wait in there
                 await asyncio.sleep(_AGAIN_S)
         return ending.out_of_time(within_ms)

@@ -8,42 +8,44 @@ from minilog.types import EnlistedProducer, TopicPartition, TransactionDescripti
 from minilog.v1 import coordinator_pb2
 
 
-def transaction_listing(told: coordinator_pb2.TransactionListing) -> TransactionListing:
+def transaction_listing(message: coordinator_pb2.TransactionListing) -> TransactionListing:
     """One line of a list."""
     return TransactionListing(
-        told.transactional_id,
-        _word(coordinator_pb2.TransactionState.Name(told.state), "TRANSACTION_STATE_"),
-        told.generation,
-        told.last_committed_generation if told.HasField("last_committed_generation") else None,
-        told.producer_count,
+        message.transactional_id,
+        _word(coordinator_pb2.TransactionState.Name(message.state), "TRANSACTION_STATE_"),
+        message.generation,
+        message.last_committed_generation if message.HasField("last_committed_generation") else None,
+        message.producer_count,
     )
 
 
 def transaction_description(
-    told: coordinator_pb2.DescribeTransactionResponse, names: Mapping[bytes, str]
+    message: coordinator_pb2.DescribeTransactionResponse, names: Mapping[bytes, str]
 ) -> TransactionDescription:
     """`names`: of topics, by their ids."""
     return TransactionDescription(
-        transaction_listing(told.listing),
-        attempt_id=told.attempt_id.hex(),
-        run_id=_text(told.run_id),
-        timeout_ms=told.timeout_ms,
-        expires=told.expires,
-        updated_ms=told.updated_us // 1000,
-        silent_ms=told.silent_ms if told.HasField("silent_ms") else None,
-        producers=[_producer(each, names) for each in told.producers],
+        transaction_listing(message.listing),
+        attempt_id=message.attempt_id.hex(),
+        run_id=_text(message.run_id),
+        timeout_ms=message.timeout_ms,
+        expires=message.expires,
+        updated_ms=message.updated_us // 1000,
+        silent_ms=message.silent_ms if message.HasField("silent_ms") else None,
+        producers=[_producer(producer, names) for producer in message.producers],
     )
 
 
-def _producer(told: coordinator_pb2.EnlistedProducer, names: Mapping[bytes, str]) -> EnlistedProducer:
+def _producer(message: coordinator_pb2.EnlistedProducer, names: Mapping[bytes, str]) -> EnlistedProducer:
     partitions = [
-        TopicPartition(names[each.topic_id], each.partition) for each in told.partitions if each.topic_id in names
+        TopicPartition(names[partition.topic_id], partition.partition)
+        for partition in message.partitions
+        if partition.topic_id in names
     ]
     return EnlistedProducer(
-        told.producer_id,
-        told.generation,
-        told.task if told.HasField("task") else None,
-        _word(coordinator_pb2.ProducerFate.Name(told.fate), "PRODUCER_FATE_"),
+        message.producer_id,
+        message.generation,
+        message.task if message.HasField("task") else None,
+        _word(coordinator_pb2.ProducerFate.Name(message.fate), "PRODUCER_FATE_"),
         sorted(partitions),
     )
 

@@ -197,10 +197,10 @@ def end_request(
     """`timeout_ms`: how long the coordinator waits for the markers. `coordinator_epoch`: the highest known."""
     return coordinator_pb2.EndTransactionRequest(
         transactional_id=attempt.transactional_id,
-        generation=_known(attempt),
+        generation=_generation_of(attempt),
         attempt_id=attempt.attempt_id,
         run_id=attempt.run_id,
-        winners=[_winner(each) for each in winners],
+        winners=[_winner(winner) for winner in winners],
         contents=None if contents is None else contents_to_wire(contents),
         timeout_ms=timeout_ms,
         coordinator_epoch=coordinator_epoch,
@@ -212,10 +212,10 @@ def _winner(winner: Winner) -> coordinator_pb2.Winner:
         producer_id=winner.producer_id,
         partitions=[
             coordinator_pb2.WrittenPartition(
-                partition_id=PartitionKey(each.topic_id, each.partition).to_wire(),
-                last_sequence=each.last_sequence,
+                partition_id=PartitionKey(partition.topic_id, partition.partition).to_wire(),
+                last_sequence=partition.last_sequence,
             )
-            for each in winner.partitions
+            for partition in winner.partitions
         ],
     )
 
@@ -226,14 +226,14 @@ def abort_request(
     """Without producer ids all of the attempt is aborted, and it is over."""
     return coordinator_pb2.AbortAttemptRequest(
         transactional_id=attempt.transactional_id,
-        generation=_known(attempt),
+        generation=_generation_of(attempt),
         attempt_id=attempt.attempt_id,
         producer_ids=producer_ids,
         coordinator_epoch=coordinator_epoch,
     )
 
 
-def _known(attempt: Attempt) -> int:
+def _generation_of(attempt: Attempt) -> int:
     assert attempt.generation is not None, "the generation is known once a writer has enlisted"
     return attempt.generation
 

@@ -37,7 +37,7 @@ def _plain_rows(rows: pa.RecordBatch) -> list[Any]:
 
 def _far(values: pa.Array) -> list[Any]:
     """Value by value, with dates and times in any year."""
-    return [_far_value(each) for each in values]
+    return [_far_value(value) for value in values]
 
 
 def value_shown(value: pa.Scalar) -> str:
@@ -75,9 +75,9 @@ def _name(key: Any) -> str:
 def _plain(value: Any) -> Any:
     match value:
         case dict():
-            return {_name(_plain(key)): _plain(each) for key, each in value.items()}
+            return {_name(_plain(key)): _plain(member) for key, member in value.items()}
         case list():
-            return [_plain(each) for each in value]
+            return [_plain(member) for member in value]
         case bytes():
             return base64.b64encode(value).decode()
         case decimal.Decimal():

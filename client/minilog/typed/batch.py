@@ -62,16 +62,16 @@ class TypedRows:
     def nbytes(self) -> int:
         """What bounds count: at least ROW_BYTES a row."""
         extras = (self.timestamps, self.headers)
-        found = self.columns.nbytes + sum(each.nbytes for each in extras if each is not None)
-        return max(int(found), ROW_BYTES * self.num_rows)
+        size_bytes = self.columns.nbytes + sum(extra.nbytes for extra in extras if extra is not None)
+        return max(int(size_bytes), ROW_BYTES * self.num_rows)
 
     def slice(self, start: int, rows: int) -> TypedRows:
         """Some of them, without a copy."""
-        return self._with(lambda each: each.slice(start, rows))
+        return self._with(lambda array: array.slice(start, rows))
 
     def take(self, places: pa.Array) -> TypedRows:
         """Those at these places."""
-        return self._with(lambda each: each.take(places))
+        return self._with(lambda array: array.take(places))
 
     def _with(self, cut: Callable[[Any], Any]) -> TypedRows:
         timestamps = None if self.timestamps is None else cut(self.timestamps)
@@ -141,7 +141,7 @@ def build_typed_batch(
 
 def payload_columns(rows: TypedRows, timestamps: pa.Array | None) -> pa.RecordBatch:
     """What the payload of a batch of these rows has."""
-    extras = [each for each in (timestamps, rows.headers) if each is not None]
+    extras = [extra for extra in (timestamps, rows.headers) if extra is not None]
     form = rows.schema.payload_forms.form_of(
         None, has_timestamps=timestamps is not None, has_headers=rows.headers is not None
     )
@@ -174,12 +174,12 @@ def _bounds(timestamps: pa.Array) -> tuple[int, int]:
 def _extension(rows: TypedRows, *, has_timestamps: bool) -> bytes:
     names = default_columns(rows.schema) if rows.statistics is None else rows.statistics
     places = [rows.schema.names.index(name) for name in dict.fromkeys(names) if name in rows.schema.names][:MAX_COLUMNS]
-    told = typed_pb2.TypedBatch(
+    extension = typed_pb2.TypedBatch(
         schema_version=rows.schema.version,
         statistics=statistics_of((rows.schema.fields[place], rows.columns.column(place)) for place in places),
         has_timestamps=has_timestamps,
     )
-    return told.SerializeToString()
+    return extension.SerializeToString()
 
 
 # -- what stands in a batch

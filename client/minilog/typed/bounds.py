@@ -49,10 +49,10 @@ def _scaled(unscaled: bytes, scale: int) -> decimal.Decimal:
 
 def value_of(bound: typed_pb2.Bound, field: Field) -> Any:
     """What a message says of a column; None where it says nothing. Raises CorruptMessage where it cannot be that."""
-    kind, said = field.type, bound.WhichOneof("value")
-    if said is None:
+    kind, value_field = field.type, bound.WhichOneof("value")
+    if value_field is None:
         return None
-    match kind, said:
+    match kind, value_field:
         case Decimal(_, scale), "unscaled":
             return _scaled(bound.unscaled, scale)
         case Primitive("boolean"), "integer":
@@ -97,40 +97,40 @@ def compared_type(field: Field) -> pa.DataType:
     return pa.float64() if pa.types.is_floating(kind) else kind  # 0.3 is not a float's 0.3
 
 
-def add_values(told: typed_pb2.SetCondition, values: Sequence[Any]) -> None:
+def add_values(message: typed_pb2.SetCondition, values: Sequence[Any]) -> None:
     """Plain values of one column as a message."""
     match values[0]:
         case bool() | int():
-            told.integers.extend(map(int, values))
+            message.integers.extend(map(int, values))
         case float():
-            told.numbers.extend(values)
+            message.numbers.extend(values)
         case decimal.Decimal():
-            told.unscaled.extend(map(_unscaled, values))
+            message.unscaled.extend(map(_unscaled, values))
         case str():
-            told.contents.extend(each.encode() for each in values)
+            message.contents.extend(value.encode() for value in values)
         case _:
-            told.contents.extend(values)
+            message.contents.extend(values)
 
 
-def values_of(told: typed_pb2.SetCondition, field: Field) -> list[Any]:
+def values_of(message: typed_pb2.SetCondition, field: Field) -> list[Any]:
     """What a message says that a column is one of. Raises CorruptMessage where it cannot be that."""
     kind = field.type
-    said = [each.name for each, _ in told.ListFields() if each.is_repeated]
-    match kind, said:
+    named = [descriptor.name for descriptor, _ in message.ListFields() if descriptor.is_repeated]
+    match kind, named:
         case Decimal(_, scale), ["unscaled"]:
-            return [_scaled(each, scale) for each in told.unscaled]
+            return [_scaled(unscaled, scale) for unscaled in message.unscaled]
         case Primitive("boolean"), ["integers"]:
-            return list(map(bool, told.integers))
+            return list(map(bool, message.integers))
         case Primitive("float" | "double"), ["numbers"]:
-            return list(told.numbers)
+            return list(message.numbers)
         case Primitive("binary"), ["contents"]:
-            return list(told.contents)
+            return list(message.contents)
         case Primitive("string"), ["contents"]:
             try:
-                return list(map(bytes.decode, told.contents))
+                return list(map(bytes.decode, message.contents))
             except UnicodeDecodeError as error:
                 raise CorruptMessage(f"a set of values of column {field.name!r} has no text in it: {error}") from None
         case Primitive(name), ["integers"] if name in _WHOLE_NUMBERS:
-            return list(told.integers)
+            return list(message.integers)
         case _:
             raise CorruptMessage(f"a set of values of column {field.name!r} has none, or none of {kind}")

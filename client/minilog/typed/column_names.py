@@ -20,18 +20,18 @@ def parse_names(text: str) -> tuple[str, ...]:
     """At least one. Raises InvalidArgument with the place."""
     names, at = list[str](), 0
     while at < len(text) or not names or text[at - 1] == ",":
-        found = _NAME.match(text, at)
-        if found is None:
+        match = _NAME.match(text, at)
+        if match is None:
             raise InvalidArgument(
                 f"names of columns are missing at {text[at : at + _SHOWN_CHARACTERS]!r} (character {at + 1}): give "
                 "names with commas between them, such as carrier,delay, and one with a comma in it in `backquotes`"
             )
-        quoted, plain = found.groups()
+        quoted, plain = match.groups()
         names.append(plain if quoted is None else quoted.replace("``", "`"))
-        at = found.end()
+        at = match.end()
     return tuple(names)
 
 
 def names_in_words(names: Iterable[str]) -> str:
     """What parse_names reads as these."""
-    return ",".join(each if _PLAIN.fullmatch(each) else "`" + each.replace("`", "``") + "`" for each in names)
+    return ",".join(name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`" for name in names)

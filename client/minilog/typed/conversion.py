@@ -33,13 +33,13 @@ def as_wanted(values: pa.Array, written: Field, wanted: Field) -> pa.Array:
             flat = entries.flatten()
             keys, items = as_wanted(flat.field(0), had_key, key), as_wanted(flat.field(1), had_value, value)
             return pa.MapArray.from_arrays(offsets_of(entries), keys, items, kind, mask=values.is_null())
-    found = exactly(values, kind)
-    if found is None:
+    converted = exactly(values, kind)
+    if converted is None:
         raise NarrowSchemaVersion(
             f"column {wanted.name!r} is {written.type} by now, and this reader knows it as {wanted.type}, in which not "
             "all of its values fit: read by the topic's newest schema"
         )
-    return found
+    return converted
 
 
 def as_promised(values: pa.Array, wanted: Field) -> pa.Array:
@@ -55,12 +55,12 @@ def as_promised(values: pa.Array, wanted: Field) -> pa.Array:
 
 
 def _struct(values: pa.Array, had: tuple[Field, ...], fields: tuple[Field, ...]) -> pa.Array:
-    places = {each.id: place for place, each in enumerate(had)}
+    places = {field.id: place for place, field in enumerate(had)}
     parts = [
-        as_wanted(values.field(places[each.id]), had[places[each.id]], each)
-        if each.id in places
-        else pa.nulls(len(values), arrow_type(each.type))
-        for each in fields
+        as_wanted(values.field(places[field.id]), had[places[field.id]], field)
+        if field.id in places
+        else pa.nulls(len(values), arrow_type(field.type))
+        for field in fields
     ]
-    wanted = [pa.field(each.name, arrow_type(each.type), each.nullable) for each in fields]
+    wanted = [pa.field(field.name, arrow_type(field.type), field.nullable) for field in fields]
     return pa.StructArray.from_arrays(parts, fields=wanted, mask=values.is_null())

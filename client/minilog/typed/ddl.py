@@ -59,13 +59,13 @@ def parse_type(text: str) -> FieldType:
 def _tokens(text: str) -> Iterator[_Token]:
     at, end = 0, len(text.rstrip())
     while at < end:
-        found = _TOKEN.match(text, at)
-        if found is None:
+        match = _TOKEN.match(text, at)
+        if match is None:
             raise _unreadable(text, at, "a name or a type")
-        kind = ("name", "text", "word", "sign")[(found.lastindex or 1) - 1]
-        said = found.group(found.lastindex or 1)
-        yield _Token(kind, said.replace("``", "`") if kind == "name" else said, found.start(found.lastindex or 1))
-        at = found.end()
+        kind = ("name", "text", "word", "sign")[(match.lastindex or 1) - 1]
+        token = match.group(match.lastindex or 1)
+        yield _Token(kind, token.replace("``", "`") if kind == "name" else token, match.start(match.lastindex or 1))
+        at = match.end()
     yield _Token("end", "the end", end)
 
 
@@ -85,14 +85,14 @@ class _Parser:
         self._depth = 0
 
     def columns(self) -> tuple[Field, ...]:
-        found = self._fields()
+        fields = self._fields()
         self._end()
-        return found
+        return fields
 
     def whole_type(self) -> FieldType:
-        found = self._type()
+        kind = self._type()
         self._end()
-        return found
+        return kind
 
     def _end(self) -> None:
         if self._next.kind != "end":
@@ -116,10 +116,10 @@ class _Parser:
             raise self._missing(repr(sign))
 
     def _fields(self) -> tuple[Field, ...]:
-        found = [self._field()]
+        fields = [self._field()]
         while self._takes(","):
-            found.append(self._field())
-        return tuple(found)
+            fields.append(self._field())
+        return tuple(fields)
 
     def _field(self) -> Field:
         if self._next.kind not in ("name", "word"):
@@ -151,8 +151,8 @@ class _Parser:
             return self._nested(word)
         name = _SYNONYMS.get(word, word)
         if name not in PRIMITIVE_NAMES:
-            known = ", ".join([*sorted(PRIMITIVE_NAMES), "decimal(p,s)", "array<>", "struct<>", "map<,>"])
-            raise InvalidSchema(f"there is no type {token.text!r} (character {token.at + 1}): use {known}")
+            names = ", ".join([*sorted(PRIMITIVE_NAMES), "decimal(p,s)", "array<>", "struct<>", "map<,>"])
+            raise InvalidSchema(f"there is no type {token.text!r} (character {token.at + 1}): use {names}")
         return Primitive(name)
 
     def _decimal(self) -> Decimal:
@@ -174,15 +174,15 @@ class _Parser:
         if self._depth > MAX_DEPTH:
             raise InvalidSchema(f"columns are nested deeper than {MAX_DEPTH} levels: flatten them")
         self._expect("<")
-        found: FieldType
+        kind: FieldType
         if word == "array":
-            found = Array(Field("element", self._type()))
+            kind = Array(Field("element", self._type()))
         elif word == "struct":
-            found = Struct(self._fields())
+            kind = Struct(self._fields())
         else:
             key = self._type()
             self._expect(",")
-            found = Map(Field("key", key, nullable=False), Field("value", self._type()))
+            kind = Map(Field("key", key, nullable=False), Field("value", self._type()))
         self._expect(">")
         self._depth -= 1
-        return found
+        return kind

@@ -70,7 +70,7 @@ def drop_column(schema: TopicSchema, path: str) -> TopicSchema:
 
     def dropped(fields: tuple[Field, ...]) -> tuple[Field, ...]:
         _of(fields, name, path)
-        return tuple(each for each in fields if each.name != name)
+        return tuple(field for field in fields if field.name != name)
 
     if not parent:
         return _next(schema, dropped(schema.fields))
@@ -82,7 +82,7 @@ def rename_column(schema: TopicSchema, path: str, name: str) -> TopicSchema:
     fields = _at(schema.fields, path, lambda field: replace(field, name=name))
     if "." in path:
         return _next(schema, fields)
-    keys = tuple(name if each == path else each for each in schema.key_columns)
+    keys = tuple(name if column == path else column for column in schema.key_columns)
     timestamp = name if schema.timestamp_column == path else schema.timestamp_column
     return _next(replace(schema, key_columns=keys, timestamp_column=timestamp), fields, of=schema)
 
@@ -100,7 +100,7 @@ def loosen_column(schema: TopicSchema, path: str) -> TopicSchema:
 def move_column(schema: TopicSchema, name: str, *, after: str) -> TopicSchema:
     """A top-level column behind another one, or `first` or `last`. Raises InvalidSchema."""
     moved = schema.column(name)
-    return _next(schema, _placed(tuple(each for each in schema.fields if each.name != name), moved, after))
+    return _next(schema, _placed(tuple(field for field in schema.fields if field.name != name), moved, after))
 
 
 def merged(schema: TopicSchema, wanted: tuple[Field, ...]) -> TopicSchema:
@@ -118,7 +118,7 @@ def as_next_version(old: TopicSchema, changed: TopicSchema) -> TopicSchema:
     roles = changed.key_columns, changed.timestamp_column
     if changed.fields == old.fields and roles == (old.key_columns, old.timestamp_column):
         return old
-    fields = mapped(changed.fields, lambda each: replace(each, id=each.id if each.id <= old.last_field_id else 0))
+    fields = mapped(changed.fields, lambda field: replace(field, id=field.id if field.id <= old.last_field_id else 0))
     new = give_ids(replace(changed, fields=fields, version=old.version + 1, last_field_id=old.last_field_id))
     check_evolution(old, new)
     return new
@@ -129,19 +129,19 @@ def check_evolution(old: TopicSchema, new: TopicSchema) -> None:
     if new.version != old.version + 1:
         raise InvalidSchema(f"version {new.version} does not follow version {old.version}: read the schema again")
     check_schema(new)
-    before = {each.id: each.name for each in old.fields}
-    check_new_names([each.name for each in new.fields if before.get(each.id) != each.name])
+    before = {field.id: field.name for field in old.fields}
+    check_new_names([field.name for field in new.fields if before.get(field.id) != field.name])
     if new.last_field_id < old.last_field_id:
         raise InvalidSchema(f"ids up to {old.last_field_id} were given: they are not given again")
-    if sum(each > old.last_field_id for each in new.by_id) != new.last_field_id - old.last_field_id:
+    if sum(field_id > old.last_field_id for field_id in new.by_id) != new.last_field_id - old.last_field_id:
         raise InvalidSchema(f"new fields get the next ids, from {old.last_field_id + 1} on, and none is left out")
     _check_roles(old, new)
     _check_fields(old.fields, new.fields, "", old.last_field_id)
-    homes = {each.id: parent for parent, each in _with_parents(old.fields)}
-    for parent, each in _with_parents(new.fields):
-        if homes.get(each.id, parent) != parent:
+    homes = {field.id: parent for parent, field in _with_parents(old.fields)}
+    for parent, field in _with_parents(new.fields):
+        if homes.get(field.id, parent) != parent:
             raise InvalidSchema(
-                f"field {each.name!r} was part of something else: drop it there, and add a new one here"
+                f"field {field.name!r} was part of something else: drop it there, and add a new one here"
             )
 
 
@@ -164,15 +164,15 @@ def _check_roles(old: TopicSchema, new: TopicSchema) -> None:
 
 
 def _check_fields(old: tuple[Field, ...], new: tuple[Field, ...], path: str, last_id: int) -> None:
-    before = {each.id: each for each in old}
-    for each in new:
-        here = f"{path}.{each.name}" if path else each.name
-        known = before.get(each.id)
-        if known is not None:
-            _check_field(known, each, here, last_id)
-        elif each.id <= last_id:
-            raise InvalidSchema(f"field {here!r} has the id {each.id} of a field that was dropped or is elsewhere")
-        elif not each.nullable:
+    before = {field.id: field for field in old}
+    for field in new:
+        here = f"{path}.{field.name}" if path else field.name
+        former = before.get(field.id)
+        if former is not None:
+            _check_field(former, field, here, last_id)
+        elif field.id <= last_id:
+            raise InvalidSchema(f"field {here!r} has the id {field.id} of a field that was dropped or is elsewhere")
+        elif not field.nullable:
             raise InvalidSchema(f"a new column has no values in what was written before: {here!r} has to be nullable")
 
 
@@ -183,7 +183,7 @@ def _check_field(old: Field, new: Field, path: str, last_id: int) -> None:
         raise InvalidSchema(f"the keys of map {path!r} stay as they are: {old.type.key.type}")
     parts = children(old.type), children(new.type)
     if type(old.type) is type(new.type) and parts[0]:
-        if not isinstance(old.type, Struct) and [each.id for each in parts[0]] != [each.id for each in parts[1]]:
+        if not isinstance(old.type, Struct) and [part.id for part in parts[0]] != [part.id for part in parts[1]]:
             raise InvalidSchema(f"what {path!r} is made of stays the same field: drop the column, and add a new one")
         _check_fields(*parts, path, last_id)
     elif not is_widened(old.type, new.type):
@@ -199,7 +199,7 @@ def widened(schema: TopicSchema, schemas: TopicSchemas) -> TopicSchema:
     last_known = {field_id: field for version in schemas.versions for field_id, field in version.by_id.items()}
     latest = schemas.latest.by_id
     dropped = {
-        each.id for parent, each in _with_parents(schema.fields) if each.id not in latest and parent in {0, *latest}
+        field.id for parent, field in _with_parents(schema.fields) if field.id not in latest and parent in {0, *latest}
     }
 
     def change(field: Field) -> Field:
@@ -222,11 +222,11 @@ def is_widened(old: FieldType, new: FieldType) -> bool:
 
 
 def _with_parents(fields: tuple[Field, ...], parent: int = 0) -> list[tuple[int, Field]]:
-    found = []
-    for each in fields:
-        found.append((parent, each))
-        found.extend(_with_parents(children(each.type), each.id))
-    return found
+    fields_with_parents = []
+    for field in fields:
+        fields_with_parents.append((parent, field))
+        fields_with_parents.extend(_with_parents(children(field.type), field.id))
+    return fields_with_parents
 
 
 def _next(schema: TopicSchema, fields: tuple[Field, ...], *, of: TopicSchema | None = None) -> TopicSchema:
@@ -239,7 +239,7 @@ def _next(schema: TopicSchema, fields: tuple[Field, ...], *, of: TopicSchema | N
 
 
 def _without_ids(field: Field) -> Field:
-    parts = tuple(_without_ids(each) for each in children(field.type))
+    parts = tuple(_without_ids(child) for child in children(field.type))
     return replace(field, id=0, type=with_children(field.type, parts))
 
 
@@ -248,7 +248,7 @@ def _placed(fields: tuple[Field, ...], new: Field, after: str) -> tuple[Field, .
         return (new, *fields)
     if after == LAST:
         return (*fields, new)
-    names = [each.name for each in fields]
+    names = [field.name for field in fields]
     if after not in names:
         raise InvalidSchema(f"there is no column {after!r} to be behind: there are {', '.join(names)}")
     place = names.index(after) + 1
@@ -256,21 +256,21 @@ def _placed(fields: tuple[Field, ...], new: Field, after: str) -> tuple[Field, .
 
 
 def _of(fields: tuple[Field, ...], name: str, path: str) -> Field:
-    for each in fields:
-        if each.name == name:
-            return each
+    for field in fields:
+        if field.name == name:
+            return field
     raise InvalidSchema(f"there is no column {path!r}: there are {', '.join(where for where, _ in walk(fields))}")
 
 
 def _at(fields: tuple[Field, ...], path: str, change: Callable[[Field], Field]) -> tuple[Field, ...]:
     """The same fields with the one at a dotted path changed."""
     name, _, rest = path.partition(".")
-    found = _of(fields, name, path)
+    old_field = _of(fields, name, path)
     if rest:
-        new = replace(found, type=with_children(found.type, _at(children(found.type), rest, change)))
+        new = replace(old_field, type=with_children(old_field.type, _at(children(old_field.type), rest, change)))
     else:
-        new = change(found)
-    return tuple(new if each is found else each for each in fields)
+        new = change(old_field)
+    return tuple(new if field is old_field else field for field in fields)
 
 
 def _changed_struct(field: Field, path: str, change: Callable[[tuple[Field, ...]], tuple[Field, ...]]) -> Field:
@@ -281,13 +281,13 @@ def _changed_struct(field: Field, path: str, change: Callable[[tuple[Field, ...]
 
 def _merged(old: tuple[Field, ...], wanted: tuple[Field, ...], stay: tuple[str, ...] = ()) -> tuple[Field, ...]:
     """`stay`: the fields whose type never changes, as the key is hashed of it."""
-    by_name = {each.name: each for each in wanted}
+    by_name = {field.name: field for field in wanted}
     kept = tuple(
-        _merged_field(each, by_name[each.name], may_widen=each.name not in stay) if each.name in by_name else each
-        for each in old
+        _merged_field(field, by_name[field.name], may_widen=field.name not in stay) if field.name in by_name else field
+        for field in old
     )
-    known = {each.name for each in old}
-    return (*kept, *(replace(_without_ids(each), nullable=True) for each in wanted if each.name not in known))
+    names = {field.name for field in old}
+    return (*kept, *(replace(_without_ids(field), nullable=True) for field in wanted if field.name not in names))
 
 
 def _merged_field(old: Field, wanted: Field, *, may_widen: bool) -> Field:

@@ -66,7 +66,7 @@ class Struct:
     fields: tuple[Field, ...]
 
     def __str__(self) -> str:
-        return f"struct<{', '.join(f'{quoted(each.name)}: {each.type}{each.suffix}' for each in self.fields)}>"
+        return f"struct<{', '.join(f'{quoted(field.name)}: {field.type}{field.suffix}' for field in self.fields)}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +144,17 @@ def with_children(kind: FieldType, fields: tuple[Field, ...]) -> FieldType:
 
 def walk(fields: tuple[Field, ...], path: str = "") -> Iterator[tuple[str, Field]]:
     """Every field with its dotted path, outer ones first."""
-    for each in fields:
-        here = f"{path}.{each.name}" if path else each.name
-        yield here, each
-        yield from walk(children(each.type), here)
+    for field in fields:
+        here = f"{path}.{field.name}" if path else field.name
+        yield here, field
+        yield from walk(children(field.type), here)
 
 
 def mapped(fields: tuple[Field, ...], change: Callable[[Field], Field]) -> tuple[Field, ...]:
     """The same tree with each field changed, outer ones first; `change` keeps the type's kind."""
     return tuple(
         replace(new, type=with_children(new.type, mapped(children(new.type), change)))
-        for new in (change(each) for each in fields)
+        for new in (change(field) for field in fields)
     )
 
 
@@ -166,7 +166,7 @@ def arrow_type(kind: FieldType) -> pa.DataType:
         case Decimal(precision, scale):
             return pa.decimal128(precision, scale)
         case Struct(fields):
-            return pa.struct([arrow_field(each) for each in fields])
+            return pa.struct([arrow_field(field) for field in fields])
         case Array(element):
             return pa.list_(arrow_field(element))
         case Map(key, value):
@@ -217,7 +217,7 @@ def _from_arrow(kind: pa.DataType, path: str) -> FieldType:
             replace(field_from_arrow(kind.item_field, path), name="value"),
         )
     if pa.types.is_struct(kind):
-        return Struct(tuple(field_from_arrow(each, path) for each in kind))
+        return Struct(tuple(field_from_arrow(arrow_child, path) for arrow_child in kind))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return Array(replace(field_from_arrow(kind.value_field, path), name="element"))
     raise InvalidSchema(f"column {path!r} is {kind} in Arrow, which a topic cannot hold: cast it, or leave it out")

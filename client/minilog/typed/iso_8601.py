@@ -42,25 +42,25 @@ def timestamp_text(microseconds: int, *, has_zone: bool) -> str:
 
 def days_of(text: str) -> int | None:
     """The days since 1970-01-01 of a date; None where the text is no date."""
-    found = _TEXT.fullmatch(text)
-    return None if found is None or found["hour"] is not None else _days(found)
+    match = _TEXT.fullmatch(text)
+    return None if match is None or match["hour"] is not None else _days(match)
 
 
 def microseconds_of(text: str, *, has_zone: bool) -> int | None:
     """The microseconds since 1970 of a date with a time, which has a zone or has none; None for any other text."""
-    found = _TEXT.fullmatch(text)
-    if found is None or found["hour"] is None or (found["zone"] is not None) != has_zone:
+    match = _TEXT.fullmatch(text)
+    if match is None or match["hour"] is None or (match["zone"] is not None) != has_zone:
         return None
-    days, hour, minute, second = _days(found), int(found["hour"]), int(found["minute"]), int(found["second"] or 0)
+    days, hour, minute, second = _days(match), int(match["hour"]), int(match["minute"]), int(match["second"] or 0)
     if days is None or hour > 23 or minute > 59 or second > 59:
         return None
-    fraction = int((found["fraction"] or "").ljust(6, "0"))
-    local_s = hour * 3600 + minute * 60 + second - _zone_s(found["zone"])
+    fraction = int((match["fraction"] or "").ljust(6, "0"))
+    local_s = hour * 3600 + minute * 60 + second - _zone_s(match["zone"])
     return days * _DAY_US + local_s * 1_000_000 + fraction
 
 
-def _days(found: re.Match[str]) -> int | None:
-    year, month, day = int(found["year"]), int(found["month"]), int(found["day"])
+def _days(match: re.Match[str]) -> int | None:
+    year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
     if not (1 <= month <= 12 and day >= 1):
         return None
     era, year_of_era = divmod(year - (month <= 2), _ERA_YEARS)

@@ -30,7 +30,7 @@ def key_of_columns(key_columns: Sequence[pa.Array]) -> pa.BinaryArray | None:
     columns = list(map(_bytes_of, key_columns))
     if len(columns) < 2:
         return columns[0] if columns else None
-    parts = [part for each in columns for part in (_lengths(each), each.fill_null(b""))]
+    parts = [part for column in columns for part in (_lengths(column), column.fill_null(b""))]
     return pc.binary_join_element_wise(*parts, pa.scalar(b""))
 
 

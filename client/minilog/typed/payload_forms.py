@@ -35,29 +35,31 @@ class PayloadForms:
     def __init__(self, fields: tuple[Field, ...], version: int) -> None:
         self._fields = fields
         self._version = version
-        self._places = {each.id: place for place, each in enumerate(fields)}
+        self._places = {field.id: place for place, field in enumerate(fields)}
         self._forms: dict[tuple[tuple[int, ...] | None, bool, bool], PayloadForm] = {}
 
-    def form(self, told: typed_pb2.TypedBatch, header: BatchHeader) -> PayloadForm:
+    def form(self, extension: typed_pb2.TypedBatch, header: BatchHeader) -> PayloadForm:
         """Of a batch. Raises CorruptMessage where it is projected to columns that this version does not have."""
-        chosen = tuple(told.field_ids) if header.attributes & Attributes.PROJECTED else None
+        chosen = tuple(extension.field_ids) if header.attributes & Attributes.PROJECTED else None
         return self.form_of(
-            chosen, has_timestamps=told.has_timestamps, has_headers=bool(header.attributes & Attributes.HAS_HEADERS)
+            chosen,
+            has_timestamps=extension.has_timestamps,
+            has_headers=bool(header.attributes & Attributes.HAS_HEADERS),
         )
 
     def form_of(self, field_ids: tuple[int, ...] | None, *, has_timestamps: bool, has_headers: bool) -> PayloadForm:
         """With these columns, ascending by their places; None: all."""
         key = (field_ids, has_timestamps, has_headers)
-        found = self._forms.get(key)
-        if found is None:
+        form = self._forms.get(key)
+        if form is None:
             if len(self._forms) >= _MAX_FORMS:
                 self._forms.clear()
-            found = self._forms[key] = self._made(*key)
-        return found
+            form = self._forms[key] = self._made(*key)
+        return form
 
     def places(self, field_ids: tuple[int, ...]) -> tuple[int, ...]:
         """Of these columns, among those of the version. Raises CorruptMessage."""
-        places = [self._places.get(each, -1) for each in field_ids]
+        places = [self._places.get(field_id, -1) for field_id in field_ids]
         if places != sorted(set(places)) or -1 in places:
             raise CorruptMessage(
                 f"a projected batch has {len(field_ids)} columns, {list(field_ids[:_SHOWN])} and so on, which version "
@@ -75,6 +77,6 @@ class PayloadForms:
                 *([pa.field("headers", HEADERS)] if has_headers else []),
             ]
         )
-        shapes = [shape_of(each.type) for each in arrow]
+        shapes = [shape_of(column.type) for column in arrow]
         shape = sum(nodes for nodes, _ in shapes), sum(buffers for _, buffers in shapes)
         return PayloadForm(columns, has_timestamps, has_headers, arrow, shape)

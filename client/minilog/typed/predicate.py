@@ -70,8 +70,8 @@ class OneOf:
     @classmethod
     def of(cls, field_id: int, values: Iterable[Any], kind: pa.DataType) -> OneOf:
         """Of plain values in any order. Raises pyarrow's errors where one of them is none of this type."""
-        once = {in_order(each): each for each in values}
-        return cls.ascending(field_id, [once[each] for each in sorted(once)], kind)
+        once = {in_order(value): value for value in values}
+        return cls.ascending(field_id, [once[order] for order in sorted(once)], kind)
 
     @classmethod
     def ascending(cls, field_id: int, values: Sequence[Any], kind: pa.DataType) -> OneOf:
@@ -125,15 +125,15 @@ Predicate: TypeAlias = Constant | Known | Equal | OneOf | Less | StartsWith | Is
 def either(parts: Sequence[Predicate]) -> Predicate:
     """At least one of the parts. What compares a column with several values becomes one set of them."""
     values: dict[int, list[pa.Scalar]] = {}
-    for each in parts:
-        if isinstance(each, Equal):
-            values.setdefault(each.field_id, []).append(each.value)
+    for part in parts:
+        if isinstance(part, Equal):
+            values.setdefault(part.field_id, []).append(part.value)
     sets = {
-        field_id: OneOf.of(field_id, map(plain_value, found), found[0].type)
-        for field_id, found in values.items()
-        if len(found) > 1
+        field_id: OneOf.of(field_id, map(plain_value, field_values), field_values[0].type)
+        for field_id, field_values in values.items()
+        if len(field_values) > 1
     }
-    others = [each for each in parts if not (isinstance(each, Equal) and each.field_id in sets)]
+    others = [part for part in parts if not (isinstance(part, Equal) and part.field_id in sets)]
     joined = (*sets.values(), *others)
     return joined[0] if len(joined) == 1 else Or(joined)
 
@@ -174,8 +174,8 @@ def evaluate(predicate: Predicate, column: Callable[[int], pa.Array], row_count:
             return pc.equal(column(field_id), value)
         case OneOf(field_id, _, array):
             values = column(field_id)
-            found = pc.is_in(values if values.type == array.type else values.cast(array.type), value_set=array)
-            return pc.if_else(values.is_valid(), found, pa.scalar(None, pa.bool_()))
+            matches = pc.is_in(values if values.type == array.type else values.cast(array.type), value_set=array)
+            return pc.if_else(values.is_valid(), matches, pa.scalar(None, pa.bool_()))
         case Less(field_id, value, or_equal):
             return (pc.less_equal if or_equal else pc.less)(column(field_id), value)
         case StartsWith(field_id, prefix):
@@ -185,9 +185,9 @@ def evaluate(predicate: Predicate, column: Callable[[int], pa.Array], row_count:
         case Not(part):
             return pc.invert(evaluate(part, column, row_count))
         case And(parts):
-            return reduce(pc.and_kleene, (evaluate(each, column, row_count) for each in parts))
+            return reduce(pc.and_kleene, (evaluate(part, column, row_count) for part in parts))
         case Or(parts):
-            return reduce(pc.or_kleene, (evaluate(each, column, row_count) for each in parts))
+            return reduce(pc.or_kleene, (evaluate(part, column, row_count) for part in parts))
 
 
 def outcomes(predicate: Predicate, statistics: Callable[[int], ColumnStatistics | None]) -> int:
@@ -198,39 +198,39 @@ def outcomes(predicate: Predicate, statistics: Callable[[int], ColumnStatistics 
         case Not(part):
             return _swapped(outcomes(part, statistics))
         case And(parts):
-            return reduce(_both, (outcomes(each, statistics) for each in parts))
+            return reduce(_both, (outcomes(part, statistics) for part in parts))
         case Or(parts):
-            swapped = (_swapped(outcomes(each, statistics)) for each in parts)
+            swapped = (_swapped(outcomes(part, statistics)) for part in parts)
             return _swapped(reduce(_both, swapped))
         case _:
-            found = statistics(predicate.field_id)
-            return TRUE | FALSE | UNKNOWN if found is None else _of_column(predicate, found)
+            column = statistics(predicate.field_id)
+            return TRUE | FALSE | UNKNOWN if column is None else _of_column(predicate, column)
 
 
-def _swapped(found: int) -> int:
-    return found & UNKNOWN | (TRUE if found & FALSE else 0) | (FALSE if found & TRUE else 0)
+def _swapped(outcome: int) -> int:
+    return outcome & UNKNOWN | (TRUE if outcome & FALSE else 0) | (FALSE if outcome & TRUE else 0)
 
 
 def _both(left: int, right: int) -> int:
     """What `and` of two may be: false where either is, true where both are, else unknown."""
-    found = (left | right) & FALSE | left & right & TRUE
+    result = (left | right) & FALSE | left & right & TRUE
     may_both = left & (TRUE | UNKNOWN) and right & (TRUE | UNKNOWN)
-    return found | ((left | right) & UNKNOWN if may_both else 0)
+    return result | ((left | right) & UNKNOWN if may_both else 0)
 
 
-def _of_column(predicate: Known | Equal | OneOf | Less | StartsWith | IsNull, found: ColumnStatistics) -> int:
-    nulls, values = found.null_count > 0, found.null_count < found.row_count
+def _of_column(predicate: Known | Equal | OneOf | Less | StartsWith | IsNull, column: ColumnStatistics) -> int:
+    nulls, values = column.null_count > 0, column.null_count < column.row_count
     if isinstance(predicate, IsNull):
         return (TRUE if nulls else 0) | (FALSE if values else 0)
-    return (_of_values(predicate, found) if values else 0) | (UNKNOWN if nulls else 0)
+    return (_of_values(predicate, column) if values else 0) | (UNKNOWN if nulls else 0)
 
 
-def _of_values(predicate: Known | Equal | OneOf | Less | StartsWith, found: ColumnStatistics) -> int:
+def _of_values(predicate: Known | Equal | OneOf | Less | StartsWith, column: ColumnStatistics) -> int:
     if isinstance(predicate, Known):
         return TRUE if predicate.value else FALSE
-    if found.lowest is None or found.highest is None:
+    if column.lowest is None or column.highest is None:
         return TRUE | FALSE
-    low, high = in_order(found.lowest), in_order(found.highest)
+    low, high = in_order(column.lowest), in_order(column.highest)
     match predicate:
         case Equal(_, value):
             at = in_order(plain_value(value))

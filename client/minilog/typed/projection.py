@@ -47,8 +47,8 @@ class Projection:
         Raises CorruptMessage where the payload is not one of the whole schema."""
         message = read_arrow_metadata(payload, max_buffers=self.max_buffers)
         if (message.node_count, message.buffer_count) != self._counts:
-            found = (message.node_count, message.buffer_count)
-            raise CorruptMessage(f"the payload has {found} Arrow columns and buffers, its schema {self._counts}")
+            counts = (message.node_count, message.buffer_count)
+            raise CorruptMessage(f"the payload has {counts} Arrow columns and buffers, its schema {self._counts}")
         nodes = [message.nodes[place] for place in self._nodes]
         places, pieces, body_bytes = _gathered(message, self._buffers)
         template, at = self._templates[message.codec]
@@ -79,7 +79,7 @@ def _overlap(offset: int, stop: int) -> CorruptMessage:
 def shape_of(kind: pa.DataType) -> tuple[int, int]:
     """How many nodes and buffers a column of this type has, with what is nested in it (Arrow's columnar format)."""
     if pa.types.is_struct(kind):
-        inner, own = [shape_of(each.type) for each in kind], 1
+        inner, own = [shape_of(child.type) for child in kind], 1
     elif pa.types.is_map(kind):
         inner, own = [(1, 1), shape_of(kind.key_type), shape_of(kind.item_type)], 2
     elif pa.types.is_list(kind):

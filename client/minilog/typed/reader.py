@@ -69,18 +69,18 @@ class TypedSelection:
 
     def check(self) -> None:
         """Raises InvalidSchema for a column that is not there, InvalidArgument for one that is named twice."""
-        if len({each.id for each in self.fields}) != len(self.columns):
+        if len({field.id for field in self.fields}) != len(self.columns):
             raise InvalidArgument(f"a column is named twice: {', '.join(self.columns)}")
 
     def to_wire(self) -> typed_pb2.Selection:
         """What a replica is asked for: also what only the condition or the key needs."""
         names = self.schema.key_columns if self.keys else ()
-        wanted = {each.id for each in self.fields} | {self.schema.column(name).id for name in names}
+        wanted = {field.id for field in self.fields} | {self.schema.column(name).id for name in names}
         compared = frozenset() if self.where is None else field_ids(self.where)
-        asked = self.schema if self.asked_version is None else self.asked_version
-        same = all(asked.by_id[each].type == self.schema.by_id[each].type for each in compared)
+        other = self.schema if self.asked_version is None else self.asked_version
+        same = all(other.by_id[field_id].type == self.schema.by_id[field_id].type for field_id in compared)
         return typed_pb2.Selection(
-            schema_version=asked.version,
+            schema_version=other.version,
             field_ids=sorted(wanted | compared),
             timestamps=self.timestamps,
             headers=self.headers,
@@ -109,23 +109,23 @@ class TypedReader:
                 f"the record batch at offset {header.base_offset} of a typed topic has attributes "
                 f"{header.attributes:#x}: it is not read as rows"
             )
-        told = read_extension(batch, header)
-        schema = self.schemas.version(told.schema_version)
-        form = schema.payload_forms.form(told, header)
-        found = read_columns(batch, header, form, max_message_bytes=MAX_MESSAGE_BYTES)
+        extension = read_extension(batch, header)
+        schema = self.schemas.version(extension.schema_version)
+        form = schema.payload_forms.form(extension, header)
+        decoded = read_columns(batch, header, form, max_message_bytes=MAX_MESSAGE_BYTES)
         start, count = first - header.base_offset, end - first
         with arrow_errors(header):
-            parts = _Parts(found.slice(start, count), count, form, schema, header.base_timestamp_us)
+            parts = _Parts(decoded.slice(start, count), count, form, schema, header.base_timestamp_us)
             return self._selected(parts, pa.arange(first, end))
 
     def _selected(self, parts: _Parts, offsets: pa.Array) -> pa.RecordBatch | None:
         selection = self.selection
-        by_id = {each.id: each for each in selection.schema.fields}
+        by_id = {field.id: field for field in selection.schema.fields}
 
         def column(field_id: int) -> pa.Array:
             return parts.column(by_id[field_id])
 
-        columns = [parts.column(each) for each in selection.fields]
+        columns = [parts.column(field) for field in selection.fields]
         if selection.timestamps:
             columns.append(parts.timestamps())
         if selection.keys:
@@ -142,7 +142,7 @@ class TypedReader:
 class _Parts:
     """The columns of some rows of one batch."""
 
-    found: pa.RecordBatch
+    decoded: pa.RecordBatch
     count: int
     form: PayloadForm
     schema: TopicSchema
@@ -150,28 +150,32 @@ class _Parts:
 
     def column(self, wanted: Field) -> pa.Array:
         """By its id, as the reader knows it."""
-        for place, each in enumerate(self.form.columns):
-            if each == wanted:
-                return self.found.column(place)
-            if each.id == wanted.id:
-                return as_promised(as_wanted(self.found.column(place), each, wanted), wanted)
+        for place, column in enumerate(self.form.columns):
+            if column == wanted:
+                return self.decoded.column(place)
+            if column.id == wanted.id:
+                return as_promised(as_wanted(self.decoded.column(place), column, wanted), wanted)
         if wanted.id in self.schema.by_id:
             raise CorruptMessage(f"a projected batch does not have column {wanted.name!r}, which was asked for")
         return as_promised(pa.nulls(self.count, arrow_field(wanted).type), wanted)
 
     def timestamps(self) -> pa.Array:
         if self.form.has_timestamps:
-            return self.found.column(len(self.form.columns))
+            return self.decoded.column(len(self.form.columns))
         if self.schema.timestamp_column is not None:
             return self.column(self.schema.column(self.schema.timestamp_column))
         return pa.repeat(pa.scalar(self.base_timestamp_us, TIMESTAMP), self.count)
 
     def keys(self, schema: TopicSchema, column: Callable[[int], pa.Array]) -> pa.Array:
-        found = key_of_columns([column(schema.column(name).id) for name in schema.key_columns])
-        return pa.nulls(self.count, pa.binary()) if found is None else found
+        key = key_of_columns([column(schema.column(name).id) for name in schema.key_columns])
+        return pa.nulls(self.count, pa.binary()) if key is None else key
 
     def headers(self) -> pa.Array:
-        return self.found.column(self.found.num_columns - 1) if self.form.has_headers else pa.nulls(self.count, HEADERS)
+        return (
+            self.decoded.column(self.decoded.num_columns - 1)
+            if self.form.has_headers
+            else pa.nulls(self.count, HEADERS)
+        )
 
 
 def read_columns(batch: Buffer, header: BatchHeader, form: PayloadForm, *, max_message_bytes: int) -> pa.RecordBatch:
@@ -196,6 +200,6 @@ def read_columns(batch: Buffer, header: BatchHeader, form: PayloadForm, *, max_m
         return pa.RecordBatch.from_arrays([], schema=form.arrow_schema)
     check_order(check_message(payload, header, form.shape, max_message_bytes).buffers)
     with arrow_errors(header):
-        found = pa.ipc.read_record_batch(pa.py_buffer(payload), form.arrow_schema)
-        found.validate(full=True)
-    return found
+        decoded = pa.ipc.read_record_batch(pa.py_buffer(payload), form.arrow_schema)
+        decoded.validate(full=True)
+    return decoded

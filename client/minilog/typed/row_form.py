@@ -47,9 +47,9 @@ class RowForm:
 
     def __init__(self, fields: tuple[Field, ...], key_columns: tuple[str, ...], timestamp_column: str | None) -> None:
         self._fields = fields
-        self._columns = [(each.name, _nullable(each, each.name)) for each in fields]
-        self._names = frozenset(each.name for each in fields)
-        places = {each.name: place for place, each in enumerate(fields)}
+        self._columns = [(field.name, _nullable(field, field.name)) for field in fields]
+        self._names = frozenset(field.name for field in fields)
+        places = {field.name: place for place, field in enumerate(fields)}
         self._keys = [(places[name], fields[places[name]]) for name in key_columns]
         self._timestamp = None if timestamp_column is None else places[timestamp_column]
 
@@ -63,7 +63,7 @@ class RowForm:
         return CheckedRow(values, self._key(values), _size(values), None if stamp is None else _microseconds(stamp))
 
     def _names_in_order(self) -> list[str]:
-        return [each.name for each in self._fields]
+        return [field.name for field in self._fields]
 
     def _key(self, values: tuple[Any, ...]) -> bytes | None:
         parts = [_key_bytes(values[place], field) for place, field in self._keys]
@@ -117,10 +117,10 @@ def _nullable(field: Field, path: str) -> _Check:
         return lambda value: None if value is None else check(value)
 
     def required(value: Any) -> Any:
-        found = None if value is None else check(value)
-        if found is None:
+        problem = None if value is None else check(value)
+        if problem is None:
             raise InvalidRecord(f"column {path!r} may not be null, and the row has no value for it")
-        return found
+        return problem
 
     return required
 
@@ -138,7 +138,9 @@ def _check(field: Field, path: str) -> _Check:
         case Array(element):
             inner = _nullable(element, f"{path}.element")
             return _of_kind(
-                field, path, lambda value: [inner(each) for each in value] if isinstance(value, list | tuple) else None
+                field,
+                path,
+                lambda value: [inner(member) for member in value] if isinstance(value, list | tuple) else None,
             )
         case Map(key, value):
             keys, items = _nullable(key, f"{path}.key"), _nullable(value, f"{path}.value")
@@ -199,8 +201,8 @@ def _advice(field: Field, value: Any) -> str:
 
 
 def _struct(fields: tuple[Field, ...], field: Field, path: str) -> _Check:
-    checks = [(each.name, _nullable(each, f"{path}.{each.name}")) for each in fields]
-    names = {each.name for each in fields}
+    checks = [(child.name, _nullable(child, f"{path}.{child.name}")) for child in fields]
+    names = {field.name for field in fields}
 
     def take(value: Any) -> Any:
         if not isinstance(value, Mapping) or not value.keys() <= names:

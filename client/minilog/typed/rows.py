@@ -68,7 +68,7 @@ class _Unfit(Exception):
     def __init__(self, before: str, row: int, behind: str, count: int) -> None:
         self.before, self.row, self.behind, self.count = before, row, behind, count
 
-    def told(self, first_row: int = 0) -> InvalidRecord:
+    def as_error(self, first_row: int = 0) -> InvalidRecord:
         """`first_row`: the number of the first row there is."""
         more = f", and {self.count - 1:,} more" if self.count > 1 else ""
         return InvalidRecord(f"{self.before} row {first_row + self.row} {self.behind}{more}")
@@ -104,7 +104,7 @@ def rows_of(table: pa.RecordBatch | pa.Table, schema: TopicSchema, *, first_row:
         rows = pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
         _check_all_nulls(rows, schema)
     except _Unfit as unfit:
-        raise unfit.told(first_row) from None
+        raise unfit.as_error(first_row) from None
     return rows
 
 
@@ -118,7 +118,7 @@ def _column(table: pa.RecordBatch | pa.Table, field: Field) -> pa.Array:
         return pa.nulls(table.num_rows, arrow_type(field.type))
     try:
         given = table.column(field.name)
-        chunks = [plain_layout(each) for each in (given.chunks if isinstance(given, pa.ChunkedArray) else [given])]
+        chunks = [plain_layout(chunk) for chunk in (given.chunks if isinstance(given, pa.ChunkedArray) else [given])]
         values = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks or [pa.nulls(0, given.type)])
         cast = _cast(values, field, field.name)
         _check_text(cast, field.name)
@@ -189,9 +189,9 @@ def _advice(given: pa.DataType, kind: pa.DataType) -> str:
 
 def _cast_values(values: pa.Array, kind: pa.DataType, path: str, name: str) -> pa.Array:
     """Each value as it was, or none."""
-    found = exactly(values, kind)
-    if found is not None:
-        return found
+    converted = exactly(values, kind)
+    if converted is not None:
+        return converted
     row, count = _first_lost(values, kind)
     raise _Unfit(f"column {path!r} is {name}, and {value_shown(values[row])} in", row, "does not fit", count)
 
@@ -201,13 +201,13 @@ def exactly(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
     if pa.types.is_integer(values.type) and pa.types.is_decimal(kind):
         values = pc.cast(values, _ALL_INTEGERS)
     try:
-        found = pc.cast(values, kind)
+        converted = pc.cast(values, kind)
     except pa.ArrowInvalid:
         return None
     if pa.types.is_floating(values.type) and pa.types.is_floating(kind):
-        same = pc.or_(pc.equal(pc.cast(found, values.type), values), pc.is_nan(values))
-        return found if pc.all(same).as_py() in (True, None) else None
-    return found
+        same = pc.or_(pc.equal(pc.cast(converted, values.type), values), pc.is_nan(values))
+        return converted if pc.all(same).as_py() in (True, None) else None
+    return converted
 
 
 def _first_lost(values: pa.Array, kind: pa.DataType) -> tuple[int, int]:
@@ -218,15 +218,15 @@ def _first_lost(values: pa.Array, kind: pa.DataType) -> tuple[int, int]:
 
 def _cast_struct(values: pa.Array, fields: tuple[Field, ...], path: str) -> pa.Array:
     given = {values.type.field(place).name: place for place in range(values.type.num_fields)}
-    if unknown := sorted(given.keys() - {each.name for each in fields}):
+    if unknown := sorted(given.keys() - {field.name for field in fields}):
         raise InvalidRecord(f"column {path!r} has no field {unknown[0]!r}: leave it out, or add it to the schema")
     parts = [
-        _cast(values.field(given[each.name]), each, f"{path}.{each.name}")
-        if each.name in given
-        else pa.nulls(len(values), arrow_type(each.type))
-        for each in fields
+        _cast(values.field(given[field.name]), field, f"{path}.{field.name}")
+        if field.name in given
+        else pa.nulls(len(values), arrow_type(field.type))
+        for field in fields
     ]
-    wanted = [pa.field(each.name, arrow_type(each.type), each.nullable) for each in fields]
+    wanted = [pa.field(field.name, arrow_type(field.type), field.nullable) for field in fields]
     return pa.StructArray.from_arrays(parts, fields=wanted, mask=values.is_null())
 
 
@@ -245,7 +245,7 @@ def check_nulls(rows: pa.RecordBatch, schema: TopicSchema) -> None:
     try:
         _check_all_nulls(rows, schema)
     except _Unfit as unfit:
-        raise unfit.told() from None
+        raise unfit.as_error() from None
 
 
 def _check_all_nulls(rows: pa.RecordBatch, schema: TopicSchema) -> None:
@@ -258,7 +258,7 @@ def check_column_nulls(values: pa.Array, field: Field) -> None:
     try:
         _check_column_nulls(values, field)
     except _Unfit as unfit:
-        raise unfit.told() from None
+        raise unfit.as_error() from None
 
 
 def _check_column_nulls(values: pa.Array, field: Field) -> None:
@@ -274,8 +274,8 @@ def _check_nulls(values: pa.Array, field: Field, path: str, there: pa.Array) -> 
         raise _Unfit(f"column {path!r} may not be null, and", row, "has no value for it", count)
     if isinstance(field.type, Struct):
         present = pc.and_(there, values.is_valid())
-        for part, each in zip(values.flatten(), field.type.fields, strict=True):  # null where the struct is
-            _check_nulls(part, each, f"{path}.{each.name}", present)
+        for part, child in zip(values.flatten(), field.type.fields, strict=True):  # null where the struct is
+            _check_nulls(part, child, f"{path}.{child.name}", present)
     elif isinstance(field.type, Array):
         inner = values.flatten()
         with _by_row(values):
@@ -285,5 +285,5 @@ def _check_nulls(values: pa.Array, field: Field, path: str, there: pa.Array) -> 
         inner = entries.flatten()
         everywhere = pa.repeat(pa.scalar(True), len(inner))
         with _by_row(entries):
-            for part, each in zip(inner.flatten(), (field.type.key, field.type.value), strict=True):
-                _check_nulls(part, each, f"{path}.{each.name}", everywhere)
+            for part, child in zip(inner.flatten(), (field.type.key, field.type.value), strict=True):
+                _check_nulls(part, child, f"{path}.{child.name}", everywhere)

@@ -40,5 +40,5 @@ def _plain_day_or_time(value: Any) -> Any:
     if isinstance(value.item(), datetime.date):
         return value.item()
     microseconds = value.astype("datetime64[us]")
-    found = microseconds.item()
-    return found if microseconds == value and isinstance(found, datetime.datetime) else value
+    scalar = microseconds.item()
+    return scalar if microseconds == value and isinstance(scalar, datetime.datetime) else value

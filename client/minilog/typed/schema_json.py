@@ -27,51 +27,51 @@ def schema_from_json(text: str) -> TopicSchema:
     if len(text) > MAX_JSON_CHARACTERS:
         raise InvalidSchema(f"the schema takes {len(text)} characters, the most is {MAX_JSON_CHARACTERS}")
     try:
-        said = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidSchema(f"the schema is no JSON ({error}): give what df.schema.json() says") from None
-    if isinstance(said, list):
-        said = {"fields": said}
-    if not isinstance(said, dict) or not isinstance(said.get("fields"), list):
+    if isinstance(content, list):
+        content = {"fields": content}
+    if not isinstance(content, dict) or not isinstance(content.get("fields"), list):
         raise InvalidSchema('the schema has no list "fields": give what df.schema.json() says')
-    keys, timestamp = said.get("key_columns", []), said.get("timestamp_column")
-    if not isinstance(keys, list) or not all(isinstance(each, str) for each in keys):
+    keys, timestamp = content.get("key_columns", []), content.get("timestamp_column")
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         raise InvalidSchema("key_columns is not a list of names")
     if timestamp is not None and not isinstance(timestamp, str):
         raise InvalidSchema("timestamp_column is not a name")
-    return first_version(_fields(said["fields"], 1), keys, timestamp)
+    return first_version(_fields(content["fields"], 1), keys, timestamp)
 
 
 def schema_to_json(schema: TopicSchema) -> str:
     """All of it, ids too, over several lines."""
-    said: dict[str, Any] = {
+    content: dict[str, Any] = {
         "type": "struct",
-        "fields": [_field_said(each) for each in schema.fields],
+        "fields": [_field_said(field) for field in schema.fields],
         "key_columns": list(schema.key_columns),
         "timestamp_column": schema.timestamp_column,
         "version": schema.version,
         "last_field_id": schema.last_field_id,
     }
-    return json.dumps(said, indent=2, ensure_ascii=False)
+    return json.dumps(content, indent=2, ensure_ascii=False)
 
 
-def _fields(said: Sequence[Any], depth: int) -> tuple[Field, ...]:
-    return tuple(_field(each, depth) for each in said)
+def _fields(items: Sequence[Any], depth: int) -> tuple[Field, ...]:
+    return tuple(_field(item, depth) for item in items)
 
 
-def _field(said: Any, depth: int) -> Field:
-    if not isinstance(said, dict) or not isinstance(said.get("name"), str) or "type" not in said:
-        raise InvalidSchema(f'a field has a "name" and a "type", and {json.dumps(said)[:80]} has not')
-    nullable = said.get("nullable", True)
+def _field(content: Any, depth: int) -> Field:
+    if not isinstance(content, dict) or not isinstance(content.get("name"), str) or "type" not in content:
+        raise InvalidSchema(f'a field has a "name" and a "type", and {json.dumps(content)[:80]} has not')
+    nullable = content.get("nullable", True)
     if not isinstance(nullable, bool):
-        raise InvalidSchema(f"nullable of field {said['name']!r} is neither true nor false")
-    return Field(said["name"], _type(said["type"], said["name"], depth), nullable)
+        raise InvalidSchema(f"nullable of field {content['name']!r} is neither true nor false")
+    return Field(content["name"], _type(content["type"], content["name"], depth), nullable)
 
 
-def _type(said: Any, name: str, depth: int) -> FieldType:
+def _type(content: Any, name: str, depth: int) -> FieldType:
     if depth > MAX_DEPTH:
         raise InvalidSchema(f"columns are nested deeper than {MAX_DEPTH} levels: flatten them")
-    match said:
+    match content:
         case str(words):
             return _scalar(words, name)
         case {"type": "struct", "fields": list(fields)}:
@@ -84,7 +84,7 @@ def _type(said: Any, name: str, depth: int) -> FieldType:
                 Field("value", _type(value, name, depth + 1), rest.get("valueContainsNull", True) is not False),
             )
         case _:
-            raise InvalidSchema(f"field {name!r} has the unknown type {json.dumps(said)[:80]}: use Spark's types")
+            raise InvalidSchema(f"field {name!r} has the unknown type {json.dumps(content)[:80]}: use Spark's types")
 
 
 def _scalar(words: str, name: str) -> FieldType:
@@ -110,7 +110,7 @@ def _field_said(field: Field) -> dict[str, Any]:
 def _type_said(kind: FieldType) -> str | Mapping[str, Any]:
     match kind:
         case Struct(fields):
-            return {"type": "struct", "fields": [_field_said(each) for each in fields]}
+            return {"type": "struct", "fields": [_field_said(field) for field in fields]}
         case Array(element):
             return {
                 "type": "array",

@@ -32,7 +32,7 @@ _SURROGATES = range(0xD800, 0xE000)
 def default_columns(schema: TopicSchema) -> tuple[str, ...]:
     """Those whose statistics are told where nobody names any: the key, the time stamp, the first numbers and dates."""
     stamps = () if schema.timestamp_column is None else (schema.timestamp_column,)
-    numbers = [each.name for each in schema.fields if isinstance(each.type, Decimal) or _is_of(each, _NUMBERS)]
+    numbers = [field.name for field in schema.fields if isinstance(field.type, Decimal) or _is_of(field, _NUMBERS)]
     return tuple(dict.fromkeys((*schema.key_columns, *stamps, *numbers[:DEFAULT_COLUMNS])))
 
 
@@ -42,31 +42,32 @@ def statistics_of(columns: Iterable[tuple[Field, pa.Array]]) -> list[typed_pb2.C
 
 
 def read_statistics(
-    told: Sequence[typed_pb2.ColumnStatistics], schema: TopicSchema, row_count: int
+    messages: Sequence[typed_pb2.ColumnStatistics], schema: TopicSchema, row_count: int
 ) -> dict[int, ColumnStatistics]:
     """By field id. Raises CorruptMessage where they cannot be those of a batch of this schema."""
-    if len(told) > MAX_COLUMNS:
-        raise CorruptMessage(f"a batch tells of {len(told)} columns, the most is {MAX_COLUMNS}")
-    found: dict[int, ColumnStatistics] = {}
-    for each in told:
-        field = schema.by_id.get(each.field_id)
-        if field is None or each.field_id in found or not 0 <= each.null_count <= row_count:
-            raise CorruptMessage(f"a batch of {row_count} rows tells of column {each.field_id} what cannot be")
-        lowest, highest = (value_of(bound, field) for bound in (each.lowest, each.highest))
-        found[each.field_id] = ColumnStatistics(row_count, each.null_count, lowest, highest)
-    return found
+    if len(messages) > MAX_COLUMNS:
+        raise CorruptMessage(f"a batch tells of {len(messages)} columns, the most is {MAX_COLUMNS}")
+    by_field: dict[int, ColumnStatistics] = {}
+    for message in messages:
+        field = schema.by_id.get(message.field_id)
+        if field is None or message.field_id in by_field or not 0 <= message.null_count <= row_count:
+            raise CorruptMessage(f"a batch of {row_count} rows tells of column {message.field_id} what cannot be")
+        lowest, highest = (value_of(bound, field) for bound in (message.lowest, message.highest))
+        by_field[message.field_id] = ColumnStatistics(row_count, message.null_count, lowest, highest)
+    return by_field
 
 
-def check_statistics(told: typed_pb2.ColumnStatistics, field: Field, values: pa.Array) -> None:
-    """Whether they are those of `values`, to the letter: there is one way to tell them. Raises CorruptMessage."""
-    if (true := _statistics_of(field, values)).SerializeToString() != told.SerializeToString():
+def check_statistics(message: typed_pb2.ColumnStatistics, field: Field, values: pa.Array) -> None:
+    """Checks that the statistics are exactly those of `values`: they have one form. Raises CorruptMessage."""
+    if (true := _statistics_of(field, values)).SerializeToString() != message.SerializeToString():
         raise CorruptMessage(
-            f"a batch says of column {field.name!r} {_shown(told)}, and its rows {_shown(true)}: its producer is wrong"
+            f"a batch has the statistics {_shown(message)} of column {field.name!r}, but its rows have {_shown(true)}: "
+            "its producer is wrong"
         )
 
 
-def _shown(told: typed_pb2.ColumnStatistics) -> str:
-    return str(told).replace("\n", " ").strip()[:_SHOWN_CHARACTERS] or "nothing"
+def _shown(message: typed_pb2.ColumnStatistics) -> str:
+    return str(message).replace("\n", " ").strip()[:_SHOWN_CHARACTERS] or "nothing"
 
 
 def _is_of(field: Field, names: set[str]) -> bool:
@@ -74,19 +75,19 @@ def _is_of(field: Field, names: set[str]) -> bool:
 
 
 def _statistics_of(field: Field, values: pa.Array) -> typed_pb2.ColumnStatistics:
-    told = typed_pb2.ColumnStatistics(field_id=field.id, null_count=values.null_count)
+    message = typed_pb2.ColumnStatistics(field_id=field.id, null_count=values.null_count)
     if children(field.type) or values.null_count == len(values):
-        return told
+        return message
     bounds = pc.min_max(values)
     lowest, highest = plain_value(bounds["min"]), plain_value(bounds["max"])
     if pa.types.is_floating(values.type):
         lowest, highest = _with_nan(values, lowest, highest)
     if _is_of(field, _TEXTS):
         lowest, highest = _cut(lowest), _raised(highest)
-    for bound, value in ((told.lowest, lowest), (told.highest, highest)):
+    for bound, value in ((message.lowest, lowest), (message.highest, highest)):
         if value is not None:
             set_bound(bound, value)
-    return told
+    return message
 
 
 def _with_nan(values: pa.Array, lowest: float, highest: float) -> tuple[float, float]:

@@ -56,17 +56,17 @@ class TopicSchema:
     @cached_property
     def arrow_schema(self) -> pa.Schema:
         """The columns in order, without ids or metadata."""
-        return pa.schema([arrow_field(each) for each in self.fields])
+        return pa.schema([arrow_field(field) for field in self.fields])
 
     @cached_property
     def by_id(self) -> dict[int, Field]:
         """Every field, nested ones too."""
-        return {each.id: each for _, each in walk(self.fields)}
+        return {field.id: field for _, field in walk(self.fields)}
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The columns' names in order."""
-        return tuple(each.name for each in self.fields)
+        return tuple(field.name for field in self.fields)
 
     @cached_property
     def payload_forms(self) -> PayloadForms:
@@ -80,20 +80,20 @@ class TopicSchema:
 
     def column(self, name: str) -> Field:
         """A top-level column. Raises InvalidSchema."""
-        for each in self.fields:
-            if each.name == name:
-                return each
+        for field in self.fields:
+            if field.name == name:
+                return field
         raise InvalidSchema(f"there is no column {name!r}: there are {', '.join(self.names)}")
 
     def column_as_spark(self, name: str) -> Field:
         """A top-level column, in whatever case its name is written: Spark does not tell them apart, and no two columns
         differ by it alone. Raises InvalidSchema."""
-        found = self._by_folded_name.get(name.lower())
-        return self.column(name) if found is None else found
+        field = self._by_folded_name.get(name.lower())
+        return self.column(name) if field is None else field
 
     @cached_property
     def _by_folded_name(self) -> dict[str, Field]:
-        return {each.name.lower(): each for each in self.fields}
+        return {field.name.lower(): field for field in self.fields}
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.fields))
@@ -106,7 +106,7 @@ def first_version(
     schema = TopicSchema(tuple(fields), tuple(key_columns), timestamp_column)
     check_schema(schema, with_ids=False)
     check_new_names(schema.names)
-    return give_ids(replace(schema, fields=mapped(schema.fields, lambda each: replace(each, id=0))))
+    return give_ids(replace(schema, fields=mapped(schema.fields, lambda field: replace(field, id=0))))
 
 
 def schema_from_arrow(
@@ -114,14 +114,14 @@ def schema_from_arrow(
 ) -> TopicSchema:
     """What can take a table of this Arrow schema, as first_version. Raises InvalidSchema."""
     left_out = places_of_pandas(arrow)
-    fields = (field_from_arrow(each) for each in arrow if each.name not in left_out)
+    fields = (field_from_arrow(arrow_child) for arrow_child in arrow if arrow_child.name not in left_out)
     return first_version(fields, key_columns, timestamp_column)
 
 
 def give_ids(schema: TopicSchema) -> TopicSchema:
     """Fields without an id get the next ones, each before what is in it."""
     ids = itertools.count(schema.last_field_id + 1)
-    fields = mapped(schema.fields, lambda each: each if each.id else replace(each, id=next(ids)))
+    fields = mapped(schema.fields, lambda field: field if field.id else replace(field, id=next(ids)))
     return replace(schema, fields=fields, last_field_id=next(ids) - 1)
 
 
@@ -163,26 +163,26 @@ def _check_size(fields: tuple[Field, ...]) -> None:
             raise InvalidSchema(
                 f"there are more than {MAX_FIELDS} fields, nested ones counted: use more than one topic"
             )
-        level = [part for each in level for part in children(each.type)]
+        level = [part for field in level for part in children(field.type)]
 
 
 def _check_names(fields: tuple[Field, ...], path: str) -> None:
     seen: dict[str, str] = {}
-    for each in fields:
-        here = f"{path}.{each.name}" if path else each.name
-        if not each.name or not each.name.isprintable() or len(each.name.encode()) > MAX_NAME_BYTES:
+    for field in fields:
+        here = f"{path}.{field.name}" if path else field.name
+        if not field.name or not field.name.isprintable() or len(field.name.encode()) > MAX_NAME_BYTES:
             raise InvalidSchema(
                 f"the name {here[:80]!r} is not a column's: 1 to {MAX_NAME_BYTES} bytes of printable characters"
             )
-        if "." in each.name:
+        if "." in field.name:
             raise InvalidSchema(f"the name {here!r} has a dot in it, which is the way into a struct: use another sign")
-        if each.name.lower() in seen:
+        if field.name.lower() in seen:
             raise InvalidSchema(
-                f"two fields are called {here!r} ({seen[each.name.lower()]!r} is the other; Spark does not tell upper "
+                f"two fields are called {here!r} ({seen[field.name.lower()]!r} is the other; Spark does not tell upper "
                 "from lower case): rename one of them"
             )
-        seen[each.name.lower()] = each.name
-        _check_names(children(each.type), here)
+        seen[field.name.lower()] = field.name
+        _check_names(children(field.type), here)
 
 
 def _check_type(path: str, field: Field) -> None:
@@ -215,6 +215,6 @@ def _check_roles(schema: TopicSchema) -> None:
 
 
 def _check_ids(schema: TopicSchema) -> None:
-    ids = [each.id for _, each in walk(schema.fields)]
+    ids = [field.id for _, field in walk(schema.fields)]
     if min(ids) < 1 or max(ids) > schema.last_field_id or len(set(ids)) != len(ids):
         raise InvalidSchema(f"field ids are 1 to {schema.last_field_id}, each once: let the brokers give them")

@@ -44,7 +44,7 @@ class TopicSchemas:
                 f"version {schema.version} of a schema cannot follow version {len(self.versions)}; a topic has at most "
                 f"{MAX_VERSIONS} of them"
             )
-        if sum(len(each.by_id) for each in (*self.versions, schema)) > MAX_FIELDS_OF_VERSIONS:
+        if sum(len(version.by_id) for version in (*self.versions, schema)) > MAX_FIELDS_OF_VERSIONS:
             raise InvalidSchema(
                 f"the versions of the schema have more than {MAX_FIELDS_OF_VERSIONS} fields together: go on with a new "
                 "topic"
@@ -54,26 +54,27 @@ class TopicSchemas:
 
 def schemas_to_wire(schemas: TopicSchemas | None) -> list[typed_pb2.TopicSchema]:
     """Of a topic without a schema: none."""
-    return [] if schemas is None else [schema_to_wire(each) for each in schemas.versions]
+    return [] if schemas is None else [schema_to_wire(version) for version in schemas.versions]
 
 
-def schemas_from_wire(told: Iterable[typed_pb2.TopicSchema]) -> TopicSchemas | None:
+def schemas_from_wire(messages: Iterable[typed_pb2.TopicSchema]) -> TopicSchemas | None:
     """None where none is told. Raises CorruptMessage where they are not versions 1 to n."""
     try:
-        versions = tuple(schema_from_wire(each) for each in told)
+        versions = tuple(schema_from_wire(message) for message in messages)
     except InvalidSchema as error:
         raise CorruptMessage(f"metadata has a schema that cannot be: {error}") from error
-    if [each.version for each in versions] != list(range(1, len(versions) + 1)):
-        raise CorruptMessage(f"metadata has versions {[each.version for each in versions]} of a schema")
+    if [version.version for version in versions] != list(range(1, len(versions) + 1)):
+        raise CorruptMessage(f"metadata has versions {[version.version for version in versions]} of a schema")
     return TopicSchemas(versions) if versions else None
 
 
-def told_schemas(told: metadata_pb2.TopicMetadata) -> TopicSchemas | UnsupportedVersion | None:
-    """Those that metadata tells of a topic; where they cannot be read, the error for whoever needs them. Other topics,
-    and what of this one needs no schema, go on."""
+def told_schemas(message: metadata_pb2.TopicMetadata) -> TopicSchemas | UnsupportedVersion | None:
+    """The schemas in the metadata of a topic. If this version cannot read them, it returns the error, and a caller that
+    needs them raises it. Other topics, and calls without a schema, go on."""
     try:
-        return schemas_from_wire(told.schemas)
+        return schemas_from_wire(message.schemas)
     except CorruptMessage as error:
         return UnsupportedVersion(
-            f"topic {told.name!r} has a schema that this version of minilog cannot read: upgrade this client ({error})"
+            f"topic {message.name!r} has a schema that this version of minilog cannot read: upgrade this client "
+            f"({error})"
         )

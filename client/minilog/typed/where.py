@@ -79,7 +79,7 @@ class _Binding:
             case sql.Not():
                 return Not(self.predicate(node.this, depth + 1))
             case sql.And() | sql.Or():
-                parts = tuple(self.predicate(each, depth + 1) for each in _flat(node))
+                parts = tuple(self.predicate(part, depth + 1) for part in _flat(node))
                 return And(parts) if isinstance(node, sql.And) else Or(parts)
             case sql.Boolean() | sql.Null():
                 return Constant(self._constant(node))  # type: ignore[arg-type]
@@ -97,9 +97,9 @@ class _Binding:
             case sql.In() if node.args.get("query") is None and node.expressions:
                 field, words = self._column(node.this), self._words(node)
                 self._terms += len(node.expressions)
-                values = [self._constant(each) for each in node.expressions]
+                values = [self._constant(expression) for expression in node.expressions]
                 _check_common_type(field, values, words)
-                return either([_equal(field, each, words) for each in values])
+                return either([_equal(field, value, words) for value in values])
             case sql.Between() if node.args.get("symmetric") is None:  # False: asymmetric
                 field = self._column(node.this)
                 low, high = (self._constant(node.args[name]) for name in ("low", "high"))
@@ -110,8 +110,8 @@ class _Binding:
             case _ if isinstance(node, _COMPARISONS):
                 return self._comparison(node)
             case _:
-                known = "comparisons, in, between, like 'prefix%', is null, and, or and not"
-                raise InvalidArgument(f"a where has {known}; {self._words(node)} is none")
+                forms = "comparisons, in, between, like 'prefix%', is null, and, or and not"
+                raise InvalidArgument(f"a where has {forms}; {self._words(node)} is none")
 
     def _constant(self, node: sql.Expr) -> Value:
         """Raises InvalidArgument for what is no constant."""
@@ -176,28 +176,28 @@ def _flat(node: sql.Expr) -> list[sql.Expr]:
     kind, parts = type(node), list[sql.Expr]()
     waiting = [node]
     while waiting:
-        each = waiting.pop()
-        if type(each) is kind:
-            waiting += [each.expression, each.this]
+        part = waiting.pop()
+        if type(part) is kind:
+            waiting += [part.expression, part.this]
         else:
-            parts.append(each)
+            parts.append(part)
     return parts
 
 
 def _prefix(pattern: str, words: str) -> tuple[str, bool]:
     """The text that a pattern of LIKE begins with, and whether that is all of it."""
-    found, at = list[str](), 0
+    parts, at = list[str](), 0
     while at < len(pattern):
         sign = pattern[at]
         if sign == "\\" and pattern[at + 1 : at + 2] in ("\\", "%", "_"):
             sign, at = pattern[at + 1], at + 1
         elif sign == "%" and not pattern[at:].strip("%"):
-            return "".join(found), False
+            return "".join(parts), False
         elif sign in "%_\\":
             raise InvalidArgument(f"a where understands like 'prefix%' only: {words} has another pattern")
-        found.append(sign)
+        parts.append(sign)
         at += 1
-    return "".join(found), True
+    return "".join(parts), True
 
 
 # -- a column against a constant, in the column's type
@@ -212,8 +212,8 @@ def _check_common_type(field: Field, values: list[Value], words: str) -> None:
             whole, scale = _INTEGER_DIGITS.get(name, 0), 0
         case _:
             raise InvalidArgument(f"column {field.name!r} is {field.type}, which a where cannot compare: {words}")
-    numbers = [each for each in values if isinstance(each, int | decimal.Decimal) and not isinstance(each, bool)]
-    are_integers = all(isinstance(each, int) for each in numbers)
+    numbers = [value for value in values if isinstance(value, int | decimal.Decimal) and not isinstance(value, bool)]
+    are_integers = all(isinstance(number, int) for number in numbers)
     if whole + scale == 0 or (are_integers and not isinstance(field.type, Decimal)):
         return
     for number in numbers:
@@ -309,19 +309,19 @@ def _bring_bool(field: Field, value: Value, words: str) -> pa.Scalar:
 
 
 def _bring_date(field: Field, value: Value, words: str) -> pa.Scalar:
-    said = date_of(value) if isinstance(value, str) else value
-    if not isinstance(said, datetime.date) or isinstance(said, datetime.datetime):
+    date = date_of(value) if isinstance(value, str) else value
+    if not isinstance(date, datetime.date) or isinstance(date, datetime.datetime):
         raise _other_type(field, words, "a date, as '2013-01-31'")
-    return pa.scalar(said, pa.date32())
+    return pa.scalar(date, pa.date32())
 
 
 def _bring_time(field: Field, value: Value, words: str) -> pa.Scalar:
-    said = time_of(value) if isinstance(value, str) else value
+    time = time_of(value) if isinstance(value, str) else value
     with_zone = field.type == Primitive("timestamp")
-    if not isinstance(said, datetime.datetime) or (said.tzinfo is not None) != with_zone:
+    if not isinstance(time, datetime.datetime) or (time.tzinfo is not None) != with_zone:
         zone = "with its zone, as '2013-01-31T12:00:00Z'" if with_zone else "without a zone, as '2013-01-31T12:00:00'"
         raise _other_type(field, words, f"a time stamp {zone}")
-    return pa.scalar(said, arrow_type(field.type))
+    return pa.scalar(time, arrow_type(field.type))
 
 
 _BRINGERS: dict[str, Callable[[Field, Value, str], pa.Scalar]] = {

@@ -72,7 +72,7 @@ class Lexed:
 
     def shown(self, words: str) -> str:
         """Words of the parser, with the constants as they were written."""
-        return re.sub(r"'([0-9]+)'", lambda found: self.literals[int(found[1])].words, words)
+        return re.sub(r"'([0-9]+)'", lambda match: self.literals[int(match[1])].words, words)
 
 
 def shown(text: str) -> str:
@@ -114,7 +114,7 @@ def _tokens_of_constant(tokens: list[Token], at: int) -> int:
 
 
 def _literal(sign: str, tokens: list[Token]) -> Literal:
-    words = sign + " ".join(each for _, each in tokens)
+    words = sign + " ".join(text for _, text in tokens)
     match tokens:
         case [("hex", digits)]:
             return Literal(words, _bytes(digits))
@@ -123,7 +123,7 @@ def _literal(sign: str, tokens: list[Token]) -> Literal:
         case [("word", kind), quoted]:
             return Literal(words, _TYPED[kind.lower()](_text(*quoted)))
         case _:
-            return Literal(words, "".join(_text(*each) for each in tokens))
+            return Literal(words, "".join(_text(*token) for token in tokens))
 
 
 def _may_come_before_a_number(piece: str) -> bool:
@@ -134,7 +134,7 @@ _BEFORE_NUMBERS = {"and", "or", "not", "between", "from"}
 
 
 def _tokens(text: str) -> list[Token]:
-    found, at = list[Token](), 0
+    tokens, at = list[Token](), 0
     while at < len(text):
         token = _TOKEN.match(text, at)
         if token is None or token.lastgroup is None:
@@ -143,9 +143,9 @@ def _tokens(text: str) -> list[Token]:
                 "or, not; write a name with other signs than a to z, 0 to 9 and _ in `backquotes`"
             )
         if token.lastgroup != "space":
-            found.append((token.lastgroup, token[0]))
+            tokens.append((token.lastgroup, token[0]))
         at = token.end()
-    return found
+    return tokens
 
 
 def _check_neighbours(text: str, tokens: list[Token]) -> None:
@@ -187,7 +187,7 @@ def _text(kind: str, words: str) -> str:
         return words[2:-1]
     quote, inner = words[0], words[1:-1]
     parts = inner.split(quote * 2) if "\\" not in inner else _split_at_doubled(inner, quote)
-    return quote.join(_unescaped(each, words) for each in parts)
+    return quote.join(_unescaped(part, words) for part in parts)
 
 
 def _split_at_doubled(inner: str, quote: str) -> list[str]:
@@ -205,15 +205,15 @@ def _split_at_doubled(inner: str, quote: str) -> list[str]:
 
 
 def _unescaped(inner: str, words: str) -> str:
-    def replaced(found: re.Match[str]) -> str:
-        short, long, octal, sign = found.groups()
+    def replaced(match: re.Match[str]) -> str:
+        short, long, octal, sign = match.groups()
         if sign is not None:
             if sign not in _ESCAPED:
-                raise InvalidArgument(f"{shown(words)} has the escape {found[0]!r}: write \\\\ for a backslash")
+                raise InvalidArgument(f"{shown(words)} has the escape {match[0]!r}: write \\\\ for a backslash")
             return _ESCAPED[sign]
         code = int(octal, 8) if octal is not None else int(short or long, 16)
         if 0xD800 <= code < 0xE000 or code > 0x10FFFF:
-            raise InvalidArgument(f"{shown(words)} has the escape {found[0]!r}, which is no sign of Unicode")
+            raise InvalidArgument(f"{shown(words)} has the escape {match[0]!r}, which is no sign of Unicode")
         return chr(code)
 
     return _ESCAPE.sub(replaced, inner)
@@ -248,9 +248,9 @@ def _number(sign: str, words: str) -> Value:
 
 def decimal_digits(value: decimal.Decimal | int) -> tuple[int, int]:
     """How many digits a number has before its point, and behind it as it was written."""
-    told = (value if isinstance(value, decimal.Decimal) else decimal.Decimal(value)).as_tuple()
-    scale = max(0, -int(told.exponent))
-    return (max(0, len(told.digits) - scale) if any(told.digits) else 0), scale
+    decimal_tuple = (value if isinstance(value, decimal.Decimal) else decimal.Decimal(value)).as_tuple()
+    scale = max(0, -int(decimal_tuple.exponent))
+    return (max(0, len(decimal_tuple.digits) - scale) if any(decimal_tuple.digits) else 0), scale
 
 
 def _suffixed(sign: str, words: str, digits: str, bits: int) -> int:
@@ -292,9 +292,9 @@ def date_of(text: str) -> datetime.date:
 
 def time_of(text: str) -> datetime.datetime:
     """With its zone, where it says one. Raises InvalidArgument for another form than that of 2013-01-31T12:00:00Z."""
-    found = _TIME_FORM.fullmatch(text)
+    match = _TIME_FORM.fullmatch(text)
     try:
-        if found and (found[1] is None or int(found[2]) * 60 + int(found[3]) <= _MOST_OFFSET_MINUTES):
+        if match and (match[1] is None or int(match[2]) * 60 + int(match[3]) <= _MOST_OFFSET_MINUTES):
             return datetime.datetime.fromisoformat(text)
     except ValueError:
         pass  # no day of a calendar
@@ -302,15 +302,15 @@ def time_of(text: str) -> datetime.datetime:
 
 
 def _zoned(text: str) -> datetime.datetime:
-    if (found := time_of(text)).tzinfo is None:
+    if (moment := time_of(text)).tzinfo is None:
         raise InvalidArgument(f"timestamp {shown(text)} has no zone, and a reader does not know the session's: add it")
-    return found
+    return moment
 
 
 def _local(text: str) -> datetime.datetime:
-    if (found := time_of(text)).tzinfo is not None:
+    if (moment := time_of(text)).tzinfo is not None:
         raise InvalidArgument(f"timestamp_ntz {shown(text)} has a zone: leave it out")
-    return found
+    return moment
 
 
 _TYPED = {"date": date_of, "timestamp": _zoned, "timestamp_ltz": _zoned, "timestamp_ntz": _local}

@@ -17,7 +17,7 @@ def schema_to_wire(schema: TopicSchema) -> typed_pb2.TopicSchema:
     """A schema that has ids."""
     return typed_pb2.TopicSchema(
         version=schema.version,
-        fields=[_field_to_wire(each) for each in schema.fields],
+        fields=[_field_to_wire(field) for field in schema.fields],
         key_field_ids=[schema.column(name).id for name in schema.key_columns],
         timestamp_field_id=0 if schema.timestamp_column is None else schema.column(schema.timestamp_column).id,
         last_field_id=schema.last_field_id,
