@@ -1,6 +1,7 @@
-"""What users hand in and get back. Timestamps are milliseconds since 1970 (UTC), as in Kafka; offsets are int64.
+"""The arguments and results of the clients. Timestamps are milliseconds since 1970 (UTC), as in Kafka. Offsets are
+int64.
 
-The two that exist once per record are named tuples: they are made a hundred thousand times a second.
+The two types that exist once per record are named tuples, since a program makes a hundred thousand of them in a second.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ if TYPE_CHECKING:  # both need Arrow, and this module is light
     from minilog.typed.topic_schemas import TopicSchemas
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
-# What users may give as such.
+# The forms of headers that a program may pass.
 GivenHeaders: TypeAlias = Headers | Mapping[str, bytes | None]
-# "earliest", "latest", or milliseconds since 1970: the first record that is at least this young.
+# "earliest", "latest", or milliseconds since 1970, for the first record at or after that time.
 OffsetSpec: TypeAlias = str | int
-# Where a group is to go on: an offset, "earliest", "latest", or "@" and milliseconds since 1970.
+# The new place of a group: an offset, "earliest", "latest", or "@" and milliseconds since 1970.
 GroupPosition: TypeAlias = str | int
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record was written. `offset` is -1 under acks=0: nobody told."""
+    """The place of a written record. `offset` is -1 under acks=0, since the broker sends no answer."""
 
     topic: str
     partition: int
@@ -37,7 +38,7 @@ class RecordMetadata(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One record as read. `headers` is empty where it has none."""
+    """One record as it was read. `headers` is empty for a record without headers."""
 
     topic: str
     partition: int
@@ -50,7 +51,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchMetadata:
-    """Where one part of a sent Arrow batch was written: both offsets inclusive, -1 under acks=0."""
+    """The place of one written part of an Arrow batch. Both offsets are inclusive, and -1 under acks=0."""
 
     topic: str
     partition: int
@@ -60,10 +61,10 @@ class BatchMetadata:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
-    """A partition. For `Consumer.assign` also where to begin (inclusive), where to end (exclusive), and of which topic:
-    with `topic_id` (TopicDescription.id) another topic that has the name by now is not read.
+    """A partition. `Consumer.assign` also takes its first offset (inclusive), its end (exclusive), and its topic id.
+    With `topic_id` (TopicDescription.id) the consumer does not read another topic that has the name by now.
 
-    Two are equal when topic and partition are; the others are only carried.
+    Two partitions are equal if topic and partition are equal. The other fields do not count.
     """
 
     topic: str
@@ -73,7 +74,7 @@ class TopicPartition:
     topic_id: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        """Raises InvalidArgument for a topic id that can be none."""
+        """Raises InvalidArgument for a topic id that is no UUID."""
         if self.topic_id is not None:
             try:
                 uuid.UUID(self.topic_id)
@@ -85,10 +86,10 @@ class TopicPartition:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create; None leaves the number to the brokers' num.partitions and default.replication.factor.
+    """A topic to create. A number that is None comes from the brokers' num.partitions or default.replication.factor.
 
-    With `schema` it is a typed topic: its rows have these columns. An Arrow schema is taken as schema_from_arrow does;
-    the brokers give the fields their ids."""
+    With `schema` it is a typed topic, and its rows have these columns. schema_from_arrow converts an Arrow schema. The
+    brokers give the fields their ids."""
 
     name: str
     num_partitions: int | None = None
@@ -99,8 +100,9 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicAlteration:
-    """A change of a topic: more partitions (the new total), configs to set, configs to put back to their defaults, the
-    next version of its schema (minilog.typed.evolution makes one of the latest; Admin.evolve_schema does all of it)."""
+    """A change of a topic: more partitions (the new total), configs to set, configs to put back to their defaults, and
+    the next version of its schema. minilog.typed.evolution makes the next version from the latest one.
+    Admin.evolve_schema does all of it."""
 
     name: str
     num_partitions: int | None = None
@@ -110,7 +112,7 @@ class TopicAlteration:
 
 
 class OffsetAtSize(NamedTuple):
-    """An offset, and about how many bytes of batches there are between where was asked from and it."""
+    """An offset, and about the number of bytes of batches before it, from the offset of the question on."""
 
     offset: int
     size_bytes: int
@@ -118,7 +120,7 @@ class OffsetAtSize(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SizesFrom:
-    """A question: at which offsets are there about `sizes_bytes` (at most 64) of batches behind `offset`?"""
+    """A question for the offsets that follow `offset` after about these numbers of bytes (at most 64 numbers)."""
 
     offset: int
     sizes_bytes: Sequence[int]
@@ -126,11 +128,11 @@ class SizesFrom:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """One partition; the four offsets are one snapshot of its leader, None where it could not be asked.
+    """One partition. The four offsets are one snapshot of its leader, or None without an answer of the leader.
 
-    `sizes` has one answer for each of the sizes that were asked for; `replica_ends`, where it was asked for, the end of
-    each replica's durable log as the leader knows it: None of one that has told nothing in this leader epoch.
-    `why_no_offsets`: why the leader could not be asked, as far as is known."""
+    `sizes` has one answer for each size in the question. `replica_ends`, if the question has it, is the end of each
+    replica's durable log as the leader knows it. It is None for a replica that has reported nothing in this leader
+    epoch. `why_no_offsets` is the reason for a missing answer, as far as it is known."""
 
     partition: int
     leader: int | None
@@ -153,7 +155,8 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReassignment:
-    """Other replicas for a partition, under way: `replicas` has all, those that are to stay first (KIP-455)."""
+    """A reassignment in progress: other replicas for a partition. `replicas` has all of them, and the replicas that
+    stay come first (KIP-455)."""
 
     replicas: list[int]
     adding_replicas: list[int]
@@ -163,10 +166,11 @@ class PartitionReassignment:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """One topic; `id` is a UUID as text.
+    """One topic. `id` is a UUID as text.
 
-    `configs`: what was set, what the topic was made with where that is not built in, and min.insync.replicas.
-    `schemas`: of a typed topic, or the error for who asks `schema` or `schema_versions`; None: it has none."""
+    `configs` has the configs that were set, the ones from the topic's creation that differ from the built-in values,
+    and min.insync.replicas. `schemas` has the schemas of a typed topic, or the error that `schema` and
+    `schema_versions` raise, or None for a topic without a schema."""
 
     name: str
     id: str
@@ -177,13 +181,14 @@ class TopicDescription:
 
     @property
     def schema(self) -> TopicSchema | None:
-        """The latest version; None where the topic has no schema. Raises UnsupportedVersion where it cannot be read."""
+        """The latest version, or None for a topic without a schema. Raises UnsupportedVersion if this version of
+        minilog cannot read it."""
         versions = self.schema_versions
         return versions[-1] if versions else None
 
     @property
     def schema_versions(self) -> list[TopicSchema]:
-        """All versions, the first one first. Raises UnsupportedVersion where they cannot be read."""
+        """All versions, the first one first. Raises UnsupportedVersion if this version of minilog cannot read them."""
         if isinstance(self.schemas, UnsupportedVersion):
             raise UnsupportedVersion(str(self.schemas))
         return [] if self.schemas is None else list(self.schemas.versions)
@@ -191,10 +196,10 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
-    """One broker; `state` is starting, running, fenced or stopping. It supports the levels from `lowest_level` on.
-    `host` is empty where it has no listener of the name that was asked by. `host_label`: the host that it runs on,
-    which others may share, where it is configured. `cordoned`: it gets no new replica. `decommissioning`: its replicas
-    move away, too."""
+    """One broker. `state` is starting, running, fenced or stopping. It supports the levels from `lowest_level` to
+    `highest_level`. `host` is empty if the broker does not have the listener that the client uses. `host_label` is the
+    configured name of its machine, which other brokers may share. A `cordoned` broker gets no new replica. The replicas
+    of a `decommissioning` broker move away, too."""
 
     id: int
     host: str
@@ -211,8 +216,8 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLoad:
-    """A broker, with the numbers of its replicas and of the partitions that it leads, of topics that the caller may
-    see."""
+    """A broker, its number of replicas, and the number of partitions that it leads. Only topics that the caller may see
+    count."""
 
     broker: BrokerDescription
     replicas: int
@@ -223,9 +228,9 @@ class BrokerLoad:
 class VoterDescription:
     """A voter of the metadata quorum.
 
-    `lost`: its broker runs with another disk, and does not vote until it is replaced. `host` and `port`: the recorded
-    address, empty and 0 before the first change of the voters. `moved`: its broker is registered at another address,
-    where the other voters do not reach it until `move_voter`.
+    If it is `lost`, its broker runs with another disk, and does not vote until a command replaces the voter. `host` and
+    `port` are the recorded address, empty and 0 before the first change of the voters. If it is `moved`, its broker is
+    registered at another address, where the other voters do not reach it until `move_voter`.
     """
 
     id: int
@@ -246,7 +251,8 @@ class VoterChange:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """The cluster; `controller` is None while there is none. `level`: what may be written to its logs."""
+    """The cluster. `controller` is None while no controller is active. `level` decides which forms of data brokers may
+    write to the logs."""
 
     cluster_id: str
     controller: int | None
@@ -258,7 +264,7 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group that has committed anything, and of how many partitions."""
+    """A group with committed offsets, and the number of their partitions."""
 
     group_id: str
     partition_count: int
@@ -266,11 +272,12 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """How far a group has got in one partition. `offset` is the next to read, `committed_ms` when that was committed.
+    """The progress of a group in one partition. `offset` is the next offset to read, and `committed_ms` the time of its
+    commit.
 
-    `lag_records` are the offsets from it to `end_offset`, the end of what the isolation level shows; markers and what
-    was aborted count. `lag_seconds` is the age of the first record among them, 0 where there is none. None: the leader
-    did not answer in time.
+    `end_offset` is the end of the records that the isolation level shows. `lag_records` counts the offsets from
+    `offset` to `end_offset`, with markers and aborted records. `lag_seconds` is the age of the first record among them,
+    or 0 without such a record. They are None if the leader did not answer in time.
     """
 
     topic: str
@@ -285,8 +292,8 @@ class GroupOffset:
 
 @dataclass(frozen=True, slots=True)
 class PendingOffsets:
-    """Offsets of a transaction that has not ended: they are the group's when it commits. `transactional_id` is empty,
-    and `producer_id` -1, where this client may not describe the transaction."""
+    """Offsets of a transaction that has not ended. The group gets them at its commit. `transactional_id` is empty, and
+    `producer_id` is -1, if this client may not describe the transaction."""
 
     transactional_id: str
     producer_id: int
@@ -295,7 +302,8 @@ class PendingOffsets:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group: what is committed, sorted, and what transactions hold. Partitions of deleted topics are left out."""
+    """A group: its committed offsets, sorted, and the pending offsets of transactions. Partitions of deleted topics are
+    left out."""
 
     group_id: str
     offsets: list[GroupOffset]
@@ -304,9 +312,10 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """A transactional id. `state` is idle, open, or ending (decided, and not all markers written yet).
+    """A transactional id. `state` is idle, open, or ending (decided, but some markers are not written yet).
 
-    `generation` is the one that enlisted last, `last_committed_generation` None where none ever was."""
+    `generation` is the generation that enlisted last. `last_committed_generation` is None if none was ever
+    committed."""
 
     transactional_id: str
     state: str
@@ -317,9 +326,10 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True)
 class EnlistedProducer:
-    """A writer that has not ended everywhere. `fate` is open, committing or aborting; `task` None where it has none.
+    """A writer that has not ended in all partitions. `fate` is open, committing or aborting. `task` is None for a
+    writer without a task number.
 
-    `partitions`: where it is registered, but for those of deleted topics."""
+    `partitions` has the partitions of the writer, without those of deleted topics."""
 
     producer_id: int
     generation: int
@@ -330,8 +340,9 @@ class EnlistedProducer:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """All that is known of a transactional id. `silent_ms`: since the last sign of life of a writer, None where nothing
-    is open; at `timeout_ms` what is open is aborted. `expires`: the id of a batch write, forgotten after seven days."""
+    """The state of a transactional id. `silent_ms` is the time since the last sign of life of a writer, or None without
+    an open transaction. At `timeout_ms` the coordinator aborts the open transaction. If the id `expires`, it is the id
+    of a batch write, and the coordinator forgets it after seven days."""
 
     listing: TransactionListing
     attempt_id: str

@@ -1,8 +1,8 @@
-"""Versions that one side supports, and what to say where they do not suffice. Pure.
+"""The versions that one side supports, and the errors if two sides have none in common. Pure.
 
-Two numbers have such ranges: the *protocol* that clients and brokers speak, and the *level* of a cluster, which says
-what may be written to its logs (minilog_broker/levels.py). What was written by a later version is never taken for
-damage: it is refused with UnsupportedVersion, which ends a broker, and which a client tells its user.
+Two numbers have such ranges. One is the *protocol* of clients and brokers. The other is the *level* of a cluster, which
+decides what brokers may write to its logs (minilog_broker/levels.py). Data of a later version never counts as damage.
+Reading it raises UnsupportedVersion, which ends a broker, and which a client passes to its user.
 """
 
 from __future__ import annotations
@@ -41,34 +41,35 @@ class VersionRange:
 
 FIRST = VersionRange(1, 1)
 PROTOCOL = VersionRange(2, 2)  # 2 brought streams on connections of their own
-"""What this version speaks with clients and brokers. A message that an older side would misread raises it."""
+"""The protocol of this version. A message that an older side would misread raises the number."""
 
 
 def range_from_wire(told: common_pb2.VersionRange) -> VersionRange:
-    """What the other side supports; who tells nothing supports the first version alone."""
+    """The range of the other side. A side that sends no range supports only the first version."""
     return VersionRange(told.lowest, told.highest) if told.highest else FIRST
 
 
 def check_protocol(own: VersionRange, own_name: str, other: VersionRange, other_name: str) -> None:
-    """Raises UnsupportedVersion where two sides speak no common version of the protocol, and says which one is too old.
-    The names are those of the sides, with their versions."""
+    """Raises UnsupportedVersion if two sides have no version of the protocol in common. The message has the names of
+    both sides with their versions, and the side that is too old."""
     if not own.meets(other):
         too_old = own_name if own.highest < other.lowest else other_name
         raise UnsupportedVersion(
-            f"{own_name} speaks version {own} of the protocol, {other_name} {other}: {too_old} is too old, upgrade it"
+            f"{own_name} speaks version {own} of the protocol, and {other_name} speaks {other}: {too_old} is too old, "
+            "upgrade it"
         )
 
 
 def written_later(what: str) -> UnsupportedVersion:
-    """The error for something stored whose checksums are right and whose form is not known here."""
+    """The error for stored data with right checksums and an unknown form."""
     return UnsupportedVersion(
-        f"{what} was written by a later version of minilog than this one: it is left as it is; go on with that version"
+        f"a later version of minilog wrote {what}, and this version leaves it as it is: use the later version"
     )
 
 
 def parse_known(kind: type[_Message], content: bytes, what: str) -> _Message:
-    """A stored message. Raises UnsupportedVersion where it has, at any depth, a field that this version does not know;
-    google.protobuf.message.DecodeError where it is none."""
+    """Parses a stored message. Raises UnsupportedVersion if the message has, at any depth, a field that this version
+    does not know, and google.protobuf.message.DecodeError for bytes in another form."""
     record = kind.FromString(content)
     size_bytes = record.ByteSize()
     record.DiscardUnknownFields()

@@ -53,7 +53,7 @@ def test_a_cluster_says_what_is_wrong_with_it(tmp_path: pathlib.Path) -> None:
         assert len(found["PARTITION_UNDER_REPLICATED"]["partitions"]) == 2
         code, text = health(cluster)
         assert code == 1
-        assert "BROKER_FENCED: brokers 3 are not heard of" in text
+        assert "BROKER_FENCED: the controller does not hear from brokers 3" in text
 
         cluster.kill(2)
         assert "a majority of the voters 1, 2, 3" in until_controller_is_gone(cluster)["remedy"]

@@ -1,1 +1,1 @@
-"""What Admin asks, and what it makes of the answers."""
+"""The requests of Admin, and its results from the answers."""

@@ -1,4 +1,4 @@
-"""Deleting records: the end of each log where that is asked for, then its leader until it has answered."""
+"""The calls that delete records. They ask the leader of each partition until it answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TOPIC_GRACE_S = 2.0  # a topic just created may not have reached the broker tha
 async def delete_records(
     cluster: NetworkClient, before: Mapping[TopicPartition, int], ends: OffsetsQuery
 ) -> dict[TopicPartition, int]:
-    """See minilog.Admin. `ends`: the answered question for the ends of those that are to be emptied."""
+    """See minilog.Admin. `ends` has the ends of the partitions to empty."""
     wanted = {
         partition: ends.results[partition].last_stable_offset if offset == END else offset
         for partition, offset in before.items()
@@ -50,7 +50,7 @@ async def delete_records(
 
 
 async def _ask_leaders(cluster: NetworkClient, deletion: RecordsDeletion, deadline_s: float) -> None:
-    """All leaders concerned once, at the same time."""
+    """Ask all these leaders once, at the same time."""
     seconds = min(_ATTEMPT_S, max(0.0, deadline_s - now_s()))
     timeout_ms = int(max(seconds - _ANSWER_S, seconds / 2) * 1000)
     requests = deletion.requests(cluster.identity, timeout_ms)

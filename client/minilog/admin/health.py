@@ -1,18 +1,18 @@
-"""What is wrong with a cluster, and what to do about it: judged from one answer of metadata. No I/O.
+"""The problems of a cluster and their remedies, judged from one answer of metadata. No I/O.
 
-    NO_CONTROLLER               no topic can be changed, and nobody is elected where a leader dies
-    ADDRESS_NOT_REACHED         it runs, and this client cannot connect to the address that it advertises
-    BROKER_FENCED, _STOPPED     it is down, hangs, or is cut off; it was told to stop
-    BROKER_BEHIND               it does not know what was decided since: where clients log in, it refuses them
-    VOTER_LOST                  it runs with another data directory, and does not vote
-    DISK_FULL                   it takes no records
-    PARTITION_WITHOUT_LEADER    nothing can be written or read
-    REPLICA_DAMAGED, _OFFLINE   a copy does not hold what was committed; its log cannot be read or written
-    PARTITION_BELOW_MIN_ISR     acks=all is refused
-    PARTITION_UNDER_REPLICATED  a copy is missing: the next failures are not survived as they were meant to be
+    NO_CONTROLLER               topics cannot change, and no leader is elected in the place of a dead one
+    ADDRESS_NOT_REACHED         a broker runs, but this client cannot connect to the address that it advertises
+    BROKER_FENCED, _STOPPED     a broker is down, hangs, or is cut off; or somebody stopped it
+    BROKER_BEHIND               a broker does not know the latest metadata, and refuses clients that log in
+    VOTER_LOST                  a voter runs with another data directory, and does not vote
+    DISK_FULL                   a broker takes no records
+    PARTITION_WITHOUT_LEADER    nobody can write or read the partition
+    REPLICA_DAMAGED, _OFFLINE   a copy lacks committed records; or a broker cannot read or write its log
+    PARTITION_BELOW_MIN_ISR     the leader refuses acks=all
+    PARTITION_UNDER_REPLICATED  a copy is missing, so the partition survives fewer failures than planned
 
-A kind is one problem, whatever number of partitions it has. What a broker says of itself only the active controller
-knows: without one, DISK_FULL, REPLICA_OFFLINE and BROKER_BEHIND are not seen.
+One kind is one problem, whatever its number of partitions. Only the active controller knows the state that a broker
+reports of itself. So without a controller DISK_FULL, REPLICA_OFFLINE and BROKER_BEHIND do not show.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from minilog.admin.messages import describe_cluster
 from minilog.types import ClusterDescription, TopicPartition
 from minilog.v1 import metadata_pb2
 
-_SHOWN = 10  # partitions that a message names: who wants all of them reads `partitions`
-_DEFAULT_MIN_ISR = 2  # of brokers that do not say what a topic has
-_REFUSING = "where rules count they refuse clients, unless stale.access.rules.enable is set there"
+_SHOWN = 10  # partitions that a message names. `partitions` has all of them
+_DEFAULT_MIN_ISR = 2  # for brokers that do not send this setting of a topic
+_REFUSING = "With access rules they refuse clients, unless stale.access.rules.enable is set there"
 
 _Partition = metadata_pb2.PartitionMetadata
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One kind of trouble: a stable code, what it is, what to do; the brokers and partitions that have it."""
+    """One kind of problem: a stable code, the problem, the remedy, and the brokers and partitions that have it."""
 
     code: str
     message: str
@@ -45,7 +45,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class ClusterHealth:
-    """The cluster, how much there is in it, and its problems: none where it is healthy. The worst are first."""
+    """The cluster, its numbers of topics and partitions, and its problems, the worst first. A healthy cluster has
+    none."""
 
     cluster: ClusterDescription
     topic_count: int
@@ -58,12 +59,12 @@ class ClusterHealth:
 
 
 def is_running(broker: metadata_pb2.BrokerMetadata) -> bool:
-    """Is it there, as the controller has it?"""
+    """Whether the broker runs, by the controller's metadata."""
     return broker.state == metadata_pb2.BROKER_STATE_RUNNING
 
 
 def is_from_controller(answer: metadata_pb2.GetMetadataResponse) -> bool:
-    """Has the active controller answered, by whatever address? It alone tells how far brokers are."""
+    """Whether the answer is the active controller's. Only its answer has the metadata offsets of brokers."""
     return any(broker.HasField("metadata_offset") for broker in (*answer.brokers, *answer.unreachable_brokers))
 
 
@@ -85,41 +86,42 @@ def _of_brokers(answer: metadata_pb2.GetMetadataResponse, not_reached: Mapping[i
         voters = _join(voter.id for voter in cluster.voters)
         yield Problem(
             "NO_CONTROLLER",
-            "there is no active controller: no topic can be changed, and nobody is elected where a leader dies",
-            f"a majority of the voters {voters} must run and reach each other: start those that are down",
+            "there is no active controller: topics cannot change, and no leader is elected in the place of a dead one",
+            f"a majority of the voters {voters} must run and reach each other: start the voters that are down",
         )
-    elif not_reached:  # without a controller nobody knows who runs
+    elif not_reached:  # without a controller it is not known which brokers run
         named = ", ".join(f"broker {broker_id} at {where}" for broker_id, where in sorted(not_reached.items()))
         yield Problem(
             "ADDRESS_NOT_REACHED",
-            f"the cluster hears of brokers that this client cannot connect to: {named}",
-            "let each advertise an address that its clients can reach (advertised.address; advertised.listeners for a "
-            "named listener), or open the network between",
+            f"brokers run, but this client cannot connect to them: {named}",
+            "let each broker advertise an address that its clients can reach (advertised.address, or "
+            "advertised.listeners for a named listener), or open the network between them",
             sorted(not_reached),
         )
     if fenced := [broker.id for broker in cluster.brokers if broker.state == "fenced"]:
         yield Problem(
             "BROKER_FENCED",
-            f"brokers {_join(fenced)} are not heard of: dead, hung, or cut off from the controller; {_REFUSING}",
-            "look at their processes, logs and network, and start those that are down",
+            f"the controller does not hear from brokers {_join(fenced)}. They are dead, hung, or cut off from it. "
+            f"{_REFUSING}",
+            "look at their processes, logs and network, and start the brokers that are down",
             fenced,
         )
     late = {broker.broker_id for broker in every if broker.metadata_is_late}
     if behind := [broker.id for broker in cluster.brokers if broker.id in late and broker.state == "running"]:
         yield Problem(
             "BROKER_BEHIND",
-            f"brokers {_join(behind)} do not know the users, rules and topics of now; {_REFUSING}",
-            "look whether they reach the controller, and at the disks of their metadata logs",
+            f"brokers {_join(behind)} do not know the latest users, rules and topics. {_REFUSING}",
+            "check that they reach the controller, and check the disks of their metadata logs",
             behind,
         )
     if stopped := [broker.id for broker in cluster.brokers if broker.state == "stopping"]:
-        yield Problem("BROKER_STOPPED", f"brokers {_join(stopped)} were told to stop", "start them again", stopped)
+        yield Problem("BROKER_STOPPED", f"somebody stopped brokers {_join(stopped)}", "start them again", stopped)
     if elsewhere := sorted(broker.broker_id for broker in answer.unreachable_brokers):
         yield Problem(
             "LISTENER_NOT_FOUND",
-            f"brokers {_join(elsewhere)} have no listener {answer.listener!r}, by which this was asked: nobody who "
-            "comes by it can reach them",
-            "give them that listener (listeners), or let clients come by one that all brokers have",
+            f"brokers {_join(elsewhere)} have no listener {answer.listener!r}, so clients of this listener cannot "
+            "reach them",
+            "give them that listener (listeners), or let clients use a listener that all brokers have",
             elsewhere,
         )
     for voter in cluster.voters:
@@ -127,7 +129,7 @@ def _of_brokers(answer: metadata_pb2.GetMetadataResponse, not_reached: Mapping[i
             yield Problem(
                 "VOTER_LOST",
                 f"voter {voter.id} runs with another data directory than {voter.directory_id}, and does not vote",
-                f"give it that directory back; if it is lost for good: minilog cluster replace-voter {voter.id}",
+                f"give it that directory back. If it is lost for good: minilog cluster replace-voter {voter.id}",
                 [voter.id],
             )
         if voter.moved:
@@ -150,21 +152,21 @@ def _of_brokers(answer: metadata_pb2.GetMetadataResponse, not_reached: Mapping[i
         yield Problem(
             "DISK_FULL",
             f"the disks of brokers {_join(full)} are full: they take no records",
-            "free space, or let topics keep less (retention.bytes, minilog topic trim); they go on by themselves",
+            "free space, or let topics keep less (retention.bytes, minilog topic trim). They go on by themselves",
             full,
         )
     if stalled := sorted(broker.broker_id for broker in every if broker.disk_stalled):
         yield Problem(
             "DISK_STALLED",
             f"the disks of brokers {_join(stalled)} do not answer: they take no records",
-            "look at the disks, and at the kernel's log; they go on by themselves when the disk does",
+            "look at the disks, and at the kernel's log. They go on by themselves when their disks answer",
             stalled,
         )
 
 
 def _of_partitions(topics: list[metadata_pb2.TopicMetadata]) -> Iterable[Problem]:
     def problem(code: str, what: str, remedy: str, bad: Callable[[_Partition, int], Iterable[int] | None]) -> None:
-        """A problem of the partitions of which `bad` tells brokers, or that no broker is to blame (an empty list)."""
+        """A problem of the partitions for which `bad` returns brokers, or an empty list without a guilty broker."""
         brokers: set[int] = set()
         partitions: list[TopicPartition] = []
         for topic in topics:
@@ -180,14 +182,14 @@ def _of_partitions(topics: list[metadata_pb2.TopicMetadata]) -> Iterable[Problem
     problem(
         "PARTITION_WITHOUT_LEADER",
         "have no leader: nothing can be written or read",
-        "start the brokers that have their replicas; where those are lost for good, unclean.leader.election.enable "
-        "lets another copy lead, which may lose records",
+        "start the brokers that have their replicas. If these are lost for good, unclean.leader.election.enable lets "
+        "another copy lead, which may lose records",
         lambda partition, _: None if partition.leader_id >= 0 else set(partition.replicas),
     )
     problem(
         "REPLICA_DAMAGED",
-        "have a copy that does not hold what was committed",
-        "nothing while another copy leads: it is fetched again; look at the disk of that broker",
+        "have a copy that lacks committed records",
+        "look at the disk of that broker. While another copy leads, the broker fetches the records again",
         lambda partition, _: partition.damaged_replicas or None,
     )
     problem(
@@ -207,14 +209,14 @@ def _of_partitions(topics: list[metadata_pb2.TopicMetadata]) -> Iterable[Problem
     problem(
         "PARTITION_UNDER_REPLICATED",
         "have replicas that are not in sync",
-        "start the brokers that are missing, or find out why they do not keep up; one that has just started catches up",
+        "start the brokers that are missing, or find out why they do not keep up. A broker catches up after its start",
         lambda partition, _: _missing(partition) or None,
     )
     return found_problems
 
 
 def _missing(partition: _Partition) -> list[int]:
-    """Replicas that are out of sync; those that are only being added are on their way."""
+    """The replicas that are out of sync, without the ones that a reassignment is only adding."""
     expected = set(partition.replicas) - set(partition.adding_replicas)
     return sorted(expected - set(partition.in_sync_replicas))
 

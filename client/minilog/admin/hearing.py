@@ -1,4 +1,4 @@
-"""Which brokers know of a change of users, rules or tokens: by what they have told the controller. No I/O."""
+"""Which brokers know a change of users, rules or tokens, by their reports to the controller. No I/O."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ NOT_HEARD_WITHIN_MS = 5_000  # a broker that is cut off is fenced by then, and r
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """`missing`: brokers that have not told that they know of it. `is_worth_waiting`: one of them runs."""
+    """`missing` has the brokers that have not reported that they know the change. With `is_worth_waiting`, one of them
+    runs."""
 
     missing: list[int]
     is_worth_waiting: bool
 
 
 def hearing(answer: metadata_pb2.GetMetadataResponse, metadata_offset: int) -> Hearing:
-    """By the active controller's metadata, of a change whose answer had `metadata_offset`."""
+    """Which brokers know the change with this `metadata_offset`, by the active controller's metadata."""
     brokers = [*answer.brokers, *answer.unreachable_brokers]
     missing = [
         broker

@@ -1,4 +1,4 @@
-"""What Admin asks and what it makes of the answers. Pure."""
+"""The messages of Admin's requests, and its results from the answers. Pure."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def _texts(configs: Mapping[str, object]) -> dict[str, str]:
 
 
 def new_topic(topic: NewTopic, creation_id: bytes = b"") -> admin_pb2.NewTopic:
-    """The message, which is the same however often it is sent; raises InvalidArgument where something else than a
-    NewTopic is given, InvalidSchema."""
+    """The message, which is the same at each attempt. Raises InvalidSchema, and InvalidArgument for something else than
+    a NewTopic."""
     if not isinstance(topic, NewTopic):
         raise InvalidArgument(f"create_topics was given {topic!r}: give NewTopic(name, ...)")
     return admin_pb2.NewTopic(
@@ -101,7 +101,7 @@ def split_results(
 
 
 def parts_of_topics(topics: Sequence[_Topic]) -> Iterator[list[_Topic]]:
-    """The topics in order, as many at a time as one request may create or alter; a larger one goes alone."""
+    """The topics in order, in parts that one request may create or alter. A topic above the limit is a part alone."""
     part: list[_Topic] = []
     partitions = fields = 0
     for topic in topics:
@@ -125,12 +125,13 @@ def topic_partitions(partitions: Iterable[TopicPartition]) -> list[admin_pb2.Top
 
 
 def partition_errors(results: Iterable[admin_pb2.PartitionResult]) -> dict[TopicPartition, MinilogError | None]:
-    """What was decided of each partition: None where it is done."""
+    """The decision on each partition: None if it is done, or else the error."""
     return {TopicPartition(result.name, result.partition): error_from_wire(result.error) for result in results}
 
 
 def directory_id_bytes(text: str | None) -> bytes:
-    """A directory id as `minilog cluster describe` shows it; raises InvalidArgument where it is none."""
+    """The bytes of a directory id in the form of `minilog cluster describe`. Raises InvalidArgument for another
+    form."""
     try:
         return bytes.fromhex(text or "")
     except ValueError:
@@ -172,7 +173,7 @@ def describe_topic(
     ends: Mapping[TopicPartition, metadata_pb2.ListOffsetsResult],
     errors: Mapping[TopicPartition, MinilogError] = MappingProxyType({}),
 ) -> TopicDescription:
-    """`ends` as the leaders have answered, `errors` why they have not."""
+    """The description of a topic. `ends` has the leaders' answers, and `errors` the reasons for missing answers."""
     partitions = [
         _describe_partition(partition, ends.get(where), errors.get(where))
         for partition in sorted(topic.partitions, key=lambda partition: partition.partition)
@@ -218,7 +219,8 @@ def _describe_partition(
 def _replica_ends(
     partition: metadata_pb2.PartitionMetadata, ends: metadata_pb2.ListOffsetsResult
 ) -> dict[int, int | None]:
-    """In the order of the replicas; empty where it was not asked for, or the leader is older and does not tell."""
+    """The ends in the order of the replicas. Empty without such a question, or if an older leader does not answer
+    it."""
     replica_ends = {
         replica.broker_id: replica.log_end_offset for replica in ends.replicas if replica.HasField("log_end_offset")
     }
@@ -248,7 +250,7 @@ def reassignment_messages(
 def describe_reassignments(
     answer: metadata_pb2.GetMetadataResponse,
 ) -> dict[TopicPartition, PartitionReassignment]:
-    """What is under way in the topics that were asked for."""
+    """The reassignments in progress in the topics of an answer."""
     return {
         TopicPartition(topic.name, partition.partition): PartitionReassignment(
             list(partition.replicas),

@@ -120,7 +120,7 @@ class RecordsDeletion:
         if partition not in self.requested:
             return TimedOut(f"{_name(partition)}: nothing was deleted within request.timeout.ms: {last}")
         text = (
-            "no leader confirmed the deletion within request.timeout.ms. It may be done, and a second call is harmless"
+            "no leader confirmed the deletion within request.timeout.ms, but it may be done: a second call is harmless"
         )
         return RequestTimedOut(f"{_name(partition)}: {text}: {last}")
 

@@ -1,4 +1,4 @@
-"""Users, access rules, quotas and delegation tokens: what Admin asks for, and what it makes of the answers. Pure."""
+"""Users, quotas and delegation tokens: the messages of Admin's requests, and its results from the answers. Pure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from minilog.v1 import security_pb2
 
 
 class UserExpectation(enum.Enum):
-    """What there has to be of a user: NEW raises DuplicateResource where it exists, EXISTING ResourceNotFound where
-    it does not."""
+    """Whether a user must exist before. NEW raises DuplicateResource if the user exists. EXISTING raises
+    ResourceNotFound if the user does not exist."""
 
     ANYTHING = security_pb2.USER_EXPECTATION_NONE
     NEW = security_pb2.USER_EXPECTATION_NEW
@@ -28,7 +28,7 @@ class UserExpectation(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class UserUpsertion:
-    """A user's password under one mechanism, in the place of the former one. It is not sent: what is made of it is."""
+    """A new password of a user under one mechanism. The client sends keys that it derives, and never the password."""
 
     name: str
     password: str = field(repr=False)
@@ -39,7 +39,7 @@ class UserUpsertion:
 
 @dataclass(frozen=True, slots=True)
 class UserDeletion:
-    """The credential under this mechanism; None: the user with all of them."""
+    """Delete the user's credential under this mechanism, or, with None, the user with all credentials."""
 
     name: str
     mechanism: ScramMechanism | None = None
@@ -58,7 +58,8 @@ class UserDescription:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """One quota of `User:alice`, or of `default`: of all who have none of that key. See minilog.security.quota_keys."""
+    """One quota of `User:alice`, or of `default`, which counts for all users without a quota of that key. See
+    minilog.security.quota_keys."""
 
     entity: str
     key: str
@@ -67,7 +68,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class QuotaAlteration:
-    """`value`: None, or -1, is none."""
+    """A new value of a quota. None or -1 removes the quota."""
 
     entity: str
     key: str
@@ -76,8 +77,8 @@ class QuotaAlteration:
 
 @dataclass(frozen=True, slots=True)
 class TokenInformation:
-    """What is told of a delegation token. `owner` and `renewers` are principals, `User:alice`; times are milliseconds
-    since 1970. Above `max_timestamp_ms` it is not renewed."""
+    """The public part of a delegation token. `owner` and `renewers` are principals, such as `User:alice`. Times are
+    milliseconds since 1970. Nobody can renew the token above `max_timestamp_ms`."""
 
     token_id: str
     owner: str
@@ -105,7 +106,8 @@ class DelegationToken:
 
 
 def upsertion_message(wanted: UserUpsertion, salt: bytes) -> security_pb2.UserAlteration:
-    """The slow step: some 0.6 us an iteration. Raises UnacceptableCredential."""
+    """The message, with the keys derived from the password. This is slow: some 0.6 us an iteration. Raises
+    UnacceptableCredential."""
     try:
         credential = ScramCredential.derive(
             wanted.mechanism, Secret(wanted.password), salt=salt, iterations=wanted.iterations
@@ -133,7 +135,7 @@ def described_user(message: security_pb2.DescribedUser) -> UserDescription:
 
 
 def quota_message(wanted: QuotaAlteration) -> security_pb2.QuotaAlteration:
-    """Raises InvalidArgument for what is no whole number."""
+    """The message. Raises InvalidArgument for a value that is no whole number."""
     value = wanted.value
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not NO_QUOTA <= value < 2**63):
         raise InvalidArgument(f"{wanted.key} of {wanted.entity} cannot be {value!r}: give a whole number, or None")
@@ -160,7 +162,7 @@ def created_token(answer: security_pb2.CreateDelegationTokenResponse) -> Delegat
 
 
 def checked_period_ms(period_ms: int | None, what: str) -> int | None:
-    """Raises InvalidArgument for what is no whole number of milliseconds."""
+    """The period itself. Raises InvalidArgument if it is no whole number of milliseconds."""
     if period_ms is not None and (isinstance(period_ms, bool) or not isinstance(period_ms, int)):
         raise InvalidArgument(f"{what} cannot be {period_ms!r}: give milliseconds, a whole number, or None")
     if period_ms is not None and not -(2**63) <= period_ms < 2**63:

@@ -1,6 +1,6 @@
 """minilog for asyncio: the same Producer, Consumer and Admin with awaitable methods.
 
-A class is loaded when it is named: a producer has no use for the modules of the other two.
+Python loads a class at its first use, since a producer does not need the modules of the other two.
 """
 
 from __future__ import annotations

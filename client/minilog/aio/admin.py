@@ -87,7 +87,7 @@ _log = logging.getLogger(__name__)
 _Response = TypeVar(
     "_Response", admin_pb2.CreateTopicsResponse, admin_pb2.DeleteTopicsResponse, admin_pb2.AlterTopicsResponse
 )
-# Those that are refused as a whole where the one that was asked is not the controller.
+# Responses that refuse the request as a whole if the broker is not the controller.
 _Decision = TypeVar(
     "_Decision",
     admin_pb2.ElectLeadersResponse,
@@ -97,10 +97,10 @@ _Decision = TypeVar(
 )
 _Answer = TypeVar("_Answer")
 _PAUSE_S = 0.05
-_CONTROLLER_S = 5.0  # an election takes less: who has not answered by then is missing
-_CONNECT_S = 1.0  # one broker's time to be connected to, where that is what is asked
-_LOST_HINT = "; an earlier attempt of this call was lost under way and may have done it"
-_EVOLVE_TIMES = 5  # of that many who evolve one schema at the same time, each gets his turn
+_CONTROLLER_S = 5.0  # an election takes less, so a controller without an answer by then is missing
+_CONNECT_S = 1.0  # the time for a connection to one broker, in a question for its reachability
+_LOST_HINT = ". An earlier attempt of this call got no answer, and may have done it"
+_EVOLVE_TIMES = 5  # if so many clients evolve one schema at the same time, each gets its turn
 _DESCRIBE_OFFSETS_S = 3.0  # a description without a partition's offsets is better than none
 
 
@@ -168,7 +168,7 @@ class Admin:
         await self.alter_topics([TopicAlteration(name, num_partitions, configs, unset, schema)])
 
     async def evolve_schema(self, topic: str, change: Callable[[TopicSchema], TopicSchema]) -> TopicSchema:
-        from minilog.typed.evolution import as_next_version  # It loads Arrow: where there are columns.
+        from minilog.typed.evolution import as_next_version  # it loads Arrow, so only calls with a schema import it
 
         for attempt in range(1, _EVOLVE_TIMES + 1):
             latest = await self._latest_schema(topic)
@@ -177,16 +177,23 @@ class Admin:
                 return latest
             try:
                 await self.alter_topics([TopicAlteration(topic, schema=proposed)])
-            except InvalidUpdateVersion as error:  # somebody else was first: the same change of what there is now
+            except (
+                InvalidUpdateVersion
+            ) as error:  # another client was first: make the same change of the latest version
                 if attempt == _EVOLVE_TIMES:
                     raise
-                _log.debug("version %d of the schema of %s is made again: %s", proposed.version, topic, error)
+                _log.debug(
+                    "another client was first, so the client makes version %d of the schema of %s again: %s",
+                    proposed.version,
+                    topic,
+                    error,
+                )
             else:
                 return proposed
         raise AssertionError("the last attempt returns or raises")
 
     async def _latest_schema(self, topic: str) -> TopicSchema:
-        """No older than what this client has seen changed. Raises InvalidSchema where the topic has none."""
+        """The latest schema, not older than this client's own changes. Raises InvalidSchema if the topic has none."""
         await self._cluster.refresh([topic])
         cached = self._cluster.cache.topics.get(topic)
         if cached is None:
@@ -344,18 +351,18 @@ class Admin:
                 lambda channel, s: metadata_pb2_grpc.MetadataServiceStub(channel).GetMetadata(request, timeout=s),
                 within_s,
             )
-        if answer is None or answer.error.code:  # nobody controls: what any broker knows
+        if answer is None or answer.error.code:  # without a controller, any broker's metadata serves
             answer = await self._cluster.refresh(None)
             if not is_from_controller(answer) and not await self._is_controlled():
                 answer.controller_id = -1
         running = (self._cluster.address(broker.broker_id) for broker in answer.brokers if is_running(broker))
         tried = (self._cluster.is_reachable(address, _CONNECT_S) for address in running if address is not None)
-        await asyncio.gather(*tried, return_exceptions=True)  # one that refuses this client is reached
+        await asyncio.gather(*tried, return_exceptions=True)  # a broker that refuses this client is reached
         return judge(answer, self._cluster.cache.unreachable_addresses())
 
     async def _is_controlled(self) -> bool:
-        """Does the controller that metadata names answer? Where it cannot be reached from here that is not known, and
-        the other brokers' word is taken."""
+        """Whether the controller in the metadata answers. If this client cannot reach it, the metadata of the other
+        brokers decides."""
         cache = self._cluster.cache
         address = self._cluster.address(cache.controller_id)
         if cache.controller_id in cache.unreachable or cache.controller_id in cache.unreachable_addresses():
@@ -413,7 +420,7 @@ class Admin:
         for partition, error in query.failures.items():
             raise type(error)(f"no offset for partition {partition.partition} of topic {partition.topic!r}: {error}")
         for partition in query.missing():
-            last = query.last_errors.get(partition) or "it has no leader that answers"
+            last = query.last_errors.get(partition) or "no leader answered"
             what = f"partition {partition.partition} of topic {partition.topic!r}"
             raise TimedOut(f"no offset for {what} within request.timeout.ms: {last}")
         return query
@@ -503,7 +510,7 @@ class Admin:
                     return {name: str(uuid.UUID(bytes=i)) if len(i) == 16 else i.hex() for name, i in done.items()}
                 if not moved:
                     raise _first(failed, maybe_done=maybe_done)
-                maybe_done = True  # one that was deposed while it decided cannot tell what comes of it
+                maybe_done = True  # a controller that was deposed meanwhile does not know the outcome
             await self._again(what, deadline_s, maybe_done=maybe_done)
 
     async def _decide(
@@ -524,25 +531,25 @@ class Admin:
             await self._again(what, deadline_s, maybe_done=maybe_done)
 
     async def _again(self, what: str, deadline_s: float, *, maybe_done: bool) -> None:
-        """Pause before the controller is asked again; raises where it is too late for that."""
+        """Pause before the next question to the controller. Raises if the time is over."""
         if now_s() >= deadline_s:
             message = f"no controller answered within request.timeout.ms={self._config.request_timeout_ms}: {what}"
             why = self._cluster.cache.why_unreachable(self._cluster.cache.controller_id)
-            message += "" if why is None else f"; {why}"
-            raise UnknownOutcome(f"{message}; it may be done all the same") if maybe_done else TimedOut(message)
+            message += "" if why is None else f" ({why})"
+            raise UnknownOutcome(f"{message}. It may be done all the same") if maybe_done else TimedOut(message)
         await asyncio.sleep(_PAUSE_S)
 
     async def _ask_controller(
         self, make: Callable[[Any, float], Awaitable[_Answer]], deadline_s: float
     ) -> _Answer | None:
-        """The controller's answer; None where the call was lost under way. Raises where no controller is known."""
+        """The controller's answer, or None if the answer was lost. Raises BrokerNotAvailable without a controller."""
         while True:
             await self._cluster.refresh([], deadline_s)
             address = self._cluster.address(self._cluster.cache.controller_id)
             if address is not None and await self._cluster.is_reachable(address, min(1.0, deadline_s - now_s())):
                 break
             if now_s() >= deadline_s:
-                nobody = BrokerNotAvailable("there is no active controller now; ask again")
+                nobody = BrokerNotAvailable("there is no active controller now: try again")
                 raise self._cluster.cache.why_unreachable(self._cluster.cache.controller_id) or nobody
             await asyncio.sleep(_PAUSE_S)
         timeout_s = max(0.001, deadline_s - now_s())
@@ -550,7 +557,7 @@ class Admin:
 
 
 def _call_of(method: str, request: Message) -> Callable[[Any, float], Awaitable[Any]]:
-    """How to make one call of AdminService on a channel, in so many seconds."""
+    """A function that makes one call of AdminService on a channel, within a number of seconds."""
     return lambda channel, seconds: getattr(admin_pb2_grpc.AdminServiceStub(channel), method)(request, timeout=seconds)
 
 

@@ -1,7 +1,7 @@
-"""What people ask of groups: which there are, how far each has got and how far it is behind, and where it is to go on.
+"""The calls of Admin for groups: their list, their progress and lag, and a new place to go on.
 
-How far a group is behind in time is the age of the first record that it has not read: that record is fetched, of each
-partition that is behind, and little more.
+The lag of a group in time is the age of its first unread record. The client fetches that record, and little more, of
+each partition that is behind.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from minilog.types import GroupDescription, GroupListing, GroupPosition, OffsetS
 if TYPE_CHECKING:
     from minilog.aio.consumer import ConsumerShell
 
-# A description that lacks what a partition would say in longer than this is better than none.
+# After this time the description goes without the numbers of a partition, which is better than no description.
 _ENDS_S = 3.0
 _AGES_S = 5.0
 
@@ -86,7 +86,7 @@ class GroupAdmin:
         await self._groups.delete(group_id)
 
     async def _ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ReadableEnds]:
-        """Of those whose leader answers soon."""
+        """The readable ends of the partitions whose leaders answer soon."""
         deadline_s = min(self._cluster.deadline(), now_s() + _ENDS_S)
         query = await self._cluster.query_offsets(dict.fromkeys(partitions, "latest"), deadline_s)
         level = self._cluster.config.isolation_level
@@ -99,13 +99,13 @@ class GroupAdmin:
 async def ages_of_first_records(
     config: ClientConfig, runtime: Runtime, stretches: Mapping[TopicPartition, ReadableEnds]
 ) -> dict[TopicPartition, float | None]:
-    """The age in seconds, by this machine's clock, of the first record of each stretch of offsets; 0 where it holds
-    none, such as where all of it was aborted; None where that is not known in time."""
+    """The age in seconds, by this machine's clock, of the first record of each stretch of offsets. It is 0 for a
+    stretch without records, for example if all were aborted. It is None if the answer does not come in time."""
     if not stretches:
         return {}
-    from minilog.aio.consumer import ConsumerShell  # It loads Arrow: where records are read.
+    from minilog.aio.consumer import ConsumerShell  # it loads Arrow, so only this function imports it
 
-    # One byte of credit: a broker sends one batch, and the next when that was taken.
+    # With one byte of credit a broker sends one batch, and the next one after the client took it.
     shell = ConsumerShell(dataclasses.replace(config, fetch_max_bytes=1, fetch_min_bytes=1, group_id=""), runtime)
     ages_s: dict[TopicPartition, float | None] = dict.fromkeys(stretches)
     try:

@@ -52,14 +52,14 @@ class Participation:
         return answer
 
     async def finish(self) -> Winner:
-        """Everything is acknowledged. Raises why something is not: then it is to be aborted."""
+        """Wait until everything is acknowledged. Raises the error of a batch that is not: then call `abort`."""
         if self._enlistment is None:
             raise InvalidTxnState("no transaction is open: it was not begun, or has ended")
         return Winner(self._enlistment.producer_id, await self._shell.finish())
 
     async def abort(self) -> None:
-        """Nothing of what this producer wrote will be seen. Where the coordinator cannot be told, it will find out: by
-        the time-out, a take-over, or a commit that does not name this producer."""
+        """Abort the batches of this producer, so no reader sees them. If the coordinator does not answer, the time-out,
+        a take-over, or a commit without this producer aborts them."""
         enlistment = self._enlistment
         if enlistment is None:
             return
@@ -69,10 +69,12 @@ class Participation:
                 enlistment.attempt, [enlistment.producer_id], coordinator_epoch=enlistment.coordinator_epoch
             )
         except MinilogError as error:
-            _log.debug("producer %d is not aborted yet, its time-out will: %s", enlistment.producer_id, error)
+            _log.debug(
+                "producer %d is not aborted yet, and its time-out will abort it: %s", enlistment.producer_id, error
+            )
 
     def leave(self) -> None:
-        """The end, also of the signs of life. Idempotent."""
+        """End the membership and the signs of life. A second call does nothing."""
         if self._enlistment is None:
             return
         self._enlistment = None

@@ -1,4 +1,4 @@
-"""A program's transaction: one block of code, one generation. The program is its only writer, and who commits it."""
+"""A program's transaction: one block of code, one generation. The program is its only writer, and commits it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _log = logging.getLogger(__name__)
 
 
 def run_of(config: ClientConfig, runtime: Runtime) -> Run | None:
-    """A producer's life; None without a transactional.id."""
+    """The run of a producer, or None without a transactional.id."""
     if not config.transactional_id:
         return None
     return Run(config.transactional_id, runtime.unique_bytes(16), lambda: runtime.unique_bytes(16))
 
 
 def no_transactional_id() -> InvalidTxnState:
-    """Who asks for a transaction must have a name."""
+    """The error of a producer without a transactional.id that begins a transaction."""
     return InvalidTxnState("this producer has no transactional.id: give it one in its configuration")
 
 
@@ -51,15 +51,18 @@ class Transaction:
 
     @property
     def generation(self) -> int:
-        """Of this transaction; one more with each. Raises InvalidTxnState where it has not begun."""
+        """The generation of this transaction, which grows by one with each transaction. Raises InvalidTxnState before
+        its begin."""
         return self._open().attempt.generation or 0
 
     async def __aenter__(self) -> Self:
         if self._enlistment is not None:
-            raise InvalidTxnState("this transaction has begun before: take another one of the producer")
+            raise InvalidTxnState(
+                "this transaction has begun before: call producer.transaction() again for another one"
+            )
         answer = await self._participation.begin(self._run.next_attempt())
         if not isinstance(answer, Enlistment):
-            raise InvalidTxnState(f"{answer.attempt} is committed, and was not to be asked for: a bug")
+            raise InvalidTxnState(f"{answer.attempt} is committed already, which is a bug of minilog: report it")
         self._run.enlisted(answer)
         self._enlistment = answer
         return self
@@ -77,7 +80,7 @@ class Transaction:
             self._participation.leave()
 
     async def abandon(self) -> None:
-        """Where its begin or its end was interrupted: it is aborted, unless it has ended; another one may begin."""
+        """Abort the transaction after an interrupted begin or end, unless it has ended. Then another one may begin."""
         try:
             if self._enlistment is not None and not self._has_ended:
                 self._has_ended = True
@@ -86,10 +89,10 @@ class Transaction:
             self._participation.leave()
 
     async def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """The next offsets to read, as part of the transaction: `group` has them when it is committed, and not before.
+        """Store the next offsets to read as part of the transaction: `group` gets them at its commit, and not before.
 
-        Raises what the group's coordinator answers; the transaction is aborted then, and where this is given up: it may
-        have been done, and a commit that does not say so is refused by the group's coordinator for ever.
+        Raises the error of the group's coordinator, and then the transaction is aborted. It is also aborted if the
+        caller cancels this call: the offsets may be stored, and then the coordinator refuses a commit without them.
         """
         enlistment = self._open()
         if not offsets:
@@ -108,8 +111,8 @@ class Transaction:
             try:
                 await self._groups.commit(group, await self._keys(offsets), part)
             except BaseException as error:
-                if not self._has_ended:  # else the producer may be in another one
-                    given_up = InvalidTxnState(f"a commit of offsets for group '{group}' was given up")
+                if not self._has_ended:  # otherwise the producer may be in another transaction
+                    given_up = InvalidTxnState(f"the program cancelled a commit of offsets for group '{group}'")
                     self._shell.fail(error if isinstance(error, MinilogError) else given_up)
                 raise
             self._group_sequences[partition] = sequence
@@ -140,7 +143,7 @@ class Transaction:
             await self._abort()
             raise
         if outcome is not TransactionOutcome.COMMITTED:
-            _log.warning("%s is committed, and not visible everywhere yet", enlistment.attempt)
+            _log.warning("%s is committed, but some partitions do not show it yet", enlistment.attempt)
 
     def _with_groups(self, winner: Winner) -> Winner:
         if not self._group_sequences:
@@ -150,7 +153,7 @@ class Transaction:
         return Winner(winner.producer_id, (*winner.partitions, *groups))
 
     async def _abort(self) -> None:
-        """The whole attempt: also a producer whose enlisting was answered too late is one of it."""
+        """Abort the whole attempt, with any producer of it whose enlistment was answered too late."""
         enlistment = self._open()
         self._shell.drop()
         try:
@@ -158,4 +161,4 @@ class Transaction:
                 enlistment.attempt, coordinator_epoch=enlistment.coordinator_epoch
             )
         except MinilogError as error:
-            _log.debug("%s is not aborted yet, its time-out will: %s", enlistment.attempt, error)
+            _log.debug("%s is not aborted yet, and its time-out will abort it: %s", enlistment.attempt, error)

@@ -45,10 +45,11 @@ if TYPE_CHECKING:
 
 
 class Admin:
-    """Creates, changes and describes topics. Every call is bounded by request.timeout.ms; may be shared by threads.
+    """Creates, changes and describes topics, groups, users and more. request.timeout.ms bounds every call. Threads may
+    share an Admin.
 
-    Changes raise the first topic's error (TopicAlreadyExists, InvalidPartitions, ...), TimedOut where nothing was
-    done, UnknownOutcome where the answer was lost. All raise BrokerNotAvailable where no broker can be reached.
+    A change raises the first topic's error (TopicAlreadyExists, InvalidPartitions, ...), TimedOut if nothing was done,
+    and UnknownOutcome if the answer was lost. Every call raises BrokerNotAvailable if the client can reach no broker.
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
@@ -64,12 +65,12 @@ class Admin:
         self.close()
 
     def close(self) -> None:
-        """Close the connections. Idempotent."""
+        """Close the connections. A second call does nothing."""
         self._loop.close(self._admin.close)
 
     def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> dict[str, str]:
-        """Create topics; returns their ids (UUIDs as text) by name. With validate_only only checks. Raises
-        InvalidSchema; LevelNotReached for a typed topic where the cluster was not upgraded yet."""
+        """Create topics. Returns their ids (UUIDs as text) by name. With `validate_only` it only checks. Raises
+        InvalidSchema, and LevelNotReached for a typed topic in a cluster that was not upgraded yet."""
         return self._loop.run(self._admin.create_topics(list(topics), validate_only=validate_only))
 
     def delete_topics(self, names: Iterable[str]) -> None:
@@ -77,8 +78,9 @@ class Admin:
         self._loop.run(self._admin.delete_topics(list(names)))
 
     def alter_topics(self, alterations: Iterable[TopicAlteration]) -> None:
-        """Change topics: more partitions, configs set and unset, the next version of a schema. A version that is there
-        already, to the letter, is done. Raises InvalidSchema; InvalidUpdateVersion where somebody else evolved it."""
+        """Change topics: more partitions, configs to set and unset, the next version of a schema. A version that exists
+        already with exactly this content counts as done. Raises InvalidSchema, and InvalidUpdateVersion if another
+        client evolved the schema."""
         self._loop.run(self._admin.alter_topics(list(alterations)))
 
     def alter_topic(
@@ -90,23 +92,26 @@ class Admin:
         unset_configs: Iterable[str] = (),
         schema: TopicSchema | None = None,
     ) -> None:
-        """Change one topic; `num_partitions` is the new total, `schema` the next version."""
+        """Change one topic. `num_partitions` is the new total, and `schema` is the next version."""
         configs, unset = dict(set_configs or {}), list(unset_configs)
         self.alter_topics([TopicAlteration(name, num_partitions, configs, unset, schema)])
 
     def evolve_schema(self, topic: str, change: Callable[[TopicSchema], TopicSchema]) -> TopicSchema:
-        """The next version of a typed topic's schema: `change` makes it of the latest one (minilog.typed.evolution), by
-        as many steps as it likes, and is called again where somebody else was first, up to five times. Returns the
-        latest version then: the same as before where nothing is changed. What was done and not answered is not done
-        again. `change` runs on the client's loop: it must not wait. Raises InvalidSchema, with the rule, and where the
-        topic has no schema; InvalidUpdateVersion where others are first all the time."""
+        """Make the next version of a typed topic's schema.
+
+        `change` makes it from the latest version, with the functions of minilog.typed.evolution, in any number of
+        steps. If another client was first, `change` is called again, up to five times. `change` runs on the client's
+        loop, so it must not wait. Returns the latest version after the change, or the same version if `change` changed
+        nothing. A change that was done without an answer is not done twice. Raises InvalidSchema with the broken rule,
+        or if the topic has no schema. Raises InvalidUpdateVersion if other clients are first all five times."""
         return self._loop.run(self._admin.evolve_schema(topic, change))
 
     def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, MinilogError | None]:
-        """Let the first replica of each partition (None: of all) lead again. Each is decided on its own: None where it
-        leads now, else why it does not (PreferredLeaderNotAvailable, UnknownTopicOrPartition)."""
+        """Let the first replica of each partition (None: of all partitions) lead again. The controller decides each
+        partition on its own. The result is None if the replica leads now, or else the error
+        (PreferredLeaderNotAvailable, UnknownTopicOrPartition)."""
         return self._loop.run(self._admin.elect_leaders(None if partitions is None else list(partitions)))
 
     def alter_partition_reassignments(
@@ -115,10 +120,12 @@ class Admin:
         *,
         throttle_bytes_per_second: int | None = None,
     ) -> dict[TopicPartition, MinilogError | None]:
-        """Give partitions other replicas, the preferred leader first; None cancels what is under way. Returns at once:
-        it is done when list_partition_reassignments does not name it any more. Each is decided on its own: None where
-        it has begun, else why not (InvalidReplicaAssignment, NoReassignmentInProgress, UnknownTopicOrPartition). The
-        throttle bounds what each broker fetches of what it is to have (bytes per second), until it is in the ISR."""
+        """Give partitions other replicas, with the preferred leader first. None cancels a reassignment in progress.
+
+        The call returns at once. A reassignment is done when list_partition_reassignments does not name it any more.
+        The controller decides each partition on its own. The result is None if the reassignment has begun, or else the
+        error (InvalidReplicaAssignment, NoReassignmentInProgress, UnknownTopicOrPartition). The throttle (bytes per
+        second) bounds the copying by each new replica until it is in the ISR."""
         return self._loop.run(
             self._admin.alter_partition_reassignments(
                 dict(reassignments), throttle_bytes_per_second=throttle_bytes_per_second
@@ -126,7 +133,7 @@ class Admin:
         )
 
     def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
-        """The reassignments that are under way."""
+        """The reassignments in progress."""
         return self._loop.run(self._admin.list_partition_reassignments())
 
     def list_brokers(self) -> list[BrokerLoad]:
@@ -147,18 +154,19 @@ class Admin:
 
         `list_brokers` has the number of replicas that are left. The controller unregisters the broker when it has none
         and its process has stopped. A second call goes on, with its throttle for the moves to come. Raises
-        InvalidArgument with the reason where the broker cannot leave, BrokerIdNotRegistered.
+        InvalidArgument with the reason if the broker cannot leave, and BrokerIdNotRegistered.
         """
         self._loop.run(self._admin.decommission_broker(broker_id, throttle_bytes_per_second=throttle_bytes_per_second))
 
     def forget_broker(self, broker_id: int) -> None:
-        """Unregister a broker that is gone and has no replica. Raises InvalidArgument where it runs, votes or has
-        replicas, BrokerIdNotRegistered."""
+        """Unregister a broker that is gone and has no replica. Raises InvalidArgument if it runs, votes or has
+        replicas, and BrokerIdNotRegistered."""
         self._loop.run(self._admin.forget_broker(broker_id))
 
     def replace_voter(self, broker_id: int, *, lost_directory_id: str | None = None) -> tuple[str, str]:
-        """A voter's disk is lost for good: the one its broker runs with now votes in its place. Returns the directory
-        ids of both. Raises InvalidArgument where nothing is lost, or `lost_directory_id` was replaced already."""
+        """Replace a voter whose disk is lost for good. The present disk of its broker votes in its place. Returns the
+        directory ids of the lost and the new disk. Raises InvalidArgument if no disk is lost, or if
+        `lost_directory_id` was replaced already."""
         return self._loop.run(self._admin.replace_voter(broker_id, lost_directory_id=lost_directory_id))
 
     def add_voter(self, broker_id: int) -> VoterChange:
@@ -184,8 +192,9 @@ class Admin:
         return self._loop.run(self._admin.move_voter(broker_id))
 
     def upgrade_level(self, level: int | None = None) -> tuple[int, int]:
-        """Let the cluster write what came with `level`, by default with the highest that any broker supports; there is
-        no way back. Returns the level before and after. Raises UnsupportedVersion, naming who does not support it."""
+        """Raise the level of the cluster, so that it writes the forms of data of that level. The default is the highest
+        level that any broker supports. A level never goes down. Returns the level before and after. Raises
+        UnsupportedVersion, which names the brokers that do not support the level."""
         return self._loop.run(self._admin.upgrade_level(level))
 
     def alter_broker_settings(
@@ -197,10 +206,10 @@ class Admin:
     ) -> list[BrokerSetting]:
         """Set and remove settings of running brokers: all of the request, or nothing.
 
-        `broker_id`: one broker, or None for all without a setting of that name of their own. A setting counts on each
-        broker from its replay on, before the broker's file and command line. Returns the former values. Raises
-        InvalidConfig for an unknown name, a wrong value, and a setting that needs a restart, ResourceNotFound for a
-        broker that never registered, LevelNotReached.
+        `broker_id` is one broker, or None for all brokers without their own setting of that name. On a broker the
+        setting wins over the broker's file and command line, as soon as the broker has replayed the metadata. Returns
+        the former values. Raises InvalidConfig for an unknown name, a wrong value, or a setting that needs a restart,
+        ResourceNotFound for a broker that never registered, and LevelNotReached.
         """
         return self._loop.run(
             self._admin.alter_broker_settings(
@@ -214,20 +223,20 @@ class Admin:
 
     def broker_config(self, broker_id: int) -> list[EffectiveSetting]:
         """Each setting of a running broker, with its origin, by the broker's own answer. Raises ResourceNotFound for a
-        broker that never registered, BrokerNotAvailable where it does not answer."""
+        broker that never registered, and BrokerNotAvailable if the broker does not answer."""
         return self._loop.run(self._admin.broker_config(broker_id))
 
     def list_topics(self, *, internal: bool = False) -> list[str]:
-        """The names of all topics, sorted; with `internal` the brokers' own too."""
+        """The names of all topics, sorted. With `internal`, also the brokers' own topics."""
         return self._loop.run(self._admin.list_topics(internal=internal))
 
     def describe_cluster(self) -> ClusterDescription:
-        """Brokers and controller."""
+        """The brokers, the controller, the voters and the level."""
         return self._loop.run(self._admin.describe_cluster())
 
     def cluster_health(self) -> ClusterHealth:
-        """What is wrong with the cluster, and what to do: brokers, voters, disks, leaders, replicas. What brokers say
-        of their disks the active controller knows; where none answers within 5 s, that is the first problem."""
+        """The problems of the cluster and their remedies: brokers, voters, disks, leaders, replicas. The active
+        controller knows the disks of the brokers. If no controller answers within 5 s, that is the first problem."""
         return self._loop.run(self._admin.cluster_health())
 
     def describe_topics(
@@ -238,103 +247,115 @@ class Admin:
         sizes: Callable[[TopicPartition], SizesFrom] | None = None,
         replica_ends: bool = False,
     ) -> list[TopicDescription]:
-        """Topics in the order given (None: all, sorted; a function: those whose names it chooses, sorted) with the
-        offsets of their partitions, None where the leader does not answer within three seconds. `sizes` asks of each
-        partition at which offsets there are so many bytes, too; `replica_ends` of each leader where its replicas end.
-        Topics that were described before take one round trip.
-        Raises UnknownTopicOrPartition; with `missing_ok` a topic that is not there is left out instead."""
+        """Topics with the offsets of their partitions.
+
+        `names` are the topics, in this order. None means all topics, sorted. A function chooses topics by their names,
+        sorted. Offsets are None if the leader does not answer within three seconds. `sizes` also asks for the offsets
+        after certain numbers of bytes, and `replica_ends` for the end of each replica. Topics that this client
+        described before take one round trip. Raises UnknownTopicOrPartition. With `missing_ok` it leaves a missing
+        topic out instead."""
         wanted = names if names is None or callable(names) else list(names)
         return self._loop.run(
             self._admin.describe_topics(wanted, missing_ok=missing_ok, sizes=sizes, replica_ends=replica_ends)
         )
 
     def list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, int | None]:
-        """The offset per partition: "earliest", "latest" (as of isolation.level) or, for milliseconds since 1970, that
-        of the first record at least this young, None where there is none yet. Raises InvalidArgument, TimedOut,
-        UnknownTopicOrPartition."""
+        """The offset of each partition for "earliest", "latest" (by isolation.level), or milliseconds since 1970. For a
+        time it is the offset of the first record at or after that time, or None if all records are older. Raises
+        InvalidArgument, TimedOut, UnknownTopicOrPartition."""
         return self._loop.run(self._admin.list_offsets(dict(wanted)))
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete the records of each partition below an offset (Kafka's DeleteRecords); -1 is its end: the high
-        watermark or, while a transaction is open, where that begins. Returns the low watermarks: no election brings
-        back what is below them. Raises OffsetOutOfRange above the high watermark and InvalidTxnState above the last
-        stable offset, with nothing of that partition deleted; InvalidTopic for the brokers' own; UnknownOutcome where
-        not every replica was heard in time: asking again is harmless."""
+        """Delete the records of each partition below an offset (Kafka's DeleteRecords).
+
+        -1 is the end of the partition: the high watermark or, while a transaction is open, the begin of the
+        transaction. Returns the low watermarks. No election brings records below them back. Raises OffsetOutOfRange for
+        an offset above the high watermark, and InvalidTxnState for one above the last stable offset. Then nothing of
+        that partition is deleted. Raises InvalidTopic for the brokers' own topics, and UnknownOutcome if some replicas
+        did not answer in time: a second call is harmless."""
         return self._loop.run(self._admin.delete_records(dict(before)))
 
     def list_groups(self) -> list[GroupListing]:
-        """The groups that have committed anything, by name. All coordinators are asked."""
+        """The groups with committed offsets, by name. The client asks all coordinators."""
         return self._loop.run(self._admin.list_groups())
 
     def describe_group(self, group_id: str) -> GroupDescription:
-        """How far a group has got, and how far it is behind: see minilog.types.GroupOffset; "the end" is as of
-        isolation.level. Raises GroupIdNotFound."""
+        """The progress and the lag of a group: see minilog.types.GroupOffset. isolation.level decides the end. Raises
+        GroupIdNotFound."""
         return self._loop.run(self._admin.describe_group(group_id))
 
     def seek_group(self, group_id: str, to: Mapping[TopicPartition, GroupPosition]) -> dict[TopicPartition, int]:
-        """Where a group is to go on, for its readers that begin after this: an offset, "earliest", "latest", or
-        "@1714566600000", the first record at least this young (the end where none is). Returns the offsets committed,
-        all of them or none. Raises InvalidArgument for what a log does not hold, UnstableOffsetCommit while a
-        transaction holds offsets of the group."""
+        """Set the place at which a group goes on, for readers that begin after this call.
+
+        The place is an offset, "earliest", "latest", or "@1714566600000" for the first record at or after that time
+        (the end if all records are older). The group gets all of the offsets or none, and the call returns them. Raises
+        InvalidArgument for an offset that a log does not have, and UnstableOffsetCommit while a transaction has pending
+        offsets of the group."""
         return self._loop.run(self._admin.seek_group(group_id, dict(to)))
 
     def delete_group(self, group_id: str) -> None:
-        """Forget all that a group has committed. Raises GroupIdNotFound, UnstableOffsetCommit."""
+        """Delete all committed offsets of a group. Raises GroupIdNotFound, UnstableOffsetCommit."""
         self._loop.run(self._admin.delete_group(group_id))
 
     def list_transactions(self) -> list[TransactionListing]:
-        """The transactional ids that are known, by name. All coordinators are asked."""
+        """The known transactional ids, by name. The client asks all coordinators."""
         return self._loop.run(self._admin.list_transactions())
 
     def describe_transaction(self, transactional_id: str) -> TransactionDescription:
-        """Who writes in it, where, and since when nothing was heard. Raises TransactionalIdNotFound."""
+        """The writers of a transaction, their partitions, and the time since the last sign of life. Raises
+        TransactionalIdNotFound."""
         return self._loop.run(self._admin.describe_transaction(transactional_id))
 
     def abort_transaction(self, transactional_id: str) -> int:
-        """Abort whatever is open under this id, and fence its writers; returns how many. What was committed stays. Its
-        program or query may begin again. Raises TransactionalIdNotFound."""
+        """Abort the open transaction of this id, and fence its writers. Returns the number of writers. Committed
+        records stay. The program or query may begin again. Raises TransactionalIdNotFound."""
         return self._loop.run(self._admin.abort_transaction(transactional_id))
 
     def forget_transaction(self, transactional_id: str) -> None:
-        """Forget which generations were committed: a query that replays one then writes it again. For ids that will not
-        be used any more. Raises TransactionalIdNotFound, InvalidTxnState while it is open or ending."""
+        """Forget the committed generations of an id that no program will use any more. A query that replays a forgotten
+        generation writes it again. Raises TransactionalIdNotFound, and InvalidTxnState while the transaction is open or
+        ending."""
         self._loop.run(self._admin.forget_transaction(transactional_id))
 
     def alter_users(self, alterations: Iterable[UserAlteration]) -> None:
-        """Give users passwords for SCRAM (UserUpsertion), or take them away (UserDeletion): up to a thousand at a time
-        all of them or none. What is made of a password is sent, never the password. Raises ResourceNotFound,
-        DuplicateResource, UnacceptableCredential; LevelNotReached where the cluster was not upgraded yet.
-        `not_heard_by` tells where it does not count yet."""
+        """Give users passwords for SCRAM (UserUpsertion), or take them away (UserDeletion).
+
+        Up to a thousand alterations are done together or not at all. The client sends keys that it derives, and never a
+        password. `not_heard_by` returns the brokers on which the change does not count yet. Raises ResourceNotFound,
+        DuplicateResource, UnacceptableCredential, and LevelNotReached in a cluster that was not upgraded yet."""
         self._loop.run(self._admin.alter_users(list(alterations)))
 
     def describe_users(self, names: Iterable[str] | None = None) -> list[UserDescription]:
-        """Users (None: all) by name, with their mechanisms. Raises ResourceNotFound for one that does not exist."""
+        """Users (None: all) by name, with their mechanisms. Raises ResourceNotFound for a user that does not exist."""
         return self._loop.run(self._admin.describe_users(None if names is None else list(names)))
 
     def create_access_rules(self, rules: Iterable[AccessRule]) -> int:
-        """Create rules (Kafka's ACLs), up to a thousand at a time all of them or none; how many were not there before.
-        Raises InvalidArgument and InvalidPrincipal for a rule that could never match, LevelNotReached."""
+        """Create access rules (Kafka's ACLs). Up to a thousand rules are created together or not at all. Returns the
+        number of rules that are new. Raises InvalidArgument and InvalidPrincipal for a rule that could never match, and
+        LevelNotReached."""
         return self._loop.run(self._admin.create_access_rules(list(rules)))
 
     def delete_access_rules(self, filters: Iterable[AccessRuleFilter]) -> list[AccessRule]:
-        """Delete the rules that any of the filters matches; which those were. `AccessRuleFilter()` matches all. Those
-        that an attempt deleted whose answer was lost are not among them. `not_heard_by` tells where they hold still."""
+        """Delete the rules that match any of the filters, and return them. `AccessRuleFilter()` matches all rules. If
+        an attempt's answer was lost, the result lacks the rules that this attempt deleted. `not_heard_by` returns the
+        brokers on which the rules still hold."""
         return self._loop.run(self._admin.delete_access_rules(list(filters)))
 
     def not_heard_by(self, within_ms: int = NOT_HEARD_WITHIN_MS) -> list[int]:
-        """Brokers that have not told the controller that they know of this client's last change of users, access rules,
-        quotas or tokens: a right that was taken away may hold there until they know, or refuse clients
-        (`stale.access.rules.enable`). Waits up to `within_ms` for those that run; one that is fenced is not waited for.
-        Raises TimedOut, BrokerNotAvailable where no controller tells."""
+        """The brokers that do not know this client's last change of users, access rules, quotas or tokens yet.
+
+        A removed right may still hold on such a broker, until it knows the change or refuses clients
+        (`stale.access.rules.enable`). The call waits up to `within_ms` for running brokers, and not for fenced ones.
+        Raises TimedOut, and BrokerNotAvailable if no controller answers."""
         return self._loop.run(self._admin.not_heard_by(within_ms))
 
     def describe_access_rules(self, wanted: AccessRuleFilter | None = None) -> list[AccessRule]:
-        """The rules that match (None: all), by resource and principal."""
+        """The access rules that match the filter (None: all), by resource and principal."""
         return self._loop.run(self._admin.describe_access_rules(wanted))
 
     def alter_quotas(self, alterations: Iterable[QuotaAlteration]) -> list[Quota]:
-        """Set and remove quotas, up to a thousand at a time all of them or none; what was in their places before.
-        Raises InvalidArgument for a key or value that is none, InvalidPrincipal, LevelNotReached."""
+        """Set and remove quotas. Up to a thousand alterations are done together or not at all. Returns the former
+        quotas. Raises InvalidArgument for a key or value that is not valid, InvalidPrincipal, and LevelNotReached."""
         return self._loop.run(self._admin.alter_quotas(list(alterations)))
 
     def describe_quotas(self, entity: str | None = None) -> list[Quota]:
@@ -344,27 +365,29 @@ class Admin:
     def create_delegation_token(
         self, renewers: Iterable[str] = (), max_lifetime_ms: int | None = None
     ) -> DelegationToken:
-        """A token of this client's user, with its secret, which is told this once. `renewers`: who else may renew and
-        expire it (`User:bob`). `max_lifetime_ms`: above that it is not renewed; None: as long as the brokers allow. It
-        is good for delegation.token.expiry.time.ms at first. Raises DelegationTokenRequestNotAllowed where this client
-        is not known by a password or an issuer's token, InvalidPrincipal, InvalidArgument, LevelNotReached. Where an
-        attempt's answer was lost there may be another token, whose secret nobody has."""
+        """Create a token of this client's user. Only this call returns the secret of the token.
+
+        `renewers` are other principals that may renew and expire it (`User:bob`). `max_lifetime_ms` is its longest
+        life, and None is the brokers' limit. At first the token is good for delegation.token.expiry.time.ms. If an
+        attempt's answer was lost, another token may exist, whose secret nobody has. Raises
+        DelegationTokenRequestNotAllowed if this client did not log in by a password or an issuer's token,
+        InvalidPrincipal, InvalidArgument, LevelNotReached."""
         return self._loop.run(self._admin.create_delegation_token(list(renewers), max_lifetime_ms))
 
     def renew_delegation_token(self, token_id: str, renew_period_ms: int | None = None) -> int:
-        """The token ends so many milliseconds from now (None: as the brokers say), at most at its max_timestamp_ms;
-        when that is, in milliseconds since 1970. Raises DelegationTokenNotFound, also for a token of others that this
-        client's user may not renew, DelegationTokenExpired, DelegationTokenRequestNotAllowed."""
+        """Let the token end so many milliseconds from now (None: the brokers' default), but not after its
+        max_timestamp_ms. Returns its end, in milliseconds since 1970. Raises DelegationTokenExpired,
+        DelegationTokenRequestNotAllowed, and DelegationTokenNotFound, also for a token that this user may not renew."""
         return self._loop.run(self._admin.renew_delegation_token(token_id, renew_period_ms))
 
     def expire_delegation_token(self, token_id: str, expiry_period_ms: int | None = None) -> int:
-        """The token ends so many milliseconds from now, or (None, or a negative number) at once: then it is removed,
-        and the sessions that began with it end. When that is, in milliseconds since 1970. Raises as
-        renew_delegation_token; who may alter the cluster may expire the tokens of others."""
+        """Let the token end so many milliseconds from now, or at once (None, or a negative number). At its end it is
+        removed, and the sessions that began with it end. Returns its end, in milliseconds since 1970. A user that may
+        alter the cluster may expire the tokens of others. Raises the errors of renew_delegation_token."""
         return self._loop.run(self._admin.expire_delegation_token(token_id, expiry_period_ms))
 
     def describe_delegation_tokens(self, owners: Iterable[str] | None = None) -> list[TokenInformation]:
-        """Tokens that live, without their secrets, of these owners (`User:alice`; None: of all): those that this
-        client's user owns or may renew, and all where it may describe the cluster. Raises
+        """The living tokens of these owners (`User:alice`, or None for all), without their secrets. A user sees the
+        tokens that it owns or may renew, and all tokens if it may describe the cluster. Raises
         DelegationTokenRequestNotAllowed."""
         return self._loop.run(self._admin.describe_delegation_tokens(None if owners is None else list(owners)))

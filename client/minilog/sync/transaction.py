@@ -1,4 +1,4 @@
-"""Transactions for blocking programs: the same as in minilog.aio, run on the background loop of the process."""
+"""Transactions for blocking programs. The classes of minilog.aio do the work, on the background loop of the process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from minilog.types import TopicPartition
 
 
 class Transaction:
-    """See Producer.transaction."""
+    """A transaction of this producer, for one `with` block. Producer.transaction makes it and describes it."""
 
     def __init__(self, loop: LoopThread, transaction: AsyncTransaction) -> None:
         self._loop = loop
@@ -27,14 +27,14 @@ class Transaction:
 
     @property
     def generation(self) -> int:
-        """Of this transaction; one more with each."""
+        """The generation of this transaction. It grows by one with each transaction."""
         return self._transaction.generation
 
     def __enter__(self) -> Self:
         try:
             self._loop.run(self._transaction.__aenter__())
         except BaseException:
-            self._loop.run(self._transaction.abandon())  # it may have begun, and nobody else would end it
+            self._loop.run(self._transaction.abandon())  # it may have begun, and no other call would end it
             raise
         return self
 
@@ -48,15 +48,16 @@ class Transaction:
             raise
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """The next offsets to read, as part of the transaction: `group` has them when it is committed, and not before.
+        """Store the next offsets to read as part of the transaction: `group` gets them at its commit, and not before.
 
-        Raises what the group's coordinator answers; the transaction is aborted then.
+        Raises the error of the group's coordinator, and then the transaction is aborted.
         """
         self._loop.run(self._transaction.commit_offsets(group, offsets))
 
 
 class Participation:
-    """See Producer.participation. An exception in its block aborts what was written in it."""
+    """A producer's part in a transaction: see Producer.participation. An exception in its block aborts the records of
+    the block."""
 
     def __init__(self, loop: LoopThread, shell: ProducerShell) -> None:
         self._loop = loop
@@ -65,7 +66,7 @@ class Participation:
     def begin(
         self, attempt: Attempt, *, task: int | None = None, expires: bool = False
     ) -> Enlistment | AlreadyCommitted:
-        """Enlist; what the producer sends from now on is of this transaction."""
+        """Enlist. From now on the producer's records belong to this transaction."""
         return self._loop.run(self._participation.begin(attempt, task=task, expires=expires))
 
     def __enter__(self) -> Self:
@@ -81,15 +82,15 @@ class Participation:
             self.leave()
 
     def finish(self) -> Winner:
-        """Everything is acknowledged. Raises why something is not."""
+        """Wait until everything is acknowledged. Raises the error of a batch that is not."""
         return self._loop.run(self._participation.finish())
 
     def abort(self) -> None:
-        """Nothing of what this producer wrote will be seen."""
+        """Abort the records of this producer, so no reader sees them."""
         self._loop.run(self._participation.abort())
 
     def leave(self) -> None:
-        """The end, also of the signs of life."""
+        """End the part and its signs of life."""
         self._loop.run(self._leave())
 
     async def _leave(self) -> None:
@@ -97,7 +98,8 @@ class Participation:
 
 
 class Transactions:
-    """The calls of who commits what others wrote: Spark's driver. See minilog.transactions.client."""
+    """The calls of a program that commits the records of other writers, such as Spark's driver. See
+    minilog.transactions.client."""
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self._loop = shared_loop()
@@ -113,13 +115,13 @@ class Transactions:
         self.close()
 
     def close(self) -> None:
-        """Close the connections. Idempotent."""
+        """Close the connections. A second call does nothing."""
         self._loop.close(self._cluster.close)
 
     def enlist(
         self, attempt: Attempt, *, task: int | None = None, expires: bool = False
     ) -> Enlistment | AlreadyCommitted:
-        """Take part, and write nothing: the attempt takes over from those before."""
+        """Enlist without writing. The attempt takes over from earlier attempts."""
         return self._loop.run(self._transactions.enlist(attempt, task=task, expires=expires))
 
     def commit(
@@ -130,8 +132,8 @@ class Transactions:
         *,
         coordinator_epoch: int = 0,
     ) -> TransactionOutcome:
-        """End, and wait until the outcome is known and all of it visible, while there is time. `contents` are kept with
-        the generation."""
+        """Commit, and wait until the outcome is known and readers see all records, as long as the time allows. The
+        coordinator keeps `contents` with the generation."""
         return self._loop.run(
             self._transactions.commit(attempt, winners, contents, coordinator_epoch=coordinator_epoch)
         )
@@ -139,7 +141,7 @@ class Transactions:
     def abort(
         self, attempt: Attempt, producer_ids: Iterable[int] = (), *, coordinator_epoch: int = 0
     ) -> TransactionOutcome:
-        """Abort these producers; without any the whole attempt."""
+        """Abort these producers, or without any the whole attempt."""
         return self._loop.run(
             self._transactions.abort(attempt, list(producer_ids), coordinator_epoch=coordinator_epoch)
         )

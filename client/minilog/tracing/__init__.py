@@ -1,12 +1,12 @@
-"""Traces by OpenTelemetry, for who has `pyspark-minilog[tracing]` and asks for them. Off, nothing of it is imported.
+"""Traces by OpenTelemetry, with `pyspark-minilog[tracing]`. While tracing is off, minilog imports nothing of it.
 
-    asked for by                                                                   spans go to
+    switched on by                                                                 spans go to
     the program: `trace_with(provider)`, or OpenTelemetry's global provider        that provider
     the environment: OTEL_TRACES_EXPORTER (otlp, console), or the address of a     a provider of our own, one for the
-    collector (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT)    process, which OTEL_* says more of
+    collector (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT)    process, which OTEL_* configures
 
-OTEL_SDK_DISABLED=true ends all of it. It is looked at where a channel or a stream is opened and where a broker begins
-to listen, never for a message. docs/reference/metrics.md § Traces says what spans there are.
+OTEL_SDK_DISABLED=true switches all of it off. minilog reads these variables when it opens a channel or a stream, and
+when a broker begins to listen, but never for a message. docs/reference/metrics.md § Traces lists the spans.
 """
 
 from __future__ import annotations
@@ -32,51 +32,52 @@ Metadata = Sequence[tuple[str, str | bytes]]
 
 
 class StreamSpans(Protocol):
-    """Spans of what goes over one stream, at one end of it. Each message is told in its order."""
+    """The spans of one stream, at one end of it. The caller reports each message in its order."""
 
     @property
     def metadata(self) -> Sequence[tuple[str, str]]:
-        """What tells the other end of it, where this one opens the stream."""
+        """The metadata with which this end opens the stream, so that the other end continues the trace."""
 
     def sending(self, message: StreamMessage[Any]) -> None:
-        """It is about to be written."""
+        """This end is about to write the message."""
 
     def sent(self) -> None:
-        """It was."""
+        """This end has written the message."""
 
     def came(self, message: StreamMessage[Any]) -> None:
-        """It was read."""
+        """This end has read the message."""
 
     def handled(self) -> None:
-        """It was dealt with, and the next one is asked for."""
+        """This end has handled the message, and asks for the next one."""
 
     def closed(self) -> None:
-        """Nothing more is sent or comes."""
+        """The stream is closed."""
 
 
 class Tracing(Protocol):
-    """What makes spans."""
+    """Makes spans."""
 
     def opened(self, method: StreamMethod) -> StreamSpans:
-        """Of a stream that this side opens."""
+        """The spans of a stream that this side opens."""
 
     def served(self, method: StreamMethod, metadata: Metadata | None) -> StreamSpans:
-        """Of a stream that another side has opened, with this metadata."""
+        """The spans of a stream that the other side opened, with this metadata."""
 
     def serving(self, path: str, metadata: Metadata | None) -> AbstractContextManager[None]:
-        """The span of a unary call that another side has made. An error that leaves it is told as its type alone."""
+        """The span of a unary call from the other side. It has only the type of an error that leaves the call."""
 
     def interceptors(self) -> Sequence[grpc.aio.ClientInterceptor]:
-        """For a channel: they make the spans of its unary calls."""
+        """Interceptors for a channel, which make the spans of its unary calls."""
 
 
 _told: list[Tracing] = []
 
 
 def trace_with(provider: TracerProvider | None) -> None:
-    """Spans of all clients that this process makes from now on go to `provider`; None: as the module's text says.
+    """Send the spans of all clients that this process makes from now on to `provider`. With None, the global provider
+    or the environment decides again.
 
-    Raises ImportError where OpenTelemetry is not installed."""
+    Raises ImportError if OpenTelemetry is not installed."""
     _told.clear()
     if provider is not None:
         from minilog.tracing.spans import OpenTelemetryTracing
@@ -85,7 +86,7 @@ def trace_with(provider: TracerProvider | None) -> None:
 
 
 def process_tracing() -> Tracing | None:
-    """What makes spans in this process; None: nobody asked for it."""
+    """The tracing of this process, or None if it is off."""
     if is_disabled(os.environ):
         return None
     if _told:

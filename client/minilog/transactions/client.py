@@ -1,4 +1,5 @@
-"""Calls to the coordinators of transactions. Lives on one event loop; minilog.transactions has what they mean."""
+"""Calls to the coordinators of transactions. They live on one event loop. minilog.transactions describes their
+meaning."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ class Transactions:
     async def enlist(
         self, attempt: Attempt, *, task: int | None = None, expires: bool = False
     ) -> Enlistment | AlreadyCommitted:
-        """Take part. One that is repeated enlists a producer more, which writes nothing and ends with the others.
+        """Take part in the attempt. A repeated call enlists one more producer, which writes nothing and ends with the
+        rest.
 
         Raises StaleGeneration (with both numbers), ProducerFenced, InvalidTxnState, InvalidTransactionTimeout.
         """
@@ -59,7 +61,7 @@ class Transactions:
         return enlisted(attempt, response)
 
     async def keep_alive(self, enlistment: Enlistment) -> None:
-        """A sign of life. Raises ProducerFenced: it has ended, and can write nothing more."""
+        """Send a sign of life. Raises ProducerFenced if the producer has ended, and can write nothing more."""
         await self._coordinators.call(
             TRANSACTIONS_TOPIC_NAME,
             enlistment.attempt.transactional_id,
@@ -77,9 +79,9 @@ class Transactions:
         *,
         coordinator_epoch: int = 0,
     ) -> TransactionOutcome:
-        """End, and where its outcome cannot be learned Abort, whose answer says which of the two it was.
+        """Call `end`. If its outcome stays unknown, call `abort`, whose answer shows which of the two happened.
 
-        Raises what `end` raises; InvalidTxnState where it was not committed in time, and is aborted now.
+        Raises the errors of `end`, and InvalidTxnState if the transaction was not committed in time and is aborted now.
         """
         try:
             return await self.end(attempt, winners, contents, coordinator_epoch=coordinator_epoch)
@@ -90,7 +92,7 @@ class Transactions:
                 raise error from None
             if outcome is TransactionOutcome.COMMITTED:
                 return TransactionOutcome.BECOMING_VISIBLE
-            raise InvalidTxnState(f"{attempt} is aborted, and nothing of it will be seen: {error}") from error
+            raise InvalidTxnState(f"{attempt} is aborted, and no reader will see its records: {error}") from error
 
     async def end(
         self,
@@ -100,10 +102,10 @@ class Transactions:
         *,
         coordinator_epoch: int = 0,
     ) -> TransactionOutcome:
-        """Commit: COMMITTED, or BECOMING_VISIBLE where its markers take longer than delivery.timeout.ms.
+        """Commit. The outcome is COMMITTED, or BECOMING_VISIBLE if the markers take longer than delivery.timeout.ms.
 
-        Asks until the outcome is known. Raises ProducerFenced and InvalidTxnState (nothing was decided, nor will be),
-        UnknownOutcome.
+        The call asks until the outcome is known. Raises ProducerFenced and InvalidTxnState, after which nothing is or
+        will be committed, and UnknownOutcome.
         """
         ending = Ending(attempt)
         within_ms = max(self._config.delivery_timeout_ms, self._config.request_timeout_ms)
@@ -141,8 +143,9 @@ class Transactions:
     async def abort(
         self, attempt: Attempt, producer_ids: Iterable[int] = (), *, coordinator_epoch: int = 0
     ) -> TransactionOutcome:
-        """Abort these producers; without any the whole attempt, which is over then. COMMITTED where the generation was
-        committed before: nothing has changed. Raises StaleGeneration: a later one is committed."""
+        """Abort these producers, or without any the whole attempt, which ends then. The outcome is COMMITTED if the
+        generation was committed before, and then nothing changes. Raises StaleGeneration if a later generation is
+        committed."""
         response = await self._coordinators.call(
             TRANSACTIONS_TOPIC_NAME,
             attempt.transactional_id,
