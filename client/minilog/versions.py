@@ -63,7 +63,7 @@ def check_protocol(own: VersionRange, own_name: str, other: VersionRange, other_
 def written_later(what: str) -> UnsupportedVersion:
     """The error for stored data with right checksums and an unknown form."""
     return UnsupportedVersion(
-        f"a later version of minilog wrote {what}, and this version leaves it as it is: use the later version"
+        f"{what} was written by a later version of minilog, and this version leaves it as it is: use the later version"
     )
 
 
