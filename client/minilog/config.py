@@ -179,7 +179,7 @@ def parse_config(settings: Mapping[str, object], environment: Mapping[str, str] 
     for name in settings:
         if name not in _TABLE and name != JAAS_CONFIG:
             near = difflib.get_close_matches(str(name), _TABLE, n=1, cutoff=0)
-            raise InvalidConfig(f"there is no setting {name!r}; the nearest is {near[0]!r}")
+            raise InvalidConfig(f"there is no setting {name!r}: the nearest is {near[0]!r}")
     given = _from_environment(os.environ if environment is None else environment) | _without_jaas(settings)
     if given.get("bootstrap.servers") is None:
         raise InvalidConfig("bootstrap.servers is missing: give it as HOST:PORT[,HOST:PORT...]")
@@ -278,7 +278,7 @@ def _without_jaas(settings: Mapping[str, object]) -> dict[str, object]:
         login_settings["sasl.tokenauth"] = "true"
     for name, value in login_settings.items():
         if name in given:
-            raise InvalidConfig(f"{name} and {JAAS_CONFIG}, which says it too, are both given: keep one of them")
+            raise InvalidConfig(f"{name} and {JAAS_CONFIG}, which sets it too, are both given: keep one of them")
         given[name] = value
     return given
 

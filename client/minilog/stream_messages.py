@@ -70,7 +70,7 @@ class Framing(Generic[_Message]):
         try:
             message = self.kind.FromString(bytes(content))
         except DecodeError as error:
-            raise CorruptMessage(f"what came on a stream is no {self.kind.DESCRIPTOR.name}: {error}") from error
+            raise CorruptMessage(f"a message on a stream is no {self.kind.DESCRIPTOR.name}: {error}") from error
         return self.join(message, payloads)
 
     def join(self, message: _Message, payloads: Sequence[Buffer]) -> StreamMessage[_Message]:

@@ -280,7 +280,7 @@ def test_an_offset_outside_the_log_is_named(cluster: Cluster, target: Target) ->
 
 
 def test_a_mistyped_setting_offers_the_nearest(cluster: Cluster) -> None:
-    with pytest.raises(InvalidConfig, match=r"'linger\.m'; the nearest is 'linger\.ms'"):
+    with pytest.raises(InvalidConfig, match=r"'linger\.m': the nearest is 'linger\.ms'"):
         Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.m": 1})
     with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
         with pytest.raises(InvalidConfig, match=r"segment\.byte\b.*segment\.bytes"):

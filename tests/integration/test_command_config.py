@@ -58,7 +58,7 @@ def test_a_file_that_is_refused_is_one_line_and_wrong_usage(file: pathlib.Path, 
     refused = minilog("topic", "list", "-b", cluster.bootstrap_servers, "--command-config", str(file))
     assert (refused.returncode, refused.stderr) == (
         2,
-        "minilog: there is no setting 'linger.mss'; the nearest is 'linger.ms'\n",
+        "minilog: there is no setting 'linger.mss': the nearest is 'linger.ms'\n",
     )
 
 

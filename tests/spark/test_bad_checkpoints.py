@@ -114,7 +114,9 @@ def test_a_checkpoint_whose_topic_is_gone_is_refused(kit: Kit, begun: tuple[str,
     kit.delete(source)
     message = refused(kit, source, sink, checkpoint)
     assert f"partition {source}-0, read to offset 1, is not there any more" in message
-    assert "Remedy: set failOnDataLoss to false to go on with the records that are left, or start a new query" in message
+    assert (
+        "Remedy: set failOnDataLoss to false to go on with the records that are left, or start a new query" in message
+    )
 
 
 def test_a_checkpoint_whose_topic_was_created_again_is_refused(kit: Kit, begun: tuple[str, str, pathlib.Path]) -> None:

@@ -70,7 +70,7 @@ def _from_file(path: pathlib.Path) -> TopicSchema:
     try:
         return schema_from_json(content.decode())
     except UnicodeDecodeError:
-        raise InvalidSchema(f"{path} is no text in UTF-8: give what df.schema.json() says") from None
+        raise InvalidSchema(f"{path} is no text in UTF-8: give the output of df.schema.json()") from None
 
 
 def _parquet_schema(path: pathlib.Path) -> pa.Schema:

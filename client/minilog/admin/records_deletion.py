@@ -77,7 +77,7 @@ class RecordsDeletion:
             self.last_errors[partition] = error
             return None
         if self.keys.setdefault(partition, key) != key:
-            text = f"{_name(partition)}: the topic was deleted and created anew meanwhile: it keeps its records"
+            text = f"{_name(partition)}: the topic was deleted and created again, and the new topic keeps its records"
             self.failures[partition] = UnknownTopicId(text)
             return None
         return key

@@ -128,7 +128,7 @@ class ClientSecurity:
             if any(words in str(error.details()) for words in _CERTIFICATE_WORDS):
                 raise AuthenticationFailed(f"{sentence}; see ssl.truststore.location") from error
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                raise AuthenticationFailed(f"{sentence}; is its security.protocol SASL_SSL?") from error
+                raise AuthenticationFailed(f"{sentence}: is its security.protocol SASL_SSL?") from error
             raise BrokerNotAvailable(sentence) from error
         finally:
             await channel.close(None)

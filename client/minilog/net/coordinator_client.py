@@ -242,7 +242,7 @@ class CoordinatorClient:
             asking.cancel()
         if response is None:
             attempts.maybe_done = True
-            silent = LeaderNotAvailable(f"broker {leader.broker_id}, which led, did not answer")
+            silent = LeaderNotAvailable(f"broker {leader.broker_id}, the leader, did not answer")
             # Either has the metadata asked for before the next attempt.
             attempts.last_error = self._cluster.cache.why_unreachable(leader.broker_id) or silent
         else:

@@ -102,8 +102,9 @@ class MetadataCache:
             return False  # a broker that has just started and knows nothing yet
         if self.cluster_id and answer.cluster_id != self.cluster_id:
             raise InconsistentClusterId(
-                f"a broker of cluster {answer.cluster_id} answered, and this client is of cluster {self.cluster_id}: "
-                "name brokers of one cluster in bootstrap.servers, or make a new client where it was founded anew"
+                f"a broker of cluster {answer.cluster_id} answered, but this client belongs to cluster "
+                f"{self.cluster_id}: name brokers of one cluster in bootstrap.servers, or make a new client if the "
+                "cluster was founded again"
             )
         if answer.metadata_offset < self.metadata_offset:
             return False

@@ -147,7 +147,7 @@ class NetworkClient:
         why = self.cache.why_not_connected(address)
         if why is not None and address not in self._told_not_connected:
             self._told_not_connected.add(address)
-            _log.warning("what it leads cannot be written or read: %s", why)
+            _log.warning("its partitions cannot be written or read: %s", why)
 
     def channel(self, address: Address) -> grpc.aio.Channel:
         """The channel for unary calls to `address`."""
@@ -309,7 +309,7 @@ class NetworkClient:
         """Once, that brokers have no listener of the name that is asked by: what they lead waits."""
         unreachable = self.cache.unreachable
         if unreachable - self._told_unreachable:
-            _log.warning("what it leads cannot be written or read: %s", self.cache.why_unreachable(min(unreachable)))
+            _log.warning("its partitions cannot be written or read: %s", self.cache.why_unreachable(min(unreachable)))
         self._told_unreachable = unreachable
 
     def _check_broker(self, answer: metadata_pb2.GetMetadataResponse) -> None:

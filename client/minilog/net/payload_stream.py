@@ -80,7 +80,7 @@ def check_end(frame: Frame) -> None:
     try:
         error = error_from_wire(common_pb2.Error.FromString(bytes(frame.body)))
     except DecodeError as failure:
-        raise CorruptMessage(f"a stream ended with what is no Error: {failure}") from failure
+        raise CorruptMessage(f"a stream ended with bytes that are no Error message: {failure}") from failure
     if error is not None:
         raise error
 

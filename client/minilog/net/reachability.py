@@ -79,6 +79,6 @@ class Reachability:
             return None if reason is None else not_connected(address, reason, who=who)
         setting = f"advertised.listeners of listener {listener!r}" if listener else "advertised.address"
         return (
-            f"{who} advertises {address_text(address)}, which cannot be connected to ({reason}): its {setting} must be "
-            "an address that this client can reach"
+            f"{who} advertises {address_text(address)}, but this client cannot connect to it ({reason}): its {setting} "
+            "must be an address that this client can reach"
         )

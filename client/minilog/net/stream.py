@@ -118,13 +118,13 @@ class DuplexStream:
             await self._talk(await opened_within(self._opener.open(), _OPENING_MS / 1000.0))
         except TimeoutError:
             await self._opener.not_opened(_OPENING_MS / 1000.0)
-            _log.debug("no stream to %s could be opened in time, and it will be opened anew", self._name)
+            _log.debug("no stream to %s could be opened in time, and the client tries again", self._name)
         except CorruptMessage as error:
             self._opener.failed(error)
-            _log.warning("what came from %s is not understood: %s", self._name, error)
+            _log.warning("a message from %s is not understood: %s", self._name, error)
         except (MinilogError, OSError) as error:
             self._opener.failed(error)
-            _log.debug("the stream to %s is lost and will be opened anew: %r", self._name, error)
+            _log.debug("the stream to %s is lost, and the client opens it again: %r", self._name, error)
         except Exception:  # a bug of ours: say so, and open it anew
             _log.exception("the stream to %s met an error it has no name for", self._name)
         finally:

@@ -78,9 +78,9 @@ def arrow_errors(header: BatchHeader) -> Iterator[None]:
         if isinstance(error, pa.ArrowInvalid) or (isinstance(error, OSError) and error.errno is None):
             raise CorruptMessage(f"the payload of {where} is not valid: {error}") from error
         raise ResourceExhausted(
-            f"{where}, of {header.length} bytes, could not be decoded for want of memory or of a thread "
-            f"({error or type(error).__name__}): the batch is not damaged; give this process more, or let it read less "
-            "at a time (max.poll.bytes), and try again"
+            f"{where}, of {header.length} bytes, could not be decoded, since this process has too little memory or too "
+            f"few threads ({error or type(error).__name__}): the batch is not damaged. Give this process more, or let "
+            "it read less at a time (max.poll.bytes), and try again"
         ) from error
 
 

@@ -83,7 +83,7 @@ def split_keystore(content: bytes, file: str) -> tuple[bytes, bytes]:
         if line.startswith(b"-----BEGIN "):
             if b"ENCRYPTED" in line:
                 raise InvalidConfig(
-                    f"ssl.keystore.location={file}: its private key is encrypted; decrypt it, mode 0600"
+                    f"ssl.keystore.location={file}: its private key is encrypted. Decrypt it, and give it mode 0600"
                 )
             part = key if b"PRIVATE KEY" in line else chain if b"CERTIFICATE" in line else None
         if part is not None:

@@ -23,7 +23,7 @@ def mechanism_from_wire(number: int) -> ScramMechanism:
         return _MECHANISMS[number]  # type: ignore[index]
     except KeyError:
         names = " or ".join(ScramMechanism)
-        raise InvalidArgument(f"{number} is no mechanism of SCRAM that is known here: give {names}") from None
+        raise InvalidArgument(f"{number} is no known mechanism of SCRAM: give {names}") from None
 
 
 def verifier_of(credential: ScramCredential) -> security_pb2.ScramVerifier:

@@ -206,7 +206,7 @@ class LoopThread:
             if count:
                 losses.append(
                     f"the process ends with producer {producer.config.client_id!r} open: {count} of its records are "
-                    "not written, or are not known to be; close it, or use it in a with block"
+                    "not written, or their outcome is not known. Close it, or use it in a with block"
                 )
         async with asyncio.timeout(_STOP_S / 2):
             await asyncio.gather(*(producer.close(0.0) for producer in self._producers), return_exceptions=True)

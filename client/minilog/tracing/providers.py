@@ -66,7 +66,7 @@ def _exporter(name: str, environment: Mapping[str, str]) -> SpanExporter:
     if name == "console":
         return ConsoleSpanExporter()
     if name != "otlp":
-        raise ValueError(f"OTEL_TRACES_EXPORTER={name!a} is not known here: otlp, console and none are")
+        raise ValueError(f"OTEL_TRACES_EXPORTER={name!a} is not supported: give otlp, console or none")
     both = environment.get("OTEL_EXPORTER_OTLP_PROTOCOL", "")
     protocol = environment.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", both).strip() or "grpc"
     if protocol == "grpc":
@@ -77,4 +77,4 @@ def _exporter(name: str, environment: Mapping[str, str]) -> SpanExporter:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as ByHttp
 
         return ByHttp()
-    raise ValueError(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol!a} is not known here: grpc and http/protobuf are")
+    raise ValueError(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol!a} is not supported: give grpc or http/protobuf")

@@ -36,7 +36,7 @@ def as_wanted(values: pa.Array, written: Field, wanted: Field) -> pa.Array:
     converted = exactly(values, kind)
     if converted is None:
         raise NarrowSchemaVersion(
-            f"column {wanted.name!r} is {written.type} by now, and this reader knows it as {wanted.type}, in which not "
+            f"column {wanted.name!r} is {written.type} now, but this reader knows it as {wanted.type}, in which not "
             "all of its values fit: read by the topic's newest schema"
         )
     return converted
@@ -49,7 +49,7 @@ def as_promised(values: pa.Array, wanted: Field) -> pa.Array:
         check_column_nulls(values, wanted)
     except InvalidRecord as error:
         raise NarrowSchemaVersion(
-            f"{error}: the schema says otherwise by now than this reader knows it; read by the topic's newest schema"
+            f"{error}: the newest schema differs from the schema of this reader: read by the topic's newest schema"
         ) from error
     return values
 

@@ -48,7 +48,7 @@ def add_column(schema: TopicSchema, field: Field, path: str = "", *, after: str 
     """A new column, or with `path` a new field of the struct there, behind the field `after`. Raises InvalidSchema."""
     here = f"{path}.{field.name}" if path else field.name
     if not field.nullable:
-        raise InvalidSchema(f"a new column has no values in what was written before: {here!r} has to be nullable")
+        raise InvalidSchema(f"a new column has no values in the records written before: {here!r} has to be nullable")
     new = _without_ids(field)
     if not path:
         return _next(schema, _placed(schema.fields, new, after))
@@ -173,7 +173,9 @@ def _check_fields(old: tuple[Field, ...], new: tuple[Field, ...], path: str, las
         elif field.id <= last_id:
             raise InvalidSchema(f"field {here!r} has the id {field.id} of a field that was dropped or is elsewhere")
         elif not field.nullable:
-            raise InvalidSchema(f"a new column has no values in what was written before: {here!r} has to be nullable")
+            raise InvalidSchema(
+                f"a new column has no values in the records written before: {here!r} has to be nullable"
+            )
 
 
 def _check_field(old: Field, new: Field, path: str, last_id: int) -> None:
@@ -184,7 +186,9 @@ def _check_field(old: Field, new: Field, path: str, last_id: int) -> None:
     parts = children(old.type), children(new.type)
     if type(old.type) is type(new.type) and parts[0]:
         if not isinstance(old.type, Struct) and [part.id for part in parts[0]] != [part.id for part in parts[1]]:
-            raise InvalidSchema(f"what {path!r} is made of stays the same field: drop the column, and add a new one")
+            raise InvalidSchema(
+                f"what {path!r} is made of must stay the same field: drop the column, and add a new one"
+            )
         _check_fields(*parts, path, last_id)
     elif not is_widened(old.type, new.type):
         raise InvalidSchema(

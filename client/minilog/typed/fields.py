@@ -220,4 +220,4 @@ def _from_arrow(kind: pa.DataType, path: str) -> FieldType:
         return Struct(tuple(field_from_arrow(arrow_child, path) for arrow_child in kind))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return Array(replace(field_from_arrow(kind.value_field, path), name="element"))
-    raise InvalidSchema(f"column {path!r} is {kind} in Arrow, which a topic cannot hold: cast it, or leave it out")
+    raise InvalidSchema(f"column {path!r} is {kind} in Arrow, a type that no topic can have: cast it, or leave it out")

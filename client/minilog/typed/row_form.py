@@ -194,7 +194,7 @@ def _advice(field: Field, value: Any) -> str:
     if not isinstance(plain, datetime.datetime):
         return ""
     if field.type == Primitive("timestamp") and plain.tzinfo is None:
-        return ": it has no zone, give it the one that is meant, such as value.replace(tzinfo=datetime.UTC)"
+        return ": it has no zone: give it one, such as value.replace(tzinfo=datetime.UTC)"
     if field.type == Primitive("timestamp_ntz") and plain.tzinfo is not None:
         return ": it has a zone, and the column has times without: give value.replace(tzinfo=None)"
     return ": it has nanoseconds, and the column has microseconds: round it" if getattr(value, "nanosecond", 0) else ""

@@ -139,7 +139,7 @@ def _check_text(values: pa.Array, path: str) -> None:
     except pa.ArrowInvalid:
         bad = [row for row in range(len(values)) if not _is_valid(values.slice(row, 1))]
         raise _Unfit(
-            f"column {path!r}:", bad[0], "has text that is no UTF-8, decode it as what it is", len(bad)
+            f"column {path!r}:", bad[0], "has text that is not UTF-8: decode it by its real encoding", len(bad)
         ) from None
 
 
@@ -181,7 +181,7 @@ def is_cast(given: pa.DataType, kind: pa.DataType) -> bool:
 
 def _advice(given: pa.DataType, kind: pa.DataType) -> str:
     if _is_local_time(given) and _is_instant(kind):
-        return "these times have no zone; say which is meant, as pandas' tz_localize or Arrow's assume_timezone do"
+        return "these times have no zone: set it, with pandas' tz_localize or Arrow's assume_timezone"
     if _is_instant(given) and _is_local_time(kind):
         return "these are instants, and the column has times without a zone: take the zone off yourself"
     return "cast it yourself"

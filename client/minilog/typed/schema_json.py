@@ -29,11 +29,11 @@ def schema_from_json(text: str) -> TopicSchema:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidSchema(f"the schema is no JSON ({error}): give what df.schema.json() says") from None
+        raise InvalidSchema(f"the schema is no JSON ({error}): give the output of df.schema.json()") from None
     if isinstance(content, list):
         content = {"fields": content}
     if not isinstance(content, dict) or not isinstance(content.get("fields"), list):
-        raise InvalidSchema('the schema has no list "fields": give what df.schema.json() says')
+        raise InvalidSchema('the schema has no list "fields": give the output of df.schema.json()')
     keys, timestamp = content.get("key_columns", []), content.get("timestamp_column")
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         raise InvalidSchema("key_columns is not a list of names")

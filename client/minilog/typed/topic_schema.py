@@ -149,7 +149,9 @@ def check_new_names(names: Iterable[str]) -> None:
 
 
 def _metadata_name(name: str) -> InvalidSchema:
-    return InvalidSchema(f"column {name!r} has the name of what readers get beside the columns: rename it")
+    return InvalidSchema(
+        f"column {name!r} has the name of a column that readers get beside the topic's columns: rename it"
+    )
 
 
 def _check_size(fields: tuple[Field, ...]) -> None:
@@ -175,7 +177,7 @@ def _check_names(fields: tuple[Field, ...], path: str) -> None:
                 f"the name {here[:80]!r} is not a column's: 1 to {MAX_NAME_BYTES} bytes of printable characters"
             )
         if "." in field.name:
-            raise InvalidSchema(f"the name {here!r} has a dot in it, which is the way into a struct: use another sign")
+            raise InvalidSchema(f"the name {here!r} has a dot, and a dot leads into a struct: use another character")
         if field.name.lower() in seen:
             raise InvalidSchema(
                 f"two fields are called {here!r} ({seen[field.name.lower()]!r} is the other; Spark does not tell upper "
@@ -198,7 +200,7 @@ def _check_type(path: str, field: Field) -> None:
         case Struct(fields) if not fields:
             raise InvalidSchema(f"column {path!r} is a struct without fields: give it one, or leave it out")
         case Map(key, _) if key.nullable:
-            raise InvalidSchema(f"the keys of map {path!r} may be null: say that they are not")
+            raise InvalidSchema(f"the keys of map {path!r} may be null: declare them not null")
 
 
 def _check_roles(schema: TopicSchema) -> None:
@@ -207,7 +209,9 @@ def _check_roles(schema: TopicSchema) -> None:
     for name in schema.key_columns:
         kind = schema.column(name).type
         if not isinstance(kind, Decimal) and not (isinstance(kind, Primitive) and kind.name in KEY_TYPES):
-            raise InvalidSchema(f"key column {name!r} is {kind}, which has no one way to be hashed: choose another")
+            raise InvalidSchema(
+                f"key column {name!r} is {kind}, a type without one form to hash: choose another column"
+            )
     if schema.timestamp_column is not None:
         kind = schema.column(schema.timestamp_column).type
         if kind != Primitive("timestamp"):

@@ -33,7 +33,7 @@ class TopicSchemas:
         """Raises UnknownSchemaVersion."""
         if not 1 <= number <= len(self.versions):
             raise UnknownSchemaVersion(
-                f"schema version {number} of the topic is not known here: the latest is {len(self.versions)}"
+                f"schema version {number} of the topic is not known yet: the latest is {len(self.versions)}"
             )
         return self.versions[number - 1]
 

@@ -48,7 +48,7 @@ def parse_where(text: str, schema: TopicSchema) -> Predicate:
     if len(text) > MAX_WHERE_CHARACTERS:
         raise InvalidArgument(f"the where takes {len(text)} characters, the most is {MAX_WHERE_CHARACTERS}")
     if any("\ud800" <= sign <= "\udfff" for sign in text):
-        raise InvalidArgument(f"the where {shown(text)} has half of a sign in it, which is no text in UTF-8")
+        raise InvalidArgument(f"the where {shown(text)} has half of a character, and is no text in UTF-8")
     try:
         read = lexed(text)
         tree = sqlglot.parse_one(read.text, dialect="spark", into=sql.Condition)

@@ -40,7 +40,7 @@ def test_several_servers_and_ipv6() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"bootstrap.server": "a:1"}, r"no setting 'bootstrap.server'; the nearest is 'bootstrap.servers'"),
+        ({"bootstrap.server": "a:1"}, r"no setting 'bootstrap.server': the nearest is 'bootstrap.servers'"),
         ({"lingerms": 1}, r"the nearest is 'linger.ms'"),
         ({}, r"bootstrap.servers is missing: give it as HOST:PORT"),
         ({"bootstrap.servers": "a"}, r"bootstrap.servers='a' is not possible: it must be HOST:PORT"),

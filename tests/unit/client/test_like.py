@@ -122,7 +122,7 @@ def test_text_that_is_no_utf_8_is_refused_with_column_and_row() -> None:
     offsets = pa.py_buffer(pa.array([0, 1, 2, 3], pa.int32()).buffers()[1].to_pybytes()[:16])
     bad = pa.StringArray.from_buffers(3, offsets, pa.py_buffer(b"a\xff\xfe"))
     schema = schema_from_arrow(pa.schema([("s", pa.string())]))
-    with pytest.raises(InvalidRecord, match=r"column 's': row 11 has text that is no UTF-8.*, and 1 more"):
+    with pytest.raises(InvalidRecord, match=r"column 's': row 11 has text that is not UTF-8.*, and 1 more"):
         rows_of(pa.table({"s": bad}), schema, first_row=10)
     inside = pa.StructArray.from_arrays([bad], names=["x"])
     nested = schema_from_arrow(pa.schema([("c", inside.type)]))

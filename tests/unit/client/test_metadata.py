@@ -52,7 +52,9 @@ def test_another_cluster_is_an_error_and_nothing_of_it_is_taken_in() -> None:
     """R39: a producer whose bootstrap.servers named two clusters wrote into both."""
     cache = known(Brokers())
     before = (cache.cluster_id, cache.topics, cache.brokers, cache.metadata_offset)
-    with pytest.raises(InconsistentClusterId, match="of cluster another answered, and this client is of cluster model"):
+    with pytest.raises(
+        InconsistentClusterId, match="of cluster another answered, but this client belongs to cluster model"
+    ):
         cache.apply(metadata_pb2.GetMetadataResponse(cluster_id="another", metadata_offset=99, controller_id=-1))
     assert (cache.cluster_id, cache.topics, cache.brokers, cache.metadata_offset) == before
 

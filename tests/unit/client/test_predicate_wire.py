@@ -181,7 +181,7 @@ def test_the_ends_of_a_type_are_read() -> None:
 
 def test_half_of_a_sign_is_no_text() -> None:
     for words in ("carrier = '\ud800'", "carrier like '\udfff%'", "`\ud800` = 1"):
-        with pytest.raises(InvalidArgument, match="half of a sign"):
+        with pytest.raises(InvalidArgument, match="half of a character"):
             parse_where(words, SCHEMA)
 
 

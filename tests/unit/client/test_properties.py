@@ -214,5 +214,5 @@ def test_what_is_no_such_file_is_refused(tmp_path: pathlib.Path) -> None:
 def test_names_that_no_client_has_are_refused_by_the_client(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers=127.0.0.1:1\nlinger.msec=5\n")
-    with pytest.raises(InvalidConfig, match=r"no setting 'linger.msec'; the nearest is 'linger.ms'"):
+    with pytest.raises(InvalidConfig, match=r"no setting 'linger.msec': the nearest is 'linger.ms'"):
         minilog.Admin(minilog.properties_file(file))

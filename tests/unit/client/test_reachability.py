@@ -56,8 +56,8 @@ def test_the_systems_reason_is_in_what_grpc_says_of_a_failed_connection(details:
 def test_the_error_names_broker_address_reason_and_setting() -> None:
     why = str(unreachable().why_unreachable(1))
     assert why == (
-        "broker 1 advertises 127.0.0.1:9001, which cannot be connected to (Connection refused): its advertised.address "
-        "must be an address that this client can reach"
+        "broker 1 advertises 127.0.0.1:9001, but this client cannot connect to it (Connection refused): its "
+        "advertised.address must be an address that this client can reach"
     )
 
 

@@ -77,7 +77,7 @@ def test_the_nulls_of_pandas_are_null(null: Any) -> None:
         (
             "timestamp",
             NOON,
-            r"it has no zone, give it the one .*replace\(tzinfo=datetime.UTC\)",
+            r"it has no zone: give it one.*replace\(tzinfo=datetime.UTC\)",
         ),
         ("timestamp", pd.Timestamp(NOON), "it has no zone"),
         ("timestamp", np.datetime64("2024-05-01T12:00"), "it has no zone"),

@@ -189,5 +189,5 @@ def test_what_a_named_version_cannot_hold_is_an_error_at_once() -> None:
     reading.write({"id": 1, "w": 2})
     assert reading.rows() == [{"id": 1, "w": 2}], "what fits is read"
     reading.write({"id": 1, "w": 2**40})
-    with pytest.raises(NarrowSchemaVersion, match="column 'w' is long by now, and this reader knows it as int"):
+    with pytest.raises(NarrowSchemaVersion, match="column 'w' is long now, but this reader knows it as int"):
         reading.rows()

@@ -133,7 +133,7 @@ def test_what_spark_says_of_a_frame_is_a_schema() -> None:
         ("a array<int", "'>' is missing"),
         ("a int, A string", "two fields are called 'A'"),
         ("`` int", "a name or a type is missing"),
-        ("_offset long", "what readers get beside the columns"),
+        ("_offset long", "a column that readers get beside the topic's columns"),
         ("a int not", "NULL behind NOT is missing"),
         ("a " + "array<" * 40 + "int" + ">" * 40, "nested deeper"),
         (", ".join(f"c{n} int" for n in range(MAX_FIELDS + 1)), "more than 1000 fields"),
@@ -157,7 +157,7 @@ def test_what_is_no_json_schema_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "timestamp", "complaint"),
     [
-        (["stops"], None, "no one way to be hashed"),
+        (["stops"], None, "a type without one form to hash"),
         (["nothing"], None, "there is no column 'nothing'"),
         (["delay", "delay"], None, "twice"),
         ([], "delay", "has to be a timestamp"),
@@ -275,11 +275,11 @@ def test_merging_keeps_the_types_that_keys_are_hashed_of() -> None:
 
 @pytest.mark.parametrize("name", ["_headers", "_Headers", "_key", "_OFFSET"])
 def test_no_column_has_the_name_of_what_readers_get_beside_the_columns(name: str) -> None:
-    with pytest.raises(InvalidSchema, match="beside the columns: rename it"):
+    with pytest.raises(InvalidSchema, match="beside the topic's columns: rename it"):
         first_version(parse_ddl(f"a int, {name} string"))
-    with pytest.raises(InvalidSchema, match="beside the columns: rename it"):
+    with pytest.raises(InvalidSchema, match="beside the topic's columns: rename it"):
         add_column(flights(), Field(name, Primitive("string")))
-    with pytest.raises(InvalidSchema, match="beside the columns: rename it"):
+    with pytest.raises(InvalidSchema, match="beside the topic's columns: rename it"):
         rename_column(flights(), "delay", name)
     first_version(parse_ddl(f"a struct<{name}: int>"))
 

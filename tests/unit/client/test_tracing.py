@@ -286,9 +286,9 @@ class TestWhenItIsOn:
     @pytest.mark.parametrize(
         ("said", "told"),
         [
-            ({"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER='zipkin' is not known"),
-            ({"OTEL_TRACES_EXPORTER": "console, zipkin"}, "OTEL_TRACES_EXPORTER='zipkin' is not known"),
-            ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, "'http/json' is not known"),
+            ({"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER='zipkin' is not supported"),
+            ({"OTEL_TRACES_EXPORTER": "console, zipkin"}, "OTEL_TRACES_EXPORTER='zipkin' is not supported"),
+            ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, "'http/json' is not supported"),
         ],
     )
     def test_what_is_not_known_is_told_and_stops_nobody(
