@@ -1,10 +1,10 @@
-"""Addresses as people type them, and as sockets take them. Pure.
+"""Addresses in the form that people type, and in the form of sockets. Pure.
 
     text       HOST:PORT, an IPv6 host in brackets: [::1]:9092
     Address    (host, port): the host without brackets
 
-Brackets belong to the text alone. Whatever reads an address takes them off, and whatever writes one puts them on. An
-IPv6 address without brackets is refused: where its last group ends and its port begins cannot be seen.
+Only the text has brackets. Code that reads an address takes them off, and code that writes one puts them on. An IPv6
+address without brackets is refused, because its last group and its port could not be separated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Address: TypeAlias = tuple[str, int]
 
 
 def parse_address(text: str) -> Address:
-    """Raises ValueError, with a sentence, where the text is no HOST:PORT."""
+    """The address in a text. Raises ValueError, with a sentence, if the text is not HOST:PORT."""
     host, separator, port = text.strip().rpartition(":")
     if not separator or not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
         raise ValueError(f"{text!r} is not HOST:PORT with a port from 1 to 65535")
@@ -29,6 +29,6 @@ def parse_address(text: str) -> Address:
 
 
 def address_text(address: Address) -> str:
-    """As it is typed."""
+    """The address in the form that people type."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

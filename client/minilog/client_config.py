@@ -1,4 +1,4 @@
-"""What a client was configured with, parsed: values alone. config.py makes one of names and texts."""
+"""The parsed configuration of a client: only values. config.py makes it from names and texts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DISTRIBUTION = "pyspark-minilog"
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """What was configured, parsed. Times in milliseconds, sizes in bytes; acks is 0, 1 or -1 (all)."""
+    """The parsed settings. Times are in milliseconds, sizes in bytes. acks is 0, 1 or -1 (all)."""
 
     bootstrap_servers: tuple[Address, ...]
     client_id: str
@@ -57,7 +57,7 @@ class ClientConfig:
     sasl_oauthbearer_token_file: str
 
     def identity(self) -> common_pb2.ClientIdentity:
-        """Who we are, for every request."""
+        """The identity of this client, for every request."""
         return common_pb2.ClientIdentity(
             client_id=self.client_id, client_version=client_version(), protocol=PROTOCOL.to_wire()
         )

@@ -1,11 +1,12 @@
 """Client configuration: a dictionary with the field's dotted names in, a frozen ClientConfig out.
 
-Defaults < environment (`MINILOG_` + upper case, dots as underscores) < the dictionary. So what differs from host to
-host, such as client.rack, is said once on each host. Variables that name no client setting are a broker's.
+Defaults < environment (`MINILOG_` + upper case, dots as underscores) < the dictionary. So a setting that differs from
+host to host, such as client.rack, is set once on each host. Variables without a client setting of their name belong to
+brokers.
 
-One table for all three clients, so that a program may hand the same dictionary to each. An unknown name is refused
-with the nearest one; a bad value is refused with the key, the value and what would be right (InvalidConfig). Values
-may be text, as they come from command lines and Spark options.
+All three clients have one table, so a program may pass the same dictionary to each. An unknown name is refused with the
+nearest name. A bad value is refused with the key, the value and the allowed values (InvalidConfig). Values may be text,
+as they come from command lines and Spark options.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def _secret(name: str, value: object) -> Secret:
 
 
 def _word(*words: str) -> _Parser:
-    """One of them, as Kafka writes it; small letters are taken too."""
+    """A parser for one of the words, in Kafka's spelling or in small letters."""
     spelling = {word.lower(): word for word in words}
 
     def parse(name: str, value: object) -> str:
@@ -167,14 +168,14 @@ assert {*_FIELD.values(), "lingers_alone"} == {field.name for field in fields(Cl
 
 
 def config_names() -> list[str]:
-    """Every name that may be given, sorted: those of the table, and sasl.jaas.config, which says some of them."""
+    """All allowed names, sorted: the names of the table, and sasl.jaas.config, which stands for some of them."""
     return sorted((*_TABLE, JAAS_CONFIG))
 
 
 def parse_config(settings: Mapping[str, object], environment: Mapping[str, str] | None = None) -> ClientConfig:
-    """`settings` checked, and completed with `environment` (None: the process's) and the defaults.
+    """The checked `settings`, completed with `environment` (None: the process's own) and the defaults.
 
-    Raises InvalidConfig, naming key, value and remedy.
+    Raises InvalidConfig, which names key, value and remedy.
     """
     for name in settings:
         if name not in _TABLE and name != JAAS_CONFIG:
@@ -199,8 +200,8 @@ def parse_config(settings: Mapping[str, object], environment: Mapping[str, str] 
 def explain_config(
     layers: Iterable[tuple[Origin, Mapping[str, object]]], environment: Mapping[str, str]
 ) -> list[EffectiveSetting]:
-    """Each setting as it counts in a client that is made of `layers`, of which a later one counts more, and which of
-    them, or of `environment`, says so. Raises InvalidConfig as parse_config does."""
+    """Each effective setting of a client that is made of `layers`, with its origin: a layer or `environment`. A later
+    layer wins over an earlier one. Raises InvalidConfig as parse_config does."""
     origins = {
         name: Origin(Source.ENVIRONMENT, variable_of(name))
         for name in config_names()
@@ -238,7 +239,7 @@ def _as_text(name: str, value: object) -> str:
 
 
 def _check_security(values: Mapping[str, Any]) -> None:
-    """A password never travels without TLS, and what would be ignored is refused. Raises InvalidConfig."""
+    """Checks that a password never travels without TLS, and that no setting would be ignored. Raises InvalidConfig."""
     protocol, mechanism = SecurityProtocol(values["security_protocol"]), values["sasl_mechanism"]
     if protocol is not SecurityProtocol.SASL_SSL:
         for name in ("sasl.username", "sasl.password", "sasl.tokenauth", "sasl.oauthbearer.token.file"):
@@ -260,7 +261,7 @@ def _check_security(values: Mapping[str, Any]) -> None:
 
 
 def _check_transactional(given: Mapping[str, object], values: Mapping[str, Any]) -> None:
-    """Transactions are made of acknowledged, numbered batches. Raises InvalidConfig."""
+    """Checks that batches of transactions are acknowledged and numbered. Raises InvalidConfig."""
     if values["acks"] != ACKS_ALL:
         raise _refuse("acks", given["acks"], "all where a transactional.id is given")
     if not values["enable_idempotence"]:
@@ -268,7 +269,7 @@ def _check_transactional(given: Mapping[str, object], values: Mapping[str, Any])
 
 
 def _without_jaas(settings: Mapping[str, object]) -> dict[str, object]:
-    """sasl.jaas.config as the settings that it says. Raises InvalidConfig."""
+    """The settings with sasl.jaas.config replaced by the settings in it. Raises InvalidConfig."""
     given = dict(settings)
     if JAAS_CONFIG not in given:
         return given
@@ -284,7 +285,7 @@ def _without_jaas(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 def variable_of(name: str) -> str:
-    """The environment variable that says a setting."""
+    """The environment variable of a setting."""
     return ENVIRONMENT_PREFIX + name.upper().replace(".", "_")
 
 

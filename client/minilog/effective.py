@@ -1,4 +1,5 @@
-"""A setting as it counts, and where it comes from: for people who ask why. What is secret is never in it as text."""
+"""An effective setting with its origin, for people who look for the reason of a value. It never has a secret as
+text."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from minilog.security.secret import HIDDEN, Secret
 
 
 class Source(enum.Enum):
-    """Which layer has said it; a later one counts more."""
+    """The layer of a setting. A later layer wins over an earlier one."""
 
     DEFAULT = "default"
     FILE = "file"
@@ -20,12 +21,12 @@ class Source(enum.Enum):
     METADATA = "metadata"
     """The metadata log: a setting of one running broker, or of all."""
     DERIVED = "derived"
-    """Nobody: another setting brings it about."""
+    """The value follows from another setting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """`where`: the file, the variable, the option, or for what it is derived from; empty for a default."""
+    """`where` is the file, the variable, the option, or the other setting of a derived value. Empty for a default."""
 
     source: Source
     where: str = ""
@@ -36,7 +37,7 @@ DEFAULT = Origin(Source.DEFAULT)
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSetting:
-    """One of them. `value`: as it would be typed; `***` for a secret that is there."""
+    """One effective setting. `value` is in the form that a person would type, or `***` for a secret that is set."""
 
     name: str
     value: str
@@ -44,7 +45,8 @@ class EffectiveSetting:
 
 
 def told_value(name: str, value: Any, none_word: str = "") -> str:
-    """A parsed value of the setting `name` as it would be typed, or `***` where it is a secret that is not empty."""
+    """A parsed value of the setting `name` in the form that a person would type, or `***` for a secret that is not
+    empty."""
     if isinstance(value, Secret):
         return HIDDEN if value.reveal() else ""
     if value is None:

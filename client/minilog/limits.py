@@ -1,8 +1,8 @@
-"""How much one message may name: brokers refuse more, and whoever asks for more splits it.
+"""How many things one message may name. Brokers refuse more, and a client splits a larger request.
 
-A broker does its work on one event loop, and a message has it to itself: each of these counts is some ten milliseconds
-of it. The brokers' table of all messages (minilog_broker.server.ingress.request_limits) takes its numbers from here;
-what sends them splits by the same numbers, so that no user of ours ever meets a limit.
+A broker works on one event loop, and one message occupies it: each of these counts takes some ten milliseconds of it.
+The brokers' table of all messages (minilog_broker.server.ingress.request_limits) takes its numbers from here. The
+senders split by the same numbers, so no user meets a limit.
 """
 
 from __future__ import annotations
@@ -34,6 +34,6 @@ _Item = TypeVar("_Item")
 
 
 def parts_of(items: Sequence[_Item], most: int) -> Iterator[Sequence[_Item]]:
-    """The items in order, at most so many at a time; nothing where there are none."""
+    """The items in order, in parts of at most `most` items. Without items there is no part."""
     for start in range(0, len(items), most):
         yield items[start : start + most]

@@ -1,8 +1,8 @@
 """Kafka's client.properties: the format of Java's `java.util.Properties`, as a dictionary for any of the clients.
 
-What a file says is what Java reads of it, and Kafka makes of that: the last of several equal keys counts, and white
-space around a value does not. A file is UTF-8, or else Latin-1. Names and values are checked where a client is made of
-them (config.py). No error shows what a file holds, since it may be a password: a line is told by its number.
+The result is the same as in Java and Kafka: the last of several equal keys counts, and white space around a value does
+not. A file is UTF-8, or else Latin-1. The constructor of a client checks names and values (config.py). No error shows
+the content of a file, since it may be a password. An error names a line by its number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from minilog.errors import InvalidConfig
 
-_MAX_BYTES = 1024 * 1024  # some dozen lines, and perhaps certificates; more is another file
+_MAX_BYTES = 1024 * 1024  # some dozen lines, and perhaps certificates. A longer file is not a .properties file
 _OTHERS_READ = stat.S_IRGRP | stat.S_IROTH
 _SECRET = re.compile(
     r"password|passwd|secret|token(?!auth)|credential|sasl\.jaas\.config|keystore\.key|private\.key", re.IGNORECASE
@@ -33,8 +33,8 @@ _KEY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
 def properties_file(path: str | os.PathLike[str]) -> dict[str, str]:
     """The settings of a .properties file, for `Producer`, `Consumer` and `Admin`.
 
-    Raises InvalidConfig for a file that cannot be read, that is no such file, or that holds a password or the like and
-    may be read by other users than its owner.
+    Raises InvalidConfig for a file that this process cannot read, for a file in another form, and for a file with a
+    secret that other users than its owner may read.
     """
     name = os.fspath(path)
     try:
@@ -56,8 +56,8 @@ def properties_file(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def is_secret(key: str) -> bool:
-    """Whether the value of a setting of this name is likely not to be shown to anybody. Where a secret is found, such
-    as the name of a file, or a time, is none."""
+    """Whether the value of a setting of this name is probably a secret. The place of a secret, such as the name of a
+    file, is no secret, and neither is a time."""
     return _SECRET.search(key) is not None and _PLACE.search(key) is None
 
 
@@ -80,7 +80,7 @@ def _decoded(content: bytes) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """The lines that say something, with their numbers: without comments, and what goes on in the next line joined."""
+    """The lines with content, with their numbers. Comments are left out, and continued lines are joined."""
     begun, first = "", 0
     for number, natural in enumerate(_NEWLINE.split(text), start=1):
         part = natural.lstrip(_BLANKS)
@@ -98,7 +98,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _goes_on(line: str) -> bool:
-    """Whether a line ends in a backslash that no other one takes away."""
+    """Whether a line ends in a backslash that is not escaped itself."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 

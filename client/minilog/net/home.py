@@ -1,15 +1,15 @@
-"""Where a client lives: in one process, and on one event loop.
+"""The home of a client: one process, and one event loop.
 
-gRPC, on which every client stands, does not survive a fork once it was used: calls in the child hang, abort or die by a
-signal. To close all clients is not enough: gRPC's threads outlive them for a while, and one child of ten had no answer.
+Every client uses gRPC, and a used gRPC does not survive a fork: calls in the child hang, abort or die by a signal. It
+is not enough to close all clients: gRPC's threads outlive them for a while, and one child of ten got no answer.
 
     at the fork, in the parent       in the child
     no client was made yet           new clients work
     one was made, and may be closed  no client works, neither an old nor a new one
 
-What does not work is refused at once, with words. processes.md is the guide. And nothing of gRPC that the parent
-had is let go in the child, neither by the collector nor at its end: to close a channel is to wait for the parent's
-threads, and a child that made no call hung so.
+A client that cannot work raises an error at once. processes.md is the guide. The child also releases no gRPC object of
+the parent, neither by the garbage collector nor at its end. To close a channel would wait for the parent's threads, and
+a child without any call hung there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ADVICE = (
 
 
 class _Process:
-    """What is known of this process, as far as clients go. A fork makes another one of it."""
+    """The state of this process for its clients. A fork changes it."""
 
     def __init__(self) -> None:
         self.forks = 0  # from the first process to this one
@@ -53,7 +53,7 @@ os.register_at_fork(after_in_child=_process.forked)
 
 
 def keep_in_children(channel: object) -> None:
-    """A channel of gRPC, which a forked child must not let go."""
+    """Register a channel of gRPC, which a forked child must not release."""
     _process.channels.add(channel)
 
 

@@ -1,7 +1,7 @@
-"""Columns in words, as Spark's SQL writes them: `carrier string NOT NULL, delay int, tags array<string>`. Pure.
+"""Columns as text in the form of Spark's SQL: `carrier string NOT NULL, delay int, tags array<string>`. Pure.
 
-The text may come from anybody: it is bounded, read once from left to right, and nesting is bounded by the depth of a
-schema. Comments of columns are read and left out.
+The text may come from any client. So its length and its nesting are bounded, and the parser reads it once from left to
+right. It reads comments of columns and drops them.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ class _Token:
 
 
 def parse_ddl(text: str) -> tuple[Field, ...]:
-    """The columns that `text` names, without ids. Raises InvalidSchema, naming the place."""
+    """The columns in `text`, without ids. Raises InvalidSchema, which names the place."""
     if len(text) > MAX_DDL_CHARACTERS:
         raise InvalidSchema(f"the columns take {len(text)} characters, the most is {MAX_DDL_CHARACTERS}")
     return _Parser(text).columns()
 
 
 def schema_from_ddl(text: str, key_columns: Sequence[str] = (), timestamp_column: str | None = None) -> TopicSchema:
-    """A new topic's schema, as first_version. Raises InvalidSchema, naming the place."""
+    """The schema of a new topic from columns as text. Raises InvalidSchema, which names the place."""
     return first_version(parse_ddl(text), key_columns, timestamp_column)
 
 
 def parse_type(text: str) -> FieldType:
-    """One type in words: `decimal(10,2)`, `array<struct<a: int>>`. Raises InvalidSchema."""
+    """One type from text, such as `decimal(10,2)` or `array<struct<a: int>>`. Raises InvalidSchema."""
     if len(text) > MAX_DDL_CHARACTERS:
         raise InvalidSchema(f"a type takes {len(text)} characters, the most is {MAX_DDL_CHARACTERS}")
     return _Parser(text).whole_type()

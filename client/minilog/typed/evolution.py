@@ -1,15 +1,15 @@
 """How the schema of a topic may change: Iceberg's rules, by field id. Pure.
 
-    add       a nullable field, anywhere; it gets an id that no field ever had
-    drop      a field; its id is never used again, so that a later field of the same name is another one
-    rename    the id stays, and so does what was written
+    add       a nullable field, anywhere. It gets an id that no field ever had
+    drop      a field. Its id is never used again, so a later field of the same name is another field
+    rename    the id stays, and so do the written values
     widen     int to long and so on, float to double, a decimal to more digits before the point
     loosen    NOT NULL to nullable
     move      a column to another place
 
-All else is refused with the rule, whoever asks: `check_evolution` compares two versions and is what the controller
-asks; the functions above it make the next version of one. A reader may meet every version, in any order, and reads each
-by id: what it does not have is null.
+Any other change is refused with the rule. The controller calls `check_evolution`, which compares two versions. The
+functions above it make the next version from a version. A reader may meet every version, in any order. It reads each by
+id, and a missing column is null.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FIRST, LAST = "first", "last"
 
 
 def add_column(schema: TopicSchema, field: Field, path: str = "", *, after: str = LAST) -> TopicSchema:
-    """A new column, or with `path` a new field of the struct there, behind the field `after`. Raises InvalidSchema."""
+    """Add a column, or with `path` a field of the struct there, behind the field `after`. Raises InvalidSchema."""
     here = f"{path}.{field.name}" if path else field.name
     if not field.nullable:
         raise InvalidSchema(f"a new column has no values in the records written before: {here!r} has to be nullable")
@@ -62,7 +62,7 @@ def add_column(schema: TopicSchema, field: Field, path: str = "", *, after: str 
 
 
 def drop_column(schema: TopicSchema, path: str) -> TopicSchema:
-    """Without a column, or a field of a struct. Raises InvalidSchema where a key or the time stamp is made of it."""
+    """Drop a column, or a field of a struct. Raises InvalidSchema for a key column and the timestamp column."""
     parent, _, name = path.rpartition(".")
     if path in schema.key_columns or path == schema.timestamp_column:
         role = "the key is made" if path in schema.key_columns else "the time stamp is made"
@@ -78,7 +78,7 @@ def drop_column(schema: TopicSchema, path: str) -> TopicSchema:
 
 
 def rename_column(schema: TopicSchema, path: str, name: str) -> TopicSchema:
-    """Another name for what stays the same field; key and time stamp follow. Raises InvalidSchema."""
+    """Rename a field, which stays the same field. Key and timestamp column follow. Raises InvalidSchema."""
     fields = _at(schema.fields, path, lambda field: replace(field, name=name))
     if "." in path:
         return _next(schema, fields)
@@ -88,17 +88,17 @@ def rename_column(schema: TopicSchema, path: str, name: str) -> TopicSchema:
 
 
 def widen_column(schema: TopicSchema, path: str, kind: FieldType) -> TopicSchema:
-    """A type that holds all that was written, too. Raises InvalidSchema."""
+    """Give a field a wider type, which also holds all written values. Raises InvalidSchema."""
     return _next(schema, _at(schema.fields, path, lambda field: replace(field, type=kind)))
 
 
 def loosen_column(schema: TopicSchema, path: str) -> TopicSchema:
-    """NOT NULL no longer. Raises InvalidSchema."""
+    """Let a NOT NULL field be null from now on. Raises InvalidSchema."""
     return _next(schema, _at(schema.fields, path, lambda field: replace(field, nullable=True)))
 
 
 def move_column(schema: TopicSchema, name: str, *, after: str) -> TopicSchema:
-    """A top-level column behind another one, or `first` or `last`. Raises InvalidSchema."""
+    """Move a top-level column behind another one, or to `first` or `last`. Raises InvalidSchema."""
     moved = schema.column(name)
     return _next(schema, _placed(tuple(field for field in schema.fields if field.name != name), moved, after))
 
@@ -113,8 +113,8 @@ def merged(schema: TopicSchema, wanted: tuple[Field, ...]) -> TopicSchema:
 
 
 def as_next_version(old: TopicSchema, changed: TopicSchema) -> TopicSchema:
-    """What came of several changes of `old`, one after the other, as the one version that follows it. The same object
-    as `old` where nothing is changed. Raises InvalidSchema."""
+    """Several changes of `old`, one after the other, as the one version that follows it. Returns `old` itself if
+    nothing is changed. Raises InvalidSchema."""
     roles = changed.key_columns, changed.timestamp_column
     if changed.fields == old.fields and roles == (old.key_columns, old.timestamp_column):
         return old
@@ -125,7 +125,7 @@ def as_next_version(old: TopicSchema, changed: TopicSchema) -> TopicSchema:
 
 
 def check_evolution(old: TopicSchema, new: TopicSchema) -> None:
-    """Whether `new` may follow `old` as the next version of a topic. Raises InvalidSchema, with the rule."""
+    """Checks that `new` may follow `old` as the next version of a topic. Raises InvalidSchema, with the rule."""
     if new.version != old.version + 1:
         raise InvalidSchema(f"version {new.version} does not follow version {old.version}: read the schema again")
     check_schema(new)

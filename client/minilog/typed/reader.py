@@ -1,8 +1,8 @@
 """From typed batches, whole or projected, to the rows that a reader asked for. Pure.
 
-Columns come by field id in the names and types of the version that the reader was made with; what a batch does not
-have is null. `where` is applied here to every row, whatever the replica has left out already. Beside the columns there
-is always `_offset`, and what was asked of `_timestamp`, `_key` and `_headers`.
+Columns come by field id, with the names and types of the version that the reader was made with. A column that a batch
+does not have is null. The reader applies `where` to every row, even if the replica has left rows out already. Beside
+the columns there is always `_offset`, and `_timestamp`, `_key` and `_headers` if the reader asked for them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A schema as JSON: what `df.schema.json()` of Spark says, and beside it ids, key columns and the time stamp's. Pure.
+"""A schema as JSON: the form of Spark's `df.schema.json()`, and also ids, key columns and the timestamp column. Pure.
 
     {"type": "struct", "fields": [{"name": "carrier", "type": "string", "nullable": true, "id": 1}, ...],
      "key_columns": ["carrier"], "timestamp_column": "scheduled", "version": 1, "last_field_id": 12}
 
-A file that Spark wrote can be given as it is; ids, version and last_field_id are the brokers' and are only read where a
-broker wrote them. `type` is also understood in words (`array<string>`).
+A file from Spark works as it is. The brokers give ids, version and last_field_id, and only their JSON has them. `type`
+may also be text (`array<string>`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SPARK_NAMES = {"int": "integer"}  # JSON's names where they are not SQL's
 
 
 def schema_from_json(text: str) -> TopicSchema:
-    """The first version of a schema that a person wrote, or Spark. Raises InvalidSchema."""
+    """The schema of a new topic from JSON of a person or of Spark. Raises InvalidSchema."""
     if len(text) > MAX_JSON_CHARACTERS:
         raise InvalidSchema(f"the schema takes {len(text)} characters, the most is {MAX_JSON_CHARACTERS}")
     try:
@@ -43,7 +43,7 @@ def schema_from_json(text: str) -> TopicSchema:
 
 
 def schema_to_json(schema: TopicSchema) -> str:
-    """All of it, ids too, over several lines."""
+    """The whole schema as JSON with its ids, over several lines."""
     content: dict[str, Any] = {
         "type": "struct",
         "fields": [_field_said(field) for field in schema.fields],

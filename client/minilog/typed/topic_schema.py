@@ -1,7 +1,7 @@
-"""The schema of a typed topic: one version of it, and what every version must keep to. Pure.
+"""The schema of a typed topic: one version of it, and the rules of every version. Pure.
 
-Versions count from 1. Ids are given once, over all versions of a topic: `last_field_id` is the highest ever given, so
-that the id of a dropped field is never used again (Iceberg's rule).
+Versions count from 1. A field id is given once over all versions of a topic. `last_field_id` is the highest id so far,
+so the id of a dropped field is never used again (Iceberg's rule).
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ from minilog.typed.row_form import RowForm
 MAX_FIELDS = 1_000  # nested ones counted
 MAX_DEPTH = 16
 MAX_NAME_BYTES = 255
-# What readers may ask for beside the columns: a column of that name could not be told from it.
+# Readers may ask for these beside the columns, so no column may have such a name.
 METADATA_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp", "_key")
-# The same, of a name that became one when topics had such columns already: these can be read, and new ones are refused.
+# A later name of the same kind. Older topics may have such a column, which stays readable. New ones are refused.
 _NEWER_METADATA_COLUMNS = ("_headers",)
-# What a key may be hashed of: types with one way to write each value.
+# The types of key columns: each value of them has one form to hash.
 KEY_TYPES = PRIMITIVE_NAMES - {"float", "double"}
 
 
 @dataclass(frozen=True)
 class TopicSchema:
-    """One version. `key_columns` and `timestamp_column` name top-level columns, by the names of this version."""
+    """One version of a topic's schema. `key_columns` and `timestamp_column` name top-level columns, by the names of
+    this version."""
 
     fields: tuple[Field, ...]
     key_columns: tuple[str, ...] = ()
@@ -60,7 +61,7 @@ class TopicSchema:
 
     @cached_property
     def by_id(self) -> dict[int, Field]:
-        """Every field, nested ones too."""
+        """Every field by its id, with the nested fields."""
         return {field.id: field for _, field in walk(self.fields)}
 
     @cached_property
@@ -70,24 +71,24 @@ class TopicSchema:
 
     @cached_property
     def payload_forms(self) -> PayloadForms:
-        """What the payloads of its batches look like."""
+        """The forms of the payloads of its batches."""
         return PayloadForms(self.fields, self.version)
 
     @cached_property
     def row_form(self) -> RowForm:
-        """How rows that are given as dicts are checked."""
+        """The checks of rows that a program passes as dictionaries."""
         return RowForm(self.fields, self.key_columns, self.timestamp_column)
 
     def column(self, name: str) -> Field:
-        """A top-level column. Raises InvalidSchema."""
+        """The top-level column of this name. Raises InvalidSchema if there is none."""
         for field in self.fields:
             if field.name == name:
                 return field
         raise InvalidSchema(f"there is no column {name!r}: there are {', '.join(self.names)}")
 
     def column_as_spark(self, name: str) -> Field:
-        """A top-level column, in whatever case its name is written: Spark does not tell them apart, and no two columns
-        differ by it alone. Raises InvalidSchema."""
+        """The top-level column of this name in upper or lower case, which Spark ignores. No two columns differ by case
+        alone. Raises InvalidSchema if there is none."""
         field = self._by_folded_name.get(name.lower())
         return self.column(name) if field is None else field
 
@@ -102,7 +103,7 @@ class TopicSchema:
 def first_version(
     fields: Iterable[Field], key_columns: Sequence[str] = (), timestamp_column: str | None = None
 ) -> TopicSchema:
-    """A new topic's schema: ids are given in order, outer fields first. Raises InvalidSchema."""
+    """The schema of a new topic. The fields get their ids in order, outer fields first. Raises InvalidSchema."""
     schema = TopicSchema(tuple(fields), tuple(key_columns), timestamp_column)
     check_schema(schema, with_ids=False)
     check_new_names(schema.names)
@@ -112,21 +113,21 @@ def first_version(
 def schema_from_arrow(
     arrow: pa.Schema, key_columns: Sequence[str] = (), timestamp_column: str | None = None
 ) -> TopicSchema:
-    """What can take a table of this Arrow schema, as first_version. Raises InvalidSchema."""
+    """The schema of a new topic that takes tables of this Arrow schema. Raises InvalidSchema."""
     left_out = places_of_pandas(arrow)
     fields = (field_from_arrow(arrow_child) for arrow_child in arrow if arrow_child.name not in left_out)
     return first_version(fields, key_columns, timestamp_column)
 
 
 def give_ids(schema: TopicSchema) -> TopicSchema:
-    """Fields without an id get the next ones, each before what is in it."""
+    """The schema with the next ids for fields without one. A field gets its id before its inner fields."""
     ids = itertools.count(schema.last_field_id + 1)
     fields = mapped(schema.fields, lambda field: field if field.id else replace(field, id=next(ids)))
     return replace(schema, fields=fields, last_field_id=next(ids) - 1)
 
 
 def check_schema(schema: TopicSchema, *, with_ids: bool = True) -> None:
-    """Every rule that holds for one version alone. Raises InvalidSchema with the first column that breaks one."""
+    """Checks every rule of a single version. Raises InvalidSchema with the first column that breaks a rule."""
     if not schema.fields:
         raise InvalidSchema("a schema has at least one column")
     _check_size(schema.fields)
@@ -142,7 +143,7 @@ def check_schema(schema: TopicSchema, *, with_ids: bool = True) -> None:
 
 
 def check_new_names(names: Iterable[str]) -> None:
-    """Of columns that no version before had. Raises InvalidSchema."""
+    """Checks the names of columns that no earlier version had. Raises InvalidSchema."""
     for name in names:
         if name.lower() in _NEWER_METADATA_COLUMNS:
             raise _metadata_name(name)
@@ -155,7 +156,7 @@ def _metadata_name(name: str) -> InvalidSchema:
 
 
 def _check_size(fields: tuple[Field, ...]) -> None:
-    """Before anything recurses: a schema may come from the network."""
+    """Checks the depth before any recursion, because a schema may come from the network."""
     level, depth, count = list(fields), 0, 0
     while level:
         depth, count = depth + 1, count + len(level)
