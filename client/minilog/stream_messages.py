@@ -1,13 +1,14 @@
-"""What travels on the long-lived streams: a small message, and its payloads beside it. Pure.
+"""The messages of the long-lived streams: a small message, with its payloads beside it. Pure.
 
     produce     ProduceRequest, one payload for each entry             ──►  ◄──  ProduceResponse
     fetch       FetchRequest                                           ──►  ◄──  FetchResponse, one for each run
     replicate   ReplicateRequest                                       ──►  ◄──  ReplicateResponse, one for each run
     heartbeat   HeartbeatRequest                                       ──►  ◄──  HeartbeatResponse
 
-Payloads are record batches. They are in no protobuf message, which copies a field of bytes each time that it is set,
-nested in another message or read. Here they are sent as the buffers they are, and read as views of what came. A message
-with its payloads is laid out as in docs/spec/formats.md § Streams, and checked as a whole before any of it is believed.
+Payloads are record batches. They are in no protobuf message, because protobuf copies a field of bytes at each setting,
+nesting and reading. Here they are sent as the buffers that they are, and read as views of the received frame.
+docs/spec/formats.md § Streams has the layout of a message with its payloads. A reader checks it as a whole before it
+uses any part of it.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ def entries_by_leader(
     entry_of: Callable[[TopicPartition, PartitionKey, int], Entry],
     last_errors: MutableMapping[TopicPartition, MinilogError],
 ) -> dict[int, list[Entry]]:
-    """By broker id. `entry_of` is given the leader's epoch. Partitions without a key, or without a known leader, are
-    left for after the next metadata; why a leader cannot be reached is noted in `last_errors`."""
+    """The entries by broker id. `entry_of` gets the leader's epoch. Partitions without a key, or without a known
+    leader, wait for the next metadata. `last_errors` gets the reason why a leader cannot be reached."""
     by_leader: dict[int, list[Entry]] = {}
     for partition in partitions:
         if (key := key_of(partition)) is None:

@@ -1,4 +1,4 @@
-"""A client's side of security: what its channels are opened with, and what a broker's refusal means."""
+"""A client's side of security: the security of its channels, and the meaning of a broker's refusal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CERTIFICATE_WORDS = ("CERTIFICATE_VERIFY_FAILED", "certificate verify failed", 
 
 
 class ClientSecurity:
-    """Of one client, on one event loop. Where security.protocol is PLAINTEXT it does nothing."""
+    """The security of one client, on one event loop. With security.protocol=PLAINTEXT it does nothing."""
 
     def __init__(self, config: ClientConfig, runtime: Runtime) -> None:
         self._config = config

@@ -1,18 +1,20 @@
-"""Calls to coordinators: whoever leads the partition of an internal topic that an id hashes to. On one event loop.
+"""Calls to coordinators. The leader of the internal topic's partition that an id hashes to is the coordinator of the
+id. The calls run on one event loop.
 
-    what comes back                              what is done
-    NOT_COORDINATOR, no leader, no topic yet     metadata is asked for, and the leader it names
-    COORDINATOR_LOAD_IN_PROGRESS, and what else  asked again after a pause
-    passes by itself
-    nothing: the connection is lost, or another  asked again, whoever leads; it may have been decided
-    broker leads by now
-    any other error                              raised
+    answer                                       reaction of the client
+    NOT_COORDINATOR, no leader, no topic yet     it asks for metadata, and then the new leader
+    COORDINATOR_LOAD_IN_PROGRESS, and other      it asks again after a pause
+    passing errors
+    none: the connection is lost, or another     it asks the present leader again; the call may be done
+    broker leads now
+    any other error                              it raises the error
 
-Every call but Enlist may be repeated and changes nothing then (coordinator.proto), so all of this may be done with any
-of them. What was never answered for certain by the deadline has an unknown outcome (rule V16), and says so.
+Every call but Enlist may be repeated and changes nothing then (coordinator.proto). So the client may react like this
+with any call. A call without a certain answer by the deadline has an unknown outcome (rule V16), and raises
+UnknownOutcome.
 
-The highest epoch of a coordinator that was heard of, from metadata or from a coordinator itself, is in the metadata
-cache and goes with every request that has a place for it: one that was deposed and does not know it says so.
+The metadata cache has the highest known epoch of a coordinator, from metadata or from the coordinator itself. Every
+request with a field for it carries this epoch. So a coordinator that was deposed and does not know it refuses the call.
 """
 
 from __future__ import annotations
@@ -115,7 +117,7 @@ class _Attempts:
 
 
 class CoordinatorClient:
-    """Finds who coordinates, and asks anew while the caller has time and another may know more."""
+    """Finds the coordinator, and asks again while the caller has time and another broker may know more."""
 
     def __init__(self, cluster: NetworkClient) -> None:
         self._cluster = cluster

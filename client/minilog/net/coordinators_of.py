@@ -1,7 +1,8 @@
-"""Where the coordinators are: which partition of which internal topic is in charge of a name.
+"""The coordinators: which partition of an internal topic is responsible for a name.
 
-A transactional id belongs to a partition of `__transactions`, a group id to one of `__groups`; whoever leads it is the
-coordinator. Brokers and clients reckon it the same way, so none has to ask; the number of partitions is fixed for good.
+A transactional id belongs to a partition of `__transactions`, and a group id to one of `__groups`. The leader of that
+partition is the coordinator. Brokers and clients compute the partition in the same way, so no client has to ask. The
+number of partitions never changes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The event loop of a process that is ours: uvloop where it can be had, else the standard one.
+"""The event loop of minilog's own processes: uvloop if it is installed, or else the standard one.
 
 A small message there and one back takes a third of the CPU on uvloop
 (docs/internals/performance.md). A program that uses minilog.aio has an event loop of its own, and minilog runs on that.
@@ -10,7 +10,7 @@ import asyncio
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """A loop that nobody runs yet."""
+    """A new loop, which does not run yet."""
     try:
         import uvloop  # it takes 20 ms: where a loop is wanted
     except ImportError:  # Windows, and systems without a wheel

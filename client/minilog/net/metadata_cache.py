@@ -1,9 +1,9 @@
-"""What a client knows of the cluster: topics, leaders, brokers. No I/O.
+"""A client's knowledge of the cluster: topics, leaders, brokers. No I/O.
 
-Knowledge never goes back: an answer with a lower metadata offset than one already taken from the same cluster, or than
-that of a change of one's own, is refused (a broker behind the others). Of each partition the highest leader epoch seen
-anywhere is kept, so that "latest" of a deposed leader is told from the real one (rule V8). Snapshots are immutable and
-replaced whole, so that other threads may read while the event loop updates.
+Knowledge never goes back. The cache refuses an answer with a lower metadata offset than an earlier answer of the same
+cluster, or than a change of this client: it comes from a broker behind the others. The cache keeps the highest leader
+epoch of each partition from any answer, to distinguish the "latest" of a deposed leader from the real one (rule V8).
+Snapshots are immutable and replaced as a whole, so other threads may read while the event loop updates.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STATISTICS_COLUMNS = "statistics.columns"
 
 
 class LeaderAndEpoch(NamedTuple):
-    """Who leads, and since which epoch. `broker_id` is -1 where nobody does."""
+    """The leader, and its epoch. `broker_id` is -1 if no broker leads."""
 
     broker_id: int
     epoch: int
@@ -45,7 +45,7 @@ class LeaderAndEpoch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CachedTopic:
-    """One topic as last told. `told_schemas` may be the error of who asks for `schemas`."""
+    """One topic by the last answer. `told_schemas` may be the error that `schemas` raises."""
 
     name: str
     topic_id: bytes
@@ -77,7 +77,7 @@ class CachedTopic:
 
 @dataclass(slots=True)
 class MetadataCache:
-    """Fed with GetMetadata's answers and with what other answers say of leaders."""
+    """The cache. Its input is the answers of GetMetadata, and the leaders in other answers."""
 
     cluster_id: str = ""
     metadata_offset: int = -1
@@ -160,7 +160,7 @@ class MetadataCache:
         return cached
 
     def learn_leader(self, key: PartitionKey, leader: LeaderAndEpoch) -> bool:
-        """Take in who leads; True if it is news. What is older than known is ignored."""
+        """Take in a leader. True if it is news. An older leader than the known one is ignored."""
         former = self._leaders.get(key)
         if former is not None and (leader.epoch < former.epoch or leader == former):
             return False
@@ -175,7 +175,7 @@ class MetadataCache:
         return leader if leader is not None and leader.broker_id in self.brokers else None
 
     def address(self, broker_id: int) -> Address | None:
-        """Where a broker listens, None where it is not known."""
+        """The address of a broker, or None if it is not known."""
         broker = self.brokers.get(broker_id)
         return (broker.host, broker.port) if broker is not None else None
 

@@ -1,7 +1,7 @@
-"""The brokers as one client sees them: channels, metadata, unary calls. Lives on one event loop.
+"""The brokers from the view of one client: channels, metadata, unary calls. It lives on one event loop.
 
-Metadata comes from any broker that answers, those known first, then the bootstrap servers; each is given a short time,
-so that one that hangs delays nobody long. Everything is bounded by the caller's deadline.
+Metadata comes from any broker that answers: first the known brokers, then the bootstrap servers. Each has a short time,
+so a broker that hangs does not delay the client for long. The caller's deadline bounds everything.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ async def _first_answer(tasks: list[asyncio.Task[_Answer | None]]) -> _Answer | 
 
 
 class NetworkClient:
-    """One per client. `cache` is what is known; calls go to a broker, to any broker, or to the controller."""
+    """The network of one client. `cache` is its knowledge. Calls go to one broker, to any broker, or to the
+    controller."""
 
     def __init__(self, config: ClientConfig, runtime: Runtime) -> None:
         self.home = Home()

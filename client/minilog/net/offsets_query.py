@@ -1,7 +1,7 @@
-"""One question for offsets, asked of all leaders concerned until each partition has its answer. No I/O.
+"""One question for offsets. The client asks all their leaders until each partition has its answer. No I/O.
 
-"latest" is the high watermark (read_uncommitted) or the last stable offset (read_committed). An answer of a leader
-epoch below one already seen is not believed (rule V8); a leader that does not know yet is asked again.
+"latest" is the high watermark (read_uncommitted) or the last stable offset (read_committed). The query ignores an
+answer of a leader epoch below a known one (rule V8). The client asks a leader again that does not know its offsets yet.
 """
 
 from __future__ import annotations

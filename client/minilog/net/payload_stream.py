@@ -38,9 +38,9 @@ class PayloadStream(Protocol):
 
 
 class OpenedStream:
-    """The end of the side that has opened it. `write` and `received` raise ConnectionEnded where the connection is
-    gone. `received` raises the MinilogError that the broker ended the stream with, and CorruptMessage for what is no
-    message."""
+    """The end of the side that opened the stream. `write` and `received` raise ConnectionEnded if the connection is
+    gone. `received` raises the MinilogError with which the broker ended the stream, and CorruptMessage for bytes that
+    are no message."""
 
     def __init__(self, connection: StreamConnection, method: StreamMethod) -> None:
         self._connection = connection
@@ -74,7 +74,7 @@ class OpenedStream:
 
 
 def check_end(frame: Frame) -> None:
-    """The broker ended the stream with this frame. Raises the MinilogError that is in it, if one is."""
+    """Checks the frame with which the broker ended the stream. Raises the MinilogError in it, if there is one."""
     if frame.kind is not FrameKind.END:
         raise CorruptMessage(f"a frame {frame.kind.name} came where a broker sends none")
     try:
@@ -120,9 +120,9 @@ async def watched(incoming: AsyncIterator[StreamMessage[Any]], spans: StreamSpan
 async def open_stream(
     connect: Connect, method: StreamMethod, client_version: str, session: bytes = b""
 ) -> OpenedStream:
-    """A new stream on a connection of its own, when the broker has taken it. Raises OSError where there is no
-    connection, the MinilogError by which the broker refuses the stream, and CorruptMessage where what answers is no
-    broker of this version."""
+    """A new stream on a connection of its own, after the broker accepted it. Raises OSError without a connection, the
+    MinilogError with which the broker refuses the stream, and CorruptMessage if the other side is no broker of this
+    version."""
     tracing = process_tracing()
     spans = None if tracing is None else tracing.opened(method)
     connection = await connect()

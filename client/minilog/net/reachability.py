@@ -1,11 +1,11 @@
-"""Which addresses cannot be connected to from here, and why. Pure.
+"""The addresses that this client cannot connect to, with the reasons. Pure.
 
-    failed      a connection could not be made: the reason is kept
-    reached     a connection was made: it is forgotten
+    failed      the client could not connect: the reason is kept
+    reached     the client connected: the reason is forgotten
 
-A client is given some addresses (bootstrap.servers) and hears of the others from brokers, which advertise them. Behind
-NAT, or in a container, an advertised address may be one that only its broker can reach: the error names it, and the
-setting that it comes from.
+A program gives a client some addresses (bootstrap.servers). Brokers advertise the others. Behind NAT, or in a
+container, an advertised address may be one that only its broker can reach. The error names this address, and its
+setting.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a client takes from the world besides its event loop: wall clock, chance, network.
+"""The parts of the world that a client uses besides its event loop: wall clock, chance, network.
 
-The monotonic clock, tasks, timers and threads are the event loop's. A program runs on `SYSTEM_RUNTIME`; the simulator
-gives a loop on virtual time and a world of its own, and the client does not know the difference.
+The event loop has the monotonic clock, tasks, timers and threads. A program runs on `SYSTEM_RUNTIME`. The simulator
+provides a loop on virtual time and a world of its own, and the client does not know the difference.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ async def connect(
 
 
 def ask_for_life(plain: socket.socket) -> None:
-    """A connection on which nothing goes is closed after 30 s where the other machine is gone without a word. One that
-    lives and does not read is waited for, however long: a broker reads nothing of whoever owes it a quota. Streams
-    themselves notice sooner, by signs of life."""
+    """Let the system close an idle connection after 30 s if the other machine has disappeared. It waits without limit
+    for a living machine that does not read, because a broker does not read from a client that is above its quota.
+    Streams notice a lost machine sooner, by signs of life."""
     _set_options(
         plain,
         ("TCP_KEEPIDLE", STREAM_KEEPALIVE_S),

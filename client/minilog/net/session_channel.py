@@ -1,9 +1,10 @@
-"""A channel to a broker that asks for a password or a token: each call takes the session along, as metadata.
+"""A channel to a broker that asks for a password or a token. Each call carries the session as metadata.
 
-A call waits for the session (sessions.py), which counts as time of the call. Streams show theirs in their hello.
+A call waits for the session (sessions.py), and the wait counts as time of the call. Streams show the session in their
+hello.
 
-gRPC's call credentials do the same by a plugin on a thread of their own. They are not used: a process that closed its
-last channel while the plugin was let go of stood still for ever, and a simulated channel has no threads.
+gRPC's call credentials do the same by a plugin on a thread of its own. minilog does not use them: a process that closed
+its last channel while gRPC released the plugin stood still for ever, and a simulated channel has no threads.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Sessions of one client with brokers that ask for a password or a token (security.protocol=SASL_SSL).
 
-One exchange with each broker, on a connection of its own, gives a session. It is sent with each call to that broker
-(session_channel.py) and in the hello of each stream, and renewed before it ends. One that a broker does not take is
-forgotten and asked for anew.
+One exchange with each broker, on a connection of its own, gives a session. Each call to that broker carries it
+(session_channel.py), and the hello of each stream does, too. The client renews it before it ends. If a broker refuses a
+session, the client forgets it and makes a new exchange.
 
-    a call begins       a session is there and young enough      it is sent
-                        there is none, or it ends soon           the call waits for one exchange, which all share
+    a call begins       a session exists and is young enough     the call carries it
+                        there is none, or it ends soon           the call waits for one exchange, which all calls share
     the exchange fails  the call fails with the reason           the next call tries again
 """
 
@@ -34,7 +34,7 @@ class _Session:
 
 
 class Sessions:
-    """Of one client, on one event loop."""
+    """The sessions of one client, on one event loop."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange

@@ -1,8 +1,8 @@
 """One bidirectional stream to a broker: messages out in order, messages in, signs of life both ways.
 
-Each side sends something every session.keepalive.ms; a stream silent for two of them is doubted, one silent for five is
-dropped, and with it its connection, for a link that was cut shows only as silence. Who judges the other late looks at
-himself first: after a late look of our own the silence is counted anew.
+Each side sends something every session.keepalive.ms. A stream that is silent for two of them is doubted. A stream that
+is silent for five is dropped with its connection, because a cut link shows only as silence. Before a side judges the
+other late, it checks itself: if its own check was late, it counts the silence from zero.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """One connection of a port of streams, the same for both sides: frames in their order, each way.
 
-What came and was not taken yet is bounded: above `window_bytes` nothing more is read, and TCP makes the other side
-wait. What was sent and the other side does not take is bounded by `drained`, which its sender awaits.
+Received bytes that the owner has not taken yet are bounded: above `window_bytes` the connection reads nothing more, and
+TCP makes the other side wait. Sent bytes that the other side does not take are bounded by `drained`, which the sender
+awaits.
 
-    held_bytes      came, and nobody has taken it: whole frames and the part of one
-    unsent_bytes    was sent, and lies in this process
+    held_bytes      received bytes that the owner has not taken: whole frames, and the part of one
+    unsent_bytes    sent bytes that are still in this process
 """
 
 from __future__ import annotations

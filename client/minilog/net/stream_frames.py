@@ -11,9 +11,9 @@
     DONE: no more messages ──►
                            ◄──  END: an Error; without a code all is well
 
-A reader gives the memory that the next bytes go to. What is small comes into memory that all connections of an owner
-share, and is copied out. A large body has memory of its own from the moment that its length is known, so its bytes are
-moved once, and its payloads are views of it.
+A reader provides the memory for the next bytes. Small frames come into memory that all connections of an owner share,
+and are copied out of it. A large body has its own memory as soon as its length is known. So its bytes are moved once,
+and its payloads are views of it.
 """
 
 from __future__ import annotations

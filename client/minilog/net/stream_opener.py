@@ -1,4 +1,4 @@
-"""Opens the streams of one client to one broker, and tells the client what became of them."""
+"""Opens the streams of one client to one broker, and reports the result to the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between what bounds a batch must be. A configuration is read by them, so this loads no Arrow."""
+"""The bounds of a batch. The configuration of topics uses this module, so it loads no Arrow."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ MAX_MESSAGE_BYTES = 2**26
 
 @dataclass(frozen=True, slots=True)
 class TimestampBounds:
-    """Which time stamps a topic takes at the moment, in microseconds since 1970 and both included (Kafka's KIP-937).
-    None: all. `now_us` is the leader's clock."""
+    """The bounds of the time stamps that a topic takes now, in microseconds since 1970, both included (Kafka's
+    KIP-937). None means no bound. `now_us` is the leader's clock."""
 
     now_us: int
     oldest_us: int | None = None

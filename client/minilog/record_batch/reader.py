@@ -1,9 +1,10 @@
 """From the bytes of record batches to Arrow: without a copy where the payload is not compressed.
 
-What comes from a peer is looked at with bounds first (`arrow_metadata`), then given to Arrow under the fixed schema,
-then validated in full (offsets, UTF-8; some µs per 10,000 records), so that no later access can leave the buffers. What
-the bytes have wrong is a CorruptMessage; what this process lacks, memory or a thread, is a ResourceExhausted and says
-nothing of the bytes. The columns returned point into the buffer they were read from and keep it alive.
+The reader first checks bytes from a peer within bounds (`arrow_metadata`). Then Arrow reads them with the fixed schema.
+Then it validates them in full (offsets, UTF-8; some µs per 10,000 records), so that no later access can leave the
+buffers. Wrong bytes raise CorruptMessage. ResourceExhausted means that this process has too little memory or too few
+threads, and nothing about the bytes. The returned columns point into the buffer that they were read from, and keep it
+alive.
 """
 
 from __future__ import annotations

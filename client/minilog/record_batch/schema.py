@@ -1,7 +1,7 @@
 """The fixed columns of a payload. A peer sends no schema, so it can bring no type of its own (no extension types).
 
-`PAYLOAD_SCHEMA` is what a record is; `payload_schema` what a batch with these attribute bits has on the wire, where the
-columns that no record uses are left out; `READ_SCHEMA` what readers get.
+`PAYLOAD_SCHEMA` has the parts of a record. `payload_schema` is the schema on the wire of a batch with certain attribute
+bits, without the columns that no record uses. `READ_SCHEMA` is the schema for readers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a leader checks before a client's batch is written: once, here, so that every reader may rely on it.
+"""The checks of a leader before it writes a client's batch. They run once, so that every reader may rely on them.
 
 In order, cheapest first and nothing believed before its checksum: size, header, length, crc (which also proves the
 topic id and partition meant), attribute bits a client may send, producer fields, the Arrow message under bounds, all

@@ -1,8 +1,9 @@
-"""A text that must not be seen: a password, a token, the passphrase of a key.
+"""A secret text: a password, a token, the passphrase of a key.
 
-Such texts are not told on purpose; they leak where something shows an object that holds one: a log line, the repr of a
-configuration, a traceback with its variables, a pickled job. So a `Secret` shows itself as `***`, and is no text: it
-cannot be joined, added or serialized. Whoever needs the text says so, with `reveal()`: a word to search for.
+Programs do not print such texts on purpose. The texts leak when a program shows an object that holds one: in a log
+line, the repr of a configuration, a traceback with its variables, or a pickled job. So a `Secret` shows itself as
+`***`, and is no text: a program cannot join, add or serialize it. Code that needs the text calls `reveal()`, a word to
+search for.
 """
 
 from __future__ import annotations
