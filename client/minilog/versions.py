@@ -44,9 +44,9 @@ PROTOCOL = VersionRange(2, 2)  # 2 brought streams on connections of their own
 """The protocol of this version. A message that an older side would misread raises the number."""
 
 
-def range_from_wire(told: common_pb2.VersionRange) -> VersionRange:
+def range_from_wire(message: common_pb2.VersionRange) -> VersionRange:
     """The range of the other side. A side that sends no range supports only the first version."""
-    return VersionRange(told.lowest, told.highest) if told.highest else FIRST
+    return VersionRange(message.lowest, message.highest) if message.highest else FIRST
 
 
 def check_protocol(own: VersionRange, own_name: str, other: VersionRange, other_name: str) -> None:

@@ -1,6 +1,6 @@
 """Schemas as messages, and back. Pure.
 
-What comes from a peer is bounded before it is believed: protobuf bounds the depth, `check_schema` all else.
+A schema from a peer is checked before it is used: protobuf bounds the depth, and `check_schema` everything else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from minilog.v1 import typed_pb2
 
 
 def schema_to_wire(schema: TopicSchema) -> typed_pb2.TopicSchema:
-    """A schema that has ids."""
+    """The message of a schema with ids."""
     return typed_pb2.TopicSchema(
         version=schema.version,
         fields=[_field_to_wire(field) for field in schema.fields],
@@ -24,19 +24,19 @@ def schema_to_wire(schema: TopicSchema) -> typed_pb2.TopicSchema:
     )
 
 
-def schema_from_wire(told: typed_pb2.TopicSchema) -> TopicSchema:
+def schema_from_wire(message: typed_pb2.TopicSchema) -> TopicSchema:
     """A version of a topic's schema. Raises InvalidSchema."""
-    fields = _fields_from_wire(told.fields)
-    names = {each.id: each.name for each in fields}
-    wanted = [*told.key_field_ids, *([told.timestamp_field_id] if told.timestamp_field_id else [])]
-    if missing := [each for each in wanted if each not in names]:
+    fields = _fields_from_wire(message.fields)
+    names = {field.id: field.name for field in fields}
+    wanted = [*message.key_field_ids, *([message.timestamp_field_id] if message.timestamp_field_id else [])]
+    if missing := [field_id for field_id in wanted if field_id not in names]:
         raise InvalidSchema(f"the key or the time stamp is field {missing[0]}, and no column has that id")
     schema = TopicSchema(
         fields,
-        tuple(names[each] for each in told.key_field_ids),
-        names.get(told.timestamp_field_id),
-        told.version,
-        told.last_field_id,
+        tuple(names[field_id] for field_id in message.key_field_ids),
+        names.get(message.timestamp_field_id),
+        message.version,
+        message.last_field_id,
     )
     if schema.version < 1:
         raise InvalidSchema(f"versions count from 1, and this is version {schema.version}")
@@ -45,68 +45,68 @@ def schema_from_wire(told: typed_pb2.TopicSchema) -> TopicSchema:
 
 
 def first_version_of(schema: TopicSchema) -> TopicSchema:
-    """What somebody proposes for a new topic, with ids given anew. Raises InvalidSchema."""
+    """The schema of a new topic from a client's proposal, with new ids. Raises InvalidSchema."""
     return first_version(schema.fields, schema.key_columns, schema.timestamp_column)
 
 
-def first_version_from_wire(told: typed_pb2.TopicSchema) -> TopicSchema:
-    """What somebody proposes for a new topic: the ids there only say which columns key and time stamp are made of. All
-    are given anew. Raises InvalidSchema."""
-    fields = _fields_from_wire(told.fields)
-    if told.version > 1:
-        raise InvalidSchema(f"a new topic begins with version 1 of its schema, and this is version {told.version}")
+def first_version_from_wire(message: typed_pb2.TopicSchema) -> TopicSchema:
+    """The schema of a new topic from a client's message. The ids in the message only mark the key columns and the
+    timestamp column, and all fields get new ids. Raises InvalidSchema."""
+    fields = _fields_from_wire(message.fields)
+    if message.version > 1:
+        raise InvalidSchema(f"a new topic begins with version 1 of its schema, and this is version {message.version}")
 
     def named(field_id: int) -> str:
-        names = [each.name for each in fields if each.id == field_id]
+        names = [field.name for field in fields if field.id == field_id]
         if field_id < 1 or len(names) != 1:
             raise InvalidSchema(f"the key or the time stamp is field {field_id}, and {len(names)} columns have that id")
         return names[0]
 
-    keys = [named(each) for each in told.key_field_ids]
-    return first_version(fields, keys, named(told.timestamp_field_id) if told.timestamp_field_id else None)
+    keys = [named(field_id) for field_id in message.key_field_ids]
+    return first_version(fields, keys, named(message.timestamp_field_id) if message.timestamp_field_id else None)
 
 
 def _field_to_wire(field: Field) -> typed_pb2.SchemaField:
-    told = typed_pb2.SchemaField(id=field.id, name=field.name, nullable=field.nullable)
+    message = typed_pb2.SchemaField(id=field.id, name=field.name, nullable=field.nullable)
     match field.type:
         case Primitive(name):
-            told.primitive = name
+            message.primitive = name
         case Decimal(precision, scale):
-            told.decimal.CopyFrom(typed_pb2.DecimalType(precision=precision, scale=scale))
+            message.decimal.CopyFrom(typed_pb2.DecimalType(precision=precision, scale=scale))
         case Struct(fields):
-            told.struct.CopyFrom(typed_pb2.StructType(fields=[_field_to_wire(each) for each in fields]))
+            message.struct.CopyFrom(typed_pb2.StructType(fields=[_field_to_wire(child) for child in fields]))
         case Array(element):
-            told.array.CopyFrom(typed_pb2.ArrayType(element=_field_to_wire(element)))
+            message.array.CopyFrom(typed_pb2.ArrayType(element=_field_to_wire(element)))
         case Map(key, value):
-            told.map.CopyFrom(typed_pb2.MapType(key=_field_to_wire(key), value=_field_to_wire(value)))
-    return told
+            message.map.CopyFrom(typed_pb2.MapType(key=_field_to_wire(key), value=_field_to_wire(value)))
+    return message
 
 
-def _fields_from_wire(told: Iterable[typed_pb2.SchemaField]) -> tuple[Field, ...]:
-    return tuple(_field_from_wire(each) for each in told)
+def _fields_from_wire(messages: Iterable[typed_pb2.SchemaField]) -> tuple[Field, ...]:
+    return tuple(_field_from_wire(message) for message in messages)
 
 
-def _field_from_wire(told: typed_pb2.SchemaField) -> Field:
-    return Field(told.name, _type_from_wire(told), told.nullable, told.id)
+def _field_from_wire(message: typed_pb2.SchemaField) -> Field:
+    return Field(message.name, _type_from_wire(message), message.nullable, message.id)
 
 
-def _type_from_wire(told: typed_pb2.SchemaField) -> FieldType:
-    match told.WhichOneof("type"):
+def _type_from_wire(message: typed_pb2.SchemaField) -> FieldType:
+    match message.WhichOneof("type"):
         case "primitive":
-            return Primitive(told.primitive)
+            return Primitive(message.primitive)
         case "decimal":
-            return Decimal(told.decimal.precision, told.decimal.scale)
+            return Decimal(message.decimal.precision, message.decimal.scale)
         case "struct":
-            return Struct(_fields_from_wire(told.struct.fields))
+            return Struct(_fields_from_wire(message.struct.fields))
         case "array":
-            return Array(_named(told.array.element, "element"))
+            return Array(_named(message.array.element, "element"))
         case "map":
-            return Map(_named(told.map.key, "key"), _named(told.map.value, "value"))
+            return Map(_named(message.map.key, "key"), _named(message.map.value, "value"))
         case _:
-            raise InvalidSchema(f"field {told.name!r} has no type that this version knows")
+            raise InvalidSchema(f"field {message.name!r} has no type that this version knows")
 
 
-def _named(told: typed_pb2.SchemaField, name: str) -> Field:
-    if told.name != name:
-        raise InvalidSchema(f"the {name} of a column is called {told.name!r}: its name is {name!r}")
-    return _field_from_wire(told)
+def _named(message: typed_pb2.SchemaField, name: str) -> Field:
+    if message.name != name:
+        raise InvalidSchema(f"the {name} of a column is called {message.name!r}: its name is {name!r}")
+    return _field_from_wire(message)
