@@ -4,7 +4,8 @@
     ADDRESS_NOT_REACHED         a broker runs, but this client cannot connect to the address that it advertises
     BROKER_FENCED, _STOPPED     a broker is down, hangs, or is cut off; or somebody stopped it
     BROKER_BEHIND               a broker does not know the latest metadata, and refuses clients that log in
-    VOTER_LOST                  a voter runs with another data directory, and does not vote
+    VOTER_LOST, _MOVED          a voter runs with another data directory and does not vote; or others do not reach it
+    VOTERS_EVEN                 an even number of voters survives no more losses than one voter less
     DISK_FULL                   a broker takes no records
     PARTITION_WITHOUT_LEADER    nobody can write or read the partition
     REPLICA_DAMAGED, _OFFLINE   a copy lacks committed records; or a broker cannot read or write its log
@@ -17,12 +18,12 @@ reports of itself. So without a controller DISK_FULL, REPLICA_OFFLINE and BROKER
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from minilog.admin.messages import describe_cluster
-from minilog.types import ClusterDescription, TopicPartition
+from minilog.types import ClusterDescription, TopicPartition, VoterDescription
 from minilog.v1 import metadata_pb2
 
 _SHOWN = 10  # partitions that a message names. `partitions` has all of them
@@ -124,30 +125,7 @@ def _of_brokers(answer: metadata_pb2.GetMetadataResponse, not_reached: Mapping[i
             "give them that listener (listeners), or let clients use a listener that all brokers have",
             elsewhere,
         )
-    for voter in cluster.voters:
-        if voter.lost:
-            yield Problem(
-                "VOTER_LOST",
-                f"voter {voter.id} runs with another data directory than {voter.directory_id}, and does not vote",
-                f"give it that directory back. If it is lost for good: minilog cluster replace-voter {voter.id}",
-                [voter.id],
-            )
-        if voter.moved:
-            yield Problem(
-                "VOTER_MOVED",
-                f"voter {voter.id} is registered at another address than the recorded one, where the other voters do "
-                f"not reach it",
-                f"record the new address: minilog cluster move-voter {voter.id}",
-                [voter.id],
-            )
-    if cluster.voters and len(cluster.voters) % 2 == 0:
-        yield Problem(
-            "VOTERS_EVEN",
-            f"there are {len(cluster.voters)} voters, and they survive no more losses than {len(cluster.voters) - 1} "
-            f"would",
-            "add a voter, or remove one: minilog cluster add-voter ID, minilog cluster remove-voter ID",
-            [voter.id for voter in cluster.voters],
-        )
+    yield from _of_voters(cluster.voters)
     if full := sorted(broker.broker_id for broker in every if broker.no_space):
         yield Problem(
             "DISK_FULL",
@@ -161,6 +139,32 @@ def _of_brokers(answer: metadata_pb2.GetMetadataResponse, not_reached: Mapping[i
             f"the disks of brokers {_join(stalled)} do not answer: they take no records",
             "look at the disks, and at the kernel's log. They go on by themselves when their disks answer",
             stalled,
+        )
+
+
+def _of_voters(voters: Sequence[VoterDescription]) -> Iterable[Problem]:
+    for voter in voters:
+        if voter.lost:
+            yield Problem(
+                "VOTER_LOST",
+                f"voter {voter.id} runs with another data directory than {voter.directory_id}, and does not vote",
+                f"give it that directory back. If it is lost for good: minilog cluster replace-voter {voter.id}",
+                [voter.id],
+            )
+        if voter.moved:
+            yield Problem(
+                "VOTER_MOVED",
+                f"voter {voter.id} is registered at another address than the recorded one, where the other voters do "
+                "not reach it",
+                f"record the new address: minilog cluster move-voter {voter.id}",
+                [voter.id],
+            )
+    if voters and len(voters) % 2 == 0:
+        yield Problem(
+            "VOTERS_EVEN",
+            f"there are {len(voters)} voters, and they survive no more losses than {len(voters) - 1} would",
+            "add a voter, or remove one: minilog cluster add-voter ID, minilog cluster remove-voter ID",
+            [voter.id for voter in voters],
         )
 
 
