@@ -56,7 +56,7 @@ def test_internal_topics_are_there_from_their_first_use_on_and_are_nobodys_to_wr
             admin.delete_topics([GROUPS_TOPIC_NAME])
     ended = programs.run("produce", GROUPS_TOPIC_NAME, "-b", cluster.bootstrap_servers, stdin="x\n")
     assert ended.returncode == 1
-    assert "belongs to the brokers" in ended.stderr
+    assert "only brokers write to it" in ended.stderr
 
 
 def test_only_the_leader_of_a_names_partition_coordinates_it(

@@ -1,1 +1,1 @@
-"""Replication of partitions as state machines that do no I/O: events and the time in, effects out."""
+"""Replication of partitions as state machines without I/O: events and the time go in, effects come out."""

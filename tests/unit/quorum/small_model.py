@@ -138,7 +138,7 @@ def _fetch(state: QuorumModelState, leader_id: int, voter_id: int) -> Iterator[t
     vote = voter.voted_for if voter.epoch == leader.epoch else -1
     log = voter.log
     if isinstance(verdict, Diverged):
-        what = divergence.truncation(cache(log), log_start=0, log_end=end, told=verdict, leader_log_start=0)
+        what = divergence.truncation(cache(log), log_start=0, log_end=end, diverged=verdict, leader_log_start=0)
         log = log[: what.offset if isinstance(what, StartAnewAt) else what.end_offset]
         hold(len(log) < end, "a diverged voter cuts nothing")
     else:

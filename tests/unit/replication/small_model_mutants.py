@@ -80,8 +80,8 @@ def _position_by_offset_alone() -> Patches:
 
 
 def _truncate_to_the_leaders_end_only() -> Patches:
-    def mutant(epochs: Any, *, log_start: int, log_end: int, told: Diverged, leader_log_start: int) -> TruncateTo:
-        return TruncateTo(min(told.end_offset, log_end))
+    def mutant(epochs: Any, *, log_start: int, log_end: int, diverged: Diverged, leader_log_start: int) -> TruncateTo:
+        return TruncateTo(min(diverged.end_offset, log_end))
 
     return [(divergence, "truncation", mutant)]
 

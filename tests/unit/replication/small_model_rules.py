@@ -319,7 +319,7 @@ class Rules:
 
     def _truncated(self, replica: ModelReplica, told: Diverged) -> ModelReplica:
         what = divergence.truncation(
-            EpochCache(replica.epochs), log_start=0, log_end=len(replica.log), told=told, leader_log_start=0
+            EpochCache(replica.epochs), log_start=0, log_end=len(replica.log), diverged=told, leader_log_start=0
         )
         return self._cut(replica, what.offset if isinstance(what, StartAnewAt) else what.end_offset)
 

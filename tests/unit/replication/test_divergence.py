@@ -39,7 +39,7 @@ def converge(leader: list[int], follower: list[int]) -> tuple[list[int], int]:
         if verdict == Accepted():
             return follower, rounds
         assert isinstance(verdict, Diverged)
-        what = truncation(cache(follower), log_start=0, log_end=len(follower), told=verdict, leader_log_start=0)
+        what = truncation(cache(follower), log_start=0, log_end=len(follower), diverged=verdict, leader_log_start=0)
         match what:
             case TruncateTo(end_offset=end):
                 assert end < len(follower), "a round that cuts nothing"
@@ -122,10 +122,10 @@ def test_a_leaders_own_epoch_is_known_before_the_disk_has_recorded_it() -> None:
 def test_truncation_is_the_minimum_of_the_three_ends() -> None:
     follower = cache([1, 1, 1, 2, 2])
     for told, end in ((Diverged(1, 2), 2), (Diverged(1, 9), 3), (Diverged(2, 9), 5)):
-        what = truncation(follower, log_start=0, log_end=5, told=told, leader_log_start=0)
+        what = truncation(follower, log_start=0, log_end=5, diverged=told, leader_log_start=0)
         assert what == TruncateTo(end)
 
 
 def test_lacking_the_epoch_it_truncates_to_the_end_of_the_one_below() -> None:
-    what = truncation(cache([1, 1, 3, 3]), log_start=0, log_end=4, told=Diverged(2, 9), leader_log_start=0)
+    what = truncation(cache([1, 1, 3, 3]), log_start=0, log_end=4, diverged=Diverged(2, 9), leader_log_start=0)
     assert what == TruncateTo(2)

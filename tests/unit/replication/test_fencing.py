@@ -63,7 +63,7 @@ def test_it_stops_a_session_after_the_sending_of_the_last_heartbeat_that_was_ans
     assert isinstance(refused, LeaderNotAvailable)
     assert refused.retriable
     assert "has not heard the controller for a session" in str(refused)
-    assert "ask other brokers who leads" in str(refused)
+    assert "ask another broker for the leader" in str(refused)
     assert isinstance(error_from_wire(latest(cluster).error), LeaderNotAvailable)
 
 

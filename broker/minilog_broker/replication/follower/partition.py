@@ -369,7 +369,7 @@ class FollowerPartition:
         (told, leader_log_start), self._told = self._told, None
         log = self.log
         what = truncation(
-            log.log.epochs, log_start=log.log_start, log_end=log.end, told=told, leader_log_start=leader_log_start
+            log.log.epochs, log_start=log.log_start, log_end=log.end, diverged=told, leader_log_start=leader_log_start
         )
         match what:
             case StartAnewAt(offset=offset):

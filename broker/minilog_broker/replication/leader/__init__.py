@@ -1,1 +1,1 @@
-"""A replica that leads: what it takes in, what waits, its ISR, and what is told of its leadership."""
+"""A replica that leads: the batches that it takes in, the entries that wait, its ISR, and news of its leadership."""

@@ -1,7 +1,7 @@
-"""Where the batch around an offset begins: the files say, so who asks waits for the answer and asks again then.
+"""The offsets where batches begin. Only the files have them, so a caller waits for the disk's answer and asks again.
 
-Asked for followers that have nothing yet (rules/check_position.py). What is answered holds: a leader cuts nothing of
-its log.
+The leader needs them for followers that have no records yet (rules/check_position.py). An answer stays true, because a
+leader never truncates its log.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from minilog.partition_key import PartitionKey
 from minilog_broker.replication.replica_effects import Effect, FindBatch
 from minilog_broker.replication.replica_log import ReplicaLog
 
-MOST_KNOWN = 64  # as many followers as ask for one of these at a time, and more; then the oldest is asked for again
+MOST_KNOWN = 64  # more than the followers that need one at a time. Beyond that the oldest is dropped, and asked again
 
 
 class BatchBases:
-    """Of one leader epoch."""
+    """The base offsets that one leader epoch has asked the disk for."""
 
     def __init__(self, key: PartitionKey, leader_epoch: int, log: ReplicaLog, emit: Callable[[Effect], None]) -> None:
         self._key = key
@@ -27,7 +27,8 @@ class BatchBases:
         self._known: dict[int, int] = {}
 
     def base(self, offset: int) -> int | None:
-        """The base offset of the batch around `offset`, GONE where the log holds it no more; None: it is asked for."""
+        """The base offset of the batch around `offset`. GONE if the log does not hold the batch any more. None while
+        the disk looks it up."""
         if self._log.log.begins_segment(offset):
             return offset
         if offset not in self._known and offset not in self._asked:
@@ -36,7 +37,7 @@ class BatchBases:
         return self._known.get(offset)
 
     def found(self, offset: int, base: int) -> None:
-        """It is answered."""
+        """Take the disk's answer."""
         self._asked.discard(offset)
         self._known[offset] = base
         if len(self._known) > MOST_KNOWN:

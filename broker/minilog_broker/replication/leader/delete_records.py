@@ -2,15 +2,15 @@
 
     a request               is answered
     above the HW            OFFSET_OUT_OF_RANGE, with both numbers
-    above the LSO           INVALID_TXN_STATE: a transaction is open below it (Kafka cuts it in two)
-    else                    when the start is durable here and on all that could be elected: the lowest of their starts
-    not in time             REQUEST_TIMED_OUT: unknown; asking again is harmless
-    another leader          NOT_LEADER_OR_FOLLOWER: to be asked of that one
+    above the LSO           INVALID_TXN_STATE: a transaction is open below the offset (Kafka cuts it in two)
+    else                    with the lowest log start of the electable replicas, when that has reached the offset
+    not in time             REQUEST_TIMED_OUT: the outcome is unknown, and a repeated request is harmless
+    under another leader    NOT_LEADER_OR_FOLLOWER: the client asks the new leader
 
-All that could be elected are the maximal ISR and the eligible leaders; one that was not heard in this epoch and life
-holds the answer. Who joins the ISR has our start before it is proposed (isr_state.py). So no election brings back
-what was answered. Followers adopt the leader's start as soon as their own LSO reaches it: from runs and news, and
-whatever moved it, retention too.
+The electable replicas are the maximal ISR and the eligible leaders. Their log starts count when they are durable. A
+replica that has not reported in this epoch and life holds the answer back. A joiner has our log start before the leader
+proposes it (isr_state.py). So no election brings records back after the answer. Followers learn the leader's log start
+from runs and news, and adopt it as soon as their own LSO reaches it. They also adopt a start that retention moved.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from minilog_broker.replication.replica_effects import AdvanceLogStart, AnswerDe
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.rules.in_sync import known_log_start
 
-MAX_PARKED = 1_000  # of one partition: nobody deletes that often; more is a program in a spin
+MAX_PARKED = 1_000  # of one partition: only a program in an endless loop asks more often
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteRecordsRequest:
-    """Records below `offset` are to go."""
+    """The request to delete the records below `offset`."""
 
     ticket: object
     offset: int
@@ -57,7 +57,7 @@ class PendingDeleteRecords:
         self._pending = PendingProduces()
 
     def ask(self, request: DeleteRecordsRequest, in_sync: IsrState, *, knows_its_end: bool) -> None:
-        """Raises why not, or answers later."""
+        """Ask the disk to move the log start, and answer later. Raises if the request is refused."""
         self._check(request.offset, knows_its_end=knows_its_end)
         self._pending.add(PendingProduce(request.ticket, -1, request.offset, request.deadline_ms))
         self._context.timers.arm(TimerKind.DELETE_RECORDS, self._key, request.deadline_ms)
@@ -67,7 +67,7 @@ class PendingDeleteRecords:
     def _check(self, offset: int, *, knows_its_end: bool) -> None:
         log = self._log
         if offset < 0:
-            raise InvalidArgument(f"{self._name}: {offset} is no offset to delete up to")
+            raise InvalidArgument(f"{self._name}: an offset to delete up to is at least 0, and {offset} is not")
         if offset > log.high_watermark and not knows_its_end:
             raise OffsetNotAvailable(f"{self._name}: the new leader does not know its end yet: retry")
         if offset > log.high_watermark:
@@ -76,14 +76,14 @@ class PendingDeleteRecords:
             )
         if offset > log.last_stable_offset:
             raise InvalidTxnState(
-                f"{self._name}: offset {offset} is above the last stable offset {log.last_stable_offset}, where a "
-                "transaction that has not ended begins: nothing was deleted; see `minilog transaction list`"
+                f"{self._name}: offset {offset} is above the last stable offset {log.last_stable_offset}, where an "
+                "open transaction begins: nothing was deleted. `minilog transaction list` shows the transaction"
             )
         if len(self._pending) >= MAX_PARKED:
-            raise OffsetNotAvailable(f"{self._name}: {MAX_PARKED} calls that delete records wait already: retry")
+            raise OffsetNotAvailable(f"{self._name}: {MAX_PARKED} calls that delete records already wait: retry")
 
     def look(self, in_sync: IsrState) -> None:
-        """The start of a replica moved, or who could be elected changed."""
+        """Answer what can be answered: a replica's log start moved, or the set of electable replicas changed."""
         if not self._pending:
             return
         low_watermark = self._low_watermark(in_sync)
@@ -93,32 +93,35 @@ class PendingDeleteRecords:
     def _low_watermark(self, in_sync: IsrState) -> int:
         incarnations, views = self._context.incarnations, in_sync.views
         electable = (in_sync.maximal | frozenset(in_sync.state.eligible_leaders)) - {self._context.broker_id}
-        starts = [known_log_start(views[each], incarnations.get(each)) if each in views else -1 for each in electable]
+        starts = [
+            known_log_start(views[broker_id], incarnations.get(broker_id)) if broker_id in views else -1
+            for broker_id in electable
+        ]
         return min([self._log.log_start, *starts])
 
     def _answer(self, ticket: object, error: MinilogError | None, low_watermark: int = -1) -> None:
         self._context.emit(AnswerDeleteRecords(ticket, error, low_watermark))
 
     def expire(self, now_ms: float) -> None:
-        """Timer: what went on its way stays there."""
+        """A timer's event: answer the requests whose time is over. The deletion itself goes on."""
         for pending in self._pending.take_expired(now_ms):
-            text = f"{self._name}: not every replica has deleted what is below offset {pending.end_offset} in time"
-            self._answer(pending.ticket, RequestTimedOut(f"{text}; they may still do it: asking again is harmless"))
+            text = f"{self._name}: not every replica has deleted the records below offset {pending.end_offset} in time"
+            self._answer(pending.ticket, RequestTimedOut(f"{text}, but may still do it: a repeated call is harmless"))
         due_ms = self._pending.next_deadline_ms()
         if due_ms != float("inf"):
             self._context.timers.arm(TimerKind.DELETE_RECORDS, self._key, due_ms)
 
     def give_up(self, error: MinilogError) -> None:
-        """Here it will not come to an end."""
+        """Answer all requests with this error, because this leader cannot complete them."""
         for pending in self._pending.take_above(-1):
             self._answer(pending.ticket, error)
 
     def resign(self, why: str) -> None:
-        """The epoch is over here: the next leader is to be asked."""
-        self.give_up(NotLeaderOrFollower(f"{self._name}: {why}: ask for metadata, and again"))
+        """Answer all requests, because the epoch is over here: the client asks the next leader."""
+        self.give_up(NotLeaderOrFollower(f"{self._name}: {why}: ask for metadata, and send the call to the new leader"))
 
 
 def advance_log_start(context: ReplicationContext, key: PartitionKey, log: ReplicaLog, offset: int) -> None:
-    """Have the disk move the log start, where it was not asked before and the last stable offset allows it."""
+    """Ask the disk to move the log start, if it was not asked before and the last stable offset allows it."""
     if log.ask_log_start(offset):
         context.emit(AdvanceLogStart(key, offset, log.appended_end, log.producers.snapshot()))

@@ -1,14 +1,17 @@
-"""Producers whose end this leader may have forgotten: memory is bounded, the log has their markers.
+"""Producers whose end this leader may have forgotten. The leader's memory is bounded, but the log has their markers.
 
-A commit marker came for a producer of which nothing is known here, though it has written here:
+A coordinator asks for a commit marker of a producer. The producer has written here, and the leader's state does not
+have it. The answer depends on the markers that the leader has forgotten:
 
-    markers that were forgotten                          the answer
-    there are none                                       no: its records are lost, and are never called committed
-    have not been looked for                             ask again, and the log is searched (FindEnds)
-    are in the log, and its own is among them            done
-    are all still in the log, and its own is not there   no: its records are lost
-    are below the log start now, some of them            done: so are its records. Where records that were acknowledged
-                                                         can be lost (unclean election, flush.policy=os) it is no
+    the forgotten markers                                the answer
+    there are none                                       refused: the producer's records are lost, so no answer may call
+                                                         them committed
+    nobody has looked for them yet                       the coordinator asks again, and the log is searched (FindEnds)
+    they are in the log, the producer's is among them    done
+    all are in the log, the producer's is not there      refused: its records are lost
+    some of them are below the log start                 done: its records are deleted too. But refused where a topic
+                                                         can lose acknowledged records (unclean election,
+                                                         flush.policy=os)
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.storage.find_ends import FoundEnd
 from minilog_broker.storage.transactions import OffsetRange
 
-MAX_REMEMBERED = 40_000  # twice what one call names: the one that asks again has its answers, and the next one its own
+MAX_REMEMBERED = 40_000  # twice what one call names: answers for a call that is repeated, and for the next call
 
 
 class ForgottenEnds:
@@ -37,11 +40,12 @@ class ForgottenEnds:
         self._name = name
         self._key = key
         self._log = log
-        self._looked_for: dict[int, FoundEnd | None] = {}  # the longest known first
+        self._looked_for: dict[int, FoundEnd | None] = {}  # the oldest first
         self._search: FindEnds | None = None
 
     def look_for(self, producer_ids: Iterable[int]) -> None:
-        """Raises LeaderNotAvailable as long as the log has to be searched for some of these; then `end_of` knows."""
+        """Raises LeaderNotAvailable as long as the log has to be searched for some of these producers. After the search
+        `end_of` has their ends."""
         forgotten = self._log.producers.transactions.forgotten
         missing = frozenset(producer_ids).difference(self._looked_for)
         if forgotten is None or not missing:
@@ -51,12 +55,12 @@ class ForgottenEnds:
             self._search = FindEnds(self._context.next_number(), self._key, missing, within)
             self._context.emit(self._search)
         raise LeaderNotAvailable(
-            f"{self._name}: {len(missing)} producers may have ended here long ago; the log is searched for their "
-            f"markers: ask again"
+            f"{self._name}: {len(missing)} producers may have ended here long ago, and the leader searches its log for "
+            f"their markers: ask again"
         )
 
     def found(self, number: int, ends: dict[int, FoundEnd]) -> None:
-        """FindEnds is done."""
+        """Take the result of FindEnds."""
         if self._search is None or self._search.number != number:
             return
         for producer_id in self._search.producer_ids:
@@ -66,10 +70,10 @@ class ForgottenEnds:
             del self._looked_for[next(iter(self._looked_for))]
 
     def end_of(self, producer_id: int, *, committed: bool, may_lose: bool) -> FoundEnd | None:
-        """How a producer that was looked for has ended; None where it has not, or its records are lost."""
+        """The end of a producer that the search looked for. None if it has not ended, or if its records are lost."""
         if producer_id not in self._looked_for:
             return None
-        found, forgotten = self._looked_for[producer_id], self._log.producers.transactions.forgotten
-        if found is not None or may_lose or forgotten is None or forgotten.start >= self._log.log_start:
-            return found
+        end, forgotten = self._looked_for[producer_id], self._log.producers.transactions.forgotten
+        if end is not None or may_lose or forgotten is None or forgotten.start >= self._log.log_start:
+            return end
         return FoundEnd(self._log.log_start, committed)

@@ -1,13 +1,15 @@
-"""The ISR of one led partition: what the followers told, the committed ISR, and the one proposal in flight.
+"""The ISR of one led partition: the followers' progress, the committed ISR, and the one proposal in flight.
 
-    the proposal                         ends by
+    the proposal is                      it ends by
     committed                            metadata with a higher partition epoch
-    refused, the joiner is ineligible    the same: the refusal is committed, as a higher partition epoch and no other
-                                         change; the joiner is not proposed for a while
-    lost, or refused otherwise           never: the same proposal again (it may have been committed)
+    refused, the joiner is ineligible    the same: the controller commits the refusal, as a higher partition epoch
+                                         without another change. The leader does not propose the joiner for a while
+    lost, or refused otherwise           nothing yet: the leader sends the same proposal again, because it may have been
+                                         committed
 
-So the maximal ISR contains the controller's ISR at any time (V10): an answer alone takes nobody back, for it may come
-of a controller that is deposed, and a copy of the proposal may still be under way; what is committed decides on both.
+So the maximal ISR contains the controller's ISR at any time (V10). An answer alone removes no member from it: the
+answer may come from a deposed controller, and a copy of the proposal may still be under way. Only committed metadata
+decides on both.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from minilog_broker.replication.rules.in_sync import FollowerView, LogEndMarks, 
 
 
 class IsrState:
-    """Of one leader epoch. Times are milliseconds of the monotonic clock."""
+    """The ISR of one partition in one leader epoch. Times are milliseconds of the monotonic clock."""
 
     def __init__(
         self, context: ReplicationContext, state: PartitionState, epoch_start: int, log_end: int, now_ms: float
@@ -47,7 +49,8 @@ class IsrState:
         return in_sync.maximal_in_sync(self.committed, self.proposal)
 
     def _update_views(self, fresh: frozenset[int], now_ms: float) -> None:
-        """A view for each other replica; one that left is forgotten. The `fresh` members get a full lag period."""
+        """Keep one view for each other replica, and drop the views of replicas that left. The `fresh` members get a
+        full lag period."""
         own = self._context.broker_id
         self.views = {b: self.views.get(b) or FollowerView(b) for b in self.state.replicas if b != own}
         for broker_id, view in self.views.items():
@@ -59,7 +62,7 @@ class IsrState:
     # -- the committed state
 
     def commit(self, state: PartitionState, now_ms: float) -> bool:
-        """Committed metadata of this leader epoch; whether it is news. It ends whatever is pending."""
+        """Take committed metadata of this leader epoch, which ends a pending proposal. Returns whether it is news."""
         if state.partition_epoch <= self.state.partition_epoch:
             return False
         before, proposal = self.state, self.proposal
@@ -70,19 +73,20 @@ class IsrState:
         return True
 
     def _refused(self, proposal: Proposal, now_ms: float) -> None:
-        """Its joiners, if any, are not proposed again before a pause."""
+        """Do not propose its joiners, if any, again before a pause."""
         until_ms = now_ms + self._context.settings.refused_joiner_pause_ms
         for broker_id in (proposal.broker_ids - self.committed) & self.views.keys():
             self.views[broker_id].refused_until_ms = until_ms
             self._arm_lag(until_ms)
 
     def excuse(self, delay_ms: float, log_end: int, now_ms: float) -> None:
-        """We stood still for so long: nobody is later for it."""
+        """Excuse all followers for `delay_ms`, for which this process stood still."""
         for view in self.views.values():
             view.excuse(delay_ms, log_end=log_end, marks=self.marks, now_ms=now_ms)
 
     def left(self, broker_id: int) -> bool:
-        """A follower is heard no more: what it told goes on to count, but it does not join. Whether it was heard."""
+        """Note that a follower's session is gone. Its progress still counts, but the follower does not join. Returns
+        whether it was ready to join before."""
         view = self.views.get(broker_id)
         if view is None:
             return False
@@ -90,12 +94,13 @@ class IsrState:
         return heard
 
     def forget_unsynced(self) -> None:
-        """We are under fsync: the durable ends that were told under flush.policy=os count no more."""
+        """Drop the durable ends that followers reported under flush.policy=os, because our policy is fsync now."""
         for view in self.views.values():
             view.forget_unsynced()
 
     def count_unsynced(self, log_end: int, now_ms: float) -> None:
-        """We are under flush.policy=os: what waited for that counts. Who heard of it first may never say it again."""
+        """Count the progress that waited for flush.policy=os, which is our policy now. A follower that learned of the
+        policy before us may never repeat that progress."""
         for view in self.views.values():
             if view.waiting is not None:
                 view.progressed(view.waiting, log_end=log_end, marks=self.marks, now_ms=now_ms)
@@ -105,7 +110,7 @@ class IsrState:
     def high_watermark(
         self, current: int, *, own_durable_end: int, log_end: int, min_in_sync: int, now_ms: float
     ) -> int:
-        """See rules/high_watermark.py."""
+        """The high watermark after `current`, by rules/high_watermark.py."""
         members = self.maximal - {self._context.broker_id}
         incarnations, views = self._context.incarnations, self.views
         member_ends = [in_sync.known_end(views[b], incarnations.get(b)) if b in views else None for b in members]
@@ -119,7 +124,8 @@ class IsrState:
         )
 
     def _joiner_ends(self, members: frozenset[int], log_end: int, now_ms: float) -> list[int]:
-        """The ends of those outside the maximal ISR that are waited for; looked at again when one is late."""
+        """The ends of the joiners outside the maximal ISR that the high watermark waits for. A timer looks again when
+        one of them becomes late."""
         ends: list[int] = []
         lag_ms = self._context.settings.replica_lag_time_max_ms
         for broker_id, view in self.views.items():
@@ -136,7 +142,7 @@ class IsrState:
     # -- proposals
 
     def check_lag(self, log_end: int, now_ms: float) -> None:
-        """Timer: propose the ISR without those that are late; look again while anybody may become late."""
+        """A timer's event: propose the ISR without the late members, and look again while a member may become late."""
         settings = self._context.settings
         late: set[int] = set()
         due_ms = None
@@ -160,12 +166,12 @@ class IsrState:
             self._arm_lag(due_ms)
 
     def watch_lag(self, now_ms: float) -> None:
-        """The log grows: from now on somebody may become late."""
+        """Start the timer, because the log grows and a follower may become late."""
         if self.views:
             self._arm_lag(now_ms + self._context.settings.replica_lag_time_max_ms / 2)
 
     def reconfigured(self, now_ms: float) -> None:
-        """Follow the context's new settings: a timer that was armed by the former lag time may be too late."""
+        """Follow the context's new settings. A timer that was armed for the former lag time may be too late."""
         self.marks.space(self._context.settings.replica_lag_time_max_ms)
         self.watch_lag(now_ms)
 
@@ -194,7 +200,7 @@ class IsrState:
             self._arm_lag(view.refused_until_ms)
 
     def propose_joiners(self, high_watermark: int, log_end: int, now_ms: float) -> None:
-        """The same for all: one at a time, so that one that is refused spoils no other."""
+        """Propose the followers that may join, one at a time, so that a refused one does not spoil another's chance."""
         for broker_id in self.views:
             self.propose_joiner(broker_id, high_watermark, log_end, now_ms)
 
@@ -207,7 +213,7 @@ class IsrState:
         self.send_proposal()
 
     def send_proposal(self) -> None:
-        """Ask, or ask the same again."""
+        """Send the proposal in flight to the controller, for the first time or again."""
         if (proposal := self.proposal) is not None:
             state = self.state
             self._context.emit(
@@ -215,12 +221,12 @@ class IsrState:
             )
 
     def answered(self, answer: ProposalAnswer, now_ms: float) -> None:
-        """The answer to a proposal. Refused: the same again, until what is committed ends it."""
+        """Take the answer to a proposal. A refused proposal is sent again, until committed metadata ends it."""
         if self.proposal is not None and answer.error is not None:
             self._retry(now_ms)
 
     def lost(self, now_ms: float) -> None:
-        """No answer."""
+        """Note that no answer to the proposal came."""
         if self.proposal is not None:
             self._retry(now_ms)
 

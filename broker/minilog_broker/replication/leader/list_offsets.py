@@ -1,5 +1,8 @@
-"""What a leader answers who asks for the ends of its log. Offsets by time and by size are looked up in the files, later
-and within these ends (server/disk/offset_lookups.py)."""
+"""The leader's answer to the question for the ends of its log.
+
+The disk's threads look up offsets by time and by size in the files later, within these ends
+(server/disk/offset_lookups.py).
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,14 @@ from minilog.errors import InvalidArgument
 from minilog.v1 import metadata_pb2
 from minilog_broker.replication.replica_log import ReplicaLog
 
-MAX_SIZES = 64  # in one question: each costs a search in the index
+MAX_SIZES = 64  # in one question, because each costs a search in the index
 
 
 def list_offsets(
     log: ReplicaLog, entry: metadata_pb2.ListOffsetsEntry, leader_epoch: int
 ) -> metadata_pb2.ListOffsetsResult:
-    """The four ends are one snapshot: "latest" is the high watermark or, read_committed, the last stable offset.
+    """The four ends of the log, as one snapshot. "latest" is the high watermark, or the last stable offset for
+    read_committed.
 
     Raises InvalidArgument."""
     ends = log.ends()
@@ -28,7 +32,8 @@ def list_offsets(
     if len(entry.sizes_bytes) > MAX_SIZES:
         partition = entry.partition_id.partition
         raise InvalidArgument(
-            f"partition {partition}: {len(entry.sizes_bytes)} sizes are asked for, at most {MAX_SIZES} may be"
+            f"partition {partition}: a question may name at most {MAX_SIZES} sizes, and this one names "
+            f"{len(entry.sizes_bytes)}"
         )
     if entry.with_replicas:
         result.size_bytes = log.log.size_bytes

@@ -1,8 +1,9 @@
-"""Logs of this broker's own: partitions of internal topics, to which it appends what its coordinators decide.
+"""The broker's own logs: partitions of internal topics, to which it appends the decisions of its coordinators.
 
-Such an append has no time-out and no answer: it is committed when the high watermark covers it, or it is dropped, and
-then StoppedLeading or another BeganToLead (replica_effects.py) says so. It names the offset it is meant for, so that a
-coordinator which was not told yet appends nothing. Clients read these logs and never write to them.
+Such an append has no time-out and no answer. It is committed when the high watermark covers it. If it is dropped, the
+effect StoppedLeading or another BeganToLead (replica_effects.py) reports that. An append names the offset that it is
+meant for. So a coordinator that does not know of the change yet appends nothing. Clients read these logs and never
+write to them.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ def append_own(
     batch: Buffer,
     now_ms: float,
 ) -> int:
-    """Give one batch its place, `base_offset`, at once: the end behind it.
+    """Give one batch its place, `base_offset`, at once. Returns the log's end behind it.
 
-    Raises NotLeaderOrFollower where the epoch is over or the log has gone another way; NotEnoughReplicas, NoSpace and
-    MessageTooLarge where nothing was written and it may go on."""
+    Raises NotLeaderOrFollower if the epoch is over or the log does not end at `base_offset`. Raises NotEnoughReplicas,
+    NoSpace or MessageTooLarge if nothing was written and the coordinator may go on."""
     if not leader.leading or leader.leader_epoch != leader_epoch or leader.log.end != base_offset:
-        raise NotLeaderOrFollower(f"{leader}: leader epoch {leader_epoch} ended at offset {base_offset} here")
+        raise NotLeaderOrFollower(f"{leader}: leader epoch {leader_epoch} has ended here at offset {base_offset}")
     leader.require_space(now_ms)
     members = leader.state.in_sync_replicas
     if len(members) < leader.min_in_sync:
@@ -40,7 +41,7 @@ def append_own(
     header = decode_header(batch)
     if header.length > leader.config.max_message_bytes:
         raise MessageTooLarge(
-            f"{leader}: {header.length} bytes in one decision are above "
+            f"{leader}: a decision of {header.length} bytes is larger than "
             f"max.message.bytes={leader.config.max_message_bytes}"
         )
     return append_at_end(context, leader.key, leader.log, leader_epoch, header, batch).next_offset
@@ -49,16 +50,16 @@ def append_own(
 def delete_own_records(
     context: ReplicationContext, leader: LeaderPartition | None, leader_epoch: int, offset: int
 ) -> None:
-    """Delete what is below `offset`, here and then on the followers. Where the epoch is over, nothing: the next
-    coordinator will say what it does not need."""
+    """Delete the records below `offset`, here and then on the followers. Do nothing if the epoch is over: the next
+    coordinator deletes the records that it does not need."""
     if leader is not None and leader.leading and leader.leader_epoch == leader_epoch:
         advance_log_start(context, leader.key, leader.log, offset)
 
 
 def refuse_client(leader: LeaderPartition) -> None:
-    """Raises InvalidTopic where the partition is the brokers' own."""
+    """Raises InvalidTopic if only brokers write to the partition."""
     if is_own(leader):
-        raise InvalidTopic(f"{leader} is the brokers' own: clients may read it, and cannot write to it")
+        raise InvalidTopic(f"{leader} belongs to an internal topic: clients may read it, and only brokers write to it")
 
 
 def is_own(leader: LeaderPartition) -> bool:
@@ -66,19 +67,19 @@ def is_own(leader: LeaderPartition) -> bool:
 
 
 def tell_leadership(context: ReplicationContext, leader: LeaderPartition) -> None:
-    """It leads from now on, or appends of it were dropped."""
+    """Report that the partition leads from now on, or that some of its appends were dropped."""
     if is_own(leader):
         context.emit(BeganToLead(leader.key, leader.state.topic_name, leader.leader_epoch, leader.log.end))
         tell_high_watermark(context, leader)
 
 
 def tell_high_watermark(context: ReplicationContext, leader: LeaderPartition) -> None:
-    """What its coordinator waits for, where it has one."""
+    """Report the high watermark, for which a coordinator waits."""
     if is_own(leader):
         context.emit(HighWatermarkMoved(leader.key, leader.leader_epoch, leader.log.high_watermark))
 
 
 def tell_leadership_ended(context: ReplicationContext, leader: LeaderPartition) -> None:
-    """Nothing is appended here any more."""
+    """Report that the partition takes no appends any more."""
     if leader.leading and is_own(leader):
         context.emit(StoppedLeading(leader.key))

@@ -1,12 +1,12 @@
-"""Transactional producers that a leader does not know: their batches wait until the coordinator has them registered.
+"""Transactional producers that a leader does not know. Their batches wait until the coordinator has registered them.
 
     a producer    entered when                               left by
     REGISTERING   its first batch here came                  registered: its batches are appended, or refused, in order
                                                              its marker: PRODUCER_FENCED
-                                                             all its batches timed out; the leader resigned
+                                                             all its batches timed out, or the leader resigned
 
-Nothing of what waits here was written. The coordinator is asked once, whatever comes meanwhile; how often the call has
-to be made is the shell's matter, as long as somebody waits (`is_asked`).
+No batch that waits here has been written. The leader asks the coordinator once for a producer, however many batches
+follow. The shell decides how often it repeats the call, and it does so as long as batches wait (`is_asked`).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from minilog_broker.replication.context import ReplicationContext, TimerKind
 from minilog_broker.replication.leader.pending import ProduceEntry
 from minilog_broker.replication.replica_effects import RegisterPartition
 
-# Of one producer: what it may have unanswered, once more after a broken connection, and to spare.
+# Of one producer: its unanswered batches, the same batches again after a broken connection, and some more.
 MAX_WAITING = 16
-# Of all of this broker: batches are held in memory, and a coordinator that does not answer must not fill it.
+# Of the whole broker: the batches are in memory, and a coordinator that does not answer must not fill it.
 MAX_WAITING_BYTES = 64 << 20
 
 
 @dataclass(slots=True)
 class _PendingRegistration:
-    """What was asked, and who waits for it."""
+    """A question to the coordinator, and the entries that wait for the answer."""
 
     number: int
     entries: list[ProduceEntry] = field(default_factory=list)
@@ -48,16 +48,19 @@ class PendingRegistrations:
         return producer_id in self._waiting
 
     def wait(self, producer_id: int, entry: ProduceEntry) -> None:
-        """Let a batch wait; the first one asks. Raises a retriable error where too much waits already."""
+        """Let a batch wait. The first batch of a producer asks the coordinator. Raises a retriable error if too much
+        waits already."""
         context, size_bytes = self._context, len(entry.batch)
         if context.waiting_bytes and context.waiting_bytes + size_bytes > MAX_WAITING_BYTES:
             raise CoordinatorLoadInProgress(
-                f"{self._name}: {context.waiting_bytes} bytes wait for the coordinators of their transactions: retry"
+                f"{self._name}: {context.waiting_bytes} bytes of batches already wait for the coordinators of their "
+                f"transactions: retry"
             )
         registering = self._waiting.get(producer_id)
         if registering is not None and len(registering.entries) >= MAX_WAITING:
             raise OutOfOrderSequenceNumber(
-                f"{self._name}: {MAX_WAITING} batches of producer {producer_id} wait already"
+                f"{self._name}: {MAX_WAITING} batches of producer {producer_id} already wait for the coordinator of "
+                f"its transaction"
             )
         if registering is None:
             registering = self._waiting[producer_id] = _PendingRegistration(context.next_number())
@@ -70,27 +73,27 @@ class PendingRegistrations:
         context.timers.arm(TimerKind.PRODUCE, self._key, entry.deadline_ms)
 
     def is_asked(self, number: int) -> bool:
-        """Whether somebody still waits for this answer."""
-        return any(each.number == number for each in self._waiting.values())
+        """Whether a batch still waits for this answer."""
+        return any(registering.number == number for registering in self._waiting.values())
 
     def take(self, producer_id: int) -> list[ProduceEntry]:
-        """All of a producer, which waits no more."""
+        """Take out all entries of a producer."""
         registering = self._waiting.pop(producer_id, None)
         return [] if registering is None else self._let_go(registering.entries)
 
     def take_answered(self, number: int) -> list[ProduceEntry]:
-        """Those who wait for this answer; none where it comes too late."""
+        """Take out the entries that wait for this answer. None if it comes too late."""
         for producer_id, registering in self._waiting.items():
             if registering.number == number:
                 return self.take(producer_id)
         return []
 
     def take_all(self) -> list[ProduceEntry]:
-        """Everybody's."""
+        """Take out the entries of all producers."""
         return [entry for producer_id in list(self._waiting) for entry in self.take(producer_id)]
 
     def take_expired(self, now_ms: float) -> list[ProduceEntry]:
-        """Those whose time is over."""
+        """Take out the entries whose time is over."""
         expired: list[ProduceEntry] = []
         for producer_id, registering in list(self._waiting.items()):
             late = [entry for entry in registering.entries if entry.deadline_ms <= now_ms]
@@ -102,7 +105,7 @@ class PendingRegistrations:
         return expired
 
     def next_deadline_ms(self) -> float:
-        """When the first one times out; infinity where nobody waits."""
+        """The time at which the first entry times out. Infinity if no entry waits."""
         return min((entry.deadline_ms for entry in self._entries()), default=math.inf)
 
     def _entries(self) -> Iterator[ProduceEntry]:

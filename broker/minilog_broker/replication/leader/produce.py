@@ -1,17 +1,18 @@
-"""What a leader takes in: produce entries of one leader epoch, from validation to their one answer.
+"""Produce entries of one leader epoch, from validation to their one answer.
 
-    acks   is answered when
-    0      never, but where it is refused: its producer knows then that its picture of the cluster is old
-    1      the leader's durable end covers the batch
-    all    the high watermark covers it; refused before anything is written while the ISR is below min
+    acks   the leader answers when
+    0      it refuses the entry, and else never. From the refusal the producer learns that its metadata is old
+    1      its durable end covers the batch
+    all    the high watermark covers the batch. It refuses the entry and writes nothing while the ISR is below min
 
-A batch is judged by the producer state plus the tentative queue, the batches accepted and not yet in the log. A
-duplicate is answered with the first one's offsets under the same condition. What was appended and is not confirmed is
-answered as unknown: by time-out, by an ISR that fell below min, by the end of the epoch (V16).
+The leader checks a batch against the producer state and the tentative queue: the accepted batches that are not in the
+log yet. A duplicate gets the offsets of the first batch, under the same condition. A batch that was appended and is not
+confirmed gets the answer "outcome unknown" at its time-out, when the ISR falls below min, or at the end of the epoch
+(V16).
 
-A transactional batch is acks=all whatever is asked. Of a producer that is not known here it waits until the coordinator
-has it registered (pending_registrations.py); a marker ends its producer, whatever is on its way
-(transaction_markers.py).
+A transactional batch counts as acks=all, whatever the client asks for. If the leader does not know its producer, the
+batch waits until the coordinator has registered the producer (pending_registrations.py). A marker ends its producer,
+even if batches of the producer are on their way (transaction_markers.py).
 """
 
 from __future__ import annotations
@@ -59,11 +60,11 @@ from minilog_broker.storage.find_ends import FoundEnd
 from minilog_broker.storage.markers import Marker
 from minilog_broker.storage.producer_state import Accept, Duplicate, ProducerState, fenced, last_sequence
 
-MAX_UNANSWERED = 5  # batches of one producer on their way into the log; the state remembers as many
+MAX_UNANSWERED = 5  # batches of one producer on their way into the log: the producer state remembers as many
 
 
 class ProduceHandler:
-    """The produce entries of one led partition, from validation to answer. `name` is for messages."""
+    """The produce entries of one led partition, from validation to answer. `name` is for error sentences."""
 
     def __init__(self, context: ReplicationContext, name: str, state: PartitionState, log: ReplicaLog) -> None:
         self._context = context
@@ -77,21 +78,20 @@ class ProduceHandler:
         self._registrations = PendingRegistrations(context, name, state.key)
         self._markers = TransactionMarkers(context, name, state.key, log, self._append_control)
         self._no_space_until_ms = float("-inf")
-        self._transactional_ids: dict[
-            int, str
-        ] = {}  # of producers with an open transaction, as far as they have written
+        # Of producers with an open transaction that have written here.
+        self._transactional_ids: dict[int, str] = {}
 
     @property
     def producers(self) -> ProducerState:
-        """What is in the log of them."""
+        """The producer state of the log."""
         return self._log.producers
 
     # -- taking in
 
     def accept(self, entry: ProduceEntry, config: TopicConfig, too_few: str | None, now_ms: float) -> None:
-        """Append and park, or let it wait for its coordinator, or raise why not.
+        """Append the batch and hold the answer, or let the batch wait for its coordinator. Raises if it is refused.
 
-        `config`: of the topic; `too_few`: what is wrong with the ISR, if anything."""
+        `config`: of the topic. `too_few`: the text of the error if the ISR has too few members."""
         self.require_space(now_ms)
         header = entry.validated or validated(self._key, entry.batch, config, entry.now_us)
         if isinstance(header, MinilogError):
@@ -100,7 +100,7 @@ class ProduceHandler:
         if header.is_transactional or entry.transaction is not None:
             entry = self._transactional(header, entry)
             if self._is_to_be_registered(header):
-                # A copy: what came with it in one message is not to stay in memory for as long as this one waits.
+                # A copy, so that the other batches of its message do not stay in memory while this one waits.
                 self._registrations.wait(header.producer_id, replace(entry, batch=bytes(entry.batch)))
                 return
             self._require_own(header.producer_id, entry)
@@ -109,24 +109,27 @@ class ProduceHandler:
     def _transactional(self, header: BatchHeader, entry: ProduceEntry) -> ProduceEntry:
         if entry.transaction is None or not entry.transaction.transactional_id or not header.is_transactional:
             raise InvalidArgument(
-                f"{self._name}: a batch and its entry must both be of a transaction, or neither: the batch has "
-                f"attributes {header.attributes:#x}, the entry {'no' if entry.transaction is None else 'a'} transaction"
+                f"{self._name}: a batch and its entry must both belong to a transaction, or neither: the batch has "
+                f"attributes {header.attributes:#x}, and the entry has "
+                f"{'no' if entry.transaction is None else 'a'} transaction"
             )
         return replace(entry, acks=ACKS_ALL)
 
     def _require_own(self, producer_id: int, entry: ProduceEntry) -> None:
-        """Raises InvalidTxnState where the producer is another transaction's. From level 4 on its proof has told that
-        before. Below it an id is a small number, and proves nothing: after a change of leader the first who writes is
-        believed, until the transaction ends."""
+        """Raises InvalidTxnState if the producer belongs to another transaction.
+
+        From level 4 on the proof of its id has shown that before. Below level 4 an id is a small number and proves
+        nothing. After a change of leader the leader takes the transactional id of the first batch for the true one,
+        until the transaction ends."""
         assert entry.transaction is not None
         name = entry.transaction.transactional_id
         if self._transactional_ids.setdefault(producer_id, name) != name:
             raise InvalidTxnState(
-                f"{self._name}: producer {producer_id} is not of transactional id '{name}': it writes in another's"
+                f"{self._name}: producer {producer_id} writes in the transaction of another id, not of '{name}'"
             )
 
     def _is_to_be_registered(self, header: BatchHeader) -> bool:
-        """Raises what its producer is refused for whatever the coordinator says."""
+        """Whether the batch waits for its coordinator. Raises if the leader refuses the producer in any case."""
         producer_id = header.producer_id
         if self._markers.is_ending(producer_id):
             raise fenced(producer_id)
@@ -148,13 +151,16 @@ class ProduceHandler:
         match self.producers.check(header, tentative):
             case Duplicate(base_offset=base_offset, last_offset=last_offset):
                 if too_few is not None and self._log.high_watermark <= last_offset:
-                    raise NotEnoughReplicasAfterAppend(f"{too_few}: the batch is in the log, its fate is open")
+                    raise NotEnoughReplicasAfterAppend(f"{too_few}: the batch is in the log, but may still be lost")
                 self._hold(entry, base_offset, last_offset + 1)
             case Accept():
                 if too_few is not None:
                     raise NotEnoughReplicas(f"{too_few}: nothing was written")
                 if len(tentative) >= MAX_UNANSWERED:
-                    raise OutOfOrderSequenceNumber(f"{self._name}: more than {MAX_UNANSWERED} batches on their way")
+                    raise OutOfOrderSequenceNumber(
+                        f"{self._name}: more than {MAX_UNANSWERED} batches of producer {header.producer_id} are on "
+                        f"their way into the log"
+                    )
                 placed = self._append(header, entry.batch)
                 self._hold(entry, placed.base_offset, placed.next_offset)
             case error:
@@ -191,11 +197,11 @@ class ProduceHandler:
     # -- transactions
 
     def is_asked(self, number: int) -> bool:
-        """Whether somebody waits for this answer of a coordinator."""
+        """Whether a batch waits for this answer of a coordinator."""
         return self._registrations.is_asked(number)
 
     def registered(self, number: int, error: MinilogError | None, too_few: str | None, now_ms: float) -> None:
-        """A coordinator's answer: what waited for it is appended, or refused, in order."""
+        """Take a coordinator's answer: append or refuse the batches that waited for it, in their order."""
         for entry in self._registrations.take_answered(number):
             try:
                 if error is not None:
@@ -209,7 +215,7 @@ class ProduceHandler:
                 self.refuse(entry.ticket, refusal)
 
     def write_markers(self, request: MarkersRequest, too_few: str | None, now_ms: float, *, may_lose: bool) -> None:
-        """Append the markers that are not there; answered by AnswerMarkers. Whoever is marked writes no more."""
+        """Append the missing markers. AnswerMarkers is the answer. A producer with a marker writes no more."""
         try:
             if now_ms < self._no_space_until_ms:
                 raise self._no_space()
@@ -223,11 +229,11 @@ class ProduceHandler:
                 self.refuse(entry.ticket, fenced(producer_id))
 
     def ends_found(self, number: int, ends: dict[int, FoundEnd]) -> None:
-        """FindEnds is done."""
+        """Take the result of FindEnds."""
         self._markers.forgotten.found(number, ends)
 
     def _last_sequence(self, producer_id: int) -> int:
-        """Of a transaction's producer, in the log and on its way into it; -1 where there is nothing."""
+        """The last sequence of a transaction's producer, in the log or on its way there. -1 if there is none."""
         if tentative := self._tentative.get(producer_id):
             return last_sequence(tentative[-1])
         entry = self.producers.entry(producer_id)
@@ -236,7 +242,7 @@ class ProduceHandler:
     # -- answers
 
     def refuse(self, ticket: object, error: MinilogError) -> None:
-        """Answer at once: nothing was written, or the error says what is not known."""
+        """Answer with an error at once. Nothing was written, unless the error names an unknown outcome."""
         self._answer(ticket, error, -1)
 
     def _answer(self, ticket: object, error: MinilogError | None, base_offset: int) -> None:
@@ -262,38 +268,41 @@ class ProduceHandler:
         """Answer the entries whose time is over."""
         for pending in (*self._pending_all.take_expired(now_ms), *self._pending_leader.take_expired(now_ms)):
             text = (
-                f"{self._name}: offset {pending.base_offset} was not confirmed in time; whether it stays is not known"
+                f"{self._name}: the replicas did not confirm offset {pending.base_offset} in time: nobody knows yet "
+                f"whether the batch stays in the log"
             )
             self._answer(pending.ticket, RequestTimedOut(text), -1)
         for entry in self._registrations.take_expired(now_ms):
-            text = f"{self._name}: the coordinator of its transaction did not answer in time; the batch was not written"
+            text = f"{self._name}: the transaction's coordinator did not answer in time: the batch was not written"
             self._answer(entry.ticket, RequestTimedOut(text), -1)
         self._markers.expire(now_ms)
         waiting = (self._pending_all, self._pending_leader, self._registrations, self._markers)
-        due_ms = min(each.next_deadline_ms() for each in waiting)
+        due_ms = min(entries.next_deadline_ms() for entries in waiting)
         if due_ms != float("inf"):
             self._context.timers.arm(TimerKind.PRODUCE, self._key, due_ms)
 
     def give_up(self, too_few: str) -> None:
-        """The ISR fell below min: what waits for it is unknown."""
+        """Answer the waiting entries as unknown, because the ISR fell below min."""
         for pending in self._pending_all.take_above(self._log.high_watermark):
-            error = NotEnoughReplicasAfterAppend(f"{too_few} since the append: whether it stays is not known")
+            error = NotEnoughReplicasAfterAppend(
+                f"{too_few} since the append: nobody knows yet whether the batch stays in the log"
+            )
             self._answer(pending.ticket, error, -1)
         self._markers.give_up(too_few)
 
     def resign(self, why: str) -> None:
-        """The epoch is over here: whatever waits is unknown."""
+        """Answer the waiting entries as unknown, because the epoch is over here."""
         for pending in (*self._pending_all.take_above(-1), *self._pending_leader.take_above(-1)):
-            error = UnknownOutcome(f"{self._name}: {why}; whether the batch stays is not known")
+            error = UnknownOutcome(f"{self._name}: {why}: nobody knows yet whether the batch stays in the log")
             self._answer(pending.ticket, error, -1)
         for entry in self._registrations.take_all():
-            self._answer(entry.ticket, UnknownOutcome(f"{self._name}: {why}; the batch was not written"), -1)
+            self._answer(entry.ticket, UnknownOutcome(f"{self._name}: {why}: the batch was not written"), -1)
         self._markers.resign(why)
 
     # -- the disk
 
     def appended(self, done: list[QueuedAppend]) -> None:
-        """These are in the log, and in the producer state."""
+        """Note that these appends are in the log, and in the producer state."""
         for append in done:
             for header in append.headers:
                 if tentative := self._tentative.get(header.producer_id):
@@ -303,7 +312,7 @@ class ProduceHandler:
         self._markers.appended()
 
     def no_space(self, now_ms: float) -> None:
-        """The disk is full: of what was queued nothing was written, and for a while nothing more is taken."""
+        """Answer the queued entries, of which the full disk wrote none, and take no more for a while."""
         self._tentative.clear()
         self._no_space_until_ms = now_ms + self._context.settings.no_space_pause_ms
         end = self._log.end
@@ -316,8 +325,8 @@ class ProduceHandler:
 
 
 def validated(key: PartitionKey, batch: Buffer, config: TopicConfig, now_us: int | None) -> BatchHeader:
-    """The header of what a client sent for a topic of this configuration, at this time. Raises as
-    validate_topic_batch."""
+    """The header of a batch that a client sent for a topic of this configuration, at this time. Raises as
+    `validate_topic_batch` does."""
     bounds = config.timestamp_bounds(now_us)
     return validate_topic_batch(
         *key, batch, max_message_bytes=config.max_message_bytes, schemas=config.schemas, bounds=bounds
@@ -333,8 +342,9 @@ def append_at_end(
     batch: Buffer,
     markers: tuple[Marker, ...] = (),
 ) -> BatchHeader:
-    """Give the batch its place, the next offset of the log and the leader epoch, and queue it behind all that was given
-    to the disk; its header, as it is in the log. `markers`: its own."""
+    """Give the batch its place, which is the log's next offset and the leader epoch, and queue it for the disk.
+
+    Returns its header as it is in the log. `markers`: those of the batch."""
     offset = log.end
     placed = replace(header, base_offset=offset, partition_leader_epoch=leader_epoch)
     buffers = (placement(batch, offset, leader_epoch), memoryview(batch)[PLACEMENT_BYTES:])

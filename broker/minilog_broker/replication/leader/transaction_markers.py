@@ -1,17 +1,18 @@
-"""Markers of a transaction in a partition that is led here: one control batch for all that are not marked already.
+"""Markers of a transaction in a partition that is led here: one control batch for all producers without a marker.
 
     a producer's marker       what follows
-    is in the log             nothing is written; answered when that one is below the high watermark
+    is in the log             nothing is written: the answer waits until that marker is below the high watermark
     is on its way into it     the same
-    is forgotten              the log is searched for it (forgotten_ends.py); then as one that is there
-    is not                    it is in the batch; a commit must name the last sequence that is there (log and queue)
+    is forgotten              the log is searched for it (forgotten_ends.py), and a marker there counts as in the log
+    is missing                the batch contains it. A commit must name the producer's last sequence in log and queue
 
-Each names its coordinator and the epoch in which that one decides. The highest epoch of each coordinator is kept with
-the control batches: an earlier one is fenced, for whoever came after it may have decided otherwise (Kafka's
-coordinatorEpoch). Whether the epoch is one at all, the image says (server/services/marker_checks.py).
+Each marker names its coordinator and the epoch in which the coordinator decides. The control batches keep the highest
+epoch of each coordinator. The leader fences an earlier epoch, because a later coordinator may have decided otherwise
+(Kafka's coordinatorEpoch). server/services/marker_checks.py asks the image whether the epoch exists at all.
 
-Judged before anything is written: all or none of a call's markers. A call is answered once: without an error when all
-its markers are below the high watermark. Whoever ended, or ends, writes no more.
+The leader checks all markers of a call before it writes any, and writes all or none of them. A call gets one answer:
+without an error as soon as all its markers are below the high watermark. A producer with a marker in the log or on its
+way writes no more.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from minilog_broker.storage.markers import CoordinatorEpoch, Marker
 from minilog_broker.storage.producer_state import ProducerState
 from minilog_broker.storage.transactions import ProducerEnd
 
-MAX_MARKERS = 20_000  # in one call, as many as a transaction may have producers: a batch of some 500 KB
+MAX_MARKERS = 20_000  # in one call: as many as the producers of a transaction, in a batch of some 500 KB
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ class _MarkerUnderWay:
 
 @dataclass(frozen=True, slots=True)
 class MarkersRequest:
-    """The markers of one transaction for this partition. `timestamp_us`: the wall clock's, for the control batch."""
+    """The markers of one transaction for this partition. `timestamp_us` is the wall clock's time, for the control
+    batch."""
 
     ticket: object
     transactional_id: str
@@ -84,7 +86,7 @@ class TransactionMarkers:
         self._log = log
         self._append = append
         self._ending: dict[int, _MarkerUnderWay] = {}
-        self._coordinators: dict[int, int] = {}  # the highest epochs that are on their way into the log, too
+        self._coordinators: dict[int, int] = {}  # the highest epochs, those on their way into the log included
         self.forgotten = ForgottenEnds(context, name, key, log)
         self._pending = PendingProduces()
 
@@ -93,7 +95,7 @@ class TransactionMarkers:
         return self._log.producers
 
     def is_ending(self, producer_id: int) -> bool:
-        """Whether its marker is on its way into the log."""
+        """Whether the producer's marker is on its way into the log."""
         return producer_id in self._ending
 
     # -- writing
@@ -107,18 +109,21 @@ class TransactionMarkers:
         *,
         may_lose: bool,
     ) -> tuple[int, ...]:
-        """Append what is to be appended, and park; or raise why not, with nothing done. Returns the producers that end.
+        """Append the missing markers, and hold the answer. Returns the producers that end. If it raises, nothing has
+        changed.
 
-        `last_sequence(producer_id)`: in log and queue, -1 where nothing is. `too_few`: what is wrong with the ISR.
-        `may_lose`: whether records that were acknowledged here can be lost, by the topic's configuration."""
+        `last_sequence(producer_id)`: the last one in log and queue, -1 if there is none. `too_few`: the text of the
+        error if the ISR has too few members. `may_lose`: whether the topic's configuration allows that acknowledged
+        records are lost."""
         wanted = {marker.producer_id: marker for marker in request.markers}
         if not 1 <= len(request.markers) <= MAX_MARKERS or len(wanted) != len(request.markers):
             raise InvalidArgument(
-                f"{self._name}: a call has 1 to {MAX_MARKERS} markers, each of another producer: {len(wanted)} "
-                f"producers and {len(request.markers)} markers are in this one"
+                f"{self._name}: a call has 1 to {MAX_MARKERS} markers, each of another producer, and this call has "
+                f"{len(request.markers)} markers of {len(wanted)} producers"
             )
         self._check_coordinator(request)
-        self.forgotten.look_for(each.producer_id for each in request.markers if self._is_unknown(each, last_sequence))
+        unknown = (marker for marker in request.markers if self._is_unknown(marker, last_sequence))
+        self.forgotten.look_for(marker.producer_id for marker in unknown)
         end_offset, missing = 0, []
         for marker in request.markers:
             marked_at = self._marked_at(request.transactional_id, marker, may_lose=may_lose)
@@ -128,7 +133,7 @@ class TransactionMarkers:
             else:
                 end_offset = max(end_offset, marked_at)
         if missing and too_few is not None:
-            raise NotEnoughReplicas(f"{too_few}: no marker was written")
+            raise NotEnoughReplicas(f"{too_few}: the leader wrote no marker")
         if missing:
             end_offset = self._append_markers(request, missing)
         self._hold(request.ticket, end_offset, now_ms)
@@ -136,21 +141,21 @@ class TransactionMarkers:
 
     def _check_coordinator(self, request: MarkersRequest) -> None:
         partition, epoch = request.coordinator
-        known = max(self._producers.transactions.coordinator_epoch(partition), self._coordinators.get(partition, -1))
-        if epoch < known:
+        newest = max(self._producers.transactions.coordinator_epoch(partition), self._coordinators.get(partition, -1))
+        if epoch < newest:
             raise FencedLeaderEpoch(
                 f"{self._name}: the coordinator of transactional id '{request.transactional_id}' asks in epoch "
-                f"{epoch}, and has had markers written in epoch {known}: it was deposed"
+                f"{epoch}, but a later coordinator has written markers in epoch {newest}: the earlier one is deposed"
             )
 
     def _is_unknown(self, marker: EndMarker, last_sequence: Callable[[int], int]) -> bool:
-        """Whether it is to commit what it has written here, and nothing is known of that."""
+        """Whether the marker commits records that the producer has written here, and the state has nothing of it."""
         producer_id = marker.producer_id
-        known = producer_id in self._ending or self._producers.transactions.end_of(producer_id) is not None
-        return marker.committed and marker.last_sequence >= 0 and not known and last_sequence(producer_id) < 0
+        ends = producer_id in self._ending or self._producers.transactions.end_of(producer_id) is not None
+        return marker.committed and marker.last_sequence >= 0 and not ends and last_sequence(producer_id) < 0
 
     def _marked_at(self, transactional_id: str, marker: EndMarker, *, may_lose: bool) -> int | None:
-        """The offset behind the marker that is there already."""
+        """The offset behind the marker of this producer that is in the log or on its way there. None without one."""
         end: ProducerEnd | FoundEnd | None = self._producers.transactions.end_of(marker.producer_id)
         end = end or self.forgotten.end_of(marker.producer_id, committed=marker.committed, may_lose=may_lose)
         ending = self._ending.get(marker.producer_id)
@@ -164,15 +169,16 @@ class TransactionMarkers:
             was, is_now = ("committed", "aborted") if committed else ("aborted", "committed")
             raise InvalidTxnState(
                 f"{self._name}: producer {marker.producer_id} of transactional id '{transactional_id}' was {was} here, "
-                f"and is to be {is_now}: a producer ends once"
+                f"and cannot be {is_now} any more: a producer ends once"
             )
         return marked_at
 
-    def _check_sequence(self, transactional_id: str, marker: EndMarker, found: int) -> None:
-        if marker.committed and marker.last_sequence != found:
+    def _check_sequence(self, transactional_id: str, marker: EndMarker, last_sequence: int) -> None:
+        if marker.committed and marker.last_sequence != last_sequence:
             raise InvalidTxnState(
-                f"{self._name}: producer {marker.producer_id} of transactional id '{transactional_id}' is to be "
-                f"committed up to sequence {marker.last_sequence}, {found} is the last one here: nothing was marked"
+                f"{self._name}: the marker of producer {marker.producer_id} of transactional id '{transactional_id}' "
+                f"commits up to sequence {marker.last_sequence}, but the last one here is {last_sequence}: the leader "
+                f"wrote no marker"
             )
 
     def _append_markers(self, request: MarkersRequest, missing: list[EndMarker]) -> int:
@@ -181,16 +187,16 @@ class TransactionMarkers:
         record.transaction_markers.transactional_id = request.transactional_id
         record.transaction_markers.coordinator_partition = partition
         record.transaction_markers.coordinator_epoch = epoch
-        for each in missing:
+        for marker in missing:
             record.transaction_markers.markers.add(
-                producer_id=each.producer_id, committed=each.committed, last_sequence=each.last_sequence
+                producer_id=marker.producer_id, committed=marker.committed, last_sequence=marker.last_sequence
             )
         batch = build_control_batch(*self._key, record.SerializeToString(), timestamp_us=request.timestamp_us)
-        markers = tuple(Marker(each.producer_id, each.committed, request.coordinator) for each in missing)
+        markers = tuple(Marker(marker.producer_id, marker.committed, request.coordinator) for marker in missing)
         end_offset = self._append(batch, markers)
         self._coordinators[partition] = epoch
-        for each in missing:
-            self._ending[each.producer_id] = _MarkerUnderWay(end_offset, each.committed)
+        for marker in missing:
+            self._ending[marker.producer_id] = _MarkerUnderWay(end_offset, marker.committed)
         return end_offset
 
     # -- answering
@@ -212,34 +218,37 @@ class TransactionMarkers:
             self.answer(pending.ticket, None)
 
     def expire(self, now_ms: float) -> None:
-        """Answer those whose time is over: the marker stays on its way, and whoever asks again waits for it."""
+        """Answer the calls whose time is over. Their markers stay on their way, and a repeated call waits for them."""
         for pending in self._pending.take_expired(now_ms):
-            text = f"{self._name}: the markers at offset {pending.base_offset} are not committed yet: ask again"
+            text = f"{self._name}: the markers at offset {pending.base_offset} are not committed yet: send them again"
             self.answer(pending.ticket, RequestTimedOut(text))
 
     def next_deadline_ms(self) -> float:
         return self._pending.next_deadline_ms()
 
     def give_up(self, too_few: str) -> None:
-        """The ISR fell below min."""
+        """Answer the waiting calls, because the ISR fell below min."""
         for pending in self._pending.take_above(self._log.high_watermark):
             self.answer(pending.ticket, NotEnoughReplicasAfterAppend(f"{too_few} since the markers were appended"))
 
     def resign(self, why: str) -> None:
-        """The epoch is over here."""
+        """Answer the waiting calls, because the epoch is over here."""
         for pending in self._pending.take_above(-1):
-            self.answer(pending.ticket, NotLeaderOrFollower(f"{self._name}: {why}: ask for metadata, and again"))
+            text = f"{self._name}: {why}: ask for metadata, and send the markers to the new leader"
+            self.answer(pending.ticket, NotLeaderOrFollower(text))
 
     # -- the disk
 
     def appended(self) -> None:
-        """What is in the log is in the producers' state."""
+        """Forget the markers that are in the log now: the producer state has them."""
         if self._ending:
             end = self._log.appended_end
-            self._ending = {each: ending for each, ending in self._ending.items() if ending.end_offset > end}
+            self._ending = {
+                producer_id: ending for producer_id, ending in self._ending.items() if ending.end_offset > end
+            }
 
     def no_space(self, error: MinilogError) -> None:
-        """Of what was queued nothing was written."""
+        """Answer the calls whose markers were queued: the disk is full and wrote none of them."""
         self._ending.clear()
         for pending in self._pending.take_above(self._log.end):
             self.answer(pending.ticket, error)

@@ -1,7 +1,8 @@
-"""What a leader checks before a batch is written to a topic, whether it has a schema or not.
+"""The checks that a leader makes before it writes a batch to a topic, with or without a schema.
 
-Of a typed batch all that `validate_batch` checks, by the version that the batch names; then what the schema forbids to
-be null, and that the statistics are those of the rows: a reader skips batches by them. So no poison reaches a reader.
+The leader checks a typed batch as `validate_batch` does, by the schema version that the batch names. Then it checks
+that columns without nulls have none, and that the statistics are those of the rows, because readers skip batches by
+them. So no batch that harms a reader gets into the log.
 """
 
 from __future__ import annotations
@@ -37,72 +38,74 @@ def validate_topic_batch(
     schemas: TopicSchemas | None,
     bounds: TimestampBounds | None = None,
 ) -> BatchHeader:
-    """The header of `batch`, one whole data batch that a client sent for this topic id and partition; `schemas` are
-    the topic's, None where it has none. `bounds`: of its time stamps, None: any.
+    """The header of `batch`, one whole data batch that a client sent for this topic id and partition.
 
-    Raises what `validate_batch` raises; UnknownSchemaVersion for a version that is not known here yet; InvalidRecord
-    for rows where there is no schema, for records where there is one, and for nulls that the schema forbids."""
+    `schemas`: the topic's, None for a topic without a schema. `bounds`: of the batch's time stamps, None for any.
+
+    Raises what `validate_batch` raises. Raises UnknownSchemaVersion for a version that this broker does not know yet.
+    Raises InvalidRecord for rows in a topic without a schema, for keys and values in a topic with one, and for nulls
+    that the schema forbids."""
     header = check_envelope(topic_id, partition, batch, max_message_bytes=max_message_bytes)
     if not header.is_typed and schemas is None:
         check_records(batch, header, max_message_bytes=max_message_bytes, bounds=bounds)
         return header
     if schemas is None:
-        raise InvalidRecord("a batch of rows was sent, and the topic has no schema: send key and value")
+        raise InvalidRecord("the batch has rows, but the topic has no schema: send keys and values")
     if not header.is_typed:
         raise InvalidRecord(
-            "a batch of keys and values was sent, and the topic has a schema: send rows of its version "
+            "the batch has keys and values, but the topic has a schema: send rows of its version "
             f"{schemas.latest.version}"
         )
-    told = read_extension(batch, header)
-    schema = schemas.version(told.schema_version)
+    extension = read_extension(batch, header)
+    schema = schemas.version(extension.schema_version)
     with arrow_errors(header):
-        _check_rows(batch, header, told, schema, max_message_bytes, bounds)
+        _check_rows(batch, header, extension, schema, max_message_bytes, bounds)
     return header
 
 
 def _check_rows(
     batch: Buffer,
     header: BatchHeader,
-    told: typed_pb2.TypedBatch,
+    extension: typed_pb2.TypedBatch,
     schema: TopicSchema,
     max_message_bytes: int,
     bounds: TimestampBounds | None,
 ) -> None:
     if header.attributes & Attributes.HAS_KEY:
-        raise CorruptMessage("a typed batch says that it has a column of keys, and is made of columns of its own")
-    if told.field_ids:
-        raise CorruptMessage("a batch that is not projected names the columns that it has")
+        raise CorruptMessage("a typed batch claims a column of keys, but it has only the columns of its schema")
+    if extension.field_ids:
+        raise CorruptMessage("a batch names its columns, but only a batch with chosen columns may do that")
     padding = batch[HEADER_BYTES + header.extension_bytes : header.payload_start]
     if any(padding):
-        raise CorruptMessage(f"the extension of a batch is padded with {bytes(padding)!r} and not with zeros")
-    form = schema.payload_forms.form(told, header)
-    found = read_columns(batch, header, form, max_message_bytes=max_message_bytes)
-    columns, extras = found.columns[: len(schema.fields)], found.columns[len(schema.fields) :]
+        raise CorruptMessage(f"the padding behind a batch's extension must be zeros, and it is {bytes(padding)!r}")
+    form = schema.payload_forms.form(extension, header)
+    payload = read_columns(batch, header, form, max_message_bytes=max_message_bytes)
+    columns, extras = payload.columns[: len(schema.fields)], payload.columns[len(schema.fields) :]
     rows = pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
     check_nulls(rows, schema)
-    read_statistics(told.statistics, schema, header.record_count)
-    places = {each.id: place for place, each in enumerate(schema.fields)}
-    for said in told.statistics:
-        if said.field_id not in places:
-            raise CorruptMessage(f"a batch tells of field {said.field_id}, which is not a column of its own")
-        place = places[said.field_id]
-        check_statistics(said, schema.fields[place], columns[place])
-    check_timestamps(header, _timestamps(header, told, schema, rows, extras), bounds)
+    read_statistics(extension.statistics, schema, header.record_count)
+    places = {field.id: place for place, field in enumerate(schema.fields)}
+    for statistics in extension.statistics:
+        if statistics.field_id not in places:
+            raise CorruptMessage(f"a batch has statistics of field {statistics.field_id}, but no such column")
+        place = places[statistics.field_id]
+        check_statistics(statistics, schema.fields[place], columns[place])
+    check_timestamps(header, _timestamps(header, extension, schema, rows, extras), bounds)
     if form.has_headers:
         check_headers(extras[-1])
 
 
 def _timestamps(
     header: BatchHeader,
-    told: typed_pb2.TypedBatch,
+    extension: typed_pb2.TypedBatch,
     schema: TopicSchema,
     rows: pa.RecordBatch,
     extras: list[pa.Array],
 ) -> pa.Array:
-    if told.has_timestamps:
+    if extension.has_timestamps:
         return extras[0]
     if schema.timestamp_column is not None:
         return rows.column(schema.names.index(schema.timestamp_column))
     if header.base_timestamp_us != header.max_timestamp_us:
-        raise CorruptMessage("a batch without a column of time stamps has a first and another highest one")
+        raise CorruptMessage("a batch without a column of time stamps has different first and highest time stamps")
     return pa.array([header.base_timestamp_us], TIMESTAMP)

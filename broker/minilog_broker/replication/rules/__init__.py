@@ -1,1 +1,1 @@
-"""The rules of replication without the partition around them. Pure."""
+"""The rules of replication, as pure functions without the partition around them."""

@@ -1,8 +1,9 @@
-"""What a leader's log says of a position, once its leader epoch is the right one: see divergence.py for the rule.
+"""The leader's answer to a position whose leader epoch is the right one. divergence.py has the rule.
 
-Deleting records may have cut inside a batch, here or at the follower: then a follower that has nothing begins with the
-whole of it (KAFKA-6975), and moves its log start as all others do; a consumer begins at the log start. (From inside of
-a batch it would be sent the whole of it, drop that, and ask again, for ever.)
+A deletion of records may have cut inside a batch, here or at the follower. Then a follower without records begins with
+the whole batch (KAFKA-6975), and moves its log start as all followers do. A consumer begins at the log start. (A
+position inside a batch would never end: the leader would send the whole batch, and the follower would drop it and ask
+again.)
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ GONE = -1  # in the place of a base offset: the log does not hold the batch any 
 def inside_a_batch(
     log: ReplicaLog, position: data_pb2.FetchPosition, base_of: Callable[[int], int | None]
 ) -> PositionAnswer | None:
-    """The answer to a follower that has no record yet, where its position is the beginning of our first batch, or lies
-    inside of a batch. None for all other positions. `base_of` gives the base offset of the batch around an offset, and
-    None while a thread looks it up."""
+    """The answer to a follower without records whose position is the start of our first batch, or lies inside a batch.
+
+    None for all other positions. `base_of` gives the base offset of the batch around an offset. It gives None while a
+    thread looks that up."""
     offset = position.fetch_offset
     if position.HasField("last_fetched_epoch") or offset >= log.appended_end:
         return None
     base = base_of(max(offset, log.log_start))
     if base is None:
         return Wait()
-    if base == GONE:  # deleted since: what is below our log start is judged by that
+    if base == GONE:  # deleted meanwhile: `check_position` then compares the position with our log start
         return None
     if offset > base:
         return Diverged(NO_COMMON_EPOCH, base)
@@ -45,14 +47,15 @@ def inside_a_batch(
 
 
 def at_log_start(log: ReplicaLog, position: data_pb2.FetchPosition) -> PositionAnswer | None:
-    """What is said to a consumer at our log start: what it read before is deleted, and its epoch may be forgotten."""
+    """The answer to a consumer at our log start. The records that it read before are deleted, and their epoch may be
+    gone from our epoch cache."""
     return SendRuns() if position.fetch_offset == log.log_start else None
 
 
 def check_position(
     name: str, log: ReplicaLog, epochs: LeaderEpochs, position: data_pb2.FetchPosition
 ) -> PositionAnswer:
-    """In order: log start, divergence, end."""
+    """The answer to a position: it is compared with the log start first, and then by the rule of divergence.py."""
     log_start, offset = log.log_start, position.fetch_offset
     verdict = compare_position(
         epochs,

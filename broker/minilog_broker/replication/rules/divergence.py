@@ -1,23 +1,23 @@
-"""Whether a follower's log is a prefix of the leader's, and where the follower truncates if it is not. Pure.
+"""The rule that decides whether a follower's log is a prefix of the leader's, and else where the follower truncates.
 
 Two logs that have a record of the same epoch at the same offset are equal up to it. So a position (fetch offset, epoch
-of the record before it) is enough to find out (KIP-101, KIP-279;
-docs/spec/replication.md § Sessions):
+of the record before it) is enough to compare two logs (KIP-101, KIP-279; docs/spec/replication.md § Sessions). All
+functions here are pure.
 
-    the leader, asked with a position                            answers
+    the leader, for a position                                   answers
     fetch offset below its log start                             BelowLogStart: the follower starts anew there
     the follower's log is empty, fetch offset up to its end      Accepted
     it has the epoch, and the epoch ends at or above the offset  Accepted
-    anything else, an offset above its end included              Diverged(largest epoch <= asked, its end)
+    anything else, an offset above its end included              Diverged(largest epoch <= the position's, its end)
 
-    the follower, told (epoch, end offset)                       does
-    epoch -1: nothing in common                                  starts anew at the leader's end offset for it, which
-                                                                 is its log start or the base of the batch around it
+    the follower, for the answer Diverged(epoch, end offset)     does
+    epoch -1: the two logs have no epoch in common               starts anew at that end offset: the leader's log start,
+                                                                 or the base of the leader's batch around the position
     it has the epoch                                             truncates to min(leader's end, own end for it, own end)
     it lacks the epoch                                           truncates to the end of the epoch below, and asks again
 
-Each round removes at least one epoch or ends, so the follower's log becomes a prefix of the leader's. There is no
-truncation by offset alone, and never to the high watermark.
+Each round removes at least one epoch or ends the exchange. So the follower's log becomes a prefix of the leader's. A
+follower never truncates by an offset alone, and never to the high watermark.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_COMMON_EPOCH = -1
 
 
 class EpochEnds(Protocol):
-    """What the functions here need of an epoch cache."""
+    """The part of an epoch cache that the functions here use."""
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]: ...
 
@@ -48,7 +48,7 @@ class BelowLogStart:
 
 @dataclass(frozen=True, slots=True)
 class Diverged:
-    """The largest epoch at or below the one asked for, and where it ends in our log."""
+    """The largest epoch of our log at or below the epoch of the position, and the offset where it ends there."""
 
     epoch: int
     end_offset: int
@@ -59,8 +59,8 @@ Verdict: TypeAlias = Accepted | BelowLogStart | Diverged
 
 @dataclass(frozen=True, slots=True)
 class LeaderEpochs:
-    """A leader's epoch cache in which its own epoch is known to start at `start_offset`, whether or not the disk has
-    recorded that already."""
+    """A leader's epoch cache together with the leader's own epoch, which starts at `start_offset`. The disk may not
+    have recorded that epoch yet."""
 
     recorded: EpochEnds
     leader_epoch: int
@@ -75,7 +75,8 @@ class LeaderEpochs:
 def compare_position(
     epochs: EpochEnds, *, log_start: int, log_end: int, fetch_offset: int, last_fetched_epoch: int | None
 ) -> Verdict:
-    """Judge a follower's (or a consumer's) position. `last_fetched_epoch` None: its log is empty or starts there."""
+    """Compare the position of a follower (or a consumer) with the leader's log. `last_fetched_epoch` is None where the
+    follower's log is empty or starts at the position."""
     if fetch_offset < log_start:
         return BelowLogStart(log_start)
     if last_fetched_epoch is None:
@@ -99,19 +100,19 @@ class TruncateTo:
 
 @dataclass(frozen=True, slots=True)
 class StartAnewAt:
-    """Drop everything, start empty at `offset`."""
+    """Drop all records, and start an empty log at `offset`."""
 
     offset: int
 
 
 def truncation(
-    epochs: EpochEnds, *, log_start: int, log_end: int, told: Diverged, leader_log_start: int
+    epochs: EpochEnds, *, log_start: int, log_end: int, diverged: Diverged, leader_log_start: int
 ) -> TruncateTo | StartAnewAt:
-    """What a follower whose log is [`log_start`, `log_end`) does with the leader's answer."""
-    if told.epoch == NO_COMMON_EPOCH:
-        return StartAnewAt(told.end_offset)
-    own_epoch, own_end = epochs.end_offset_for(told.epoch, log_end)
+    """The step of a follower whose log is [`log_start`, `log_end`) after the leader's answer `diverged`."""
+    if diverged.epoch == NO_COMMON_EPOCH:
+        return StartAnewAt(diverged.end_offset)
+    own_epoch, own_end = epochs.end_offset_for(diverged.epoch, log_end)
     if own_epoch == NO_COMMON_EPOCH:
         return StartAnewAt(leader_log_start)
-    target = min(told.end_offset, own_end, log_end)
+    target = min(diverged.end_offset, own_end, log_end)
     return TruncateTo(target) if target >= log_start else StartAnewAt(leader_log_start)

@@ -1,17 +1,19 @@
-"""Whether a leader may serve: the leader epoch that is asked of it, and its broker's session with the controller.
+"""The rules that decide whether a leader may serve: the leader epoch of a call, and the broker's controller session.
 
-A leader cut off from the controller goes on: what it acknowledges is on every member of its ISR, and only they are
-elected (V5). Under unclean.leader.election.enable another replica may lead as soon as the controller misses this
-broker, so there it stops at the end of its session: counted on its own clock, from the sending of the last heartbeat
-that was answered, for as long as the controller said (docs/spec/replication.md § A leader that is cut off).
+A leader that cannot reach the controller goes on serving. The records that it acknowledges are on every member of its
+ISR, and the controller elects only those members (V5). Under unclean.leader.election.enable the controller may elect
+another replica as soon as it misses this broker. So there the leader stops at the end of its session. The broker counts
+the session on its own clock: from the sending of the last answered heartbeat, for the time that the controller gave
+(docs/spec/replication.md § A leader that is cut off).
 
-    stopped, it                                                goes on with
-    appends nothing, whatever the acks                         reading below the high watermark, which was committed
-    answers what waits as unknown, and acknowledges nothing    sending its followers what they lack
-    moves no high watermark, tells no end, deletes nothing     ISR proposals, which nobody hears
+    a stopped leader does not                                  it goes on
+    append, whatever the acks                                  serving reads below the high watermark: that is committed
+    acknowledge: it answers waiting writes as unknown          sending its followers the records that they lack
+    move the high watermark, answer ends, delete               sending ISR proposals, which do not arrive
 
-It serves again when a heartbeat is answered and all is replayed that was committed by then: the shell tells no longer
-session before. Had another been elected meanwhile, it leads no more.
+It serves again when the controller has answered a heartbeat and the broker has replayed all metadata that was committed
+by then. The shell does not prolong the session before that. If the controller elected another leader meanwhile, this
+one has stopped leading by then.
 """
 
 from __future__ import annotations
@@ -21,29 +23,33 @@ from minilog_broker.replication.context import ReplicationContext
 from minilog_broker.replication.partition_state import TopicConfig
 
 
-def check_epoch(name: str, asked: int, leader_epoch: int) -> None:
-    """Raises unless `asked` (-1: not known to whoever asks) is the leader epoch of the partition `name`."""
-    if 0 <= asked < leader_epoch:
-        raise FencedLeaderEpoch(f"{name}: leader epoch {asked} is over, it is {leader_epoch}: ask for metadata")
-    if asked > leader_epoch:
-        raise UnknownLeaderEpoch(f"{name}: leader epoch {asked} is not known here yet, {leader_epoch} is: retry")
+def check_epoch(name: str, epoch: int, leader_epoch: int) -> None:
+    """Raises unless `epoch` is the leader epoch of the partition `name`, or -1, for a caller that does not know it."""
+    if 0 <= epoch < leader_epoch:
+        raise FencedLeaderEpoch(
+            f"{name}: leader epoch {epoch} is over, and the current one is {leader_epoch}: ask for metadata"
+        )
+    if epoch > leader_epoch:
+        raise UnknownLeaderEpoch(
+            f"{name}: this broker knows leader epochs up to {leader_epoch}, and not yet {epoch}: retry"
+        )
 
 
 def is_cut_off(context: ReplicationContext, config: TopicConfig, now_ms: float) -> bool:
-    """Whether a leader has to stop until the controller is heard again."""
+    """Whether a leader has to stop until the controller answers again."""
     return config.unclean_leader_election and now_ms >= context.session_ends_ms
 
 
 def cut_off(context: ReplicationContext) -> str:
-    """Why it stopped, and what would help."""
+    """The reason why a leader stopped, with the remedy."""
     return (
         f"broker {context.broker_id} has not heard the controller for a session, and with "
-        f"unclean.leader.election.enable another may lead by now: ask other brokers who leads, and see that "
-        f"broker {context.broker_id} reaches the voters"
+        f"unclean.leader.election.enable another replica may lead by now: ask another broker for the leader, and "
+        f"make sure that broker {context.broker_id} reaches the voters"
     )
 
 
 def check_session(name: str, context: ReplicationContext, config: TopicConfig, now_ms: float) -> None:
-    """Raises LeaderNotAvailable while a leader is cut off, and has to stop."""
+    """Raises LeaderNotAvailable while a leader has to stop because it is cut off."""
     if is_cut_off(context, config, now_ms):
         raise LeaderNotAvailable(f"{name}: {cut_off(context)}")

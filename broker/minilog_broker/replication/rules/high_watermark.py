@@ -1,9 +1,9 @@
-"""How far a leader's log is committed. Pure.
+"""The rule of the high watermark (HW): the offset up to which a leader's log is committed. Pure.
 
-HW = min(durable end) over the maximal ISR, the leader's own included. A member whose durable end is not known in this
-leader epoch and its current broker epoch holds it where it is. It also waits for joiners that are eligible and were
-caught up within the lag time, else a joiner under load never gets in. It moves only while the committed ISR has at
-least min members (V18), and never back (V8).
+The HW is the smallest durable end in the maximal ISR, the leader's own included. It stands still while the leader does
+not know the durable end of a member in this leader epoch and in the member's current broker epoch. It also waits for
+joiners that are eligible and were caught up within the lag time. Without that wait a joiner under load would never get
+in. The HW moves only while the committed ISR has at least min members (V18), and never back (V8).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ def next_high_watermark(
     in_sync_count: int,
     min_in_sync: int,
 ) -> int:
-    """The high watermark after `current`. `member_ends`: the other members of the maximal ISR, None: unknown."""
+    """The high watermark after `current`. `member_ends` has the durable ends of the other members of the maximal ISR,
+    and None for a member whose end is unknown."""
     if in_sync_count < min_in_sync:
         return current
     end = own_durable_end

@@ -1,22 +1,28 @@
-"""Who is in sync: the rules of the ISR, without the partition around them. Pure.
+"""The rules of the ISR: which followers are in sync. Pure, and without the partition around them.
 
 A follower was last caught up at the time of the newest mark (time, end offset before an append) that its durable end
-has reached; while it has reached the log's end, it is caught up now.
+has reached. While it has reached the log's end, it is caught up now.
 
-    out   last caught up longer ago than the lag time; or, where a bound in records is set, more than it below the end
-          of one check earlier, on two checks running
-    in    durable end >= HW and >= the start of the leader's epoch, log start no lower than the leader's, position
-          accepted in this epoch, its session open and its disk not full, and its life is the current one, not fenced
-          and not stopping; and it is not out at once by the rule above: below min the HW stands, and says nothing of
-          who goes on. (A damaged replica was cut by its recovery: it is whole again when it has all below HW, and
-          being taken in is what ends its damage, as records.proto says.)
+    out   It was last caught up longer ago than the lag time. Or, where a bound in records is set, two checks in a row
+          saw it more than the bound below the end of one check earlier.
+    in    Its durable end is at or above the HW and the start of the leader's epoch. Its log start is not below the
+          leader's. The leader has accepted its position in this epoch. Its session is open and its disk is not full.
+          Its life is the current one, not fenced and not stopping. And the rule above does not put it out at once: the
+          HW alone would not show that, because it stands still below min members. (Recovery has cut a damaged replica.
+          The replica is whole again when it has all records below the HW. Its joining ends the damage, as records.proto
+          says.)
 
-A copy may be cut within one life, where it was found damaged. So whatever puts a replica out, or takes its copy
-offline, is committed as a higher partition epoch; the copy is cut only when its broker has seen that; and a follower
-names with its progress the partition epoch that it has seen. Of one outside the ISR the leader counts what was told
-under the committed state it knows, or a later one, and nothing older; once in, it stays at that bound. A proposal is
-accepted under the very partition epoch that it was made from: so nothing befell the joiner between its last word and
-its joining, however late messages and metadata are and whatever overtakes what.
+Recovery may cut a damaged copy within one life. Therefore:
+
+1. Whatever puts a replica out of the ISR, or takes its copy offline, is committed as a higher partition epoch.
+2. A broker cuts the copy only after it has seen that partition epoch.
+3. A follower names with its progress the partition epoch that it has seen.
+4. For a follower outside the ISR the leader counts progress only under the committed state that the leader knows, or
+   under a later one. The bound stays when the follower has joined.
+5. The controller accepts a proposal only under the partition epoch from which the leader made it.
+
+So nothing can happen to the joiner's copy between its last progress and its joining, however late messages and metadata
+are, and in whatever order they arrive.
 """
 
 from __future__ import annotations
@@ -33,7 +39,7 @@ MARKS = 64  # a ring of this many, each `lag time / 32` apart: two lag times
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """An ISR asked of the controller: made from one snapshot of the committed state."""
+    """An ISR that a leader asks the controller for. It is made from one snapshot of the committed state."""
 
     leader_epoch: int
     partition_epoch: int
@@ -45,12 +51,13 @@ class Proposal:
 
 
 def maximal_in_sync(committed: frozenset[int], proposal: Proposal | None) -> frozenset[int]:
-    """The committed ISR and every member of a proposal in flight: a joiner counts at once, a leaver until then."""
+    """The committed ISR and every member of a proposal in flight. A joiner counts at once. A leaver counts until the
+    proposal is committed."""
     return committed if proposal is None else committed | proposal.broker_ids
 
 
 class LogEndMarks:
-    """When the log ended where: enough to say when a follower was last caught up."""
+    """Times with the log's end at each. They show when a follower was last caught up."""
 
     __slots__ = ("_marks", "_spacing_ms")
 
@@ -63,7 +70,7 @@ class LogEndMarks:
         self._spacing_ms = lag_time_ms * 2 / MARKS
 
     def note(self, now_ms: float, end_offset: int) -> None:
-        """The log, until now ending at `end_offset`, grows."""
+        """Note that the log, which has ended at `end_offset` until now, grows."""
         if not self._marks or now_ms - self._marks[-1][0] >= self._spacing_ms:
             self._marks.append((now_ms, end_offset))
 
@@ -77,7 +84,7 @@ class LogEndMarks:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a follower told of its copy, behind an accepted position."""
+    """The state of a follower's copy, as the follower reported it behind an accepted position."""
 
     durable_end: int
     log_start: int
@@ -88,45 +95,48 @@ class Progress:
 
 @dataclass(slots=True)
 class FollowerView:
-    """What a leader knows of one follower, in one leader epoch and one life of it. A new epoch has new views."""
+    """The leader's knowledge of one follower, in one leader epoch and one life of the follower. A new epoch has new
+    views."""
 
     broker_id: int
     broker_epoch: int | None = None
     accepted: bool = False  # a position of this epoch passed the checks
     durable_end: int | None = None
-    waiting: Progress | None = None  # told under flush.policy=os, and we are under fsync: it counts if we turn to os
-    unsynced: bool = False  # the durable end was told so
-    log_start: int = -1  # its durable one
-    partition_epoch: int = -1  # of the committed state that it had seen when it told its durable end
-    counts_from: int = -1  # a word from before this partition epoch counts for nothing
-    wants_in: bool = False  # it is heard in an open session, and its disk takes records
+    waiting: Progress | None = None  # of flush.policy=os, while ours is fsync: it counts if our policy becomes os
+    unsynced: bool = False  # the follower reported its durable end under flush.policy=os
+    log_start: int = -1  # the durable one
+    partition_epoch: int = -1  # of the committed state that the follower had seen when it reported its durable end
+    counts_from: int = -1  # progress from before this partition epoch does not count
+    wants_in: bool = False  # its session is open, and its disk takes records
     last_caught_up_ms: float = field(default=-math.inf)
     checks_behind: int = 0
     refused_until_ms: float = field(default=-math.inf)
 
     def restart(self, broker_epoch: int | None = None) -> None:
-        """Another life, or a position that diverged: nothing is known."""
+        """Forget the follower's progress: it has begun another life, or its position diverged."""
         self.broker_epoch = broker_epoch
         self.accepted = self.wants_in = False
         self.durable_end = self.waiting = None
         self.log_start = self.partition_epoch = -1
 
     def is_out(self, partition_epoch: int) -> None:
-        """Outside the ISR by the committed state of `partition_epoch`: what was known of it before is over."""
+        """Note that the committed state of `partition_epoch` has the follower outside the ISR: earlier progress does
+        not count any more."""
         self.counts_from = partition_epoch
         self.last_caught_up_ms = -math.inf
 
     def excuse(self, delay_ms: float, *, log_end: int, marks: LogEndMarks, now_ms: float) -> None:
-        """We stood still for so long: that is not held against it."""
+        """Add `delay_ms`, for which this process stood still, to the time at which the follower was last caught up."""
         caught_up_ms = self.caught_up_ms(log_end=log_end, marks=marks, now_ms=now_ms)
         self.last_caught_up_ms = excused(caught_up_ms, delay_ms, now_ms)
 
-    def progressed(self, told: Progress, *, log_end: int, marks: LogEndMarks, now_ms: float) -> None:
-        """Its word, told in this epoch and life. A shorter durable end: its log was cut."""
-        self.waiting, self.unsynced = None, told.unsynced
-        self.log_start, self.partition_epoch = told.log_start, told.partition_epoch
-        self.wants_in = not told.takes_no_records
-        durable_end = told.durable_end
+    def progressed(self, progress: Progress, *, log_end: int, marks: LogEndMarks, now_ms: float) -> None:
+        """Take the follower's progress, reported in this epoch and life. A lower durable end than before shows that its
+        log was cut."""
+        self.waiting, self.unsynced = None, progress.unsynced
+        self.log_start, self.partition_epoch = progress.log_start, progress.partition_epoch
+        self.wants_in = not progress.takes_no_records
+        durable_end = progress.durable_end
         if self.durable_end is not None and durable_end < self.durable_end:
             self.last_caught_up_ms = -math.inf
         self.durable_end = durable_end
@@ -134,14 +144,15 @@ class FollowerView:
         self.last_caught_up_ms = max(self.last_caught_up_ms, caught_up_ms)
 
     def forget_unsynced(self) -> None:
-        """What it told under flush.policy=os counts no more, unless we turn back to it: told under fsync, it counts."""
+        """Count progress of flush.policy=os no more, because our policy is fsync now. It waits, and counts again if our
+        policy becomes os. Progress of a follower under fsync stays."""
         if self.unsynced and self.durable_end is not None:
             log_start, epoch, refuses = self.log_start, self.partition_epoch, not self.wants_in
             self.waiting = Progress(self.durable_end, log_start, epoch, refuses, unsynced=True)
             self.durable_end = None
 
     def caught_up_ms(self, *, log_end: int, marks: LogEndMarks, now_ms: float) -> float:
-        """When it was last caught up."""
+        """The time at which the follower was last caught up."""
         if self.durable_end is None:
             return self.last_caught_up_ms
         if self.durable_end >= log_end:
@@ -150,7 +161,8 @@ class FollowerView:
 
 
 def known_end(view: FollowerView, incarnation: BrokerIncarnation | None) -> int | None:
-    """The durable end of a member, where it is known of its current life, and since it was outside the ISR last."""
+    """The durable end of a member, if the member has reported it in its current life, and since it was last outside the
+    ISR. Else None."""
     if incarnation is None or not view.accepted or view.broker_epoch != incarnation.broker_epoch:
         return None
     if view.partition_epoch < view.counts_from:
@@ -159,12 +171,13 @@ def known_end(view: FollowerView, incarnation: BrokerIncarnation | None) -> int 
 
 
 def known_log_start(view: FollowerView, incarnation: BrokerIncarnation | None) -> int:
-    """Its durable log start, where it is known of its current life; else -1."""
+    """The durable log start of a member, under the same conditions as `known_end`. Else -1."""
     return -1 if known_end(view, incarnation) is None else view.log_start
 
 
 def eligible_end(view: FollowerView, incarnation: BrokerIncarnation | None, *, epoch_start: int) -> int | None:
-    """The durable end of a follower that may join but for the high watermark; None where it may not."""
+    """The durable end of a follower that meets all conditions of joining which do not depend on the high watermark or
+    the lag. Else None."""
     end = known_end(view, incarnation)
     if (
         incarnation is None
@@ -191,7 +204,7 @@ def may_join(
     previous_check_end: int = 0,
     lag_max_records: int | None = None,
 ) -> bool:
-    """The rule of `in` above; one that the controller has just refused waits."""
+    """The rule `in` of the module's text. A follower that the controller has just refused waits first."""
     end = eligible_end(view, incarnation, epoch_start=epoch_start)
     if view.log_start < log_start:
         return False  # an election could bring back what was deleted
@@ -201,7 +214,7 @@ def may_join(
 
 
 def is_behind_in_records(view: FollowerView, *, previous_check_end: int, lag_max_records: int | None) -> bool:
-    """One check of the bound in records; True on the second one running."""
+    """Check the bound in records once. True if this check and the one before it both saw the follower behind."""
     behind = _lags_in_records(view, previous_check_end, lag_max_records)
     view.checks_behind = view.checks_behind + 1 if behind else 0
     return view.checks_behind >= 2
