@@ -1,4 +1,4 @@
-"""What the roles of one broker share: who it is, whom it knows, its timers, and the effects they ask for."""
+"""The state that the roles of one broker share: its identity, the other brokers, its timers, and the effects."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from minilog_broker.replication.settings import ReplicationSettings
 
 
 class TimerKind(enum.IntEnum):
-    """What falls due."""
+    """The kinds of timers."""
 
     SESSION = 1  # a session on this leader: sign of life, silence, news held back
     LEADER_SESSION = 2  # a session to a leader: sign of life, silence, opening anew
     FOLLOWER_RESUME = 3  # a follower's pause is over
-    LAG = 4  # a led partition: who is late
+    LAG = 4  # a led partition: a look for late followers
     PRODUCE = 5  # a led partition: a pending produce times out
     PROPOSAL = 6  # a led partition: the same proposal again
     THROTTLE = 7  # a follower that is held back: its turn
@@ -37,7 +37,7 @@ Timer: TypeAlias = tuple[TimerKind, int | PartitionKey]
 
 
 class Timers:
-    """A heap of what falls due. Each timer is armed once; what fires looks for itself whether it is really due."""
+    """A heap of timers. Each timer is armed once. Code that a timer calls checks itself whether it is really due."""
 
     __slots__ = ("_armed", "_count", "_heap")
 
@@ -54,7 +54,8 @@ class Timers:
             heapq.heappush(self._heap, (due_ms, next(self._count), timer))
 
     def due(self, now_ms: float) -> Iterator[Timer]:
-        """Take what is due, earliest first; what is armed anew meanwhile for now waits for the next call."""
+        """Take the timers that are due, earliest first. A timer that is armed for now meanwhile waits for the next
+        call."""
         fired = []
         while self._heap and self._heap[0][0] <= now_ms:
             due_ms, _, timer = heapq.heappop(self._heap)
@@ -64,7 +65,7 @@ class Timers:
         return iter(fired)
 
     def next_ms(self) -> float:
-        """When the next one is due; infinity where nothing is armed."""
+        """The time at which the next timer is due. Infinity if none is armed."""
         while self._heap and self._armed.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else math.inf
@@ -79,8 +80,8 @@ class ReplicationContext:
     level: ClusterLevel
     broker_epoch: int | None = None
     session_ends_ms: float = -math.inf  # with the controller, by this broker's clock: see rules/fencing.py
-    led_until_ms: float = -math.inf  # the sending of the last heartbeat that was answered: who led then led truly
-    doubted: set[PartitionKey] = field(default_factory=set)  # led here, asked for offsets that only another could have
+    led_until_ms: float = -math.inf  # the sending of the last answered heartbeat: a leader of then was the true one
+    doubted: set[PartitionKey] = field(default_factory=set)  # led here, but a position is above our end
     incarnations: dict[int, BrokerIncarnation] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)
     effects: list[Effect] = field(default_factory=list)
@@ -97,10 +98,10 @@ class ReplicationContext:
         self.effects.append(effect)
 
     def next_number(self) -> int:
-        """For a question of this life, so that an answer that comes late is not taken for that of a later one."""
+        """A number for a question of this life. By it a late answer is not taken for the answer to a later question."""
         self._number += 1
         return self._number
 
     def throttle(self, rate_bytes_per_second: int) -> Throttle:
-        """What all of this rate share."""
+        """The throttle that all replicas of this rate share."""
         return self.throttles.setdefault(rate_bytes_per_second, Throttle(rate_bytes_per_second))

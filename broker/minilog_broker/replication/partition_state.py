@@ -1,4 +1,4 @@
-"""What the committed metadata says of a partition, and the configuration its replicas need."""
+"""The committed metadata of a partition, and the configuration that its replicas need."""
 
 from __future__ import annotations
 
@@ -55,13 +55,14 @@ class PartitionState:
 
     @property
     def replication_factor(self) -> int:
-        """What bounds min.insync.replicas: as many as before the reassignment, until it is done."""
+        """The bound of min.insync.replicas: the number of replicas before the reassignment, until that is done."""
         return len(self.replicas) - len(self.adding_replicas)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """What a topic has: what was set for it, else what it was made with, else what is built in."""
+    """A topic's settings. A value that an operator set comes first, then the one of the topic's creation, then the
+    built-in one."""
 
     min_in_sync_replicas: int
     max_message_bytes: int
@@ -73,10 +74,11 @@ class TopicConfig:
     unclean_leader_election: bool
     timestamp_before_max_ms: int = MAX_INT64  # behind the leader's clock, as Kafka has it: any
     timestamp_after_max_ms: int = 3_600_000
-    schemas: TopicSchemas | None = None  # of a typed topic: they stand beside the configuration, and change with it
+    schemas: TopicSchemas | None = None  # of a typed topic: they change together with the configuration
 
     def timestamp_bounds(self, now_us: int | None) -> TimestampBounds | None:
-        """Of what is written now; None where the clock is not to be trusted: nothing is refused by it then."""
+        """The bounds for time stamps of records that are written now. None while the clock is not trusted: then no
+        record is refused by it."""
         if now_us is None:
             return None
         before_ms, after_ms = self.timestamp_before_max_ms, self.timestamp_after_max_ms
@@ -86,7 +88,7 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class BrokerIncarnation:
-    """A broker of the image: which life is current, and whether it may join an ISR."""
+    """A broker of the image: its current life, and whether it may join an ISR."""
 
     broker_id: int
     broker_epoch: int

@@ -1,11 +1,11 @@
-"""One replica of this broker: its log and the role the committed metadata gives it.
+"""One replica of this broker: its log, and the role that the committed metadata gives it.
 
     role       when
-    none       no log yet; no leader; this life is not the one that is to lead; offline
-    leader     the metadata names this broker and this life (a leader epoch belongs to one life)
-    follower   it names another broker
+    none       there is no log yet, or no leader, or another life is to lead, or the replica is offline
+    leader     the metadata names this broker and this life as leader (a leader epoch belongs to one life)
+    follower   the metadata names another broker as leader
 
-Every change of leader epoch makes a new role: nothing that was known in the former one is kept but the log.
+Every change of leader epoch makes a new role. The new role takes over the log, and nothing else.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class ReplicaFetchers:
         return session
 
     def give_back(self, done: list[QueuedAppend]) -> None:
-        """Received bytes were written, or failed: their credit goes back."""
+        """Give the credit of received bytes back, because they were written or failed."""
         for append in done:
             if append.credit is not None and (session := self.by_leader.get(append.credit[0])) is not None:
                 session.give_back(append.credit[1], append.size_bytes)
 
 
 class Replica:
-    """One per partition that this broker is to have; it outlives its roles."""
+    """One replica per partition that this broker has. It outlives its roles."""
 
     def __init__(
         self,
@@ -88,19 +88,19 @@ class Replica:
         self._context = context
         self._sessions = sessions
         self._opening = False
-        self._log_config: TopicConfig | None = None  # what the disk was told for this log ...
-        self._configured: TopicConfig | None = None  # ... and has carried out
+        self._log_config: TopicConfig | None = None  # the configuration that the disk was given for this log ...
+        self._configured: TopicConfig | None = None  # ... and the one that it has carried out
         self._to_recover = False
         self._differs_from: int | None = None  # where most copies have other records than ours
         self._offline_since = -1  # the partition epoch that we had seen when we went offline
-        self._torn_tail = False  # of the log, and nobody was told that it matters no more
+        self._torn_tail = False  # of the log, and the disk was not told yet that it matters no more
         self._snapshot_due_bytes = 0
 
     # -- metadata
 
     def apply(self, state: PartitionState, config: TopicConfig, now_ms: float) -> None:
-        """The committed state of the partition, of which this broker is a replica, and the configuration of the topic
-        as of the same offset of the metadata: who leads judges by both, or by neither."""
+        """Take the committed state of the partition together with the topic's configuration as of the same offset of
+        the metadata. A leader judges by both, or by neither."""
         former = self.state
         if former is not None and (state.leader_epoch, state.partition_epoch) < (
             former.leader_epoch,
@@ -129,20 +129,21 @@ class Replica:
             self._context.emit(ForgetTornTail(self.key))
 
     def configure(self, config: TopicConfig, now_ms: float) -> None:
-        """The topic's configuration changed; what is known of the partition is of the same offset of the metadata."""
+        """Take the topic's new configuration. The partition's state is as of the same offset of the metadata."""
         self.config = config
         self._configure_log()
         if self.leader is not None and self.state is not None:
             self.leader.commit(self.state, config, now_ms)
 
     def _configure_log(self) -> None:
-        """The disk carries it out in its turn: what was appended before is synced before it counts as synced."""
+        """Give the disk the configuration, which it adopts in its turn: it syncs earlier appends before they count."""
         if self.log is not None and self.config is not None and self.config != self._log_config:
             self._log_config = self.config
             self._context.emit(ConfigureLog(self.key, self.config))
 
     def configured(self, config: TopicConfig, now_ms: float) -> None:
-        """The log has this configuration; where its policy is another, all that was appended is durable under it."""
+        """Note that the log has this configuration. If its flush policy is another, all appended records are durable
+        under it."""
         log, self._configured = self.log, config
         if log is None or log.flush_on_append == config.flush_on_append:
             return
@@ -160,12 +161,14 @@ class Replica:
             self._context.emit(OpenLog(self.key, self.state.topic_name, self.config))
 
     def _recover_log(self) -> None:
-        """A damaged copy is cut and fetched again when the controller counts on it no more, by a state that was
-        committed since: so that what we told our leader before the cut is known to be older (rules/in_sync.py). Once in
-        a life: a disk that damages it again is not to be trusted, and the replica stays offline.
+        """Cut a damaged copy, and fetch the rest again, as soon as the controller does not count on the copy any more.
 
-        A copy that differs is whole. While it is the last of the ISR it may be the only one with later acknowledged
-        records, and nothing of it is cut."""
+        The controller shows that by a later committed state. So our leader can tell that our earlier progress is older
+        than the cut (rules/in_sync.py). This happens once in a life: if the disk damages the copy again, the replica
+        stays offline.
+
+        A copy that differs from the others is whole. While it is the last one in the ISR, it may be the only one with
+        later acknowledged records. Then nothing of it is cut."""
         state, config = self.state, self.config
         if (
             self._to_recover
@@ -179,11 +182,11 @@ class Replica:
             self._context.emit(RecoverLog(self.key, config, self._differs_from))
 
     def remove(self, now_ms: float) -> None:
-        """The topic is gone, or this broker is no replica of it any more."""
+        """Remove the replica, because the topic is gone or this broker has no replica of it any more."""
         self.state = None
         self.drop_role(now_ms, why="the replica was removed")
         if self.log is not None:
-            self._sessions.give_back(self.log.append_failed())  # nobody is told any more when they are written
+            self._sessions.give_back(self.log.append_failed())  # this log gets no more answers from the disk
         if self.log is not None or self._opening or self.offline is not None:
             self._context.emit(DeleteLog(self.key))
         self.log, self._opening = None, False
@@ -191,7 +194,7 @@ class Replica:
     # -- role
 
     def take_role(self, now_ms: float, *, why: str) -> None:
-        """Be what the metadata says, anew."""
+        """Take the role that the metadata gives, as a new one."""
         self.drop_role(now_ms, why=why, quiet=True)
         state, context = self.state, self._context
         if state is not None and self.config is not None and self.log is not None and self.offline is None:
@@ -214,7 +217,7 @@ class Replica:
             self._lead_when_settled(self.leader, now_ms)
 
     def _lead_when_settled(self, leader: LeaderPartition, now_ms: float, *, again: bool = False) -> None:
-        """`again`: what it had appended was dropped."""
+        """`again`: the disk dropped appends of the leader."""
         led_already = leader.leading and not again
         leader.lead_when_settled(now_ms)
         if leader.leading and not led_already:
@@ -251,7 +254,7 @@ class Replica:
             self.reads.look(now_ms)
 
     def _limit(self, session: ReplicaFetcher, now_ms: float) -> None:
-        """A replica that is being added, and not in the ISR yet, may be throttled."""
+        """Throttle a replica that is being added and is not in the ISR yet, if there is a rate."""
         state, context = self.state, self._context
         rates: list[int] = []
         if state is not None and context.broker_id in state.adding_replicas and not self._is_in_sync():
@@ -270,11 +273,11 @@ class Replica:
         return self.state is not None and self._context.broker_id in self.state.in_sync_replicas
 
     def source_for(self, audience: Audience) -> Source | None:
-        """Whom a session reads from here: a follower only the leader, a consumer whatever this replica is."""
+        """The source that a session reads from here. A follower reads only from a leader, a consumer from any role."""
         return self.leader if self.leader is not None or audience is Audience.FOLLOWER else self.reads
 
     def drop_role(self, now_ms: float, *, why: str, quiet: bool = False) -> None:
-        """Lead and follow no more; `quiet`: the next role tells the subscribers."""
+        """Stop leading and following. `quiet`: the next role informs the subscribers."""
         leader, self.leader = self.leader, None
         if leader is not None:
             leader.resign(why)
@@ -289,7 +292,7 @@ class Replica:
     # -- the disk
 
     def opened(self, log: Log, producers: ProducerState, now_ms: float) -> None:
-        """The log is there."""
+        """Take the open log."""
         self._opening = False
         self.log, self._configured = ReplicaLog(log, producers), self._log_config
         self._torn_tail = log.has_torn_tail
@@ -297,7 +300,7 @@ class Replica:
         self.take_role(now_ms, why="the log was opened")
 
     def appended(self, end_offset: int, now_ms: float) -> None:
-        """The log has all up to `end_offset`."""
+        """Note that the log has all up to `end_offset`."""
         log = self.log
         if log is None:
             return
@@ -310,11 +313,11 @@ class Replica:
         if self.config is not None and self._snapshot_due_bytes >= self.config.segment_bytes:
             self.write_snapshot()
         if not log.flush_on_append:
-            self.flushed(log.log.durable_end_offset, now_ms)  # the log's own word: what it has recorded to count so
+            self.flushed(log.log.durable_end_offset, now_ms)  # the end that the log has recorded as durable
         self._settled(now_ms)
 
     def flushed(self, durable_end: int, now_ms: float) -> None:
-        """All up to `durable_end` is synced."""
+        """Note that all up to `durable_end` is synced."""
         if self.log is None or not self.log.flushed(durable_end):
             return
         if self.leader is not None:
@@ -324,7 +327,7 @@ class Replica:
             self.follower.on_change(now_ms)
 
     def truncated(self, producers: ProducerState, now_ms: float) -> None:
-        """The log was cut, and the producer state with it."""
+        """Note that the disk cut the log, and take the producer state of the rest."""
         if self.log is None:
             return
         self.log.producers = producers
@@ -342,7 +345,7 @@ class Replica:
             self._lead_when_settled(self.leader, now_ms)
 
     def log_start_moved(self, now_ms: float) -> None:
-        """The log start was advanced: news for whoever reads here, and for our leader."""
+        """Tell readers here, and our leader, that the log start moved."""
         if self.log is not None:
             self.log.log_start_moved()
         if self.leader is not None:
@@ -352,21 +355,21 @@ class Replica:
             self.follower.on_change(now_ms)
 
     def write_snapshot(self) -> None:
-        """Ask for the producer state to be stored, as of the readable end."""
+        """Ask the disk to store the producer state as of the readable end."""
         self._snapshot_due_bytes = 0
         log = self.log
         if log is not None and not log.truncating and log.producers:
             self._context.emit(WriteProducerSnapshot(self.key, log.appended_end, log.producers.snapshot()))
 
     def failed(self, error: OSError, now_ms: float) -> None:
-        """A full disk refuses writing for a while; any other error takes the replica offline, and so does one that
-        left the log half changed."""
+        """React to a failed command. After a full disk the replica writes nothing for a while. Any other error takes
+        it offline, and so does an error that left the log half changed."""
         log = self.log
         if log is None or error.errno not in NO_SPACE or log.log.failed is not None:
             self.go_offline(error, now_ms)
             return
         self._sessions.give_back(log.append_failed())
-        self._log_config = self._configured  # what was asked behind it was dropped
+        self._log_config = self._configured  # the disk dropped later commands
         self._configure_log()
         if self.leader is not None:
             self.leader.no_space(now_ms)
@@ -375,7 +378,7 @@ class Replica:
             self.follower.found_no_space(now_ms)
 
     def due(self, kind: TimerKind, now_ms: float) -> None:
-        """A timer of this partition."""
+        """React to a timer of this partition."""
         leader, follower = self.leader, self.follower
         match kind:
             case TimerKind.FOLLOWER_RESUME if follower is not None:
@@ -392,11 +395,11 @@ class Replica:
                 leader.in_sync.send_proposal()
 
     def has(self, offset: int) -> bool:
-        """Is there a copy of it here?"""
+        """Whether this copy has the offset."""
         return self.log is not None and self.log.log_start <= offset < self.log.appended_end
 
     def go_offline(self, error: Exception, now_ms: float) -> None:
-        """An I/O error, or a copy that is damaged: said to the controller, which elects another."""
+        """Stop using the copy, because of an I/O error or damage. The controller hears of it and elects another one."""
         if self.offline is not None:
             return
         if isinstance(error, UnsupportedVersion):

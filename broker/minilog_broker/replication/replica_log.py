@@ -1,15 +1,15 @@
-"""A log as its core knows it: from the commands given and the events that came back, never from the disk's own thread.
+"""A log as its core knows it: from its commands to the disk and the disk's answers, never from the disk's own thread.
 
     log_start <= last_stable_offset <= high_watermark <= durable_end <= appended_end <= end
 
-`end` counts what was given to the disk and is not answered yet; `appended_end` is readable; `durable_end` survives a
-loss of power, and only it counts for progress and the high watermark. Under flush.policy=os it is the appended end: the
-policy (`flush_on_append`) is the log's, and changes in its turn, as all that the disk is asked. The disk carries
-commands out in order, so the answers come in order too.
+`end` counts the appends that the disk has not answered yet. The log is readable up to `appended_end`. It survives a
+loss of power up to `durable_end`, and only that counts for progress and the high watermark. Under flush.policy=os the
+durable end is the appended end. The policy (`flush_on_append`) belongs to the log, and changes in turn with the other
+commands. The disk carries commands out in order, so the answers come in order, too.
 
-What is known of producers and transactions is that of the readable log: it changes when an append was answered, never
-before. The last stable offset moves with the high watermark alone: a transaction begins at or above that, and has ended
-when that has passed its marker.
+The state of producers and transactions belongs to the readable log. It changes when the disk has answered an append,
+never before. The last stable offset moves only with the high watermark: a transaction begins at or above the high
+watermark, and has ended when the high watermark has passed its marker.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ class LogOffsets:
 
 @dataclass(frozen=True, slots=True)
 class QueuedAppend:
-    """An append on its way to the disk. `credit`: the (leader id, session number) it goes back to; None: our own.
-    `markers` are those of its control batches, by their offsets."""
+    """An append on its way to the disk.
+
+    `credit`: the (leader id, session number) that gets the credit back, None for our own appends. `markers`: those of
+    its control batches, by their offsets."""
 
     headers: tuple[BatchHeader, ...]
     size_bytes: int
@@ -55,7 +57,7 @@ class QueuedAppend:
 class ReplicaLog:
     """A replica's log, as the commands to the disk and the disk's answers describe it.
 
-    One per replica, shared by whatever role the replica has.
+    One per replica. All roles of the replica share it.
     """
 
     __slots__ = (
@@ -79,13 +81,13 @@ class ReplicaLog:
         self.producers = ProducerState() if producers is None else producers
         self.queue: deque[QueuedAppend] = deque()
         self.truncating = False
-        self.cuts = 0  # asked, and done: what is read on both sides of one is not of one log
+        self.cuts = 0  # each cut counts when it begins and when it is done: reads before and after are of two logs
         self.high_watermark = 0
         self.flush_on_append = log.settings.flush_on_append
         self._adopt_ends()
 
     def _adopt_ends(self) -> None:
-        """What the disk says, at a time when it has nothing to do for this log."""
+        """Take the ends from the disk's log, at a time when the disk has no command for it."""
         self.end = self.appended_end = self.log.log_end_offset
         self.durable_end = min(self.log.durable_end_offset, self.end)
         self.last_epoch: int | None = self.log.epoch_before(self.end)
@@ -93,25 +95,25 @@ class ReplicaLog:
         self._set_high_watermark(min(max(self.log.high_watermark, self.log_start), self.durable_end))
 
     def log_start_moved(self) -> None:
-        """The disk has deleted what is below: an emptied log has no record that another could be compared with."""
+        """Note that the disk has deleted the records below the log start. An empty log has no last epoch to compare."""
         if self.log_start == self.end:
             self.last_epoch = None
         self.producers.log_starts_at(self.log_start)
 
     @property
     def log_start(self) -> int:
-        """Durable: the log shows no other."""
+        """The durable log start. The log shows no other."""
         return self.log.log_start_offset
 
     def ask_log_start(self, offset: int) -> bool:
-        """Whether the log start is to be moved up to `offset`, and the disk was not asked yet: now it is."""
+        """Whether the disk has to move the log start up to `offset`, and was not asked yet. If so, note it."""
         if self.truncating or offset <= max(self.log_start, self.asked_log_start) or offset > self.last_stable_offset:
             return False
         self.asked_log_start = offset
         return True
 
     def ends(self) -> LogOffsets:
-        """As those see it who read below the high watermark."""
+        """The ends as readers below the high watermark see them."""
         return LogOffsets(
             self.high_watermark,
             self.last_stable_offset,
@@ -121,17 +123,17 @@ class ReplicaLog:
 
     @property
     def settled(self) -> bool:
-        """The disk has answered all it was asked for this log."""
+        """Whether the disk has answered all commands for this log."""
         return not self.queue and not self.truncating
 
     def queue_append(self, append: QueuedAppend) -> None:
-        """An append was given to the disk."""
+        """Note an append that the disk was given."""
         self.queue.append(append)
         self.end = append.end_offset
         self.last_epoch = append.headers[-1].partition_leader_epoch
 
     def appended(self, end_offset: int) -> list[QueuedAppend]:
-        """The disk has all up to `end_offset`, and so has the producers' state; returns the appends this answers."""
+        """Note that the disk has all up to `end_offset`, and update the producer state. Returns these appends."""
         done: list[QueuedAppend] = []
         apply = self.producers.apply
         while self.queue and self.queue[0].end_offset <= end_offset:
@@ -143,35 +145,36 @@ class ReplicaLog:
         return done
 
     def flushed(self, durable_end: int) -> bool:
-        """All up to `durable_end` is synced; whether that is news."""
+        """Note that all up to `durable_end` is synced. Returns whether that is news."""
         before = self.durable_end
         self.durable_end = max(before, min(durable_end, self.appended_end))
         return self.durable_end > before
 
     def append_failed(self) -> list[QueuedAppend]:
-        """The oldest append failed, or a truncation, and so does all behind it. Returns the appends."""
+        """Drop the queue, because the oldest append or a truncation failed, and with it all behind it. Returns the
+        dropped appends."""
         failed = list(self.queue)
         self.queue.clear()
         self.truncating = False
         self.end = self.appended_end
         self.last_epoch = self.log.epoch_before(self.end)
-        self.asked_log_start = self.log_start  # what was asked behind it was dropped
+        self.asked_log_start = self.log_start  # the disk dropped later commands
         return failed
 
     def begin_truncation(self, end_offset: int) -> None:
-        """A truncation is given to the disk: nothing at or above `end_offset` counts from now on."""
+        """Note a truncation that the disk was given. No record at or above `end_offset` counts from now on."""
         self.truncating = True
         self.cuts += 1
         self._set_high_watermark(min(self.high_watermark, end_offset))
 
     def truncated(self) -> None:
-        """The disk has truncated, and `producers` are those of what is left: start again from its ends."""
+        """Note that the disk has truncated, and take its ends. `producers` is the state of the rest already."""
         self.truncating = False
         self.cuts += 1
         self._adopt_ends()
 
     def raise_high_watermark(self, offset: int) -> bool:
-        """Adopt a high watermark, clamped to what is durable here; never back. Whether it moved."""
+        """Adopt a high watermark, at most the durable end, and never move it back. Returns whether it moved."""
         offset = min(offset, self.durable_end)
         if offset <= self.high_watermark:
             return False

@@ -1,16 +1,16 @@
-"""A follower's session to one leader: what goes up, and whether it is alive.
+"""A follower's session to one leader: the requests that it sends, and whether it is alive.
 
     state    what it is
     CLOSED   nothing follows this leader
-    OPENING  OpenFetcherStream was asked for
+    OPENING  the shell was asked to open the stream (OpenFetcherStream)
     OPEN     the stream is open
-    BROKEN   it broke, or nobody knows where the leader is: a pause with back-off and jitter
+    BROKEN   the stream broke, or the leader's address is unknown: a pause with back-off and jitter
 
-A replica that is being added may be throttled: its position asks for a turn's worth, and no other one goes before the
-next turn is due. The others of the session are not held up by it.
+A replica that is being added may be throttled. Its position asks for one turn's bytes, and its next position waits for
+the next turn. That does not hold up the other replicas of the session.
 
-Credit is given back for every byte received, appended or dropped: an appended one when it is written, so that what
-waits for the disk is bounded by the session's credit.
+The session gives credit back for every byte that it received, whether the byte was appended or dropped. The credit of
+an appended byte goes back when it is written. So the session's credit bounds the bytes that wait for the disk.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from minilog_broker.replication.follower.throttle import Throttle
 from minilog_broker.replication.replica_effects import CloseFetcherStream, FetcherStreamReady, OpenFetcherStream
 from minilog_broker.replication.rules.own_delay import excused
 
-_GRANT_SHARE = 4  # credit is told alone when a quarter of it came back; it rides along with anything else
+_GRANT_SHARE = 4  # a message goes for credit alone when a quarter of it came back. Any other message carries it, too
 
 
 class FetcherState(enum.Enum):
@@ -110,7 +110,7 @@ class ReplicaFetcher:
             self._open(now_ms)
 
     def unfollow(self, key: PartitionKey) -> None:
-        """It does not any more."""
+        """A partition does not follow this leader any more."""
         follower = self.followers.pop(key, None)
         if follower is None:
             return
@@ -125,7 +125,7 @@ class ReplicaFetcher:
             self._wake()
 
     def close_if_idle(self) -> None:
-        """Nothing follows this leader: let the session go."""
+        """Close the session if nothing follows this leader."""
         if not self.followers and self.state is not FetcherState.CLOSED:
             self.state = FetcherState.CLOSED
             self._context.emit(CloseFetcherStream(self.leader_id))
@@ -133,11 +133,11 @@ class ReplicaFetcher:
     # -- who is throttled
 
     def limit(self, key: PartitionKey, throttle: Throttle | None, now_ms: float) -> None:
-        """What a follower may fetch from now on; None: all there is."""
+        """Limit the rate of a follower from now on. None: no limit."""
         if throttle is not None:
             under_way = key in self.followers and key not in self._throttles
             self._throttles[key] = throttle
-            if under_way:  # the leader sends without a bound, until it is told one
+            if under_way:  # the leader sends without a bound until a position has one
                 self.position_due(key)
         elif self._throttles.pop(key, None) is not None:
             self._held_back.add(key)
@@ -151,7 +151,7 @@ class ReplicaFetcher:
             self.take_turn(key, now_ms)
 
     def take_turn(self, key: PartitionKey, now_ms: float) -> None:
-        """Timer: let one that was held back ask again, if it is time."""
+        """A timer's event: let a throttled follower ask again, if it is time."""
         if key not in self._held_back:
             return
         throttle = self._throttles.get(key)
@@ -215,7 +215,7 @@ class ReplicaFetcher:
         self._arm(self._since_ms)
 
     def leader_incarnation_changed(self, now_ms: float) -> None:
-        """The image says where the leader's current life is: a session to another one is worth nothing."""
+        """Follow the image, which has another life of the leader: a session to an earlier life is useless."""
         incarnation = self._context.incarnations.get(self.leader_id)
         if self.state is FetcherState.BROKEN or self.state is FetcherState.CLOSED:
             if self.followers:
@@ -229,7 +229,7 @@ class ReplicaFetcher:
         self._break(now_ms)
 
     def look(self, now_ms: float) -> None:
-        """Timer: a sign of life, silence, or time to open anew."""
+        """A timer's event: a sign of life is due, the leader is silent, or it is time to open the stream again."""
         settings = self._context.settings
         match self.state:
             case FetcherState.BROKEN if now_ms >= self._since_ms:
@@ -237,7 +237,7 @@ class ReplicaFetcher:
             case FetcherState.BROKEN:
                 self._arm(self._since_ms)
             case FetcherState.OPENING:
-                self._arm(now_ms + settings.silence_ms)  # the shell tells how the opening ends
+                self._arm(now_ms + settings.silence_ms)  # the shell reports the end of the opening
             case FetcherState.OPEN if now_ms >= self._last_heard_ms + settings.silence_ms:
                 self._drop(now_ms)
             case FetcherState.OPEN:
@@ -248,7 +248,7 @@ class ReplicaFetcher:
                 self._arm(min(due_ms, self._last_heard_ms + settings.silence_ms))
 
     def excuse(self, delay_ms: float, now_ms: float) -> None:
-        """This process stood still for so long: the other side is not to blame for that."""
+        """Excuse the leader's silence for `delay_ms`, for which this process stood still."""
         self._last_heard_ms = excused(self._last_heard_ms, delay_ms, now_ms)
 
     def _arm(self, due_ms: float) -> None:
@@ -274,7 +274,7 @@ class ReplicaFetcher:
         return self.leader_id, self._number
 
     def give_back(self, number: int, size_bytes: int) -> None:
-        """Bytes received in session `number` are written or dropped."""
+        """Give credit back for received bytes of session `number`, which are written or dropped now."""
         if number != self._number:
             return
         self._credit.returned_bytes += size_bytes
@@ -288,12 +288,12 @@ class ReplicaFetcher:
     # -- messages
 
     def heard(self, now_ms: float) -> None:
-        """Something came from the leader, a whole message or not."""
+        """Note that bytes came from the leader, a whole message or a part."""
         if self.state is FetcherState.OPEN:
             self._last_heard_ms = now_ms
 
     def receive(self, response: StreamMessage[peer_pb2.ReplicateResponse], now_ms: float) -> None:
-        """A message of the leader."""
+        """Take a message of the leader."""
         if self.state is not FetcherState.OPEN:
             return
         self.heard(now_ms)
@@ -311,7 +311,8 @@ class ReplicaFetcher:
                 self._spend(key, len(batches), now_ms)
 
     def next_request(self, now_ms: float) -> peer_pb2.ReplicateRequest | None:
-        """All there is to tell; an empty request as a sign of life; else None, and the next thing wakes again."""
+        """The next request to the leader, empty if it is only a sign of life. None if there is nothing to send: then
+        the next news wakes the shell again."""
         if self.state is not FetcherState.OPEN:
             self._awake = False
             return None
@@ -336,14 +337,15 @@ class ReplicaFetcher:
     def _take(
         self,
     ) -> tuple[list[data_pb2.FetchPosition], list[peer_pb2.ReplicaProgress], list[common_pb2.PartitionId]]:
-        """No more of each than one message may name: what is left goes with the next. What is forgotten goes before any
-        position, and positions before any progress, which is judged by the position it belongs to."""
+        """The next positions, progress and forgotten partitions, of each as many as one message may name. The rest goes
+        with the next message. Forgotten partitions go before positions, and positions before progress, because the
+        leader judges progress by its position."""
         followers = self.followers
         forgotten = _first_of(self._forgotten)
         asking = [] if self._forgotten else _first_of(self._positions)
         telling = [] if self._forgotten or self._positions else _first_of(self._progress)
         positions = [p for key in asking if key not in self._held_back and (p := self._position(key)) is not None]
-        progress = [told for key in telling if (told := followers[key].progress()) is not None]
+        progress = [report for key in telling if (report := followers[key].progress()) is not None]
         return positions, progress, [common_pb2.PartitionId(topic_id=key[0], partition=key[1]) for key in forgotten]
 
     def _wake(self) -> None:
@@ -353,7 +355,7 @@ class ReplicaFetcher:
 
 
 def _first_of(keys: dict[PartitionKey, None]) -> list[PartitionKey]:
-    """Take the first of them out, as many as one message may name."""
+    """Take out the first keys, as many as one message may name."""
     taken = list(itertools.islice(keys, MAX_POSITIONS))
     for key in taken:
         del keys[key]

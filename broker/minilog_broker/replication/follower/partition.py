@@ -3,15 +3,15 @@
     state       what it is
     IDLE        made; the session is lost
     FETCHING    a position is sent or due
-    DIVERGED    the leader told where our log leaves its own: appends under way are waited for
-    TRUNCATING  the disk truncates, whatever the session does; a new one may begin so
-    PAUSED      what comes is dropped for a while: a retriable error, a corrupt batch, a full disk
+    DIVERGED    the leader has named the point where the logs differ. The follower waits for appends under way
+    TRUNCATING  the disk truncates, whatever the session does. A new follower may begin in this state
+    PAUSED      the follower drops runs for a while: after a retriable error, a corrupt batch, a full disk
 
-A run is appended only if its leader epoch, its position number and the epoch of the record before it are our own
-current ones and it begins at our end. Else it is dropped, its credit goes back, and a new position goes out; a run
-sent for an older position is dropped without that, for the newer one is on its way. Progress is the durable end and
-nothing else. The high watermark is adopted after truncation, clamped to the durable end. Who commits, and by which
-rule, is the leader's matter.
+The follower appends a run only if its leader epoch, its position number and the epoch of the record before it are the
+follower's current ones, and if it begins at the follower's end. Else the follower drops the run, gives its credit back,
+and sends a new position. It sends none for a run of an older position, because the newer position is on its way.
+Progress is the durable end and nothing else. The follower adopts the high watermark after truncation, clamped to its
+durable end. The rules of committing belong to the leader.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.markers import Marker, read_markers
 from minilog_broker.storage.producer_state import restored
 
-CORRUPT_TIMES = 3  # so often the same offset came damaged before the leader is told to look at its own copy
+CORRUPT_TIMES = 3  # the same offset comes damaged this often before the follower asks the leader to check its own copy
 
 
 class FollowerState(enum.Enum):
@@ -55,10 +55,10 @@ class FollowerState(enum.Enum):
 
 WAYS = {
     (FollowerState.IDLE, FollowerState.FETCHING): "connect: a position is due",
-    (FollowerState.IDLE, FollowerState.PAUSED): "an append of before finds the disk full",
+    (FollowerState.IDLE, FollowerState.PAUSED): "an earlier append fails, because the disk is full",
     (FollowerState.FETCHING, FollowerState.IDLE): "disconnect",
     (FollowerState.FETCHING, FollowerState.PAUSED): "a retriable error, a corrupt batch, a full disk",
-    (FollowerState.FETCHING, FollowerState.DIVERGED): "the leader says where our log leaves its own",
+    (FollowerState.FETCHING, FollowerState.DIVERGED): "the leader names the point where the logs differ",
     (FollowerState.DIVERGED, FollowerState.TRUNCATING): "all appends under way are answered",
     (FollowerState.DIVERGED, FollowerState.PAUSED): "the same, and nothing is to be cut; or a full disk",
     (FollowerState.TRUNCATING, FollowerState.FETCHING): "truncated: a new position is due",
@@ -80,20 +80,20 @@ class Outbox(Protocol):
         """Ask this follower for its progress with the next request."""
 
     def resume_at(self, key: PartitionKey, due_ms: float) -> None:
-        """Call `resume` then."""
+        """Call `resume` at `due_ms`."""
 
     def next_position_number(self) -> int:
-        """One that this life has not used: what was said of an older position stays that, whoever followed then."""
+        """A number that this life has not used. So an answer to an older position cannot pass for a newer one's."""
 
     def credit_source(self) -> tuple[int, int]:
-        """(leader id, session number): whom an append's bytes are given back to."""
+        """(leader id, session number): the session that gets the credit for an append's bytes back."""
 
 
 class FollowerPartition:
     """Fetches one log from one leader.
 
-    `on_change(now_ms)` is told when what may be read here can have changed. `follow_log_start(offset)` is asked to
-    delete what the leader has deleted. `has_readers`: whether consumers read here."""
+    It calls `on_change(now_ms)` when readers here may have something new, and `follow_log_start(offset)` to delete the
+    records that the leader has deleted. `has_readers`: whether consumers read here."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class FollowerPartition:
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
-        self.no_space = False  # the disk was found full, and neither an append nor a look has found space since
+        self.no_space = False  # the disk was full, and neither an append nor a look has shown space since
         self.log = log
         self.state = FollowerState.TRUNCATING if log.truncating else FollowerState.IDLE
         self.position_number = 0
@@ -130,7 +130,7 @@ class FollowerPartition:
         self._corrupt_at = -1
         self._corrupt_times = 0
         self._connected = False
-        self._told: tuple[Diverged, int] | None = None
+        self._divergence: tuple[Diverged, int] | None = None
         self._outbox = outbox
         self._emit = emit
         self._settings = settings
@@ -145,7 +145,7 @@ class FollowerPartition:
             self._take_position()
 
     def disconnect(self) -> None:
-        """The session is lost; what the disk does goes on."""
+        """Note that the session is lost. The disk's work goes on."""
         self._connected = self.accepted = False
         if self.state in (FollowerState.FETCHING, FollowerState.PAUSED):
             self.state = FollowerState.IDLE
@@ -156,7 +156,7 @@ class FollowerPartition:
             self._take_position()
 
     def position(self) -> data_pb2.FetchPosition | None:
-        """Where to send from; None while that is not known."""
+        """The position to send from. None while it is not known."""
         if self.state is not FollowerState.FETCHING:
             return None
         return data_pb2.FetchPosition(
@@ -168,7 +168,7 @@ class FollowerPartition:
         )
 
     def progress(self) -> peer_pb2.ReplicaProgress | None:
-        """The durable end, named by the position it belongs to; None while our log is not known to be the leader's."""
+        """The durable end, with the position that it belongs to. None while our log may differ from the leader's."""
         if self.state is not FollowerState.FETCHING and not (self.no_space and self.state is FollowerState.PAUSED):
             return None
         durable_end, self._told_readers = self.log.durable_end, self._has_readers()
@@ -187,12 +187,12 @@ class FollowerPartition:
         )
 
     def reader_came(self) -> None:
-        """A consumer asks here: the leader is to hear of it. That it went is said with the next progress."""
+        """Tell the leader that a consumer reads here. That it left goes with the next progress."""
         if not self._told_readers and self._connected:
             self._outbox.progress_due(self.key)
 
     def learn(self, partition_epoch: int, *, in_sync: bool) -> None:
-        """The committed state changed: outside the ISR, the leader counts what is told under the newest one."""
+        """Take the new committed state. Outside the ISR, only progress under the newest state counts at the leader."""
         self.partition_epoch = partition_epoch
         if not in_sync:
             self._outbox.progress_due(self.key)
@@ -207,20 +207,20 @@ class FollowerPartition:
         self._outbox.progress_due(self.key)
 
     def pause(self, now_ms: float, pause_ms: float) -> None:
-        """Drop what comes, and ask again after `pause_ms`."""
+        """Drop all runs, and ask again after `pause_ms`."""
         self.state = FollowerState.PAUSED
         self._outbox.resume_at(self.key, now_ms + pause_ms)
 
     def found_no_space(self, now_ms: float) -> None:
-        """The disk is full: the leader is told that it need not wait for us, and it is tried again after a pause."""
+        """Tell the leader that it need not wait for us, because the disk is full, and try again after a pause."""
         self.no_space = True
         self.pause(now_ms, self._settings.no_space_pause_ms)
         if self._connected:
             self._outbox.progress_due(self.key)
 
     def disk_changed(self, *, space_is_back: bool) -> None:
-        """It answers no more, or again, or has space again: the leader is told. An append would show the space, too;
-        but there may be none for as long as we are waited for."""
+        """Tell the leader that the disk answers no more, answers again, or has space again. An append would show the
+        space, too. But no append may come as long as the leader waits for us."""
         self.no_space &= not space_is_back
         if self._connected:
             self._outbox.progress_due(self.key)
@@ -228,8 +228,8 @@ class FollowerPartition:
     # -- what comes from the leader
 
     def receive(self, run: data_pb2.PartitionRun, batches: Buffer, now_ms: float) -> int:
-        """Take a run with its batches, or news. Returns the bytes whose credit goes back at once; those appended go
-        back when written."""
+        """Take a run with its batches, or news. Returns the bytes whose credit goes back at once. The credit of
+        appended bytes goes back when they are written."""
         returned_bytes = self._receive(run, batches, now_ms)
         self.on_change(now_ms)
         return returned_bytes
@@ -245,15 +245,15 @@ class FollowerPartition:
             self._refused(run, now_ms)
             return size_bytes
         if run.HasField("diverging_epoch"):
-            told = Diverged(run.diverging_epoch.epoch, run.diverging_epoch.end_offset)
-            self._diverged(told, run.log_start_offset, now_ms)
+            diverged = Diverged(run.diverging_epoch.epoch, run.diverging_epoch.end_offset)
+            self._diverged(diverged, run.log_start_offset, now_ms)
             return size_bytes
         if (producers_below := run.producers_below) and not self._take_producers(producers_below, now_ms):
             return size_bytes
         if size_bytes and not self._append(run, batches, now_ms):
             return size_bytes
         if not self.accepted:
-            # What came with the position was not counted where the leader could judge it only later: say it again.
+            # Repeat the progress. The leader did not count it if it could check the position only later.
             self.accepted = True
             self._outbox.progress_due(self.key)
         self.leader_high_watermark = max(self.leader_high_watermark, run.high_watermark)
@@ -262,8 +262,8 @@ class FollowerPartition:
         return 0
 
     def _take_producers(self, snapshot: bytes, now_ms: float) -> bool:
-        """Our log is empty and begins here: who wrote below is known to the leader only. What is news is stored, before
-        what follows."""
+        """Adopt the leader's state of the producers below our empty log, which only the leader knows. The disk stores
+        a new state before it appends the run."""
         try:
             news = self.log.producers.adopt(restored(snapshot))
         except CorruptFile:
@@ -274,12 +274,12 @@ class FollowerPartition:
         return True
 
     def _adopt(self) -> None:
-        """What the leader says, as far as it is durable here; its log start at once, or not yet."""
+        """Adopt the leader's high watermark, up to our durable end, and its log start if our log allows it."""
         self.log.raise_high_watermark(self.leader_high_watermark)
         self._follow_log_start(self.leader_log_start)
 
     def log_start_moved(self) -> None:
-        """It is durable: the leader may wait for that."""
+        """Report our durable log start, for which the leader may wait."""
         if self.state is FollowerState.FETCHING:
             self._outbox.progress_due(self.key)
 
@@ -290,14 +290,14 @@ class FollowerPartition:
             self.pause(now_ms, self._settings.retry_pause_ms)
 
     def _belongs(self, run: data_pb2.PartitionRun) -> bool:
-        """Whether the run begins at our end, after a record of the epoch that ours has there.
+        """Whether the run begins at our end, after a record of the same epoch as our last one.
 
-        An empty log has no record there; a leader whose log starts there has none to name, but checked.
+        An empty log has no last record. A leader whose log starts there cannot name one, but has checked the position.
         """
         if run.first_offset != self.log.end:
             return False
-        known = self.log.last_epoch is not None and run.HasField("previous_epoch")
-        return not known or run.previous_epoch == self.log.last_epoch
+        comparable = self.log.last_epoch is not None and run.HasField("previous_epoch")
+        return not comparable or run.previous_epoch == self.log.last_epoch
 
     def _append(self, run: data_pb2.PartitionRun, batches: Buffer, now_ms: float) -> bool:
         """Append a run, or drop it (False)."""
@@ -346,7 +346,7 @@ class FollowerPartition:
         return tuple(headers), markers, good_bytes, False
 
     def _came_corrupt(self, now_ms: float) -> None:
-        """The batch at our end came damaged: again after a pause, and the third time the leader is told."""
+        """Ask again after a pause for the batch that came damaged. The third time, the leader hears of it."""
         if self._corrupt_at == self.log.end:
             self._corrupt_times += 1
         else:
@@ -357,19 +357,23 @@ class FollowerPartition:
 
     # -- truncation: first this, then the high watermark
 
-    def _diverged(self, told: Diverged, leader_log_start: int, now_ms: float) -> None:
+    def _diverged(self, diverged: Diverged, leader_log_start: int, now_ms: float) -> None:
         self.state, self.accepted = FollowerState.DIVERGED, False
-        self._told = (told, leader_log_start)
+        self._divergence = (diverged, leader_log_start)
         self.settled(now_ms)
 
     def settled(self, now_ms: float) -> None:
-        """Called when the disk has answered all: a truncation that waited for it begins."""
-        if self.state is not FollowerState.DIVERGED or self._told is None or not self.log.settled:
+        """Begin a truncation that waited until the disk had answered all commands."""
+        if self.state is not FollowerState.DIVERGED or self._divergence is None or not self.log.settled:
             return
-        (told, leader_log_start), self._told = self._told, None
+        (diverged, leader_log_start), self._divergence = self._divergence, None
         log = self.log
         what = truncation(
-            log.log.epochs, log_start=log.log_start, log_end=log.end, diverged=told, leader_log_start=leader_log_start
+            log.log.epochs,
+            log_start=log.log_start,
+            log_end=log.end,
+            diverged=diverged,
+            leader_log_start=leader_log_start,
         )
         match what:
             case StartAnewAt(offset=offset):
@@ -387,12 +391,12 @@ class FollowerPartition:
         self.leader_high_watermark = self.leader_log_start = 0
 
     def truncated(self) -> None:
-        """The disk has truncated (log.truncated() was called): ask again from the new end."""
+        """Ask again from the new end, because the disk has truncated (log.truncated() was called)."""
         if self.state is FollowerState.TRUNCATING:
             self._take_position()
 
     def flushed(self) -> None:
-        """The durable end moved: adopt what the leader said, and tell it."""
+        """Adopt the leader's ends and report progress, because the durable end moved."""
         self.no_space = False
         self._adopt()
         if self.state is FollowerState.FETCHING:

@@ -1,18 +1,24 @@
 """What consumers read from a replica that follows (KIP-392): below its own high watermark, while it hears its leader.
 
-    state    entered when                                              consumers are told
+    state    entered when                                              consumers get
     SILENT   made; the leader's session is lost; the logs diverge;     NOT_LEADER_OR_FOLLOWER: read from the leader
              the committed metadata takes it out of the ISR
-    READING  the leader has accepted a position of this leader epoch   what is below the high watermark, and its moves
+    READING  the leader has accepted a position of this leader epoch   records below the high watermark, and its moves
              and this replica is in the ISR
 
-The high watermark is the leader's, clamped to our durable end, so all below it is on every member of the ISR (V5,
-V9) and nothing above it is shown. The last stable offset follows from it and from our own log, which has the markers.
-What a follower cannot know it does not judge: an offset above its high watermark waits (it may only be late here); one
-below its log start (each replica deletes by itself), or behind a record of another epoch, is the leader's matter, and
-the consumer is sent there. So is one that retention overtakes while it is read: a client takes no OFFSET_OUT_OF_RANGE
-from a follower for an answer. A new position waits until the follower reads; one that was being sent is never left
-waiting in silence.
+The high watermark is the leader's, clamped to our durable end. So all records below it are on every member of the ISR
+(V5, V9), and consumers see none above it. The last stable offset follows from it and from our own log, which has the
+markers.
+
+A follower does not judge what it cannot know:
+
+- An offset above its high watermark waits, because the follower may only be late.
+- For an offset below its log start, or behind a record of another epoch, it sends the consumer to the leader. Each
+  replica deletes by itself.
+- If retention passes an offset while it is read, it sends the consumer to the leader, too: a client does not accept
+  OFFSET_OUT_OF_RANGE from a follower.
+
+A new position waits until the follower is READING. If the follower stops sending for a position, it tells the consumer.
 """
 
 from __future__ import annotations
@@ -36,7 +42,7 @@ from minilog_broker.replication.sessions.source import Audience, PositionAnswer,
 class FollowerReads:
     """The reads of consumers from a replica that follows.
 
-    A session.Source for consumers. `read_failed(error)` is called when our copy is bad.
+    A session.Source for consumers. It calls `read_failed(error)` when our copy cannot be read.
     """
 
     def __init__(
@@ -55,7 +61,7 @@ class FollowerReads:
         self._subscribers = subscribers
         self.read_failed = read_failed
         self._schemas = schemas
-        self._told = (-1, -1)
+        self._sent_ends = (-1, -1)
 
     def __str__(self) -> str:
         return f"partition {self._follower.key.partition} of topic id {self._follower.key.topic_id.hex()}"
@@ -67,7 +73,7 @@ class FollowerReads:
     # -- events
 
     def look(self, now_ms: float) -> None:
-        """Something may have changed: what the leader said, our durable end, the log start, the ISR."""
+        """Look for changes of the leader's answers, our durable end, the log start, and the ISR."""
         reading = self.in_sync and self._follower.accepted
         if reading != self.reading:
             self.reading = reading
@@ -76,9 +82,9 @@ class FollowerReads:
                     subscription.session.check_positions_again(subscription, now_ms)
                 elif subscription.state is SubscriptionState.SENDING:
                     subscription.session.stop(subscription, self._silent(), now_ms)
-        told = (self._log.high_watermark, self._log.log_start)
-        if reading and told != self._told:
-            self._told = told
+        ends = (self._log.high_watermark, self._log.log_start)
+        if reading and ends != self._sent_ends:
+            self._sent_ends = ends
             for subscription in consumers_among(self._subscribers):
                 subscription.session.available(subscription, now_ms, news=True)
 
@@ -100,10 +106,16 @@ class FollowerReads:
         epoch = self.leader_epoch
         if position.leader_epoch > epoch:
             return Wait(
-                UnknownLeaderEpoch(f"{self}: leader epoch {position.leader_epoch} is not known here, {epoch} is")
+                UnknownLeaderEpoch(
+                    f"{self}: this broker knows leader epochs up to {epoch}, and not yet {position.leader_epoch}"
+                )
             )
         if 0 <= position.leader_epoch < epoch:
-            return Refuse(FencedLeaderEpoch(f"{self}: leader epoch {position.leader_epoch} is over, it is {epoch}"))
+            return Refuse(
+                FencedLeaderEpoch(
+                    f"{self}: leader epoch {position.leader_epoch} is over, and the current one is {epoch}"
+                )
+            )
         if not self.in_sync:
             return Refuse(self._silent())
         if not self.reading:
@@ -116,9 +128,9 @@ class FollowerReads:
             text = f"{self}: offset {offset} is below this replica's log start {log.log_start}: ask the leader"
             return Refuse(NotLeaderOrFollower(text))
         if position.HasField("last_fetched_epoch") and log.log_start < offset <= log.high_watermark:
-            found = log.log.epoch_before(offset)
-            if found not in (None, position.last_fetched_epoch):
-                text = f"{self}: offset {offset} follows a record of epoch {found}: ask the leader"
+            epoch = log.log.epoch_before(offset)
+            if epoch not in (None, position.last_fetched_epoch):
+                text = f"{self}: offset {offset} follows a record of epoch {epoch} in this replica: ask the leader"
                 return Refuse(NotLeaderOrFollower(text))
         return SendRuns()
 
@@ -140,5 +152,7 @@ class FollowerReads:
 
 
 def consumers_among(subscribers: Mapping[int, SessionPartition]) -> list[SessionPartition]:
-    """Those of them that copy nothing: they read."""
-    return [each for each in subscribers.values() if each.session.audience is not Audience.FOLLOWER]
+    """The subscribers that are consumers, not followers."""
+    return [
+        subscription for subscription in subscribers.values() if subscription.session.audience is not Audience.FOLLOWER
+    ]

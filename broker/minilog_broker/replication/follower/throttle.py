@@ -1,8 +1,8 @@
-"""How fast a broker may fetch what it is to have and does not have yet: replicas that are being added, nobody else.
+"""The rate at which a broker fetches replicas that are being added. Other replicas have no limit.
 
-A bucket of bytes, filled at the rate. A replica asks for a turn's worth at a time; what came is taken out, into debt if
-need be (one batch of any size may come), and the next turn is when the debt is paid. So the mean is the rate. All that
-have the same rate share one bucket.
+A bucket of bytes fills at the rate. A replica asks for one turn's bytes at a time. The received bytes leave the bucket,
+which may fall into debt, because one batch of any size may come. The next turn comes when the debt is paid. So the mean
+is the rate. All replicas of the same rate share one bucket.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ class Throttle:
 
     @property
     def turn_bytes(self) -> int:
-        """What to ask for at a time."""
+        """The bytes to ask for at a time."""
         return max(1, int(self.rate_bytes_per_second * _TURN_S))
 
     def take(self, size_bytes: int, now_ms: float) -> None:
-        """So much came."""
+        """Take received bytes out of the bucket."""
         self._fill(now_ms)
         self._available_bytes -= size_bytes
 
     def wait_ms(self, now_ms: float) -> float:
-        """How long to ask for nothing more; 0: not at all."""
+        """The time until a replica may ask again. 0 if it may ask now."""
         self._fill(now_ms)
         if self._available_bytes > 0:
             return 0.0

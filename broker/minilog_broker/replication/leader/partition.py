@@ -1,14 +1,15 @@
 """A replica that leads, in one leader epoch.
 
     state      entered when                                      left by
-    SETTLING   the metadata names us leader                      the disk answered all it was asked before -> LEADING
-    LEADING    the start of the epoch was given to the disk      another leader epoch, or the disk fails -> (dropped)
+    SETTLING   the metadata names us leader                      the disk has answered all earlier commands -> LEADING
+    LEADING    the disk was given the start of the epoch         another leader epoch, or the disk fails -> (dropped)
 
-What happens                 what follows
-produce                      validated against state plus queue, given its place, appended; pending until its condition
-appended                     sessions of followers are woken
-flushed, progress, commit    the high watermark is looked at; pending entries, readers and joiners follow it
-time-out, resignation        pending entries are answered: outcome unknown (V16)
+an event                     what follows
+produce                      the batch is checked against state and queue, gets its place, and is appended. The entry
+                             waits for its condition
+appended                     the sessions of followers wake
+flushed, progress, commit    the high watermark may move, and with it the waiting entries, readers and joiners
+time-out, resignation        the waiting entries are answered: outcome unknown (V16)
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from minilog_broker.storage.producer_state import ProducerState
 class LeaderPartition:
     """A led partition in one leader epoch, with all that depends on its leader.
 
-    `read_failed(error)` is called when our own copy cannot be read.
+    It calls `read_failed(error)` when our own copy cannot be read.
     """
 
     def __init__(
@@ -81,14 +82,14 @@ class LeaderPartition:
         self._batch_bases = BatchBases(state.key, state.leader_epoch, log, context.emit)
         self.deletes = PendingDeleteRecords(context, self._name, state.key, log)
         self.require_space = self._produce_handler.require_space
-        self._high_watermark_moved = high_watermark_moved  # who else follows it
+        self._high_watermark_moved = high_watermark_moved
 
     def __str__(self) -> str:
         return self._name
 
     @property
     def producers(self) -> ProducerState:
-        """What is known of the producers, and of their transactions."""
+        """The state of the producers, and of their transactions."""
         return self.log.producers
 
     @property
@@ -102,13 +103,14 @@ class LeaderPartition:
 
     @property
     def knows_its_end(self) -> bool:
-        """The high watermark reached the start of the epoch: all that any earlier leader committed is below it."""
+        """Whether the high watermark has reached the start of the epoch. Then all records that an earlier leader
+        committed are below it."""
         return self.leading and self.log.high_watermark >= self.epoch_start
 
     # -- life
 
     def lead_when_settled(self, now_ms: float) -> None:
-        """Begin the epoch as soon as the disk has answered all that was asked before it."""
+        """Begin the epoch as soon as the disk has answered all earlier commands."""
         if self.leading or not self.log.settled:
             return
         self.epoch_start = self.log.end
@@ -121,12 +123,12 @@ class LeaderPartition:
         self.check_subscribers(now_ms)
 
     def check_subscribers(self, now_ms: float) -> None:
-        """Those whose positions wait to be judged: more is known by now."""
+        """Check the waiting positions again, because the leader knows more by now."""
         for subscription in list(self._subscribers.values()):
             subscription.session.check_positions_again(subscription, now_ms)
 
     def commit(self, state: PartitionState, config: TopicConfig, now_ms: float) -> None:
-        """Committed metadata of this leader epoch, of one offset: repeated, it changes nothing."""
+        """Take committed metadata of this leader epoch, as of one offset. The same metadata again changes nothing."""
         reconfigured, self.config = config != self.config, config
         if not self.leading:
             if state.partition_epoch > self._state.partition_epoch:
@@ -137,7 +139,7 @@ class LeaderPartition:
         for subscription in list(self._subscribers.values()):
             session = subscription.session
             if session.audience is Audience.FOLLOWER and session.broker_id not in state.replicas:
-                session.stop(subscription, NotLeaderOrFollower(f"broker {session.broker_id} is no replica"), now_ms)
+                session.stop(subscription, NotLeaderOrFollower(f"broker {session.broker_id} is not a replica"), now_ms)
         if (too_few := self._too_few()) is not None:
             self._produce_handler.give_up(too_few)
         self._advance(now_ms)
@@ -146,29 +148,29 @@ class LeaderPartition:
         self.in_sync.watch_lag(now_ms)
 
     def resign(self, why: str) -> None:
-        """This epoch is over here: whatever waits is unknown."""
+        """Answer all waiting calls, because this epoch is over here. Their outcome is unknown."""
         self._produce_handler.resign(why)
         self.deletes.resign(why)
 
     def session_changed(self, now_ms: float) -> None:
-        """The broker's session with the controller has ended (what waits is unknown), or goes on."""
+        """React to the broker's session with the controller: if it has ended, answer all waiting calls as unknown."""
         if is_cut_off(self._context, self.config, now_ms):
             self.resign(cut_off(self._context))
         elif self.leading:
             self._advance(now_ms)
 
     def excuse(self, delay_ms: float, now_ms: float) -> None:
-        """This process stood still for so long: nobody is later for it."""
+        """Excuse all followers for `delay_ms`, for which this process stood still."""
         if self.leading:
             self.in_sync.excuse(delay_ms, self.log.appended_end, now_ms)
 
     def follower_left(self, broker_id: int, now_ms: float) -> None:
-        """Its session is closed, or it follows no more: nobody waits for it to join."""
+        """Note that a follower's session is closed or that it follows no more: nobody waits for it to join."""
         if self.leading and self.in_sync.left(broker_id):
             self._advance(now_ms)
 
     def incarnations_changed(self, now_ms: float) -> None:
-        """Another life of a replica began, or whether it may join changed."""
+        """Note that a replica began another life, or may join now, or may not join any more."""
         if self.leading:
             self._advance(now_ms)
             self.in_sync.propose_joiners(self.log.high_watermark, self.log.appended_end, now_ms)
@@ -176,7 +178,7 @@ class LeaderPartition:
     # -- produce
 
     def produce(self, entry: ProduceEntry, epoch: int, now_ms: float) -> None:
-        """One entry. Refused, it is answered at once, under acks=0 too; else when its condition holds."""
+        """Take one entry. A refusal is answered at once, under acks=0 too. Other answers wait for their condition."""
         try:
             self._check(epoch, now_ms)
             self._produce_handler.accept(entry, self.config, self._too_few(), now_ms)
@@ -184,32 +186,33 @@ class LeaderPartition:
             self._produce_handler.refuse(entry.ticket, error)
 
     def is_registering(self, number: int) -> bool:
-        """Whether somebody waits for the answer to this RegisterPartition."""
+        """Whether a batch waits for the answer to this RegisterPartition."""
         return self._produce_handler.is_asked(number)
 
     def registered(self, number: int, error: MinilogError | None, now_ms: float) -> None:
-        """RegisterPartition is answered."""
+        """Take the answer to a RegisterPartition."""
         if error is None and is_cut_off(self._context, self.config, now_ms):
             error = LeaderNotAvailable(f"{self}: {cut_off(self._context)}")
         self._produce_handler.registered(number, error, self._too_few(), now_ms)
 
     def write_markers(self, request: MarkersRequest, now_ms: float) -> None:
-        """Answered by AnswerMarkers: see transaction_markers.py. Raises LeaderNotAvailable."""
+        """Write the markers of a call. AnswerMarkers is the answer (transaction_markers.py). Raises
+        LeaderNotAvailable."""
         self._check(-1, now_ms)
         may_lose = self.config.unclean_leader_election or not self.config.flush_on_append
         self._produce_handler.write_markers(request, self._too_few(), now_ms, may_lose=may_lose)
 
     def batch_found(self, offset: int, base: int, now_ms: float) -> None:
-        """FindBatch is done: positions wait for it."""
+        """Take the result of FindBatch, for which positions wait."""
         self._batch_bases.found(offset, base)
         self.check_subscribers(now_ms)
 
     def ends_found(self, number: int, ends: dict[int, FoundEnd]) -> None:
-        """FindEnds is done."""
+        """Take the result of FindEnds."""
         self._produce_handler.ends_found(number, ends)
 
     def delete_records(self, request: DeleteRecordsRequest, epoch: int, now_ms: float) -> None:
-        """Answered by AnswerDeleteRecords: see delete_records.py. Raises where it is refused."""
+        """Delete records. AnswerDeleteRecords is the answer (delete_records.py). Raises if the request is refused."""
         self._check(epoch, now_ms)
         self.deletes.ask(request, self.in_sync, knows_its_end=self.knows_its_end)
 
@@ -220,20 +223,20 @@ class LeaderPartition:
         check_session(self._name, self._context, self.config, now_ms)
 
     def _too_few(self) -> str | None:
-        """What is wrong with the ISR for acks=all, if anything."""
+        """The text of the error for acks=all if the ISR has too few members, else None."""
         members = self.state.in_sync_replicas
         if len(members) >= self.min_in_sync:
             return None
         return f"{self}: the ISR {list(members)} is below min.insync.replicas={self.min_in_sync}"
 
     def expire(self, now_ms: float) -> None:
-        """Timer: pending entries whose time is over."""
+        """A timer's event: answer the entries whose time is over."""
         self._produce_handler.expire(now_ms)
 
     # -- the disk
 
     def appended(self, done: list[QueuedAppend], end_before: int, now_ms: float) -> None:
-        """Appends are readable; the producer state has them already."""
+        """Note that appends are readable. The producer state has them already."""
         self._produce_handler.appended(done)
         if not self.leading:
             return
@@ -242,7 +245,8 @@ class LeaderPartition:
         self._tell_subscribers(now_ms, news=False)
 
     def flush_policy_changed(self, now_ms: float) -> None:
-        """Our log is under another policy. What followers told before they were under fsync too is not synced there."""
+        """Follow the log's new flush policy. Progress that followers reported before they were under fsync, too, is not
+        synced there."""
         if self.leading and self.log.flush_on_append:
             self.in_sync.forget_unsynced()
         elif self.leading:
@@ -252,7 +256,7 @@ class LeaderPartition:
             self.in_sync.propose_joiners(self.log.high_watermark, self.log.appended_end, now_ms)
 
     def flushed(self, now_ms: float) -> None:
-        """The durable end moved."""
+        """Note that the durable end moved."""
         if is_cut_off(self._context, self.config, now_ms):
             return
         self._produce_handler.became_durable()
@@ -260,12 +264,12 @@ class LeaderPartition:
             self._advance(now_ms)
 
     def no_space(self, now_ms: float) -> None:
-        """The disk is full: what found it so, and all behind it, was not written."""
+        """Answer the queued entries and requests: the disk is full, and wrote none of them."""
         self._produce_handler.no_space(now_ms)
         self.deletes.give_up(NoSpace(f"{self}: the disk of broker {self._context.broker_id} is full"))
 
     def _advance(self, now_ms: float) -> None:
-        """Look at the high watermark, and let those go who wait for it, or for what was deleted."""
+        """Raise the high watermark by the rule, and answer the calls that wait for it or for deletions."""
         if is_cut_off(self._context, self.config, now_ms):
             return
         log = self.log
@@ -292,7 +296,7 @@ class LeaderPartition:
             subscription.session.available(subscription, now_ms, news=news)
 
     def log_start_moved(self, now_ms: float) -> None:
-        """Records were deleted: news for everybody."""
+        """Tell all readers that the log start moved, because records were deleted."""
         if self.leading:
             self.in_sync.log_start = self.log.log_start
             self.deletes.look(self.in_sync)
@@ -301,8 +305,8 @@ class LeaderPartition:
     # -- followers
 
     def progress(self, session: ServedSession, progress: peer_pb2.ReplicaProgress, now_ms: float) -> None:
-        """Durable progress behind an accepted position; what does not fit our log is never counted, nor what was told
-        before the follower was outside the ISR last."""
+        """Take a follower's durable progress behind an accepted position. Progress that does not fit our log never
+        counts, nor does progress from before the follower was last outside the ISR."""
         if (subscription := self._subscribers.get(session.session_id)) is not None:
             session.readers_told(subscription, now_ms, has_readers=not progress.no_readers)
         if not self.leading or (view := self.in_sync.views.get(session.broker_id)) is None:
@@ -312,7 +316,7 @@ class LeaderPartition:
         if progress.partition_epoch < view.counts_from:
             return
         if progress.HasField("corrupt_offset"):
-            self._context.copy_checks.ask(self.key, progress.corrupt_offset)  # it came damaged three times: is it ours?
+            self._context.copy_checks.ask(self.key, progress.corrupt_offset)  # three damaged sendings: check our copy
         end = progress.durable_end_offset
         last_epoch = progress.last_epoch if progress.HasField("last_epoch") else None
         if end > self.log.appended_end or not self._is_epoch_below(end, last_epoch):
@@ -323,16 +327,16 @@ class LeaderPartition:
                 )
             return
         refuses = progress.takes_no_records
-        told = Progress(end, progress.log_start_offset, progress.partition_epoch, refuses, progress.unsynced)
-        if told.unsynced and self.log.flush_on_append:
-            view.waiting = told  # it has yet to learn of the policy, and says it again then; or we have
+        reported = Progress(end, progress.log_start_offset, progress.partition_epoch, refuses, progress.unsynced)
+        if reported.unsynced and self.log.flush_on_append:
+            view.waiting = reported  # either the follower has yet to learn of the new policy, or we have
             return
-        view.progressed(told, log_end=self.log.appended_end, marks=self.in_sync.marks, now_ms=now_ms)
+        view.progressed(reported, log_end=self.log.appended_end, marks=self.in_sync.marks, now_ms=now_ms)
         self._advance(now_ms)
         self.in_sync.propose_joiner(session.broker_id, self.log.high_watermark, self.log.appended_end, now_ms)
 
     def _is_epoch_below(self, end_offset: int, last_epoch: int | None) -> bool:
-        """Whether our record below `end_offset` has this epoch, as far as there is one to compare."""
+        """Whether our record below `end_offset` has this epoch. True if there is no record to compare."""
         if last_epoch is None:
             return True
         if end_offset > self.epoch_start:
@@ -340,7 +344,7 @@ class LeaderPartition:
         return self.log.log.epoch_before(end_offset) in (None, last_epoch)
 
     def check_lag(self, now_ms: float) -> None:
-        """Timer."""
+        """A timer's event: put late members out, and propose joiners."""
         if not self.leading:
             return
         self.in_sync.check_lag(self.log.appended_end, now_ms)
@@ -348,7 +352,7 @@ class LeaderPartition:
         self.in_sync.propose_joiners(self.log.high_watermark, self.log.appended_end, now_ms)
 
     def proposal_answered(self, answer: ProposalAnswer, now_ms: float) -> None:
-        """What the controller says: what it committed comes as metadata."""
+        """Take the controller's answer. Committed changes come as metadata."""
         if self.leading:
             self.in_sync.answered(answer, now_ms)
 
@@ -373,7 +377,7 @@ class LeaderPartition:
         view = self.in_sync.views.get(session.broker_id)
         if view is None:
             return Wait(
-                NotLeaderOrFollower(f"{self}: broker {session.broker_id} is no replica, as far as is known here")
+                NotLeaderOrFollower(f"{self}: broker {session.broker_id} is not a replica that this leader knows of")
             )
         if view.broker_epoch != session.broker_epoch:
             view.restart(session.broker_epoch)
@@ -386,8 +390,8 @@ class LeaderPartition:
         return checked
 
     def _check_consumer(self, position: data_pb2.FetchPosition, asked_ms: float) -> PositionAnswer:
-        """An offset above the end may have been had from a later leader, of whom nobody told us: that is not refused
-        before the controller has answered what was sent to it since."""
+        """A consumer may have an offset above our end from a later leader that we do not know of. So the leader does
+        not refuse it before the controller has answered a heartbeat that was sent since."""
         offset, end = position.fetch_offset, self.log.appended_end
         checked = at_log_start(self.log, position) or self._check_log(position)
         if not position.HasField("last_fetched_epoch") and offset > end:
@@ -411,7 +415,7 @@ class LeaderPartition:
 
     @property
     def schemas(self) -> TopicSchemas | None:
-        """The topic's."""
+        """The topic's schemas."""
         return self.config.schemas
 
     def aborted_within(self, from_offset: int, to_offset: int) -> list[int]:
@@ -425,7 +429,7 @@ class LeaderPartition:
         return self.log.log.epoch_before(offset)
 
     def list_offsets(self, entry: metadata_pb2.ListOffsetsEntry, now_ms: float) -> metadata_pb2.ListOffsetsResult:
-        """The four ends of one snapshot; raises OffsetNotAvailable while the end is not known (KIP-207)."""
+        """The four ends as one snapshot. Raises OffsetNotAvailable while the leader does not know its end (KIP-207)."""
         check_epoch(self._name, entry.leader_epoch, self.leader_epoch)
         if not self.knows_its_end:
             raise OffsetNotAvailable(f"{self}: the leader of epoch {self.leader_epoch} does not know its end: retry")
@@ -436,7 +440,7 @@ class LeaderPartition:
         return result
 
     def replica_ends(self) -> list[metadata_pb2.ReplicaEnd]:
-        """Where each replica's durable log ends, ours first; of followers what they told in this leader epoch."""
+        """The durable end of each replica's log, ours first. A follower's is the one it reported in this epoch."""
         own = metadata_pb2.ReplicaEnd(broker_id=self._context.broker_id, log_end_offset=self.log.durable_end)
         views = self.in_sync.views.values() if self.leading else ()
         return [own, *(metadata_pb2.ReplicaEnd(broker_id=v.broker_id, log_end_offset=v.durable_end) for v in views)]
