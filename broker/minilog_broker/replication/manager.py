@@ -1,12 +1,13 @@
-"""All replicas and sessions of one broker: events and the time in, effects out. See replica_effects.py for what answers
-what.
+"""All replicas and sessions of one broker: events and the time go in, effects come out.
+
+replica_effects.py has the event that answers each effect.
 
     ReplicaManager ── Replica (one per partition) ── ReplicaLog, with LeaderPartition | FollowerPartition
                    ├─ Session (one per follower or consumer reading here)
                    └─ ReplicaFetcher (one per leader that is followed)
 
-All times are milliseconds of one monotonic clock. After any call: carry out `take_effects()` in order. An event costs
-as much as the partitions it concerns, not as many as there are.
+All times are milliseconds of one monotonic clock. After any call the shell carries out `take_effects()` in order. The
+cost of an event grows with the partitions that it concerns, not with the number of all partitions.
 """
 
 from __future__ import annotations
@@ -68,10 +69,10 @@ class ReplicaManager:
         self._replicas: dict[PartitionKey, Replica] = {}
         self._configs: dict[bytes, TopicConfig] = {}
         self._served = ServedSessions(self._context, self._replicas)
-        self._found_no_space = False  # and no look has found any since
+        self._found_no_space = False  # the disk was full, and no look has shown space since
 
     def take_effects(self) -> list[Effect]:
-        """What is to be done, in order."""
+        """Take the effects, which the shell carries out in order."""
         effects, self._context.effects = self._context.effects, []
         return effects
 
@@ -84,8 +85,10 @@ class ReplicaManager:
             replica.take_role(now_ms, why="this broker registered anew")
 
     def session_lasts_until(self, sent_ms: float, ends_ms: float, now_ms: float) -> None:
-        """A heartbeat was answered, and all is replayed that was committed by then: `ends_ms` is a session behind its
-        sending. Who leads where unclean election is enabled serves until then (rules/fencing.py)."""
+        """Note that a heartbeat was answered, and that all metadata is replayed that was committed by then.
+
+        `ends_ms` is a session behind the sending. A leader under unclean election serves until then
+        (rules/fencing.py)."""
         context = self._context
         context.led_until_ms = max(context.led_until_ms, sent_ms)
         was_over, context.session_ends_ms = now_ms >= context.session_ends_ms, max(context.session_ends_ms, ends_ms)
@@ -104,7 +107,7 @@ class ReplicaManager:
             replica.reconfigured(now_ms)
 
     def disk_looked_at(self, *, answers: bool, has_space: bool) -> None:
-        """Whether the disks answer and have space, as it is told with heartbeats."""
+        """Note whether the disks answer and have space, as the heartbeats report it, too."""
         space_is_back = has_space and self._found_no_space
         if answers == self._context.disk_answers and not space_is_back:
             return
@@ -120,21 +123,21 @@ class ReplicaManager:
                 leader.session_changed(now_ms)
 
     def adopt_log(self, key: PartitionKey, log: Log, producer_state: ProducerState, now_ms: float) -> None:
-        """A log that was found at start. It has no role before the image names it."""
+        """Take a log that was there at the start. It has no role before the image names it."""
         self._replica(key).opened(log, producer_state, now_ms)
 
     def adopt_unreadable(self, key: PartitionKey, reason: str, now_ms: float) -> None:
-        """A log that was there at the start and cannot be opened: offline in this life."""
+        """Note a log that was there at the start and cannot be opened: it is offline in this life."""
         self._replica(key).go_offline(OSError(reason), now_ms)
 
     def log_opened(self, key: PartitionKey, log: Log, producers: ProducerState, now_ms: float) -> None:
-        """OpenLog or RecoverLog is done."""
+        """Take the result of OpenLog or RecoverLog."""
         replica = self._replicas.get(key)
         if replica is not None and replica.state is not None:
             replica.opened(log, producers, now_ms)
 
     def log_configured(self, key: PartitionKey, config: TopicConfig, now_ms: float) -> None:
-        """ConfigureLog is done."""
+        """Note that ConfigureLog is done."""
         if (replica := self._replicas.get(key)) is not None:
             replica.configured(config, now_ms)
 
@@ -147,8 +150,8 @@ class ReplicaManager:
         incarnations: Mapping[int, BrokerIncarnation],
         now_ms: float,
     ) -> None:
-        """One committed batch: the partitions that changed, and the whole of `lives`. `configs` and `names` have at
-        least the topics concerned; a configuration that differs from the one known is adopted."""
+        """Take one committed batch of metadata: the changed partitions, and all `incarnations`. `configs` and `names`
+        have at least the topics concerned. The replicas adopt a configuration that has changed."""
         changed_incarnations = {
             b
             for b in {*incarnations, *self._context.incarnations}
@@ -177,13 +180,14 @@ class ReplicaManager:
             replica.remove(now_ms)
 
     def _configure(self, topic_ids: set[bytes], now_ms: float) -> None:
-        """The replicas whose state did not change with their configuration; the others have both already."""
+        """Configure the replicas whose state did not change with their configuration. The others have both already."""
         for key, replica in self._replicas.items() if topic_ids else ():  # configurations change rarely
             if key.topic_id in topic_ids and replica.config != self._configs[key.topic_id]:
                 replica.configure(self._configs[key.topic_id], now_ms)
 
     def _incarnations_changed(self, broker_ids: set[int], now_ms: float) -> None:
-        """A broker lives anew, or was fenced or unfenced: rare, so all partitions are looked at."""
+        """Note that brokers began another life, or were fenced or unfenced. That is rare, so this visits all led
+        partitions."""
         for broker_id in broker_ids:
             self._served.broker_incarnation_changed(broker_id, now_ms)
             if (to_leader := self._leaders.by_leader.get(broker_id)) is not None:
@@ -204,21 +208,21 @@ class ReplicaManager:
         return replica
 
     def remove_stray(self, key: PartitionKey, now_ms: float) -> None:
-        """A log found at start that no image knows: it is let go, as that of a deleted topic."""
+        """Delete a log that was there at the start and that the image does not know, as for a deleted topic."""
         self._remove(key, now_ms)
 
     def copy_of(self, key: PartitionKey) -> Replica | None:
-        """The replica here, for the scrub, None where its log cannot be read. The caller changes nothing of it."""
+        """The replica here, for the scrub. None if its log cannot be read. The caller changes nothing of it."""
         replica = self._replicas.get(key)
         return None if replica is None or replica.log is None or replica.offline is not None else replica
 
     def led_partitions(self) -> list[LeaderPartition]:
-        """What this broker leads now."""
+        """The partitions that this broker leads now."""
         return [replica.leader for replica in self._replicas.values() if replica.leader is not None]
 
     def stop_leading(self, now_ms: float) -> None:
-        """The end of a controlled shutdown: nothing is led or followed any more, what waits is unknown, and producer
-        states are stored for a quick start."""
+        """End a controlled shutdown: the broker leads and follows no more, answers the waiting calls as unknown, and
+        stores the producer states for a quick start."""
         for replica in self._replicas.values():
             replica.drop_role(now_ms, why="the broker stops")
             replica.write_snapshot()
@@ -239,13 +243,15 @@ class ReplicaManager:
         validated: BatchHeader | MinilogError | None = None,
         now_us: int | None = None,
     ) -> None:
-        """One produce entry: answered by AnswerProduce, once; under acks=0 only where it is refused: then its producer
-        looks who leads by now. `leader_epoch` -1: not known. `validated`: what came of the batch's validation under
-        `led_config`, where that is done already. `now_us`: the wall clock, None where it is not trusted."""
+        """Take one produce entry. AnswerProduce answers it, once. Under acks=0 it answers only a refusal: then the
+        producer looks for the present leader.
+
+        `leader_epoch`: -1 if the client does not know it. `validated`: the result of the batch's validation under
+        `led_config`, if the caller has validated it. `now_us`: the wall clock, None if it is not trusted."""
         entry = ProduceEntry(ticket, acks, now_ms + timeout_ms, batch, transaction, validated, now_us)
         try:
             if acks not in _ALL_ACKS:
-                raise InvalidRequiredAcks(f"acks={acks} is not one of 0, 1 and all (-1 on the wire)")
+                raise InvalidRequiredAcks(f"acks is 0, 1 or all (-1 on the wire), and not {acks}")
             leader = self._leader(key)
             refuse_client(leader)
         except MinilogError as error:
@@ -254,25 +260,25 @@ class ReplicaManager:
         leader.produce(entry, leader_epoch, now_ms)
 
     def led_config(self, key: PartitionKey) -> TopicConfig | None:
-        """What batches for this partition are judged by; None where it is not led here."""
+        """The configuration by which batches for this partition are judged. None if this broker does not lead it."""
         replica = self._replicas.get(key)
         return None if replica is None or replica.leader is None else replica.leader.config
 
     # -- transactions
 
     def is_registering(self, key: PartitionKey, number: int) -> bool:
-        """Whether somebody still waits for the answer to a RegisterPartition."""
+        """Whether a batch still waits for the answer to a RegisterPartition."""
         replica = self._replicas.get(key)
         return replica is not None and replica.leader is not None and replica.leader.is_registering(number)
 
     def registered(self, key: PartitionKey, number: int, error: MinilogError | None, now_ms: float) -> None:
-        """RegisterPartition is answered: None where the producer may write. Too late, it changes nothing."""
+        """Take the answer to a RegisterPartition: None if the producer may write. A late answer changes nothing."""
         replica = self._replicas.get(key)
         if replica is not None and replica.leader is not None:
             replica.leader.registered(number, error, now_ms)
 
     def write_markers(self, key: PartitionKey, request: MarkersRequest, now_ms: float) -> None:
-        """Markers of a transaction for a partition that is led here: answered by AnswerMarkers, once."""
+        """Take markers of a transaction for a partition that is led here. AnswerMarkers answers the call, once."""
         try:
             leader = self._leader(key)
             refuse_client(leader)  # in `__groups` their coordinator ends transactions
@@ -281,13 +287,13 @@ class ReplicaManager:
             self._context.emit(AnswerMarkers(request.ticket, error))
 
     def ends_found(self, key: PartitionKey, number: int, ends: dict[int, FoundEnd]) -> None:
-        """FindEnds is done: how those ended that were found. Too late, it changes nothing."""
+        """Take the result of FindEnds: the ends of the producers in the log. A late result changes nothing."""
         replica = self._replicas.get(key)
         if replica is not None and replica.leader is not None:
             replica.leader.ends_found(number, ends)
 
     def batch_found(self, key: PartitionKey, leader_epoch: int, offset: int, base: int, now_ms: float) -> None:
-        """FindBatch is done. Of another leader epoch, it changes nothing."""
+        """Take the result of FindBatch. One of another leader epoch changes nothing."""
         replica = self._replicas.get(key)
         if replica is not None and replica.leader is not None and replica.leader.leader_epoch == leader_epoch:
             replica.leader.batch_found(offset, base, now_ms)
@@ -295,7 +301,7 @@ class ReplicaManager:
     def delete_records(
         self, key: PartitionKey, leader_epoch: int, request: DeleteRecordsRequest, now_ms: float
     ) -> None:
-        """Records of a partition that is led here: answered by AnswerDeleteRecords, once."""
+        """Delete records of a partition that is led here. AnswerDeleteRecords answers the call, once."""
         try:
             leader = self._leader(key)
             refuse_client(leader)
@@ -304,11 +310,12 @@ class ReplicaManager:
             self._context.emit(AnswerDeleteRecords(request.ticket, error, -1))
 
     def append_own(self, key: PartitionKey, leader_epoch: int, base_offset: int, batch: Buffer, now_ms: float) -> int:
-        """This broker's own batch in the log of an internal topic, at once (leader/own_log.py): the end behind it."""
+        """Append this broker's own batch to the log of an internal topic, at once (leader/own_log.py). Returns the end
+        behind it."""
         return append_own(self._context, self._leader(key), leader_epoch, base_offset, batch, now_ms)
 
     def delete_own_records(self, key: PartitionKey, leader_epoch: int, offset: int) -> None:
-        """Nobody needs what is below `offset` of the log of an internal topic (leader/own_log.py)."""
+        """Delete the records below `offset` of an internal topic's log, which nobody needs (leader/own_log.py)."""
         if (replica := self._replicas.get(key)) is not None:
             delete_own_records(self._context, replica.leader, leader_epoch, offset)
 
@@ -320,7 +327,7 @@ class ReplicaManager:
                     f"broker {self._context.broker_id} has no replica of partition {key.partition} "
                     f"of topic id {key.topic_id.hex()}"
                 )
-            raise UnknownTopicId(f"topic id {key.topic_id.hex()} is not known to broker {self._context.broker_id}")
+            raise UnknownTopicId(f"broker {self._context.broker_id} does not know the topic id {key.topic_id.hex()}")
         if replica.offline is not None:
             raise StorageError(f"the replica of partition {key.partition} is offline: {replica.offline}")
         if replica.leader is None:
@@ -333,7 +340,7 @@ class ReplicaManager:
         return (NO_LEADER, -1) if state is None else (state.leader_id, state.leader_epoch)
 
     def list_offsets(self, entry: metadata_pb2.ListOffsetsEntry, now_ms: float) -> metadata_pb2.ListOffsetsResult:
-        """One entry, answered at once; what the files tell is added by the shell."""
+        """Answer one entry at once. The shell adds the offsets that it looks up in files."""
         key = PartitionKey.of(entry.partition_id)
         try:
             return self._leader(key).list_offsets(entry, now_ms)
@@ -345,7 +352,7 @@ class ReplicaManager:
     # -- sessions on this leader
 
     def open_consumer_session(self, session_id: int, first: data_pb2.FetchRequest, now_ms: float) -> None:
-        """A consumer's session, as its first message says; one that says nothing else reads what is committed."""
+        """Open a consumer's session by its first message. Without another isolation level it reads committed ones."""
         uncommitted = first.isolation_level == data_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED
         audience = Audience.CONSUMER if uncommitted else Audience.COMMITTED_CONSUMER
         self._served.open(session_id, audience, now_ms, self._context.settings.client_keepalive_ms(first.keepalive_ms))
@@ -353,142 +360,144 @@ class ReplicaManager:
     def open_follower_session(
         self, session_id: int, broker_id: int, broker_epoch: int, now_ms: float, *, keepalive_ms: int = 0
     ) -> None:
-        """A follower's session: one per broker, the newest; of an earlier life it is refused. `keepalive_ms`: how often
-        it is to say something, 0 where the follower does not say."""
+        """Open a follower's session: one per broker, the newest. A session of an earlier life is refused.
+        `keepalive_ms`: the interval of signs of life that the follower asks for, 0 if it names none."""
         self._served.open_follower(session_id, broker_id, broker_epoch, keepalive_ms, now_ms)
 
     def close_session(self, session_id: int, now_ms: float) -> None:
-        """The stream is gone. What its follower told counts on while it is in the ISR; it joins none by it."""
+        """Close a session whose stream is gone. Its follower's progress still counts while the follower is in the ISR,
+        but does not let it join."""
         self._served.close(session_id, now_ms)
 
     def fetch_request(self, session_id: int, request: data_pb2.FetchRequest, now_ms: float) -> None:
-        """A consumer's message."""
+        """Take a consumer's message."""
         self._served.receive(session_id, request, now_ms)
 
     def replicate_request(self, session_id: int, request: peer_pb2.ReplicateRequest, now_ms: float) -> None:
-        """A follower's message: positions first, so that progress is judged by the position it belongs to."""
+        """Take a follower's message: positions first, because progress is judged by its position."""
         self._served.receive(session_id, request, now_ms)
 
     def next_read(self, session_id: int, now_ms: float) -> ReadRun | None:
-        """What the next message of a session is to have besides: to be read at once, and answered by run_read,
-        run_not_in_memory or read_failed. Ask again until None."""
+        """The next read for a session's coming message. The shell reads at once, and answers with run_read,
+        run_not_in_memory or read_failed. It asks again until None."""
         return self._served.next_read(session_id, now_ms)
 
-    def run_read(self, asked: ReadRun, batches: Buffer, now_ms: float) -> None:
-        """Whole batches; none where the log does not hold them any more, or they were of no use any more."""
-        if (session := self._served.asking(asked)) is not None:
-            session.run_read(asked, batches, now_ms)
+    def run_read(self, question: ReadRun, batches: Buffer, now_ms: float) -> None:
+        """Take a run of whole batches. It is empty if the log does not hold them any more, or if they are of no use."""
+        if (session := self._served.asking(question)) is not None:
+            session.run_read(question, batches, now_ms)
 
-    def run_not_in_memory(self, asked: ReadRun) -> None:
-        """Of what next_read has asked: it has to be waited for. The effect ReadRun asks for it in its turn."""
-        if (session := self._served.asking(asked)) is not None:
-            session.run_not_in_memory(asked)
+    def run_not_in_memory(self, question: ReadRun) -> None:
+        """Note that a run of next_read is not in memory. The effect ReadRun asks for it when it has its turn."""
+        if (session := self._served.asking(question)) is not None:
+            session.run_not_in_memory(question)
 
-    def read_failed(self, asked: ReadRun, error: Exception, now_ms: float) -> None:
-        """The copy cannot be read: OSError, CorruptMessage or UnsupportedVersion."""
-        if (session := self._served.asking(asked)) is not None:
-            session.read_failed(asked, error, now_ms)
+    def read_failed(self, question: ReadRun, error: Exception, now_ms: float) -> None:
+        """Take the error of a read: OSError, CorruptMessage or UnsupportedVersion."""
+        if (session := self._served.asking(question)) is not None:
+            session.read_failed(question, error, now_ms)
 
-    def waits_for(self, asked: ReadRun) -> bool:
-        """Whether anybody waits for the effect ReadRun still."""
-        session = self._served.asking(asked)
-        return session is not None and session.waits_for(asked)
+    def waits_for(self, question: ReadRun) -> bool:
+        """Whether a session still waits for the effect ReadRun."""
+        session = self._served.asking(question)
+        return session is not None and session.waits_for(question)
 
     def next_message(
         self, session_id: int, now_ms: float
     ) -> StreamMessage[data_pb2.FetchResponse] | StreamMessage[peer_pb2.ReplicateResponse] | None:
-        """The next message of a session, behind next_read; None: nothing now, SessionReady tells when. Ask again until
-        None."""
+        """The next message of a session, after next_read. None: nothing now, and SessionReady follows when there is.
+        Ask again until None."""
         return self._served.next_message(session_id, now_ms)
 
     def is_costly(self, session_id: int) -> bool:
-        """Is the next message of a session likely to cost some milliseconds? Then it is asked for in its turn."""
+        """Whether a session's next message is likely to cost some milliseconds. Then the shell asks in its turn."""
         return self._served.is_costly(session_id)
 
     # -- sessions to leaders
 
     def fetcher_stream_opened(self, leader_id: int, now_ms: float) -> None:
-        """OpenFetcherStream is done: the stream is open."""
+        """Note that OpenFetcherStream is done, and the stream is open."""
         self._leaders.to(leader_id).opened(now_ms)
 
     def fetcher_stream_closed(self, leader_id: int, now_ms: float) -> None:
-        """It broke, or could not be opened. Not told after CloseFetcherStream."""
+        """Note that the stream broke, or could not be opened. Not called after CloseFetcherStream."""
         self._leaders.to(leader_id).closed(now_ms)
 
     def leader_message(self, leader_id: int, message: StreamMessage[peer_pb2.ReplicateResponse], now_ms: float) -> None:
-        """A message of a leader, on the stream that is open now."""
+        """Take a message of a leader, on the stream that is open now."""
         self._leaders.to(leader_id).receive(message, now_ms)
 
     def leader_sends(self, leader_id: int, now_ms: float) -> None:
-        """A part of a message has come, on the stream that is open now: a leader that sends is not silent."""
+        """Note that a part of a message came on the stream that is open now: a leader that sends is not silent."""
         self._leaders.to(leader_id).heard(now_ms)
 
     def next_request(self, leader_id: int, now_ms: float) -> peer_pb2.ReplicateRequest | None:
-        """What to tell a leader; None: nothing now, FetcherStreamReady tells when. Ask again until None."""
+        """The next request to a leader. None: nothing now, and FetcherStreamReady follows when there is. Ask again
+        until None."""
         return self._leaders.to(leader_id).next_request(now_ms)
 
     # -- the disk
 
     def log_appended(self, key: PartitionKey, end_offset: int, now_ms: float) -> None:
-        """The log has, in order, all that was asked up to `end_offset`."""
+        """Note that the log has all appends up to `end_offset`, in order."""
         if (replica := self._replicas.get(key)) is not None:
             replica.appended(end_offset, now_ms)
 
     def log_flushed(self, key: PartitionKey, durable_end_offset: int, now_ms: float) -> None:
-        """All below `durable_end_offset` is synced."""
+        """Note that all below `durable_end_offset` is synced."""
         if (replica := self._replicas.get(key)) is not None:
             replica.flushed(durable_end_offset, now_ms)
 
     def log_truncated(self, key: PartitionKey, producer_state: ProducerState, now_ms: float) -> None:
-        """TruncateLog or StartLogAt is done; `producer_state` is that of what is left."""
+        """Note that TruncateLog or StartLogAt is done. `producer_state` is that of the rest of the log."""
         if (replica := self._replicas.get(key)) is not None:
             replica.truncated(producer_state, now_ms)
 
     def log_failed(self, key: PartitionKey, error: OSError, now_ms: float) -> None:
-        """A command failed, and with it all that were asked behind it for this log."""
+        """Note that a command failed, and with it all later commands for this log."""
         self._found_no_space |= error.errno in NO_SPACE
         if (replica := self._replicas.get(key)) is not None:
             replica.failed(error, now_ms)
 
     def log_damaged(self, key: PartitionKey, error: Exception, now_ms: float) -> None:
-        """The log cannot be read, or what was read is not what was written."""
+        """Note that the log cannot be read, or that it differs from the bytes that were written."""
         if (replica := self._replicas.get(key)) is not None:
             replica.go_offline(error, now_ms)
 
     def copy_checked(
         self, key: PartitionKey, offset: int, error: CorruptMessage | OSError | None, now_ms: float
     ) -> None:
-        """CheckCopy is done: what is wrong with our copy, if anything. None where its log was let go meanwhile."""
+        """Take the result of CheckCopy: the fault of our copy, if any. None also if its log was closed meanwhile."""
         if error is not None and (replica := self._replicas.get(key)) is not None:
             replica.go_offline(error, now_ms)
         self._served.copy_checked(key, self._context.copy_checks.looked(key, offset), now_ms)
 
     def log_start_moved(self, key: PartitionKey, now_ms: float) -> None:
-        """Retention, or AdvanceLogStart, advanced the log start."""
+        """Note that retention, or AdvanceLogStart, moved the log start."""
         if (replica := self._replicas.get(key)) is not None:
             replica.log_start_moved(now_ms)
 
     # -- the controller's answers
 
     def proposal_answered(self, key: PartitionKey, answer: ProposalAnswer, now_ms: float) -> None:
-        """The controller answered ProposeInSyncReplicas."""
+        """Take the controller's answer to ProposeInSyncReplicas."""
         if (replica := self._replicas.get(key)) is not None and replica.leader is not None:
             replica.leader.proposal_answered(answer, now_ms)
 
     def proposal_lost(self, key: PartitionKey, now_ms: float) -> None:
-        """There was no answer."""
+        """Note that the controller did not answer."""
         if (replica := self._replicas.get(key)) is not None and replica.leader is not None and replica.leader.leading:
             replica.leader.in_sync.lost(now_ms)
 
     # -- time
 
     def next_tick_ms(self) -> float:
-        """When `tick` is due; infinity while nothing is."""
+        """The time at which `tick` is due. Infinity while nothing is."""
         return self._context.timers.next_ms()
 
     def tick(self, now_ms: float) -> None:
-        """Time-outs, signs of life, who is late; nobody by what this process stood still itself
-        (rules/own_delay.py)."""
+        """React to time: time-outs, signs of life, late followers. The time for which this process stood still counts
+        against nobody (rules/own_delay.py)."""
         delay_ms = own_delay_ms(self.next_tick_ms(), now_ms, self._context.settings.shortest_timeout_ms)
         if delay_ms > 0:
             self._excuse_all(delay_ms, now_ms)

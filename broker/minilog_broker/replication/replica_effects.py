@@ -1,4 +1,4 @@
-"""Effects: what the replication cores ask of the shell. The shell carries them out in order and answers with events.
+"""Effects: the work that the replication cores ask of the shell. It carries them out in order and answers with events.
 
     effect                          answered by (a method of ReplicaManager)
     AppendToLog                     log_appended, then log_flushed when durable; or log_failed
@@ -14,11 +14,12 @@
     FindBatch                       batch_found; or log_damaged
     ReadRun                         run_read, or read_failed: once, in whatever order
     BeganToLead, HighWatermarkMoved, StoppedLeading
-                                    -; told of an internal topic's partition: a coordinator lives beside each
-    AnswerProduce, AnswerMarkers, SessionReady, FetcherStreamReady, OpenFetcherStream, CloseFetcherStream: see each
+                                    -; for a partition of an internal topic: a coordinator lives beside each
+    AnswerProduce, AnswerMarkers, SessionReady, FetcherStreamReady, OpenFetcherStream, CloseFetcherStream
+                                    the docstring of each has it
 
-"Appended" and "flushed" are two events: the first makes records readable for followers, only the second counts for
-the high watermark and for progress. All commands for one log are carried out in the order given.
+"Appended" and "flushed" are two events. The first makes records readable for followers. Only the second counts for the
+high watermark and for progress. The shell carries out all commands for one log in the order of the effects.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from minilog_broker.storage.transactions import OffsetRange
 
 @dataclass(frozen=True, slots=True)
 class PlacedBatches:
-    """Batches with their offsets and leader epochs set, contiguous: `buffers` written one after another are the bytes
-    of `headers`, one batch per header. What Log.append takes."""
+    """Contiguous batches with their offsets and leader epochs, as Log.append takes them. `buffers`, written one after
+    another, are the bytes of the batches of `headers`."""
 
     headers: tuple[BatchHeader, ...]
     buffers: tuple[Buffer, ...]
@@ -63,7 +64,7 @@ class OpenLog:
 class RecoverLog:
     """Read all of a log, and cut it at the damage. A read of this life has found damage, and the controller knows it.
 
-    `differs_from`: cut it here in any case, for most copies have other records from here on."""
+    `differs_from`: cut it here in any case, because most copies have other records from here on."""
 
     key: PartitionKey
     config: TopicConfig
@@ -72,14 +73,14 @@ class RecoverLog:
 
 @dataclass(frozen=True, slots=True)
 class ForgetTornTail:
-    """The replica is in an ISR under a leader: that the tail of its log was cut at the start matters no more."""
+    """Forget that the tail of the log was cut at the start: the replica is in an ISR under a leader now."""
 
     key: PartitionKey
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigureLog:
-    """The topic has another configuration than the log was given before (Log.configure): answered by log_configured."""
+    """Give the log the topic's new configuration (Log.configure): answered by log_configured."""
 
     key: PartitionKey
     config: TopicConfig
@@ -94,8 +95,8 @@ class DeleteLog:
 
 @dataclass(frozen=True, slots=True)
 class CheckCopy:
-    """Sum up the batches from `offset` on, about `max_bytes` of them (storage.copy_check): answered by copy_checked,
-    also where the log failed or was let go."""
+    """Check the checksums of the batches from `offset` on, about `max_bytes` of them (storage.copy_check): answered by
+    copy_checked, also if the log failed or was closed."""
 
     key: PartitionKey
     offset: int
@@ -104,7 +105,7 @@ class CheckCopy:
 
 @dataclass(frozen=True, slots=True)
 class RecordEpochStart:
-    """A leader's epoch starts at `start_offset`: durable before the first append of the epoch."""
+    """Record durably, before the first append of a leader's epoch, that the epoch starts at `start_offset`."""
 
     key: PartitionKey
     leader_epoch: int
@@ -113,7 +114,7 @@ class RecordEpochStart:
 
 @dataclass(frozen=True, slots=True)
 class AppendToLog:
-    """Append; then, where the topic's flush policy says so, fdatasync (grouped with others)."""
+    """Append, and then fdatasync (grouped with others) if the topic's flush policy is fsync."""
 
     key: PartitionKey
     batches: PlacedBatches
@@ -123,8 +124,9 @@ class AppendToLog:
 class TruncateLog:
     """Cut the log to `end_offset` (a batch boundary), durably.
 
-    `committed_lost`: how many offsets go that were below our high watermark. Not 0 only where the leader lacks what was
-    committed: after an unclean election, or one whose disk came back older than it was. To be told loudly.
+    `committed_lost`: the number of offsets below our high watermark that the cut drops. It is above 0 only if the
+    leader lacks committed records: after an unclean election, or if its disk came back older than it was. The shell
+    logs that as an error.
     """
 
     key: PartitionKey
@@ -134,7 +136,7 @@ class TruncateLog:
 
 @dataclass(frozen=True, slots=True)
 class StartLogAt:
-    """Drop everything and start anew, empty, at `offset`: the leader's log begins above our end, or has nothing in
+    """Drop all records and start an empty log at `offset`: the leader's log begins above our end, or has no epoch in
     common with ours. `committed_lost` as in TruncateLog."""
 
     key: PartitionKey
@@ -144,10 +146,10 @@ class StartLogAt:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceLogStart:
-    """Records below `offset` are to go (Log.advance_log_start): answered by log_start_moved, when that is durable.
+    """Delete the records below `offset` (Log.advance_log_start): answered by log_start_moved, when that is durable.
 
-    Before, store the producer state as of `snapshot_offset`: the log will not tell all of it any more (KAFKA-7190). A
-    disk without space for that must not keep anybody from making some."""
+    Before, store the producer state as of `snapshot_offset`, because the rest of the log does not show all of it
+    (KAFKA-7190). If the disk has no space for that, delete all the same: that makes space."""
 
     key: PartitionKey
     offset: int
@@ -166,7 +168,8 @@ class WriteProducerSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class AnswerProduce:
-    """Answer one produce entry. `error` None: acknowledged at `base_offset`. An UnknownOutcome is never a failure."""
+    """Answer one produce entry. `error` None: acknowledged at `base_offset`. An UnknownOutcome does not mean that the
+    write failed."""
 
     ticket: object
     error: MinilogError | None
@@ -178,7 +181,7 @@ class AnswerProduce:
 
 @dataclass(frozen=True, slots=True)
 class EndMarker:
-    """One producer's end. `last_sequence`: of a committed one, -1 where it wrote nothing in this partition."""
+    """One producer's end. `last_sequence`: of a committed producer, -1 if it wrote nothing in this partition."""
 
     producer_id: int
     committed: bool
@@ -187,7 +190,7 @@ class EndMarker:
 
 @dataclass(frozen=True, slots=True)
 class FindEnds:
-    """Look for the markers of these producers in the log (storage.find_ends), and say ends_found with `number`."""
+    """Look for the markers of these producers in the log (storage.find_ends): answered by ends_found with `number`."""
 
     number: int
     key: PartitionKey
@@ -197,7 +200,7 @@ class FindEnds:
 
 @dataclass(frozen=True, slots=True)
 class FindBatch:
-    """Look where the batch around `offset` begins (Log.batch_base), and say batch_found with `leader_epoch`."""
+    """Look up where the batch around `offset` begins (Log.batch_base): answered by batch_found with `leader_epoch`."""
 
     key: PartitionKey
     leader_epoch: int
@@ -225,7 +228,7 @@ class AnswerDeleteRecords:
 class RegisterPartition:
     """Ask the coordinator of the transactional id whether the producer may write here (RegisterPartitions).
 
-    `number` goes back with `registered`. To be asked again, with pauses, as long as `is_registering(key, number)`."""
+    `number` goes back with `registered`. The shell asks again after pauses while `is_registering(key, number)`."""
 
     number: int
     key: PartitionKey
@@ -236,11 +239,11 @@ class RegisterPartition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadRun:
-    """Read whole batches for a session, and say run_read with them, or read_failed (storage.run_reads says which ones).
+    """Read whole batches for a session: answered by run_read, or read_failed. storage.run_reads chooses the batches.
 
-    Taken by `next_read` it is to be read at once: where it would have to be waited for, run_not_in_memory says so. As
-    an effect it may wait: meanwhile the position may be given up, and the log be cut (`cuts`: how often it was till
-    then). What is read is then of no use, and is not looked at."""
+    The shell reads a run from `next_read` at once, or answers run_not_in_memory if it would have to wait for the disk.
+    A run that comes as an effect may wait. Meanwhile the position may be given up, or the log be cut (`cuts`: the
+    number of cuts until the question). The session then ignores the run."""
 
     session_id: int
     key: PartitionKey
@@ -254,7 +257,7 @@ class ReadRun:
 
 @dataclass(frozen=True, slots=True)
 class SessionReady:
-    """A consumer's or follower's session on this leader has something to say: take it by next_message(session_id)."""
+    """A consumer's or follower's session has something to send: take it by next_message(session_id)."""
 
     session_id: int
 
@@ -269,8 +272,8 @@ class SessionRefused:
 
 @dataclass(frozen=True, slots=True)
 class OpenFetcherStream:
-    """Open a Replicate stream to `leader_id` (as BrokerIncarnation.host/port tell): answered by fetcher_stream_opened;
-    a broken or refused stream is answered by fetcher_stream_closed, and asked for again by the core when due."""
+    """Open a Replicate stream to `leader_id` at its BrokerIncarnation: answered by fetcher_stream_opened. The
+    answer for a broken or refused stream is fetcher_stream_closed, and the core asks again when it is time."""
 
     leader_id: int
     broker_epoch: int  # the leader's life
@@ -285,14 +288,15 @@ class CloseFetcherStream:
 
 @dataclass(frozen=True, slots=True)
 class FetcherStreamReady:
-    """There is something to tell a leader: take it by next_request(leader_id)."""
+    """There is a request for a leader: take it by next_request(leader_id)."""
 
     leader_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class ProposeInSyncReplicas:
-    """Ask the controller. `members` are (broker id, broker epoch), all from one snapshot; the leader is among them."""
+    """Ask the controller for this ISR. `members` are (broker id, broker epoch), all from one snapshot, with the leader
+    among them."""
 
     key: PartitionKey
     leader_epoch: int
@@ -302,17 +306,17 @@ class ProposeInSyncReplicas:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffline:
-    """An I/O error or a damaged copy: tell the controller with the next heartbeat; nothing is written to the log."""
+    """Report to the controller with the next heartbeat that the copy is offline, because of an I/O error or damage. The
+    disk writes nothing more to the log."""
 
     key: PartitionKey
     reason: str
-    damaged: bool = False  # a batch in the log is not what was written: to be recorded, so that a restart knows
+    damaged: bool = False  # a batch differs from the one that was written: the shell records that for the next start
 
 
 @dataclass(frozen=True, slots=True)
 class LaterVersionMet:
-    """A batch, in this broker's log or on its way into it, was written by a later version: the broker ends, and leaves
-    all as it is."""
+    """End the broker and leave all files as they are: a later version wrote a batch in a log or on its way there."""
 
     key: PartitionKey
     error: UnsupportedVersion
@@ -320,8 +324,8 @@ class LaterVersionMet:
 
 @dataclass(frozen=True, slots=True)
 class ProposalAnswer:
-    """The controller's answer to a proposal: an error where it was refused. What became of it comes as metadata, with
-    the configuration it was decided under: an answer may be old, or of a controller that is deposed."""
+    """The controller's answer to a proposal, with an error if it was refused. The result comes as metadata, together
+    with the configuration of the decision. An answer may be old, or come from a deposed controller."""
 
     error: MinilogError | None
 
@@ -330,7 +334,7 @@ class ProposalAnswer:
 class BeganToLead:
     """A leader epoch began here, or appends of it were dropped: the coordinator forgets all, and loads up to `log_end`.
 
-    From `log_end` on the log has what is appended by `append_own`, and nothing else."""
+    From `log_end` on the log has only the batches of `append_own`."""
 
     key: PartitionKey
     topic_name: str
@@ -340,8 +344,8 @@ class BeganToLead:
 
 @dataclass(frozen=True, slots=True)
 class HighWatermarkMoved:
-    """All below `offset` is committed, says the leader of `leader_epoch`; also behind each BeganToLead. The coordinator
-    answers what waited for it."""
+    """All records below `offset` are committed, by the leader of `leader_epoch`. The effect also follows each
+    BeganToLead. The coordinator answers the calls that waited for it."""
 
     key: PartitionKey
     leader_epoch: int
@@ -350,8 +354,7 @@ class HighWatermarkMoved:
 
 @dataclass(frozen=True, slots=True)
 class StoppedLeading:
-    """The epoch is over here: nothing is appended any more, and nothing more is known to be committed. The coordinator
-    forgets all."""
+    """The epoch is over here: the log takes no appends, and no more commits are known. The coordinator forgets all."""
 
     key: PartitionKey
 

@@ -1,9 +1,9 @@
-"""Looks at our own copy that others asked for: a batch came damaged, is it ours that is? Pure.
+"""Checks of our own copy that readers ask for. A batch came damaged at the reader: is our copy damaged? Pure.
 
-A look reads from the disk and sums up what it reads, so the disk thread does it, one look at a time for the whole
-broker: whoever asks, and however often, appends wait for one look at most. The same place is looked at once for all
-who ask while it waits. A consumer's position waits for its look, for what it is sent next must not be the damaged copy
-again; where too many looks wait already the position does not, and the consumer asks again with its next broken run.
+A check reads from the disk and computes checksums. The disk thread does that, one check at a time for the whole broker.
+So appends wait for one check at most, however many readers ask. Readers that ask for the same place while it waits
+share one check. A consumer's position waits for its check, because the consumer must not get the damaged copy again. If
+too many checks wait already, the position does not wait, and the consumer asks again with its next broken run.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from minilog.partition_key import PartitionKey
 from minilog.v1 import data_pb2
 from minilog_broker.replication.replica_effects import CheckCopy, Effect
 
-MAX_WAITING = 256  # of a millisecond or ten each: a position that waited longer would rather be sent at once
+MAX_WAITING = 256  # checks of a millisecond or ten each: behind more of them a position would wait too long
 
 
 class CopyChecks:
-    """One per broker: `ask` for a look, `hold` a position until it is done, `looked` when the disk has answered."""
+    """The checks of one broker: `ask` for one, `hold` a position until it is done, `looked` when the disk answers."""
 
     def __init__(self, emit: Callable[[Effect], None], max_bytes: int) -> None:
         self._emit = emit
         self._max_bytes = max_bytes
-        # What is asked, in order, the first of it on the disk; with the positions that wait for it, by session id.
+        # The checks in order, the first of them on the disk, with the positions that wait for each, by session id.
         self._asked: dict[tuple[PartitionKey, int], dict[int, data_pb2.FetchPosition]] = {}
         self._held_at: dict[tuple[PartitionKey, int], int] = {}  # the offset, by partition and session id
 
     def ask(self, key: PartitionKey, offset: int) -> bool:
-        """Look at what is at `offset`; False where too many looks wait."""
+        """Check the copy at `offset`. False if too many checks wait."""
         place = (key, offset)
         if place in self._asked:
             return True
@@ -40,7 +40,7 @@ class CopyChecks:
         return True
 
     def hold(self, key: PartitionKey, session_id: int, position: data_pb2.FetchPosition) -> bool:
-        """Look at what is at the position, which waits for it; False where too many looks wait."""
+        """Check the copy at the position, and let the position wait for it. False if too many checks wait."""
         if not self.ask(key, position.fetch_offset):
             return False
         self.let_go(key, session_id)
@@ -49,12 +49,12 @@ class CopyChecks:
         return True
 
     def let_go(self, key: PartitionKey, session_id: int) -> None:
-        """The session has another position in the partition, or none any more."""
+        """Drop the session's waiting position, because the session has another one in the partition, or none."""
         if (offset := self._held_at.pop((key, session_id), None)) is not None:
             del self._asked[key, offset][session_id]
 
     def looked(self, key: PartitionKey, offset: int) -> Mapping[int, data_pb2.FetchPosition]:
-        """The look is done: the positions that waited for it. The next one begins."""
+        """Take the end of a check, and begin the next one. Returns the positions that waited for it."""
         waiting = self._asked.pop((key, offset))
         for session_id in waiting:
             del self._held_at[key, session_id]

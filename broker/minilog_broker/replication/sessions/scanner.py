@@ -1,16 +1,16 @@
-"""What a replica sends to a reader that asked for some columns of a typed topic, or for rows of some kind. Pure.
+"""The part of stored batches that a replica sends to a reader of some columns or some rows of a typed topic. Pure.
 
-Each stored batch becomes one of three, always with its own offsets, epoch, producer and time stamps:
+A stored batch goes out in one of three forms, always with its own offsets, epoch, producer and time stamps:
 
-    projected       the asked columns of it, none of which is decoded
-    left out        its header and extension alone, without records: its statistics say that no row can be wanted
-    as it is        where it is not typed (a marker), or of a version that is not known here yet
+    projected       the selected columns, which the replica does not decode
+    left out        header and extension alone, without records: the statistics show that no row fits the condition
+    as it is        a batch that is not typed (a marker), or of a schema version that this broker does not know yet
 
-What goes out under a new checksum was checked under the stored one before.
+The replica checks the stored checksum of a batch before it gives it a new one.
 
-A run is cut as far as an amount of work allows: the core that asks has no clock, and others wait for the loop. A piece
-of work is what one comparison with the statistics of a batch costs, some microseconds. So neither many small batches
-nor a long condition nor both together hold the loop for long.
+The replica cuts a run as far as an amount of work allows, because the core has no clock and others wait for the loop. A
+piece of work is the cost of one comparison with the statistics of a batch, some microseconds. So neither many small
+batches nor a long condition nor both together hold the loop for long.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ BYTES_PER_WORK = 16 << 10  # of a batch besides: its checksum is taken, and its 
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """What is sent of a run up to `end`, a position in it behind one of its batches, and what that cost."""
+    """The bytes to send of a run up to `end`, a position behind one of its batches, and the work that they took."""
 
     batches: bytes
     end: int
@@ -57,34 +57,34 @@ class Scanned:
 
 
 class Scanner:
-    """Of one position of one reader: see the module's text.
+    """The columns and the condition that one position of a reader selects.
 
-    Raises InvalidArgument for columns or a condition that the schema does not have, UnknownSchemaVersion where they
-    were chosen by a version that is not known here yet."""
+    Raises InvalidArgument if the schema does not have the columns, or if the condition does not fit it. Raises
+    UnknownSchemaVersion if they were chosen by a version that this broker does not know yet."""
 
-    def __init__(self, asked: typed_pb2.Selection, schemas: TopicSchemas) -> None:
-        self._asked = asked
+    def __init__(self, selection: typed_pb2.Selection, schemas: TopicSchemas) -> None:
+        self._selection = selection
         self._schemas = schemas
         self._projections: dict[tuple[int, bool, bool], _VersionCut] = {}
-        schema = schemas.version(asked.schema_version)
-        self._columns = columns = {each.id: each for each in schema.fields}
-        if unknown := [each for each in asked.field_ids if each not in columns]:
+        schema = schemas.version(selection.schema_version)
+        self._columns = columns = {field.id: field for field in schema.fields}
+        if unknown := [field_id for field_id in selection.field_ids if field_id not in columns]:
             raise InvalidArgument(f"version {schema.version} of the schema has no column with the id {unknown[0]}")
         self._where: Predicate | None = None
         self.condition_work = 0
-        """What the condition costs for each batch."""
+        """The work that the condition costs for each batch."""
         self._looked_at: AbstractSet[int] = frozenset()
-        if asked.HasField("where"):
+        if selection.HasField("where"):
             try:
-                self._where = predicate_from_wire(asked.where, columns.get)
+                self._where = predicate_from_wire(selection.where, columns.get)
             except CorruptMessage as error:
                 raise InvalidArgument(str(error)) from error
             self._looked_at = field_ids(self._where)
             self.condition_work = size_of(self._where)
 
     def scan(self, key: PartitionKey, run: Buffer, most_work: int) -> Scanned:
-        """What is sent of a run of whole stored batches, the first of them at least; no further batch is begun when
-        `most_work` is done. Raises CorruptMessage where one of them is damaged."""
+        """The part to send of a run of whole stored batches. It has at least the first batch, and begins no further one
+        when `most_work` is done. Raises CorruptMessage for a damaged batch."""
         view, pieces, end, work = memoryview(run), list[Buffer](), 0, 0
         for position, header in iterate_headers(view):
             if end and work >= most_work:
@@ -98,57 +98,57 @@ class Scanner:
         if not header.is_typed or header.attributes & Attributes.COMPACTED:
             return [batch]
         check_crc(key.topic_id, key.partition, batch, header)
-        told = read_extension(batch, header)
+        extension = read_extension(batch, header)
         try:
-            schema = self._schemas.version(told.schema_version)
+            schema = self._schemas.version(extension.schema_version)
         except UnknownSchemaVersion:
             return [batch]
-        if self._where is not None and not outcomes(self._where, self._statistics(told, schema, header)) & TRUE:
+        if self._where is not None and not outcomes(self._where, self._statistics(extension, schema, header)) & TRUE:
             return _left_out(key, header, schema.version)
-        form = (schema.version, told.has_timestamps, bool(header.attributes & Attributes.HAS_HEADERS))
+        form = (schema.version, extension.has_timestamps, bool(header.attributes & Attributes.HAS_HEADERS))
         if form not in self._projections:
-            self._projections[form] = _VersionCut(self._asked, schema, has_timestamps=form[1], has_headers=form[2])
+            self._projections[form] = _VersionCut(self._selection, schema, has_timestamps=form[1], has_headers=form[2])
         return self._projections[form].cut(key, batch, header)
 
     def _statistics(
-        self, told: typed_pb2.TypedBatch, schema: TopicSchema, header: BatchHeader
+        self, extension: typed_pb2.TypedBatch, schema: TopicSchema, header: BatchHeader
     ) -> Callable[[int], ColumnStatistics | None]:
-        """What a batch says of a field: one that its version does not have is null in all of its rows. Of one that has
-        become wider than the condition knows it nothing is said: what is known of all values of the narrow type is not
-        known of these."""
-        looked_at = [each for each in told.statistics if each.field_id in self._looked_at]
-        known = read_statistics(looked_at, schema, header.record_count)
+        """The statistics of a batch, by field. A field that the batch's version does not have is null in all of its
+        rows. A field that has become wider than the condition's type has no statistics, because a fact about all
+        values of the narrow type need not hold for the wider one."""
+        looked_at = [statistics for statistics in extension.statistics if statistics.field_id in self._looked_at]
+        of_batch = read_statistics(looked_at, schema, header.record_count)
         missing = ColumnStatistics(header.record_count, header.record_count)
 
         def of_field(field_id: int) -> ColumnStatistics | None:
             field = schema.by_id.get(field_id)
             if field is None:
                 return missing
-            return known.get(field_id) if is_widened(field.type, self._columns[field_id].type) else None
+            return of_batch.get(field_id) if is_widened(field.type, self._columns[field_id].type) else None
 
         return of_field
 
 
 class _VersionCut:
-    """What is sent of the batches of one version."""
+    """The columns to send of batches of one version."""
 
     def __init__(
-        self, asked: typed_pb2.Selection, schema: TopicSchema, *, has_timestamps: bool, has_headers: bool
+        self, selection: typed_pb2.Selection, schema: TopicSchema, *, has_timestamps: bool, has_headers: bool
     ) -> None:
-        wanted = set(asked.field_ids)
-        if asked.timestamps and not has_timestamps and schema.timestamp_column is not None:
+        wanted = set(selection.field_ids)
+        if selection.timestamps and not has_timestamps and schema.timestamp_column is not None:
             wanted.add(schema.column(schema.timestamp_column).id)
-        places = [place for place, each in enumerate(schema.fields) if each.id in wanted]
-        self._told = typed_pb2.TypedBatch(
+        places = [place for place, field in enumerate(schema.fields) if field.id in wanted]
+        self._typed = typed_pb2.TypedBatch(
             schema_version=schema.version,
             field_ids=[schema.fields[place].id for place in places],
-            has_timestamps=has_timestamps and asked.timestamps,
+            has_timestamps=has_timestamps and selection.timestamps,
         )
-        self._extension = self._told.SerializeToString()
-        self._without: int = 0 if has_headers and asked.headers else Attributes.HAS_HEADERS
+        self._extension = self._typed.SerializeToString()
+        self._without: int = 0 if has_headers and selection.headers else Attributes.HAS_HEADERS
         extras = [
-            *([len(schema.fields)] if self._told.has_timestamps else []),
-            *([len(schema.fields) + has_timestamps] if has_headers and asked.headers else []),
+            *([len(schema.fields)] if self._typed.has_timestamps else []),
+            *([len(schema.fields) + has_timestamps] if has_headers and selection.headers else []),
         ]
         whole = schema.payload_forms.form_of(None, has_timestamps=has_timestamps, has_headers=has_headers)
         chosen = [*places, *extras]
@@ -163,7 +163,7 @@ class _VersionCut:
 
 
 def _left_out(key: PartitionKey, header: BatchHeader, version: int) -> list[Buffer]:
-    """Nothing of a batch but where it stands."""
+    """A batch without its records, which keeps its place in the log."""
     gone = Attributes.HAS_HEADERS | Attributes.LZ4 | Attributes.ZSTD
     attributes = (header.attributes | Attributes.PROJECTED | Attributes.COMPACTED) & ~gone
     return _sealed(key, header, _bare_extension(version), [], attributes=attributes, record_count=0)
@@ -177,7 +177,7 @@ def _bare_extension(version: int) -> bytes:
 def _sealed(
     key: PartitionKey, header: BatchHeader, extension: bytes, payload: Sequence[Buffer], **changes: int
 ) -> list[Buffer]:
-    """The pieces of a batch of these parts and with changes of its header, with its length and checksums."""
+    """The pieces of a batch from these parts. Its header has the changes, the new length and the new checksums."""
     start = payload_start(len(extension))
     padded = extension.ljust(start - HEADER_BYTES, b"\0")
     length = start + sum(map(len, payload))

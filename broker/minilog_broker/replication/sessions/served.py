@@ -1,7 +1,7 @@
-"""The sessions that followers and consumers have on this broker, and who subscribes to which partition.
+"""The sessions that followers and consumers have on this broker, and the subscribers of each partition.
 
-One session per follower, the newest; one of an earlier life, and one silent for five keep-alives, is refused. A
-subscription outlives the leader it was made for: it waits for the next one here.
+A follower has one session, the newest. The broker refuses a session of a follower's earlier life, and one that is
+silent for five keep-alives. A subscription outlives the leader that it was made for: it waits for the next one here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TOPIC_ID_BYTES = 16
 
 
 class ServedSessions:
-    """Of one broker. The manager tells each event of a stream, and asks for the next message when it is ready."""
+    """The sessions of one broker. The manager passes on the events of streams, and asks for ready messages."""
 
     def __init__(self, context: ReplicationContext, replicas: Mapping[PartitionKey, Replica]) -> None:
         self._context = context
@@ -34,13 +34,13 @@ class ServedSessions:
         self._subscribers: dict[PartitionKey, dict[int, SessionPartition]] = {}
 
     def subscribers(self, key: PartitionKey) -> dict[int, SessionPartition]:
-        """Who subscribes to a partition, by session id; the same object for as long as anybody does."""
+        """The subscribers of a partition, by session id. It stays the same object as long as there is one."""
         return self._subscribers.setdefault(key, {})
 
     # -- opening and closing
 
     def open(self, session_id: int, audience: Audience, now_ms: float, keepalive_ms: float) -> ServedSession:
-        """A new session."""
+        """Open a session."""
         session = ServedSession(
             session_id,
             audience,
@@ -58,7 +58,7 @@ class ServedSessions:
     def open_follower(
         self, session_id: int, broker_id: int, broker_epoch: int, keepalive_ms: int, now_ms: float
     ) -> None:
-        """A follower's, in place of its older one."""
+        """Open a follower's session in the place of its older one."""
         if self._is_stale(broker_id, broker_epoch):
             self._context.emit(SessionRefused(session_id, self._stale(broker_id, broker_epoch)))
             return
@@ -71,7 +71,7 @@ class ServedSessions:
         self._of_follower[broker_id] = session_id
 
     def broker_incarnation_changed(self, broker_id: int, now_ms: float) -> None:
-        """A session of its earlier life is worth nothing."""
+        """Refuse the session of a broker's earlier life."""
         session = self._sessions.get(self._of_follower.get(broker_id, -1))
         if session is not None and self._is_stale(broker_id, session.broker_epoch):
             self._refuse(session.session_id, self._stale(broker_id, session.broker_epoch), now_ms)
@@ -81,14 +81,16 @@ class ServedSessions:
         return incarnation is not None and broker_epoch < incarnation.broker_epoch
 
     def _stale(self, broker_id: int, broker_epoch: int) -> StaleBrokerEpoch:
-        return StaleBrokerEpoch(f"broker epoch {broker_epoch} of broker {broker_id} is over: a newer life registered")
+        return StaleBrokerEpoch(
+            f"broker epoch {broker_epoch} of broker {broker_id} is over: the broker has registered again"
+        )
 
     def _refuse(self, session_id: int, error: MinilogError, now_ms: float) -> None:
         self.close(session_id, now_ms)
         self._context.emit(SessionRefused(session_id, error))
 
     def close(self, session_id: int, now_ms: float) -> None:
-        """The stream is gone."""
+        """Close the session of a stream that is gone."""
         session = self._sessions.pop(session_id, None)
         if session is None:
             return
@@ -114,7 +116,7 @@ class ServedSessions:
     def receive(
         self, session_id: int, request: data_pb2.FetchRequest | peer_pb2.ReplicateRequest, now_ms: float
     ) -> None:
-        """Positions first: progress is judged by the position it belongs to."""
+        """Take a message: positions first, because progress is judged by its position."""
         session = self._sessions.get(session_id)
         if session is None:
             return
@@ -130,7 +132,8 @@ class ServedSessions:
         key = _key(position.partition_id)
         if len(key.topic_id) != _TOPIC_ID_BYTES or position.fetch_offset < 0:
             error = InvalidArgument(
-                f"a position at offset {position.fetch_offset} of topic id {key.topic_id.hex()} is none"
+                f"a position needs an offset of at least 0 and a topic id of {_TOPIC_ID_BYTES} bytes, and this one has "
+                f"offset {position.fetch_offset} and topic id '{key.topic_id.hex()}'"
             )
             self._refuse(session.session_id, error, now_ms)
             return False
@@ -145,7 +148,7 @@ class ServedSessions:
         return True
 
     def copy_checked(self, key: PartitionKey, positions: Mapping[int, data_pb2.FetchPosition], now_ms: float) -> None:
-        """What came damaged was looked at: the positions that waited for it go on."""
+        """Let the positions go on that waited for a check of our copy."""
         for session_id, position in positions.items():
             if (session := self._sessions.get(session_id)) is not None:
                 self._subscribe(session, key, position, now_ms)
@@ -158,8 +161,10 @@ class ServedSessions:
         subscribers = self.subscribers(key)
         subscribers[session.session_id] = session.take_position(key, source, position, now_ms)
 
-    def _take_progress(self, session: ServedSession, told: Iterable[peer_pb2.ReplicaProgress], now_ms: float) -> None:
-        for progress in told:
+    def _take_progress(
+        self, session: ServedSession, reports: Iterable[peer_pb2.ReplicaProgress], now_ms: float
+    ) -> None:
+        for progress in reports:
             key = _key(progress.partition_id)
             replica = self._replicas.get(key)
             if replica is None or replica.leader is None:
@@ -168,18 +173,18 @@ class ServedSessions:
                 replica.leader.progress(session, progress, now_ms)
 
     def next_read(self, session_id: int, now_ms: float) -> ReadRun | None:
-        """What its next message is to have besides."""
+        """The next read for a session's coming message."""
         session = self._sessions.get(session_id)
         return None if session is None else session.next_read(now_ms)
 
-    def asking(self, asked: ReadRun) -> ServedSession | None:
-        """Whose session asked for this; None where it is closed."""
-        return self._sessions.get(asked.session_id)
+    def asking(self, question: ReadRun) -> ServedSession | None:
+        """The session that asked for this run. None if it is closed."""
+        return self._sessions.get(question.session_id)
 
     def next_message(
         self, session_id: int, now_ms: float
     ) -> StreamMessage[data_pb2.FetchResponse] | StreamMessage[peer_pb2.ReplicateResponse] | None:
-        """What a session has to say."""
+        """A session's next message. None if it has nothing to send now."""
         session = self._sessions.get(session_id)
         if session is None or (runs := session.next_runs(now_ms)) is None:
             return None
@@ -195,7 +200,7 @@ class ServedSessions:
     # -- time
 
     def due(self, session_id: int, now_ms: float) -> None:
-        """Timer: silence, a sign of life, news held back."""
+        """A timer's event: refuse a silent session, or send its news or sign of life."""
         session = self._sessions.get(session_id)
         if session is None:
             return
@@ -203,12 +208,13 @@ class ServedSessions:
         follower = session.audience is Audience.FOLLOWER
         silence_ms = settings.silence_ms if follower else settings.consumer_silence_ms
         if now_ms >= session.last_heard_ms + silence_ms:
-            self._refuse(session_id, TimedOut(f"nothing was heard on the session for {silence_ms:.0f} ms"), now_ms)
+            text = f"the other side of the session sent nothing for {silence_ms:.0f} ms: open a new session"
+            self._refuse(session_id, TimedOut(text), now_ms)
         else:
             session.look(now_ms)
 
     def excuse(self, delay_ms: float, now_ms: float) -> None:
-        """This process stood still for so long: the other sides are not to blame for that."""
+        """Excuse the other sides' silence for `delay_ms`, for which this process stood still."""
         for session in self._sessions.values():
             session.excuse(delay_ms, now_ms)
 

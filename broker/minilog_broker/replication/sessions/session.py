@@ -1,25 +1,25 @@
 """A session on a leader: positions and credit come up, runs and news go down. For followers and for consumers.
 
     subscription  what it is
-    WAITING       its position is not judged yet: no leader here, an epoch that is not known here yet, an end that is
-                  not known yet
+    WAITING       its position is not checked yet: this broker does not lead, or does not know the leader epoch or the
+                  log's end yet
     SENDING       its position passed the checks in the source's epoch
-    STOPPED       an error or a divergence was said: a new position is waited for
+    STOPPED       the session has sent an error or a divergence, and waits for a new position
 
-Credit is an absolute count of bytes since the session was opened; with any left, one batch of any size may go. Ready
-partitions take turns, and a message carries all that is ready, up to about 4 MiB and 500 partitions. News (high
-watermark, log start, divergence, errors) needs no credit, and goes at most every 5 ms. A high watermark that moved is
-no reason to wake a session whose follower nobody reads from: it rides with what is said next. Nothing polls: appends
-and a moved high watermark make a subscription ready, and the first thing to say on a session that waits wakes it, once.
+Credit is an absolute count of bytes since the session was opened. While any is left, one batch of any size may go.
+Ready partitions take turns, and a message carries all that is ready, up to about 4 MiB and 500 partitions. News (high
+watermark, log start, divergence, errors) needs no credit, and goes at most every 5 ms. A moved high watermark does not
+wake the session of a follower without readers: it goes along with the next message. Nothing polls. Appends and a moved
+high watermark make a subscription ready. The first news for a waiting session wakes it, once.
 
-What a partition has to send is read by others, who know files (ReadRun). While a message is made up:
+The shell's readers of files read the runs of a partition (ReadRun). While a message is made up:
 
     READY ── next_read ──► asked ── run_read ──► in the message; READY again where there is more
                              └── run_not_in_memory ──► COLD ── its turn: `read` ──► run_read ──► in the next message
 
-A position that is given up, stopped or judged again waits for nothing any more: what is read for it is dropped, and so
-is what was read of a log that was cut since, or below a log start that has moved. So a run that is sent is of the log
-as it is then, however long it took to read.
+When a position is given up, stopped or checked again, the session drops the runs that are read for it. It also drops a
+run if the log was cut since the question, or if the log start has passed the run's offset. So a run that is sent
+belongs to the log as it is then, however long the reading took.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _NO_LIMIT = 1 << 62
 _Response = TypeVar("_Response", data_pb2.FetchResponse, peer_pb2.ReplicateResponse)
 RunWithBatches: TypeAlias = tuple[data_pb2.PartitionRun, Buffer]
 """A run and its payload."""
-MAX_RUNS = 500  # of one message: what makes it, and what takes it, holds a loop for some ten milliseconds
+MAX_RUNS = 500  # of one message: making it and taking it each hold a loop for some ten milliseconds
 
 
 class SubscriptionState(enum.Enum):
@@ -71,9 +71,9 @@ class SubscriptionState(enum.Enum):
 WAYS = {
     (SubscriptionState.WAITING, SubscriptionState.SENDING): "the position passed the checks",
     (SubscriptionState.WAITING, SubscriptionState.STOPPED): "the position was refused, or diverges",
-    (SubscriptionState.SENDING, SubscriptionState.WAITING): "another position or source: it is judged again",
+    (SubscriptionState.SENDING, SubscriptionState.WAITING): "another position or source: it is checked again",
     (SubscriptionState.SENDING, SubscriptionState.STOPPED): "an error, a lost source",
-    (SubscriptionState.STOPPED, SubscriptionState.WAITING): "another position or source: it is judged again",
+    (SubscriptionState.STOPPED, SubscriptionState.WAITING): "another position or source: it is checked again",
 }
 """Every way from a state to another."""
 
@@ -93,10 +93,10 @@ class SessionPartition:
     previous_epoch: int | None = None
     error: MinilogError | None = None
     diverged: Diverged | None = None
-    producers_below: bytes = b""  # said with the first run behind the position
-    selected: Selected | None = None  # of a typed topic: what the position asked for
-    has_readers: bool = True  # of what is sent: a consumer has, a follower until it says that it has none
-    reading: ReadRun | None = None  # asked, and of use; never while it is ready or cold
+    producers_below: bytes = b""  # goes with the first run behind the position
+    selected: Selected | None = None  # of a typed topic: the position's columns and condition
+    has_readers: bool = True  # True for a consumer, and for a follower until it reports that nobody reads there
+    reading: ReadRun | None = None  # the read under way that is still of use. Never set while ready or cold
 
     @property
     def end_offset(self) -> int | None:
@@ -108,7 +108,7 @@ class SessionPartition:
         return self.position.limit_bytes - self.sent_bytes if limited else _NO_LIMIT
 
     def bound(self) -> int:
-        """Nothing at or above it is sent now."""
+        """The end of the records that may be sent now, exclusive."""
         assert self.source is not None
         if self.left() <= 0:
             return self.next_offset
@@ -120,8 +120,8 @@ class SessionPartition:
 class ServedSession:
     """A leader's session with one follower or consumer.
 
-    `wake(session_id)` is called when a waiting session has something to say, `hold(session_id, due_ms)` when the
-    session must look again then, `read(asked)` where a run has to be waited for.
+    It calls `wake(session_id)` when a waiting session has something to send, `hold(session_id, due_ms)` when it must
+    look again at that time, and `read(question)` for a run that has to be waited for.
     """
 
     session_id: int
@@ -140,7 +140,7 @@ class ServedSession:
     sent_bytes: int = 0
     last_heard_ms: float = 0.0
     last_sent_ms: float = 0.0
-    is_costly: bool = False  # as far as the last message tells: the next one is made up when it is its turn
+    is_costly: bool = False  # judged by the last message: then the next one is made up when it is its turn
     _runs: list[RunWithBatches] = field(default_factory=list)  # of the next message
     _left: int = 0  # bytes that it may have besides
     _work_left: int = 0  # of this message, for cutting batches of typed topics
@@ -150,9 +150,9 @@ class ServedSession:
     _news: dict[PartitionKey, SessionPartition] = field(default_factory=dict)
     _riders: dict[PartitionKey, SessionPartition] = field(default_factory=dict)  # news that wakes nobody
     _cold: dict[PartitionKey, SessionPartition] = field(default_factory=dict)  # to be waited for, in their turn
-    _waited_for: ReadRun | None = None  # being read by who may wait ...
-    _came: tuple[ReadRun, Buffer] | None = None  # ... or read, and not in a message yet
-    _reserved_bytes: int = 0  # of the credit, for what is waited for
+    _waited_for: ReadRun | None = None  # a reader that may wait reads it ...
+    _came: tuple[ReadRun, Buffer] | None = None  # ... or has read it, and it is in no message yet
+    _reserved_bytes: int = 0  # of the credit, for the run that is waited for
 
     def __post_init__(self) -> None:
         self._work_left = self.settings.scanning_work
@@ -163,7 +163,7 @@ class ServedSession:
     # -- what comes up
 
     def grant(self, credit_bytes: int, now_ms: float) -> None:
-        """Credit as the other side counts it; it never goes back."""
+        """Take the other side's count of credit, which never goes back."""
         self.last_heard_ms = now_ms
         if credit_bytes > self.credit_bytes:
             self.credit_bytes = credit_bytes
@@ -174,7 +174,7 @@ class ServedSession:
     def take_position(
         self, key: PartitionKey, source: Source | None, position: data_pb2.FetchPosition, now_ms: float
     ) -> SessionPartition:
-        """A position: from now on this one is what counts for the partition."""
+        """Take a position, which replaces the partition's earlier one."""
         subscription = self.subscriptions.get(key)
         if subscription is None:
             subscription = self.subscriptions[key] = SessionPartition(self, key, source, position, now_ms)
@@ -183,7 +183,7 @@ class ServedSession:
         return subscription
 
     def forget(self, key: PartitionKey) -> None:
-        """Send no more of it."""
+        """Send no more of the partition."""
         self._withdraw(key)
         self.subscriptions.pop(key, None)
 
@@ -197,16 +197,19 @@ class ServedSession:
         self._riders.pop(key, None)
 
     def is_at(self, key: PartitionKey, leader_epoch: int, position_number: int) -> bool:
-        """Whether progress so named belongs to the accepted position."""
-        found = self.subscriptions.get(key)
-        if found is None or found.state is not SubscriptionState.SENDING or found.source is None:
+        """Whether progress with this epoch and number belongs to the accepted position."""
+        subscription = self.subscriptions.get(key)
+        if subscription is None or subscription.state is not SubscriptionState.SENDING or subscription.source is None:
             return False
-        return found.source.leader_epoch == leader_epoch and found.position.position_number == position_number
+        return (
+            subscription.source.leader_epoch == leader_epoch
+            and subscription.position.position_number == position_number
+        )
 
     # -- what the source says
 
     def source_changed(self, subscription: SessionPartition, source: Source | None, now_ms: float) -> None:
-        """Another leader epoch, or none here: all that was known of the position is forgotten."""
+        """Take another source, of another leader epoch, or none. The verdict on the position is forgotten."""
         subscription.source = source
         position_epoch = subscription.position.leader_epoch
         never_checked = subscription.state is SubscriptionState.WAITING
@@ -214,22 +217,24 @@ class ServedSession:
         if never_checked or (source is not None and position_epoch == source.leader_epoch):
             self._judge(subscription, now_ms)
             if was_sending and subscription.state is SubscriptionState.WAITING and subscription.error is None:
-                error = NotLeaderOrFollower("this replica begins anew: ask for metadata, and again")
-                self.stop(subscription, error, now_ms)  # else nobody would know that nothing comes any more
+                error = NotLeaderOrFollower("this replica begins a new role: ask for metadata, and read again")
+                self.stop(subscription, error, now_ms)  # else the reader would not know that the sending has ended
         elif source is None:
             error = NotLeaderOrFollower("this broker does not lead the partition any more: ask for metadata")
             self.stop(subscription, error, now_ms)
         elif position_epoch < source.leader_epoch:
-            text = f"leader epoch {position_epoch} is over, it is {source.leader_epoch}: ask for metadata"
+            text = (
+                f"leader epoch {position_epoch} is over, and the current one is {source.leader_epoch}: ask for metadata"
+            )
             self.stop(subscription, FencedLeaderEpoch(text), now_ms)
 
     def check_positions_again(self, subscription: SessionPartition, now_ms: float) -> None:
-        """The source knows more than when it was asked."""
+        """Check a waiting position again, because the source knows more now."""
         if subscription.state is SubscriptionState.WAITING:
             self._judge(subscription, now_ms)
 
     def available(self, subscription: SessionPartition, now_ms: float, *, news: bool) -> None:
-        """The source has more records, or (`news`) another high watermark or log start."""
+        """Note that the source has more records, or (`news`) another high watermark or log start."""
         if subscription.state is not SubscriptionState.SENDING:
             return
         is_asked = subscription.reading is not None or subscription.key in self._cold
@@ -241,25 +246,25 @@ class ServedSession:
             self._add_news(subscription, now_ms)
 
     def readers_told(self, subscription: SessionPartition, now_ms: float, *, has_readers: bool) -> None:
-        """A follower said whether somebody reads from it. The first reader is not to wait for what rode until now."""
+        """Note whether consumers read from a follower. For the first reader the waiting high watermark goes at once."""
         came, subscription.has_readers = has_readers and not subscription.has_readers, has_readers
         if came:
             self.available(subscription, now_ms, news=True)
 
     def high_watermark_moved(self, subscription: SessionPartition, now_ms: float) -> None:
-        """The source's: more may go to consumers, and whoever copies it learns of it."""
+        """Note that the source's high watermark moved: consumers may get more, and followers learn of it."""
         self.available(subscription, now_ms, news=subscription.has_readers)
         if not subscription.has_readers and subscription.state is SubscriptionState.SENDING:
             self._riders[subscription.key] = subscription
 
     def stop(self, subscription: SessionPartition, error: MinilogError, now_ms: float) -> None:
-        """Say an error; nothing more goes before a new position."""
+        """Send an error, and nothing more before a new position."""
         subscription.state, subscription.error, subscription.diverged = SubscriptionState.STOPPED, error, None
         self._withdraw(subscription.key)
         self._add_news(subscription, now_ms)
 
     def _judge(self, subscription: SessionPartition, now_ms: float) -> None:
-        # What was to be said of the position before must not answer this one: without an error it would accept it.
+        # Old news must not answer this position: without an error the reader would take it as accepted.
         self._withdraw(subscription.key)
         position, source = subscription.position, subscription.source
         subscription.state, subscription.error, subscription.diverged = SubscriptionState.WAITING, None, None
@@ -289,7 +294,7 @@ class ServedSession:
                 self._add_news(subscription, now_ms)
 
     def _select(self, subscription: SessionPartition, source: Source) -> Refuse | None:
-        """What the position asked for of a typed topic, or why it cannot be had."""
+        """Set the position's selection of a typed topic. Returns the refusal if the topic does not allow it."""
         subscription.selected, position = None, subscription.position
         try:
             if position.HasField("selection"):
@@ -304,7 +309,7 @@ class ServedSession:
         return self._free_bytes() > 0
 
     def _free_bytes(self) -> int:
-        """Of the credit, what nothing that is waited for is to have."""
+        """The credit that is not reserved for the run that is waited for."""
         reserved_bytes = self._reserved_bytes if self._waited_for is not None else 0
         return self.credit_bytes - self.sent_bytes - reserved_bytes
 
@@ -324,11 +329,11 @@ class ServedSession:
             self.hold(self.session_id, due_ms)
 
     def excuse(self, delay_ms: float, now_ms: float) -> None:
-        """This process stood still for so long: the other side is not to blame for that."""
+        """Excuse the other side's silence for `delay_ms`, for which this process stood still."""
         self.last_heard_ms = excused(self.last_heard_ms, delay_ms, now_ms)
 
     def look(self, now_ms: float) -> None:
-        """Held back long enough: is news due, or a sign of life?"""
+        """A timer's event: wake the session if news or a sign of life is due."""
         sign_ms = self.last_sent_ms + self.keepalive_ms
         news_ms = self._last_news_ms + self.settings.news_interval_ms if self._news else sign_ms
         due_ms = min(sign_ms, news_ms)
@@ -372,8 +377,8 @@ class ServedSession:
     # -- what is read
 
     def next_read(self, now_ms: float) -> ReadRun | None:
-        """What the next message is to have besides, to be read at once: answered by run_read, run_not_in_memory or
-        read_failed. None: the message is made up."""
+        """The next read for the coming message, which the caller makes at once. run_read, run_not_in_memory or
+        read_failed is its answer. None: the message is complete."""
         if (came := self._came) is not None and self.sent_bytes < self.credit_bytes:
             self._came = self._waited_for = None
             self._take(*came, now_ms)
@@ -383,55 +388,55 @@ class ServedSession:
         subscription = self._ready.pop(next(iter(self._ready)))
         return self._ask(subscription, min(self._left, self._free_bytes()), self._work_left)
 
-    def run_read(self, asked: ReadRun, batches: Buffer, now_ms: float) -> None:
-        """What was asked is read: empty where the log does not hold it any more."""
-        if asked is not self._waited_for:
-            self._take(asked, batches, now_ms)
-        elif self.waits_for(asked):
-            self._came = (asked, batches)
+    def run_read(self, question: ReadRun, batches: Buffer, now_ms: float) -> None:
+        """Take a run that was read. It is empty if the log does not hold the records any more."""
+        if question is not self._waited_for:
+            self._take(question, batches, now_ms)
+        elif self.waits_for(question):
+            self._came = (question, batches)
             self._wake()
         else:
             self._waited_for = None
             self._ask_readers()
 
-    def run_not_in_memory(self, asked: ReadRun) -> None:
-        """It has to be waited for: the partition is read in its turn by who may wait."""
-        if self.waits_for(asked):
-            subscription = self.subscriptions[asked.key]
+    def run_not_in_memory(self, question: ReadRun) -> None:
+        """Note that the run is not in memory. A reader that may wait reads it when the partition has its turn."""
+        if self.waits_for(question):
+            subscription = self.subscriptions[question.key]
             subscription.reading = None
-            self._cold[asked.key] = subscription
+            self._cold[question.key] = subscription
             self._ask_readers()
 
-    def read_failed(self, asked: ReadRun, error: Exception, now_ms: float) -> None:
-        """It could not be read. What was cut or deleted meanwhile may well fail; it is asked for anew."""
-        is_wanted = self.waits_for(asked)
-        if asked is self._waited_for:
+    def read_failed(self, question: ReadRun, error: Exception, now_ms: float) -> None:
+        """Take a failed read. If the log was cut or the records deleted meanwhile, that is no fault: ask again."""
+        is_wanted = self.waits_for(question)
+        if question is self._waited_for:
             self._waited_for = None
             self._ask_readers()
         if not is_wanted:
             return
-        subscription = self.subscriptions[asked.key]
+        subscription = self.subscriptions[question.key]
         subscription.reading, source = None, subscription.source
         assert source is not None
-        if _is_of_now(asked, source):
+        if _is_of_now(question, source):
             source.read_failed(error)
         else:
             self.available(subscription, now_ms, news=False)
 
-    def waits_for(self, asked: ReadRun) -> bool:
-        """Whether this read is of any use still: its position was not given up, and nothing was said to it since."""
-        subscription = self.subscriptions.get(asked.key)
-        return subscription is not None and subscription.reading is asked
+    def waits_for(self, question: ReadRun) -> bool:
+        """Whether this read is still of use: the session has neither given its position up nor answered it since."""
+        subscription = self.subscriptions.get(question.key)
+        return subscription is not None and subscription.reading is question
 
     def _ask(self, subscription: SessionPartition, max_bytes: int, work: int) -> ReadRun:
         source = subscription.source
         assert source is not None
         offset, max_bytes = subscription.next_offset, min(max_bytes, subscription.left())
-        if self.audience is Audience.FOLLOWER:  # it begins with the whole of a batch that the log start has cut
+        if self.audience is Audience.FOLLOWER:  # a follower begins with the whole batch that the log start has cut
             offset = max(offset, source.ends().log_start_offset)
         if (selected := subscription.selected) is not None:
             max_bytes = selected.stored_bytes(max_bytes, self.settings.message_bytes, work)
-        asked = subscription.reading = ReadRun(
+        question = subscription.reading = ReadRun(
             self.session_id,
             subscription.key,
             subscription.position.position_number,
@@ -441,11 +446,11 @@ class ServedSession:
             subscription.bound(),
             source.readable_end(self.audience),
         )
-        return asked
+        return question
 
     def _ask_readers(self) -> None:
-        """One at a time for a session: so sessions take turns, and so do the partitions of each. It has half of the
-        credit that is left, so that what is in memory goes on meanwhile."""
+        """Ask for the next cold run, one at a time. So sessions take turns, and so do the partitions of a session. The
+        run gets half of the free credit, so that runs from memory go on meanwhile."""
         while self._cold and self._waited_for is None and self.sent_bytes < self.credit_bytes:
             subscription = self._cold.pop(next(iter(self._cold)))
             if subscription.next_offset < subscription.bound():
@@ -455,18 +460,18 @@ class ServedSession:
                 self.read(self._waited_for)
 
     def _offer(self, subscription: SessionPartition) -> None:
-        """Its next turn comes after the others', where it has more to send."""
+        """Give the partition another turn, after the others, if it has more to send."""
         if subscription.next_offset < subscription.bound():
             self._ready[subscription.key] = subscription
 
-    def _take(self, asked: ReadRun, batches: Buffer, now_ms: float) -> None:
-        """A run for the next message, unless what was asked is of no use any more."""
-        if not self.waits_for(asked):
+    def _take(self, question: ReadRun, batches: Buffer, now_ms: float) -> None:
+        """Put a run into the next message, unless it is of no use any more."""
+        if not self.waits_for(question):
             return
-        subscription = self.subscriptions[asked.key]
+        subscription = self.subscriptions[question.key]
         subscription.reading, source = None, subscription.source
         assert source is not None
-        if batches and not _is_of_now(asked, source):
+        if batches and not _is_of_now(question, source):
             self._offer(subscription)
         elif batches:
             self._send(subscription, source, batches, now_ms)
@@ -474,7 +479,7 @@ class ServedSession:
             self.stop(subscription, below_log_start(subscription.next_offset, log_start), now_ms)
 
     def _send(self, subscription: SessionPartition, source: Source, batches: Buffer, now_ms: float) -> None:
-        """Of what was read, what the position asked for."""
+        """Put the part of a run that the position asks for into the next message."""
         try:
             sent, stored = batches, memoryview(batches)
             if (selected := subscription.selected) is not None:
@@ -502,7 +507,7 @@ class ServedSession:
         self._offer(subscription)
 
     def _count(self, subscription: SessionPartition, size_bytes: int) -> None:
-        """So much of it goes with the next message, and its news, too."""
+        """Count the bytes that go with the next message. The partition's news goes along."""
         self._left -= size_bytes
         self.sent_bytes += size_bytes
         subscription.sent_bytes += size_bytes
@@ -539,13 +544,13 @@ def below_log_start(offset: int, log_start_offset: int) -> OffsetOutOfRange:
     return OffsetOutOfRange(f"offset {offset} is below the log start {log_start_offset}: start there or at the end")
 
 
-def _is_of_now(asked: ReadRun, source: Source) -> bool:
-    """Whether the log still holds all that it held when this was asked."""
-    return asked.cuts == source.cuts and asked.offset >= source.ends().log_start_offset
+def _is_of_now(question: ReadRun, source: Source) -> bool:
+    """Whether the log still holds all records that it held at the time of the question."""
+    return question.cuts == source.cuts and question.offset >= source.ends().log_start_offset
 
 
 def _bounds(batches: memoryview) -> tuple[int, int, int]:
-    """(base offset of the first batch, offset behind the last, leader epoch of the last): two headers are decoded."""
+    """(base offset of the first batch, offset behind the last, leader epoch of the last), from two headers alone."""
     first = decode_header(batches)
     position, length = 0, first.length
     while position + length < len(batches):

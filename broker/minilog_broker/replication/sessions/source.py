@@ -1,4 +1,4 @@
-"""What a session sends from, and what that says of a position. Sessions are in session.py, sources are the roles."""
+"""The source that a session sends from, and its answers to a position. The roles of a replica are the sources."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 
 class Audience(enum.Enum):
-    """Who reads: a follower, of the leader, up to the log's end; a consumer, of any replica, up to the high watermark
-    or, read_committed, up to the last stable offset, and is told what of it was aborted."""
+    """The kinds of readers.
+
+    A follower reads from the leader, up to the log's end. A consumer reads from any replica, up to the high watermark.
+    A consumer of read_committed reads up to the last stable offset, and learns which producers were aborted."""
 
     FOLLOWER = enum.auto()
     CONSUMER = enum.auto()
@@ -26,7 +28,7 @@ class Audience(enum.Enum):
 
 
 def readable_end(log: ReplicaLog, audience: Audience) -> int:
-    """Nothing at or above it is sent."""
+    """The end of the records that a reader of this kind may get, exclusive."""
     match audience:
         case Audience.FOLLOWER:
             return log.appended_end
@@ -38,22 +40,22 @@ def readable_end(log: ReplicaLog, audience: Audience) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SendRuns:
-    """The position passed the checks. `producers_below`: what a follower's empty log does not tell it (a producer
-    snapshot), said with the first run."""
+    """The position passed the checks. `producers_below`: a producer snapshot for a follower whose log is empty. It goes
+    with the first run."""
 
     producers_below: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not to be judged yet; `error`, if any, is said meanwhile."""
+    """The source cannot check the position yet. The reader gets `error`, if any, meanwhile."""
 
     error: MinilogError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """An error that ends with a new position only."""
+    """The reader gets an error, and nothing more before a new position."""
 
     error: MinilogError
 
@@ -62,32 +64,32 @@ PositionAnswer: TypeAlias = SendRuns | Wait | Refuse | Diverged
 
 
 class Source(Protocol):
-    """What a session sends from, in one leader epoch: a leader of data or of the metadata log; or, for consumers, a
-    follower (follower/reads.py)."""
+    """The source that a session sends from, in one leader epoch: a leader of data or of the metadata log. For consumers
+    also a follower (follower/reads.py)."""
 
     @property
     def leader_epoch(self) -> int: ...
 
     @property
     def schemas(self) -> TopicSchemas | None:
-        """Of the topic, as they are known here; None where it has none."""
+        """The topic's schemas that this broker knows. None for a topic without a schema."""
 
     def check_position(self, position: data_pb2.FetchPosition, session: ServedSession, now_ms: float) -> PositionAnswer:
-        """The checks of a position; a follower's acceptance or divergence is noted by the source."""
+        """Check a position. The source notes whether a follower's position is accepted or diverges."""
 
     def readable_end(self, audience: Audience) -> int:
-        """Nothing at or above it is sent."""
+        """The end of the records that a reader of this kind may get, exclusive."""
 
     def ends(self) -> LogOffsets: ...
 
     @property
     def cuts(self) -> int:
-        """How often the log was cut: what was read before the last time may not be in it any more."""
+        """The number of cuts of the log. Records that were read before the last cut may not be in the log any more."""
 
     def epoch_before(self, offset: int) -> int | None: ...
 
     def aborted_within(self, from_offset: int, to_offset: int) -> list[int]:
-        """The producers whose batches in [from_offset, to_offset) were aborted; asked below the last stable offset."""
+        """The producers whose batches in [from_offset, to_offset), below the last stable offset, were aborted."""
 
     def read_failed(self, error: Exception) -> None:
-        """Our copy could not be read, or what was read is no run of whole batches."""
+        """Take the error of a read of our copy: the disk failed, or the bytes are not a run of whole batches."""
