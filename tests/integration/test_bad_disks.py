@@ -131,7 +131,10 @@ def test_what_cannot_be_fetched_again_is_not_guessed(scene: RoundScene, pattern:
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("quorum-vote", "could vote twice.*replace-voter"), ("broker.json", "no broker.json: .* cannot be told")],
+    [
+        ("quorum-vote", "could vote twice.*replace-voter"),
+        ("broker.json", "no broker.json, which names .* Restore that file"),
+    ],
 )
 def test_what_is_missing_is_not_new(scene: RoundScene, name: str, said: str) -> None:
     """A voter that forgot its vote could vote twice, one that forgot its name would be another broker."""

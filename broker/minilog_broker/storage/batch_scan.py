@@ -1,9 +1,9 @@
-"""Walking over the batches of a segment file: fast by their headers, or with every checksum as recovery does.
+"""Walks over the batches of a segment file: fast by their headers, or with every checksum as recovery does.
 
-A batch of a later version is no matter of this module: UnsupportedVersion goes to whoever walks, who cuts nothing.
+This module does not judge a batch of a later version. It raises UnsupportedVersion to the caller, which cuts nothing.
 
-Recovery's question is where the valid batches end. What follows tells nothing: writes that were not synced reach the
-disk in any order, so a valid batch may stand behind a torn one.
+Recovery asks where the valid batches end. The bytes behind that end prove nothing: unsynced writes reach the disk in
+any order, so a valid batch may stand behind a torn one.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def walk_segment(file: Readable, position: int, stop: int, chunk_bytes: int) -> 
         header = window.view(position, HEADER_BYTES)
         if len(header) < HEADER_BYTES:
             raise CorruptMessage(
-                f"no record batch begins in the {len(header)} bytes at position {position} of a segment"
+                f"the last {len(header)} bytes of a segment, at position {position}, are too few for a record batch"
             )
         magic, length, base_offset, last_offset_delta = _WALK.unpack_from(header)
         if magic != MAGIC:
@@ -172,9 +172,9 @@ def _next_magic(window: _Window, position: int) -> int:
     """Where a header may begin next; the end of the file where none does."""
     while position < window.size_bytes:
         ahead = bytes(window.view(position, HEADER_CHUNK_BYTES))
-        found = ahead.find(_MAGIC)
-        if found >= 0:
-            return position + found
+        place = ahead.find(_MAGIC)
+        if place >= 0:
+            return position + place
         position += max(1, len(ahead) - len(_MAGIC) + 1)
     return position
 
@@ -184,7 +184,7 @@ def _valid_batch(window: _Window, position: int, key: PartitionKey) -> BatchHead
     if position + header.length > window.size_bytes:
         raise CorruptMessage(
             f"the record batch at offset {header.base_offset} is {header.length} bytes long, "
-            f"the file ends after {window.size_bytes - position}"
+            f"but the file ends after {window.size_bytes - position} of them"
         )
     check_crc(key.topic_id, key.partition, window.view(position, header.length), header)
     return header
@@ -192,9 +192,9 @@ def _valid_batch(window: _Window, position: int, key: PartitionKey) -> BatchHead
 
 def _check_place(header: BatchHeader, offset: int, epoch_starts: list[tuple[int, int]]) -> None:
     if header.base_offset != offset:
-        raise CorruptMessage(f"a record batch at offset {header.base_offset} stands where offset {offset} follows")
+        raise CorruptMessage(f"a record batch has offset {header.base_offset} in the place of offset {offset}")
     if epoch_starts and header.partition_leader_epoch < epoch_starts[-1][0]:
         raise CorruptMessage(
-            f"the record batch at offset {offset} is of leader epoch {header.partition_leader_epoch}, "
-            f"behind one of epoch {epoch_starts[-1][0]}"
+            f"the record batch at offset {offset} has leader epoch {header.partition_leader_epoch}, "
+            f"but follows a batch of epoch {epoch_starts[-1][0]}"
         )

@@ -1,11 +1,12 @@
-"""What a check of a stopped broker's directory found, for people and for machines (directory_check.py, log_check.py).
+"""The findings of a check of a stopped broker's directory, for people and for programs (directory_check.py,
+log_check.py).
 
-verdict       what it means                                                    exit code of `minilog check`
-cache         made anew, or done without, at the next start: nothing is lost   0
-torn tail     the end of a write that nobody counts: cut at the next start     0
-doubtful      something that was counted may be missing, and nothing shows it  0
-not checked   a later version wrote it, or it may not be read                  2
-damaged       what was written is not there as it was written                  1
+verdict       meaning                                                          exit code of `minilog check`
+cache         the next start makes the file again or does without: no loss     0
+torn tail     the end of an unfinished write: the next start cuts it           0
+doubtful      acknowledged records may be missing, and nothing would show it   0
+not checked   a later version wrote the file, or the system refuses to read it 2
+damaged       the file differs from the bytes that were written                1
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 
 class Verdict(enum.Enum):
-    """See the table above; a later one is worse, but for the exit code."""
+    """The verdicts of the module's table. A later one is worse, except for the exit code."""
 
     CACHE = "cache"
     TORN_TAIL = "torn tail"
@@ -27,7 +28,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be: the file, what is wrong with it, and what to do."""
+    """One fault: the file, what is wrong with it, and the remedy."""
 
     path: str
     verdict: Verdict
@@ -38,7 +39,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How much was looked at. `batch_bytes` are those of the segments."""
+    """The numbers of checked logs and segments. `batch_bytes` are the bytes of the segments."""
 
     logs: int = 0
     segments: int = 0
@@ -47,7 +48,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a check found. `broker_id` and `cluster_id` are as broker.json says, None where it does not."""
+    """The result of a check. `broker_id` and `cluster_id` are those of broker.json, None if it does not name them."""
 
     broker_id: int | None
     cluster_id: str | None
@@ -56,15 +57,15 @@ class Report:
 
     @property
     def worst(self) -> Verdict | None:
-        """None: all is sound."""
-        verdicts = [each.verdict for each in self.findings]
-        return next((each for each in reversed(Verdict) if each in verdicts), None)
+        """The worst verdict. None if all files are sound."""
+        verdicts = [finding.verdict for finding in self.findings]
+        return next((verdict for verdict in reversed(Verdict) if verdict in verdicts), None)
 
 
 def unreadable(error: OSError, path: str) -> Finding:
-    """A file that the system does not give: a disk that fails is damage, a lack of rights is none."""
+    """The finding for a file that cannot be read. A failing disk is damage, a lack of rights is not."""
     if error.errno == errno.EIO:
-        remedy = "replace the disk; what it held is fetched again from the other replicas"
-        return Finding(error.filename or path, Verdict.DAMAGED, "the disk does not give it", remedy)
+        remedy = "replace the disk: the broker then fetches its data again from the other replicas"
+        return Finding(error.filename or path, Verdict.DAMAGED, "the disk cannot read it", remedy)
     what = f"it cannot be read: {error.strerror or error}"
-    return Finding(error.filename or path, Verdict.NOT_CHECKED, what, "see to that, and check again")
+    return Finding(error.filename or path, Verdict.NOT_CHECKED, what, "remove that cause, and check again")

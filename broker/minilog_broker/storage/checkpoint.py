@@ -1,11 +1,11 @@
-"""The checkpoint of a log: what the next life may rely on, in the durable file `checkpoint`.
+"""The checkpoint of a log: the offsets that the next life may rely on, in the durable file `checkpoint`.
 
-Recovery compares with it: a log that ends below the high watermark or the recorded durable end has lost something that
-was promised. So both are lowered here, durably, before a truncation takes the records away.
+Recovery compares the log with it. A log that ends below the recorded high watermark or durable end has lost records
+that it promised to keep. So a truncation lowers both in the checkpoint, durably, before it removes records.
 
-It says, too, how that was promised which stands above the recorded ends: `flush_on_append` where nothing was counted as
-durable before it was synced. That is taken back, durably, before the first append that counts without a sync, and said
-again only when all is synced: of a policy that changed, the weaker one counts for what was written meanwhile.
+The checkpoint also records how the log promised the records above these ends. `flush_on_append` means that no record
+counted as durable before it was synced. The log takes that back, durably, before the first append that counts without a
+sync. It sets it again only when all is synced. So while a policy changes, the weaker one counts for new records.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def read_checkpoint(files: FileSystem, directory: str) -> Checkpoint | None:
     try:
         return msgspec.json.decode(content, type=Checkpoint)
     except msgspec.DecodeError as error:
-        raise CorruptFile(f"{path} is no checkpoint: {error}") from error
+        raise CorruptFile(f"{path} is not a checkpoint: {error}") from error
 
 
 def write_checkpoint(files: FileSystem, directory: str, checkpoint: Checkpoint) -> None:

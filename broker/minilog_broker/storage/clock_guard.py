@@ -1,13 +1,13 @@
-"""Whether the wall clock may be used to delete by age (docs/spec/replication.md § Deleting records).
+"""The guard that decides whether retention may delete by the wall clock (docs/spec/replication.md § Deleting records).
 
-Two clocks run side by side; what they differ by was noted at the start of the process.
+Two clocks run side by side. The process notes their difference at its start.
 
     state        entered when                                            deletes by age    left by
     TRUSTED      the process starts                                      yes               a jump of more than an hour
     SUSPENDED    the wall clock jumped against the monotonic one         no                the jump is undone, to within
                                                                                            an hour, or the next start
 
-Only age is in doubt: what is above retention.bytes is deleted all the same. Pure: both clocks come in as arguments.
+Only age is in doubt: retention still deletes records above retention.bytes. Pure: both clocks come in as arguments.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_JUMP_S = 3600.0
 
 
 class ClockNews(enum.Enum):
-    """What a look at the clocks found, to be told to people once."""
+    """A change that a look at the clocks showed. The broker logs it once."""
 
     NOTHING = enum.auto()
     JUMPED = enum.auto()

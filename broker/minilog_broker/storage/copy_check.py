@@ -1,4 +1,4 @@
-"""Is a log's copy of some batches what was written? Their checksums say so, of what is on the disk now."""
+"""The check of some batches of a log against their checksums, with the bytes that are on the disk now."""
 
 from __future__ import annotations
 

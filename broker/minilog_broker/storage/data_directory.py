@@ -1,14 +1,14 @@
-"""A broker's data directory: whose it is, who has it open, and the logs in it.
+"""A broker's data directory: the broker that owns it, the process that has it open, and the logs in it.
 
-    lock            held while a process uses the directory; the process id is inside
+    lock            a process holds it while it uses the directory; the process id is inside
     broker.json     broker id, cluster id, directory id, voters, level: compared at every start
     clean-stop      the broker epoch of a life that stopped cleanly
-    broker.pid      the process id, for people and scripts: written and removed by who holds the lock, by nobody else
-    <topic>-<partition>/                  a log, whose file `topic-id` says of which topic
-    <topic>-<partition>.<hex>-delete/     one that was set aside
+    broker.pid      the process id, for people and scripts; only the process with the lock writes and removes it
+    <topic>-<partition>/                  a log, whose file `topic-id` names its topic
+    <topic>-<partition>.<hex>-delete/     a log that was set aside
 
-The clean-stop mark is read and removed, durably, when the directory is opened: so it is gone before the first append of
-the new life, whatever happens, and a life that dies early counts as stopped uncleanly.
+A new life reads and removes the clean-stop mark, durably, when it opens the directory. So the mark is gone before the
+first append of that life, and a life that dies early counts as stopped uncleanly.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _T = TypeVar("_T")
 class BrokerFile:
     """The content of broker.json. `cluster_id` is empty until the broker has registered for the first time.
 
-    `voters` are those that this broker knew last, for those who start brokers: what counts is the metadata log. `level`
-    is the cluster's: nothing in the directory has a form that came with a later one (docs/spec/levels.md).
+    `voters` are those that the broker knew last, for people and scripts that start brokers. Only the voters of the
+    metadata log count. `level` is the cluster's: no file here has a form of a later level (docs/spec/levels.md).
     """
 
     broker_id: int
@@ -212,7 +212,7 @@ class DataDirectory:
         """Remove files of a directory that was set aside, until they had so many bytes, each LEAST_FILE_BYTES at least.
         Returns how many; None: nothing is left, the directory itself is gone, too."""
         if not _SET_ASIDE.fullmatch(path.rpartition("/")[2]):
-            raise ValueError(f"{path} was not set aside")
+            raise ValueError(f"{path} is not a directory that was set aside")
         removed_bytes = 0
         for name in self._files.list(path):
             if removed_bytes >= most_bytes:
@@ -241,11 +241,11 @@ class DataDirectory:
 
 
 def recorded_voters(files: FileSystem, path: str) -> tuple[int, ...]:
-    """The voters of the cluster that the directory at `path` belongs to, as it was told last; none where it is new.
+    """The voters of the directory's cluster, as the broker recorded them last. None for a new directory.
 
     Raises CorruptFile."""
-    known = _read_json(files, f"{path}/{BROKER_FILE}", BrokerFile)
-    return () if known is None else known.voters
+    broker = _read_json(files, f"{path}/{BROKER_FILE}", BrokerFile)
+    return () if broker is None else broker.voters
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +270,7 @@ def look_into(files: FileSystem, path: str, levels: VersionRange = SUPPORTED_LEV
     if not files.exists(f"{path}/{BROKER_FILE}"):
         files.list(path)  # where it cannot be read, that is the matter
         raise DataDirectoryError(
-            f"{path} has no {BROKER_FILE}: it is no data directory of a broker. Name the one that `minilog broker` has "
+            f"{path} has no {BROKER_FILE}: it is not a broker's data directory. Name the one that `minilog broker` has "
             "as --data-dir"
         )
     lock = _lock(files, path, "stop that broker first") if files.exists(f"{path}/{_LOCK_FILE}") else None
@@ -325,18 +325,19 @@ def _recognize(
 ) -> BrokerFile:
     """What broker.json says, made where all is new. Raises DataDirectoryError where it says something else."""
     broker_path = f"{path}/{BROKER_FILE}"
-    known = _read_json(files, broker_path, BrokerFile)
-    if known is None:
+    broker = _read_json(files, broker_path, BrokerFile)
+    if broker is None:
         _check_new(files, path)
-        known = BrokerFile(broker_id, random_bytes(16).hex(), cluster_id)
-        _write_json(files, broker_path, known)
-    if known.broker_id != broker_id:
+        broker = BrokerFile(broker_id, random_bytes(16).hex(), cluster_id)
+        _write_json(files, broker_path, broker)
+    if broker.broker_id != broker_id:
         raise DataDirectoryError(
-            f"the data directory {path} belongs to broker {known.broker_id}, this is broker {broker_id}"
+            f"the data directory {path} belongs to broker {broker.broker_id}, and this is broker {broker_id}: give "
+            f"each broker a directory of its own"
         )
     if cluster_id:
-        _check_cluster(path, known, cluster_id)
-    return known
+        _check_cluster(path, broker, cluster_id)
+    return broker
 
 
 def _check_new(files: FileSystem, path: str) -> None:
@@ -345,16 +346,17 @@ def _check_new(files: FileSystem, path: str) -> None:
     logs = [name for name in names if files.exists(f"{path}/{name}/{TOPIC_ID_FILE}")]
     if logs:
         raise DataDirectoryError(
-            f"the data directory {path} holds {len(logs)} logs, {logs[0]} among them, but no {BROKER_FILE}: whose "
-            f"they are cannot be told. Bring that file back; or set the directory aside and start with an empty one: "
-            f"what it held is fetched again (a voter is then to be replaced by `minilog cluster replace-voter`)"
+            f"the data directory {path} has {len(logs)} logs, {logs[0]} among them, but no {BROKER_FILE}, which names "
+            f"their broker. Restore that file. Or set the directory aside and start with an empty one: the broker then "
+            f"fetches its data again (replace a voter with `minilog cluster replace-voter`)"
         )
 
 
-def _check_cluster(path: str, known: BrokerFile, cluster_id: str) -> None:
-    if known.cluster_id and known.cluster_id != cluster_id:
+def _check_cluster(path: str, broker: BrokerFile, cluster_id: str) -> None:
+    if broker.cluster_id and broker.cluster_id != cluster_id:
         raise DataDirectoryError(
-            f"the data directory {path} belongs to cluster {known.cluster_id}, this broker joins cluster {cluster_id}"
+            f"the data directory {path} belongs to cluster {broker.cluster_id}, and this broker joins cluster "
+            f"{cluster_id}: name another directory, or the brokers of that cluster"
         )
 
 
@@ -375,4 +377,4 @@ def _read_json(files: FileSystem, path: str, kind: type[_T]) -> _T | None:
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.DecodeError as error:
-        raise CorruptFile(f"{path} does not say what it should: {error}") from error
+        raise CorruptFile(f"{path} lacks a field, or has a wrong one: {error}") from error

@@ -1,8 +1,8 @@
 """The check of a stopped broker's data directory (`minilog check`): every file of it that has a checksum.
 
-Not looked at: what only a running broker needs or nobody reads (`lock`, `broker.pid`, `reserve`, `*.tmp`,
-`*.log.damaged`), and logs that were set aside to be removed. What is found is in check_findings.py; of one log it is
-log_check.py's matter. What vote and metadata image must look like is known above storage, and comes as `Known`.
+The check leaves out files that only a running broker needs or that nobody reads (`lock`, `broker.pid`, `reserve`,
+`*.tmp`, `*.log.damaged`), and logs that were set aside to be removed. check_findings.py has the findings, and
+log_check.py checks one log. Layers above storage know the form of a vote and of a metadata image. It comes as `Known`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from minilog_broker.storage.snapshot_id import SnapshotId
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What storage does not know by itself: the names of the metadata log and of the vote file, and who checks what is
-    in the vote and in a snapshot of the image (raise ValueError; CorruptMessage, UnsupportedVersion)."""
+    """Facts that storage does not know by itself: the names of the metadata log and of the vote file, and the functions
+    that check a vote and a snapshot of the image (they raise ValueError; CorruptMessage, UnsupportedVersion)."""
 
     metadata_log: str
     vote_file: str
@@ -106,8 +106,8 @@ class DirectoryCheck:
         try:
             return read_broker_file(self._files, self._directory.path)
         except CorruptFile:
-            what = "its checksum is wrong, or it does not say whose directory this is"
-            remedy = "bring that file back as it was; else " + _remedy(None)
+            what = "its checksum is wrong, or it does not name the directory's broker"
+            remedy = "restore the file as it was; else " + _remedy(None)
             self._find(BROKER_FILE, Verdict.DAMAGED, what, remedy)
         except OSError as error:
             self._findings.append(unreadable(error, self._path(BROKER_FILE)))
@@ -119,7 +119,7 @@ class DirectoryCheck:
             return is_stopped_cleanly(self._files, self._directory.path)
         except CorruptFile:
             what = "its checksum is wrong, or it names no broker epoch"
-            remedy = "nothing: the next start does without it, and reads the last segment of each log"
+            remedy = "nothing to do: the next start does without it, and reads the last segment of each log"
             self._find(CLEAN_STOP_FILE, Verdict.CACHE, what, remedy)
         except OSError as error:
             self._findings.append(unreadable(error, self._path(CLEAN_STOP_FILE)))
@@ -132,11 +132,11 @@ class DirectoryCheck:
             vote = read_durable_file(self._files, self._path(name))
             if vote is None:
                 what = "it is missing: this broker may have voted, and would vote twice"
-                self._find(name, Verdict.DAMAGED, what, f"bring that file back as it was last; else {self._remedy}")
+                self._find(name, Verdict.DAMAGED, what, f"restore the file as it was last; else {self._remedy}")
             else:
                 self._known.check_vote(vote)
         except (CorruptFile, msgspec.DecodeError):
-            self._find(name, Verdict.DAMAGED, "its checksum is wrong, or it is no vote", self._remedy)
+            self._find(name, Verdict.DAMAGED, "its checksum is wrong, or it is not a vote", self._remedy)
         except OSError as error:
             self._findings.append(unreadable(error, self._path(name)))
         if self._path(self._known.metadata_log) not in self._directory.logs:
@@ -150,9 +150,9 @@ class DirectoryCheck:
 
 
 def _remedy(broker: BrokerFile | None) -> str:
-    """What helps where a broker cannot be any more what it was."""
+    """The remedy for a broker that cannot go on with its directory."""
     broker_id = "ID" if broker is None else broker.broker_id
     return (
-        "set the data directory aside and start with an empty one: what it held is fetched again; a voter is then to "
-        f"be replaced by `minilog cluster replace-voter {broker_id}`"
+        "set the data directory aside and start with an empty one: the broker then fetches its data again (replace a "
+        f"voter with `minilog cluster replace-voter {broker_id}`)"
     )

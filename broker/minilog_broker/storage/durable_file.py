@@ -1,8 +1,8 @@
-"""Small files that are either the old one or the new one, whatever happens, and that know when they were damaged.
+"""Small files that survive a crash as the old or the new file, and whose checksum shows damage.
 
-Written to `<path>.tmp`, synced, renamed, the directory synced. The content is followed by one line with its crc32c, so
-that JSON stays readable. Used for checkpoints, epochs, topic ids, producer snapshots, broker.json, votes and the
-clean-stop mark.
+A new file is written to `<path>.tmp` and synced. Then it is renamed, and the directory is synced. One line with the
+crc32c follows the content, so that JSON stays readable. Checkpoints, epochs, topic ids, producer snapshots,
+broker.json, votes and the clean-stop mark are such files.
 """
 
 from __future__ import annotations

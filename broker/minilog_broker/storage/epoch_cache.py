@@ -114,7 +114,7 @@ class EpochCache:
     def decode(cls, content: bytes) -> EpochCache:
         """The cache of a file's content. Raises ValueError where it cannot be one."""
         if len(content) % _ENTRY.size:
-            raise ValueError(f"{len(content)} bytes are no list of leader epochs")
+            raise ValueError(f"a list of leader epochs cannot have {len(content)} bytes")
         entries = list(_ENTRY.iter_unpack(content))
         if any(a[0] >= b[0] or a[1] >= b[1] for a, b in itertools.pairwise(entries)):
             raise ValueError("leader epochs do not increase")

@@ -1,4 +1,4 @@
-"""What storage refuses, as errors of the one hierarchy. A failing disk itself is an OSError, as the system gave it."""
+"""The errors of storage, in the one hierarchy of errors. A failing disk itself is the system's OSError."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class DataDirectoryError(MinilogError):
-    """A data directory that this broker may not use, or whose files say something that cannot be."""
+    """A data directory that this broker may not use, or whose files contradict each other."""
 
     code = "STORAGE_ERROR"
 
@@ -23,12 +23,12 @@ class DataDirectoryInUse(DataDirectoryError):
 
 
 class CorruptFile(StorageError):
-    """A small durable file whose checksum is wrong: it was damaged, a crash cannot leave it so."""
+    """A small durable file whose checksum is wrong. That is damage: a crash cannot leave the file so."""
 
 
 class DamagedCopy(OSError):
-    """A command met batches of its log that are not what was written: the disk works, and what it holds is not right.
-    The log is failed as by any other error of the disk; its copy is fetched again."""
+    """A command met batches of its log that differ from the written ones: the disk works, but its content is wrong. The
+    log fails as after any other error of the disk, and its copy is fetched again."""
 
     def __init__(self, damage: str) -> None:
         super().__init__(errno.EIO, damage)
@@ -44,7 +44,7 @@ class DifferingCopy(DamagedCopy):
 
 @contextlib.contextmanager
 def passing_no_space() -> Iterator[None]:
-    """What is tried inside is not worth failing for where the disk is full."""
+    """Ignore a full disk inside: the work there is not worth a failure."""
     try:
         yield
     except OSError as error:

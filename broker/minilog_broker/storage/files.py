@@ -1,17 +1,18 @@
-"""The one file interface of storage: nothing in storage touches the disk but through it.
+"""The one file interface of storage. Storage touches the disk only through it.
 
-So that a simulated disk can stand under the real storage. The rules a file system of ours keeps, and a simulated one
-may break at a crash only as far as they allow:
+So a simulated disk can stand under the real storage. A file system of ours keeps these rules, and a simulated one may
+lose at a crash only as much as they allow:
 
-- what was written is durable after `fdatasync` (data and size), not before; a failed one is never tried again;
+- written bytes are durable after `fdatasync` (data and size), not before. A failed one is never tried again;
 - a created, renamed or removed name is durable after `fsync_dir` of its directory, not before;
 - `rename` replaces its target at once: after a crash there is the old file or the new one;
 - errors are OSError with their errno. A write that raised may have written any part of its bytes.
 
-A file closes when it is closed or when nobody holds it any more: a file that a reader may still be reading is dropped,
-never closed under it (its descriptor could already be another file's).
+A file closes when `close` is called or when nobody holds it any more. Code drops a file that a reader may still be
+reading, and never closes it under the reader (its descriptor could already be another file's).
 
-Who must not wait asks for what is in memory alone (`read_now`); who waits for the disk is a thread of its own.
+The event loop must not wait, so it reads only bytes that are in memory (`read_now`). Threads of their own wait for the
+disk.
 """
 
 from __future__ import annotations
@@ -202,10 +203,10 @@ class InMemory:
         self._file = file
 
     def pread(self, size_bytes: int, position: int) -> Buffer:
-        found = self._file.read_now(size_bytes, position)
-        if found is None:
+        content = self._file.read_now(size_bytes, position)
+        if content is None:
             raise NotInMemory
-        return found
+        return content
 
 
 class OsFileSystem:

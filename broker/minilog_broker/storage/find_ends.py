@@ -1,4 +1,4 @@
-"""Looks in a log for the markers of producers whose end is known nowhere else any more (transactions.py, FORGOTTEN)."""
+"""Searches a log for the markers of producers whose end only the log has any more (transactions.py, FORGOTTEN)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class EndsSearch:
     """
 
     def __init__(self, producer_ids: Collection[int], within: OffsetRange) -> None:
-        self.found: dict[int, FoundEnd] = {}
+        self.ends: dict[int, FoundEnd] = {}
         self.finished = False
         self.damage: CorruptMessage | None = None
         self._producer_ids = producer_ids
@@ -42,7 +42,7 @@ class EndsSearch:
 
     def _step(self, log: ReplayableLog) -> None:
         for number, (header, batch) in enumerate(log.replay(max(self._offset, log.log_start_offset))):
-            if header.base_offset >= self._end or len(self.found) == len(self._producer_ids):
+            if header.base_offset >= self._end or len(self.ends) == len(self._producer_ids):
                 break
             if number == STEP_BATCHES:
                 self._offset = header.base_offset
@@ -50,5 +50,5 @@ class EndsSearch:
             if header.is_control:
                 for marker in markers_in(log.key, batch, header):
                     if marker.producer_id in self._producer_ids:
-                        self.found.setdefault(marker.producer_id, FoundEnd(header.next_offset, marker.committed))
+                        self.ends.setdefault(marker.producer_id, FoundEnd(header.next_offset, marker.committed))
         self.finished = True

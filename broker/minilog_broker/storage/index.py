@@ -1,13 +1,14 @@
-"""The sparse indexes of one segment: caches, never the truth; rebuilt from the batches when missing, stale or wrong.
+"""The sparse indexes of one segment. They are caches: code rebuilds a missing, stale or wrong one from the batches.
 
-In memory three parallel columns, one entry about every `index_interval_bytes` and always one for the first batch:
-the offset of a batch, its position, and the largest timestamp of all batches of the segment before it.
-On disk two files, written when the segment is sealed or its log closed; not synced, a checksum is enough for a cache:
+In memory an index has three parallel columns, with one entry about every `index_interval_bytes`, and always one for the
+first batch: the offset of a batch, its position, and the largest timestamp of all earlier batches of the segment. On
+disk it has two files, written when the segment is sealed or its log closed. They are not synced, because a checksum is
+enough for a cache:
 
     <base offset>.index       stamp | offsets | positions
     <base offset>.timeindex   stamp | largest timestamp before the entry | offsets
 
-The stamp says for which size and end of the segment the file was made; another size of the segment makes it stale.
+The stamp has the segment's size and end at the time of writing. If the segment has another size, the file is stale.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class IndexState(enum.Enum):
 
     RIGHT = "is right"
     MISSING = "is missing"
-    STALE = "is of another size or end of its segment"
-    WRONG = "is damaged: its checksum is wrong, or it does not say what the batches do"
+    STALE = "was made for another size or end of its segment"
+    WRONG = "is damaged: its checksum is wrong, or it contradicts the batches"
 
 
 class SparseIndex:
@@ -134,8 +135,8 @@ def write_index_files(
 def read_stamp(files: FileSystem, directory: str, base_offset: int) -> SegmentEnd | None:
     """What the offset index says of the segment's end; None when missing or wrong. Reads a few bytes only."""
     head = _read(files, index_path(directory, base_offset, INDEX_SUFFIX), _HEAD_BYTES)
-    found = _parse_head(head, base_offset)
-    return None if found is None else found[0]
+    stamp = _parse_head(head, base_offset)
+    return None if stamp is None else stamp[0]
 
 
 def read_index_files(files: FileSystem, directory: str, base_offset: int, end: SegmentEnd) -> SparseIndex | None:
@@ -157,8 +158,8 @@ def index_state(
     path = index_path(directory, base_offset, suffix)
     if not files.exists(path):
         return IndexState.MISSING
-    found = _parse_head(_read(files, path, _HEAD_BYTES), base_offset)
-    if found is not None and found[0] != end:
+    head = _parse_head(_read(files, path, _HEAD_BYTES), base_offset)
+    if head is not None and head[0] != end:
         return IndexState.STALE
     wanted = (
         (index.offsets, index.positions) if suffix == INDEX_SUFFIX else (index.max_timestamps_before, index.offsets)
@@ -178,10 +179,10 @@ def _read_columns(
 ) -> tuple[array[int], array[int]] | None:
     # No segment has more entries than batches, and no batch is smaller than its header: the size is bounded.
     stored = _read(files, path, _HEAD_BYTES + end.size_bytes)
-    found = _parse_head(stored, base_offset)
-    if found is None or found[0] != end:
+    head = _parse_head(stored, base_offset)
+    if head is None or head[0] != end:
         return None
-    _, count, crc = found
+    _, count, crc = head
     body = stored[_HEAD_BYTES:]
     if len(body) != 2 * 8 * count or google_crc32c.value(body) != crc:
         return None

@@ -1,16 +1,16 @@
 """The log of one partition: segments and their manifest, indexes, epochs, producer snapshots and a checkpoint in one
 directory.
 
-Written (append, flush, truncate, ...) on one disk thread, read by others at the same time: what is in memory by the
-event loop (`read_now`), what has to be waited for by the threads of readers. So what readers use is replaced, never
-changed: the tuple of segments, a segment's end, the columns of the epoch cache; `log_end_offset` is published when all
-that it promises is there.
+One disk thread writes the log (append, flush, truncate, ...). Others read it at the same time: the event loop the bytes
+that are in memory (`read_now`), and the readers' threads the bytes that are only on the disk. So the disk thread
+replaces the objects that readers use, and never changes them: the tuple of segments, a segment's end, the columns of
+the epoch cache. It publishes `log_end_offset` when all records below it are there.
 
     append      written; readable by followers      log_end_offset
     flush       fdatasync returned                  durable_end_offset (flush.policy=os: with the append)
 
-After an error the log is either as it was before (a full disk: the write was taken back) or *failed*: it then refuses
-every change with an OSError, so that nothing ever follows torn bytes and a failed fdatasync is never tried again.
+After an error the log is either as it was before (on a full disk it takes the write back) or *failed*. A failed log
+refuses every change with an OSError. So no write ever follows torn bytes, and a failed fdatasync is never tried again.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Log:
         return segment.read(offset, max_bytes, limit) if offset < limit else b""
 
     def read_now(self, offset: int, max_bytes: int, end_offset: int | None = None) -> Buffer:
-        """The same, without waiting for the disk. Raises OffsetOutOfRange, NotInMemory."""
+        """The same as `read`, without waiting for the disk. Raises OffsetOutOfRange, NotInMemory."""
         segment, limit = self._to_read(offset, end_offset)
         return segment.read_now(offset, max_bytes, limit) if offset < limit else b""
 
@@ -145,7 +145,7 @@ class Log:
         return segments[segment_with(segments, offset)], end if end_offset is None else min(end_offset, end)
 
     def begins_segment(self, offset: int) -> bool:
-        """Whether a batch begins there, as far as is known without a look into a file."""
+        """Whether a segment begins at `offset`, and so a batch, too."""
         segments = self._segments
         return segments[segment_with(segments, offset)].base_offset == offset
 
@@ -177,7 +177,7 @@ class Log:
         return producer_snapshots.later_snapshots(self._files, self.directory, self.log_end_offset)
 
     def set_high_watermark(self, offset: int, last_stable_offset: int | None = None) -> None:
-        """In memory only; clamped to what is here and durable. No transactions: all below it is stable."""
+        """Set the high watermark in memory, at most at the durable end. Without transactions all below it is stable."""
         offset = max(self.log_start_offset, min(offset, self.durable_end_offset))
         stable = offset if last_stable_offset is None else min(offset, last_stable_offset)
         self.high_watermark, self.last_stable_offset = offset, max(self.log_start_offset, stable)
@@ -192,10 +192,10 @@ class Log:
         self._check_usable()
         headers, flush_on_append = batches.headers, self.settings.flush_on_append
         if headers[0].base_offset != self.log_end_offset:
-            raise ValueError(f"{self!r}: a run at offset {headers[0].base_offset} does not fit on")
+            raise ValueError(f"{self!r}: a run at offset {headers[0].base_offset} does not begin at the log's end")
         run_bytes = sum([header.length for header in headers])
         if run_bytes != sum(map(len, batches.buffers)):
-            raise ValueError(f"{self!r}: the buffers of a run are not the {run_bytes} bytes that its headers say")
+            raise ValueError(f"{self!r}: the headers of a run name {run_bytes} bytes, and its buffers have others")
         self._clear_marks()
         if not flush_on_append and not self._checkpoint.expects_unsynced:
             self.write_checkpoint(unsynced=True)
@@ -214,7 +214,7 @@ class Log:
             self.durable_end_offset = active.end.end_offset
 
     def flush(self) -> None:
-        """What the flush policy asks: an fdatasync where something was appended that does not count without one."""
+        """Sync as the flush policy asks: fdatasync if an append does not count without it."""
         self._check_usable()
         if self.durable_end_offset < self.log_end_offset:
             self.sync()
@@ -231,8 +231,8 @@ class Log:
         self.durable_end_offset = end
 
     def configure(self, settings: LogSettings) -> None:
-        """Other settings from now on. The flush policy is recorded before it counts, and fsync when all is synced:
-        recovery must not rely on a sync that never was. Raises OSError; the log is failed then."""
+        """Adopt other settings. The checkpoint has a new flush policy before it counts, and fsync only when all is
+        synced, because recovery must not rely on a sync that never was. Raises OSError, and then the log is failed."""
         self._check_usable()
         if settings.flush_on_append and not self.settings.flush_on_append:
             self.sync()
@@ -254,8 +254,8 @@ class Log:
     def truncate_to(self, end_offset: int) -> int:
         """Cut the log, durably, to `end_offset`, or to the beginning of the batch around it. Returns the new end.
 
-        What is promised durably is lowered before anything goes: where the disk has no space for that, OSError is
-        raised, and the log is as it was."""
+        The checkpoint's promises are lowered before records go. If the disk has no space for that, it raises OSError,
+        and the log is as it was."""
         self._check_usable()
         if end_offset >= self.log_end_offset:
             return self.log_end_offset
@@ -299,7 +299,8 @@ class Log:
             self._synced_end_offset = self.durable_end_offset = self.log_end_offset = offset
 
     def advance_log_start(self, offset: int) -> int:
-        """Move the start up to `offset`, at most the last stable one; seen when durable. How many segments went."""
+        """Move the start up to `offset`, at most to the last stable offset. Readers see it when it is durable. Returns
+        the number of removed segments."""
         self._check_usable()
         offset = max(self.log_start_offset, min(offset, self.last_stable_offset))
         if offset == self.log_start_offset and (len(self._segments) == 1 or self._segments[0].end.end_offset > offset):
@@ -335,13 +336,13 @@ class Log:
         return self.advance_log_start(self._segments[count].base_offset)
 
     def retention_held(self, now_us: int) -> HeldSegment | None:
-        """The segment that keeps records longer than retention.ms says, since it has one of the future."""
+        """The segment that stays longer than retention.ms, because it has a record with a future time stamp."""
         return held_by_the_future(self._segments, self.settings, now_us)
 
     def delete_records(self, offset: int, snapshot_offset: int, snapshot: bytes) -> None:
-        """Advance the start; before, store the producer state, which the log alone does not tell any more.
+        """Advance the start. Before that, store the producer state, which the rest of the log does not show completely.
 
-        No space for that is no reason not to make some. Raises OSError."""
+        If the disk has no space for the state, delete all the same, because that makes space. Raises OSError."""
         with passing_no_space():
             self.write_producer_snapshot(snapshot_offset, snapshot)
         self.advance_log_start(offset)
@@ -354,7 +355,8 @@ class Log:
         return segments[segment_with(segments, offset)].batch_base(offset)
 
     def replace_later_producer_snapshots(self, snapshot: bytes) -> None:
-        """Those above the end go, durably, before other records take their offsets: see producer_snapshots.py."""
+        """Remove the snapshots above the end, durably, before other records take their offsets
+        (producer_snapshots.py)."""
         self._check_usable()
         with self._failing():
             producer_snapshots.replace_later(self._files, self.directory, self.log_end_offset, snapshot)
@@ -382,14 +384,13 @@ class Log:
             self._checkpoint.record(start, min(self.high_watermark, end), synced, flush_on_append=not unsynced)
 
     def forget_torn_tail(self) -> None:
-        """This copy is in an ISR under a leader: whatever was cut at its start is here again, or was never counted."""
+        """Drop the torn-tail mark: this copy is in an ISR under a leader, so it has all acknowledged records again."""
         with self._failing():
             marks.remove_mark(self._files, self.directory, marks.TORN_TAIL)
         self.has_torn_tail = False
 
     def close(self, clean: bool) -> None:
-        """Let go of the files. Clean: all is synced, checkpointed, and the index kept for a quick start; else nobody is
-        going to read it soon."""
+        """Close the files. A clean close syncs all, writes the checkpoint, and keeps the index for a quick start."""
         try:
             if clean:
                 self.sync()
@@ -407,7 +408,7 @@ class Log:
     def _check_usable(self) -> None:
         if self.failed is not None:
             # Not the errno it failed with: a full disk is retried, and this is for good.
-            raise OSError(errno.EIO, f"{self!r} takes no more writes, it failed: {self.failed}")
+            raise OSError(errno.EIO, f"{self!r} takes no more writes, because one failed: {self.failed}")
 
     @contextlib.contextmanager
     def _failing(self, passing: frozenset[int] = NO_SPACE) -> Iterator[None]:
@@ -481,8 +482,8 @@ class Log:
             self._store_epochs(epochs)
 
     def _cut_epochs(self) -> None:
-        """What the file says above the log's end is dropped by recovery, too. So a full disk is no reason to fail: it
-        is stored before the next record."""
+        """Cut the epochs above the log's end. A full disk is no failure here, because recovery drops them, too. The
+        log stores the change before the next record."""
         epochs = self.epochs.copy()
         if epochs.truncate_from_end(self.log_end_offset):
             self.epochs.replace(epochs)

@@ -1,10 +1,10 @@
-"""Is one log of a stopped broker what was written? Every checksum of every file, and what the files say of each other.
+"""The check of one log of a stopped broker: every checksum of every file, and whether the files fit each other.
 
-Recovery looks (`Recovery.look`): so a torn tail, doubt and damage are here what they are at the next start. But a start
-trusts the index of most segments. The check reads each segment, a chunk at a time. It compares the index of a segment
-while it knows the batches, and lets go of it then: memory holds the index of one segment.
+The check uses recovery's look (`Recovery.look`). So a torn tail, doubt and damage are here the same as at the next
+start. But a start trusts the index of most segments. The check reads each segment, a chunk at a time. It compares the
+index of a segment while it has the batches, and drops it then: memory holds the index of one segment.
 
-Nothing is written but the index files that are missing or wrong, and these only where `Setting.repair` is given.
+The check writes only index files that are missing or wrong, and these only if `Setting.repair` is given.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.snapshot_files import SnapshotFiles
 from minilog_broker.storage.snapshot_id import SnapshotId, snapshot_name
 
-_NOTHING = "nothing: the next start makes it anew"
-_INDEX_REMEDY = "nothing: it is made anew when it is needed; or now, by `minilog check --repair-indexes`"
+_NOTHING = "nothing to do: the next start makes it again"
+_INDEX_REMEDY = (
+    "nothing to do: the broker makes it again when it needs it. `minilog check --repair-indexes` does so now"
+)
 _START = "start the broker"
 
 
@@ -83,7 +85,7 @@ class LogCheck:
                 self._look_at_log(self._key)
         except UnsupportedVersion as error:
             remedy = "check it with the version that wrote it"
-            self._find(self._reading, Verdict.NOT_CHECKED, f"{error}; what stands behind it was not read", remedy)
+            self._find(self._reading, Verdict.NOT_CHECKED, f"{error}. The rest of the log was not read", remedy)
         except OSError as error:
             self._findings.append(unreadable(error, self._directory))
         return self._findings
@@ -91,18 +93,18 @@ class LogCheck:
     # one file at a time
 
     def _read_key(self) -> PartitionKey | None:
-        """None where nobody can tell whose log it is, or it is none yet."""
+        """The partition of the log. None if no file names it, or if there is no log yet."""
         name = topic_id_file.FILE_NAME
         try:
-            found = topic_id_file.read_topic_id(self._files, self._directory)
+            owner = topic_id_file.read_topic_id(self._files, self._directory)
         except CorruptFile:
-            what = "its checksum is wrong, or it names no topic: whose log this is cannot be told, and it was not read"
+            what = "its checksum is wrong, or it names no topic: the log's partition is unknown, and it was not read"
             self._find(name, Verdict.DAMAGED, what, self._remedy)
             return None
-        if found is not None:
-            return PartitionKey(bytes.fromhex(found.topic_id), found.partition)
-        if any(each.endswith(LOG_SUFFIX) for each in self._files.list(self._directory)):
-            what = "it is missing: whose log this is cannot be told, and it was not read"
+        if owner is not None:
+            return PartitionKey(bytes.fromhex(owner.topic_id), owner.partition)
+        if any(file_name.endswith(LOG_SUFFIX) for file_name in self._files.list(self._directory)):
+            what = "it is missing: the log's partition is unknown, and the log was not read"
             self._find(name, Verdict.DAMAGED, what, self._remedy)
         return None
 
@@ -115,76 +117,76 @@ class LogCheck:
             reason = marks.read_mark(self._files, self._directory, mark)
             if reason is not None:
                 wrong = " (the checksum of the mark itself is wrong)" if self._problem(mark) else ""
-                remedy = f"{_START}: it acts on it, and removes the mark when the copy is whole again"
+                remedy = f"{_START}: the broker acts on the mark, and removes it when the copy is whole again"
                 self._find(mark, verdict, f"a broker has marked this copy: {reason}{wrong}", remedy)
 
     def _look_at_checkpoint(self, looked: Looked) -> None:
         name = checkpoint.FILE_NAME
         if looked.checkpoint is None and self._files.exists(self._path(name)):
-            what = "its checksum is wrong, or it is no checkpoint: what this copy has promised cannot be compared"
+            what = "its checksum is wrong, or it is not a checkpoint: nothing shows which records this copy promised"
             self._find(name, Verdict.DAMAGED, what, self._remedy)
         elif looked.checkpoint is None and looked.end_offset > looked.log_start and not self._setting.unclean:
-            what = "it is missing, and a clean stop writes it: what this copy has promised cannot be compared"
+            what = "it is missing after a clean stop, which writes it: nothing shows which records this copy promised"
             self._find(name, Verdict.DAMAGED, what, self._remedy)
         for doubt in looked.doubt:
             remedy = f"{_START}: the controller asks other replicas first"
-            self._find(name, Verdict.DOUBTFUL, f"{doubt}: what was not synced may be missing", remedy)
+            self._find(name, Verdict.DOUBTFUL, f"{doubt}: unsynced records may be missing", remedy)
 
     def _look_at_manifest(self, looked: Looked) -> None:
         name = manifest.FILE_NAME
         try:
             manifest.read_manifest(self._files, self._directory)
         except CorruptFile:
-            self._find(name, Verdict.CACHE, "its checksum is wrong, or it is no manifest", _NOTHING)
+            self._find(name, Verdict.CACHE, "its checksum is wrong, or it is not a manifest", _NOTHING)
             return
         except UnsupportedVersion:
             if looked.checkpoint is not None and looked.checkpoint.has_manifest:
                 raise
         if looked.manifest is None:
-            if looked.checkpoint is not None and looked.checkpoint.has_manifest and len(looked.found) > 1:
+            if looked.checkpoint is not None and looked.checkpoint.has_manifest and len(looked.segments) > 1:
                 self._find(name, Verdict.CACHE, "it is missing", _NOTHING)
             return
-        said = {each.base_offset: each.end for each in looked.manifest}
-        for found in looked.found:
-            end = said.get(found.base_offset)
-            if end is not None and end != found.end and not (found.scan and found.scan.problem):
-                what = f"it says of segment {found.base_offset} what its batches do not"
+        ends = {listed.base_offset: listed.end for listed in looked.manifest}
+        for segment in looked.segments:
+            end = ends.get(segment.base_offset)
+            if end is not None and end != segment.end and not (segment.scan and segment.scan.problem):
+                what = f"it names another end of segment {segment.base_offset} than the batches have"
                 self._find(name, Verdict.CACHE, what, _NOTHING)
 
     def _look_at_epochs(self, looked: Looked) -> None:
-        if not looked.found:
+        if not looked.segments:
             return
         epochs = read_epochs(self._files, self._directory)
         if epochs is None:
             there = self._files.exists(self._path(EPOCH_FILE))
-            what = "its checksum is wrong, or it is no list of epochs" if there else "it is missing"
+            what = "its checksum is wrong, or it is not a list of epochs" if there else "it is missing"
             self._find(EPOCH_FILE, Verdict.CACHE, what, _NOTHING)
-        elif not all(agrees(epochs, each.scan, looked.log_start) for each in looked.found if each.scan):
-            self._find(EPOCH_FILE, Verdict.CACHE, "it does not say of the batches what they say", _NOTHING)
+        elif not all(agrees(epochs, segment.scan, looked.log_start) for segment in looked.segments if segment.scan):
+            self._find(EPOCH_FILE, Verdict.CACHE, "its epochs are not those of the batches", _NOTHING)
 
     def _look_at_producers(self, looked: Looked) -> None:
-        """A snapshot is a cache as long as what is left gives the same state: another one, or all records."""
+        """Check the producer snapshots. A wrong one is a cache while another one, or all records, give the state."""
         offsets = snapshot_offsets(self._files, self._directory)
-        wrong = {each: what for each in offsets if (what := self._problem(_producers(each), _restore))}
-        replaced = looked.log_start == 0 or any(each >= looked.log_start for each in offsets if each not in wrong)
+        wrong = {offset: what for offset in offsets if (what := self._problem(_producers(offset), _restore))}
+        replaced = looked.log_start == 0 or any(offset >= looked.log_start for offset in offsets if offset not in wrong)
         for offset, what in wrong.items():
             if replaced:
-                remedy = "nothing: the next start takes the state of producers from the rest"
+                remedy = "nothing to do: the next start takes the producer state from the other files"
                 self._find(_producers(offset), Verdict.CACHE, what, remedy)
             else:
-                more = "what it knew of producers whose records were deleted is in no other file"
+                more = "no other file has the state of producers whose records were deleted"
                 self._find(_producers(offset), Verdict.DAMAGED, f"{what}; {more}", self._remedy)
 
     def _look_at_images(self, looked: Looked) -> None:
         images = SnapshotFiles(self._files, self._directory).list()
         if self._is_metadata and looked.log_start > 0 and not images:
-            what = f"the log starts at {looked.log_start}, and the snapshot of what was before is missing"
+            what = f"the log starts at {looked.log_start}, but the snapshot of the entries before that is missing"
             self._find("", Verdict.DAMAGED, what, self._remedy)
-        for each in images:
-            name = snapshot_name(each)
+        for snapshot_id in images:
+            name = snapshot_name(snapshot_id)
             self._reading = name
             try:
-                self._setting.check_image(SnapshotFiles(self._files, self._directory).read(each), each)
+                self._setting.check_image(SnapshotFiles(self._files, self._directory).read(snapshot_id), snapshot_id)
             except CorruptMessage as error:
                 self._find(name, Verdict.DAMAGED, str(error), self._remedy)
 
@@ -217,14 +219,16 @@ class LogCheck:
                 self._find(_segment(base_offset), Verdict.DAMAGED, problem, self._remedy)
 
     def _judge(self, looked: Looked) -> None:
-        """Say of the batches what recovery would."""
+        """Add the findings that recovery would have on the batches."""
         path, reasons = "", list(looked.damage)
-        for found in looked.found:
-            if found.scan is not None and found.scan.problem is not None:
-                problem, path = found.scan.problem, _segment(found.base_offset)
-                reasons = [problem, *(each for each in reasons if problem not in each)]
+        for segment in looked.segments:
+            if segment.scan is not None and segment.scan.problem is not None:
+                problem, path = segment.scan.problem, _segment(segment.base_offset)
+                reasons = [problem, *(reason for reason in reasons if problem not in reason)]
                 if not looked.damage:
-                    remedy = f"{_START}: it cuts the {found.scan.surplus_bytes} bytes, of which nothing was counted"
+                    remedy = (
+                        f"{_START}: it cuts these {segment.scan.surplus_bytes} bytes, which were never acknowledged"
+                    )
                     self._find(path, Verdict.TORN_TAIL, problem, remedy)
         if looked.damage:
             self._find(path, Verdict.DAMAGED, "; ".join(reasons), self._remedy)
@@ -240,7 +244,7 @@ class LogCheck:
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-            scan = Scan(SegmentEnd(base_offset, 0), SparseIndex(), file.size(), "the disk does not give it")
+            scan = Scan(SegmentEnd(base_offset, 0), SparseIndex(), file.size(), "the disk cannot read it")
         finally:
             file.end()
         self.segments += 1
@@ -251,7 +255,7 @@ class LogCheck:
         return scan
 
     def _look_at_index(self, base_offset: int, scan: Scan) -> None:
-        # What is appended to has its index in memory, and none on the disk, or one of a former life's stop.
+        # The active segment has its index in memory, and none on the disk, or an old one of a former life.
         unfinished = self._setting.unclean and base_offset == self._last_base
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             state = index_state(self._files, self._directory, base_offset, scan.end, scan.index, suffix)
@@ -259,16 +263,22 @@ class LogCheck:
                 continue
             name = index_path(self._directory, base_offset, suffix).rpartition("/")[2]
             remedy = self._repair(base_offset, scan, suffix)
-            self._find(name, Verdict.CACHE, f"it {state.value}", remedy or "it was written anew", repaired=not remedy)
+            self._find(
+                name,
+                Verdict.CACHE,
+                f"it {state.value}",
+                remedy or "the check has written it again",
+                repaired=not remedy,
+            )
 
     def _repair(self, base_offset: int, scan: Scan, suffix: str) -> str:
-        """What is left to do; empty where it was done."""
+        """Repair an index file. Returns the remedy that is left, empty if the file was written."""
         if self._setting.repair is None:
             return _INDEX_REMEDY
         try:
             write_index_files(self._setting.repair, self._directory, base_offset, scan.end, scan.index, only=(suffix,))
         except OSError as error:
-            return f"it could not be written anew ({error.strerror or error}); {_NOTHING}"
+            return f"the check could not write it again ({error.strerror or error}). There is {_NOTHING}"
         return ""
 
     # inside
@@ -294,8 +304,8 @@ class LogCheck:
         if self._is_metadata:
             return self._setting.remedy
         return (
-            f"set {self._directory} aside while the broker is stopped, and start it: what it held is fetched again "
-            "from the other replicas. Where there is no other one in sync, bring a backup back"
+            f"set {self._directory} aside while the broker is stopped, and start the broker: it fetches the records "
+            "again from the other replicas. If no other replica is in sync, restore a backup"
         )
 
     def _path(self, name: str) -> str:

@@ -1,9 +1,9 @@
-"""What is looked up in the segments of a log: batches in order and offsets by timestamp, by a walk over headers;
-and how many bytes of batches lie between offsets, from the sparse indexes alone.
+"""Lookups in the segments of a log. Batches in order, and offsets by timestamp, need a walk over headers. The number of
+bytes between offsets comes from the sparse indexes alone.
 
-A size is exact to about `index_interval_bytes` or one batch, which is what a reader needs who wants "about 100 MiB". Of
-a batch that `from_offset` lies within only what is left counts, in proportion to its records: who reads a large batch
-in parts would else be told each time that all of it is still to come.
+A size is exact to about `index_interval_bytes` or one batch. That is enough for a reader that wants "about 100 MiB". If
+`from_offset` lies inside a batch, only the rest of the batch counts, in proportion to its records. Else a reader of a
+large batch in parts would see the whole size each time.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ def offsets_at_sizes(
     ends = list(accumulate(segment.end.size_bytes for segment in tail))
     begun = tail[0].estimated_position(from_offset)
     last = (end_offset, (ends[-2] if len(ends) > 1 else 0) + tail[-1].position_after(end_offset) - begun)
-    found = []
+    answers = []
     for size in sizes_bytes:
         number = bisect_left(ends, begun + size)
         if number == len(tail):
-            found.append(last)
+            answers.append(last)
             continue
         below = ends[number - 1] if number else 0
         offset, position = tail[number].boundary_from(begun + size - below)
-        found.append((offset, below + position - begun) if offset < end_offset else last)
-    return found
+        answers.append((offset, below + position - begun) if offset < end_offset else last)
+    return answers

@@ -1,16 +1,15 @@
 """The manifest of a log: its segments in their order, each with its state, in the durable file `manifest`.
 
-    active    the last one. It is appended to, and only its batches tell where it ends.
+    active    the last one. The log appends to it, and only its batches show where it ends.
     sealed    all before it. They are synced, and neither their end nor their size changes any more.
 
-One write swaps the whole list. From then on the list counts: a file that it does not name is what an unfinished change
-left, and recovery removes it. Behind the last named segment recovery takes what it finds, but an empty file: there a
+One write swaps the whole list. From then on the list counts: a file that it does not name is the rest of an unfinished
+change, and recovery removes it. Behind the last named segment recovery takes all files that are not empty: there a
 truncation was cut short, or a segment was made and not named yet.
 
 A log has no manifest until it has its second segment, and none from where it begins anew until the next second one.
 An earlier version does not know the file, and changes segments without it. So the manifest counts only where the
-checkpoint says that it is kept (`has_manifest`): an earlier version drops that word with the first checkpoint that it
-writes.
+checkpoint has the flag `has_manifest`: an earlier version drops the flag with the first checkpoint that it writes.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class ManifestFile:
         where one segment is all that the log ever had. Raises OSError."""
         manifest = manifest_of(segments)
         if manifest != self.recorded and (len(manifest) > 1 or self.recorded is not None):
-            written = _File([_Written(each.base_offset, each.state.value, each.end) for each in manifest])
+            written = _File([_Written(listed.base_offset, listed.state.value, listed.end) for listed in manifest])
             write_durable_file(self._files, f"{self._directory}/{FILE_NAME}", msgspec.json.encode(written))
             self.recorded = manifest
 
@@ -90,7 +89,7 @@ class ManifestFile:
 
 def manifest_of(segments: Sequence[Segment]) -> Manifest:
     """What a manifest says of these segments."""
-    sealed = [ListedSegment(each.base_offset, SegmentState.SEALED, each.end) for each in segments[:-1]]
+    sealed = [ListedSegment(segment.base_offset, SegmentState.SEALED, segment.end) for segment in segments[:-1]]
     return (*sealed, ListedSegment(segments[-1].base_offset, SegmentState.ACTIVE))
 
 
@@ -105,15 +104,15 @@ def read_manifest(files: FileSystem, directory: str) -> Manifest | None:
     try:
         written = msgspec.json.decode(content, type=_File).segments
     except msgspec.DecodeError as error:
-        raise CorruptFile(f"{path} is no manifest: {error}") from error
-    known = {state.value: state for state in SegmentState}
-    if later := sorted({each.state for each in written} - known.keys()):
+        raise CorruptFile(f"{path} is not a manifest: {error}") from error
+    states = {state.value: state for state in SegmentState}
+    if later := sorted({listed.state for listed in written} - states.keys()):
         raise UnsupportedVersion(
-            f"{path} lists segments that are {', '.join(later)}: a later version wrote it. Start that version"
+            f"{path} lists segments with the states {', '.join(later)}: a later version wrote it. Start that version"
         )
-    manifest = tuple(ListedSegment(each.base_offset, known[each.state], each.end) for each in written)
+    manifest = tuple(ListedSegment(listed.base_offset, states[listed.state], listed.end) for listed in written)
     if not _is_whole(manifest):
-        raise CorruptFile(f"{path} is no manifest: it does not list segments in order, the last one active")
+        raise CorruptFile(f"{path} is not a manifest: it does not list segments in order, the last one active")
     return manifest
 
 

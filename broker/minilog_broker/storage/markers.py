@@ -38,6 +38,6 @@ def read_markers(batch: Buffer, header: BatchHeader) -> tuple[Marker, ...]:
         raise CorruptMessage(
             f"the control batch at offset {header.base_offset} has no record that can be read: {error}"
         ) from error
-    found = record.transaction_markers
-    coordinator = CoordinatorEpoch(found.coordinator_partition, found.coordinator_epoch)
-    return tuple(Marker(each.producer_id, each.committed, coordinator) for each in found.markers)
+    content = record.transaction_markers
+    coordinator = CoordinatorEpoch(content.coordinator_partition, content.coordinator_epoch)
+    return tuple(Marker(marker.producer_id, marker.committed, coordinator) for marker in content.markers)

@@ -1,10 +1,10 @@
-"""What recovery found, in small durable files of a log's directory: so that a second crash changes nothing of it.
+"""Recovery's verdict, in small durable files of a log's directory. So a second crash does not change the verdict.
 
-    damaged     something that was promised is missing          until the first write of a life, which comes after
-    doubtful    something that was counted may be missing       the controller was told
-    torn-tail   the end was cut above all that was recorded      until the replica is in an ISR under a leader
+    damaged     promised records are missing                    until the first write of a life, which comes after
+    doubtful    acknowledged records may be missing             the report to the controller
+    torn-tail   the end was cut above all recorded ends         until the replica is in an ISR under a leader
 
-Written before anything is cut. A mark that is damaged itself counts as there.
+Recovery writes a mark before it cuts anything. A mark that is damaged itself counts as set.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TORN_TAIL = "torn-tail"
 
 
 def read_mark(files: FileSystem, directory: str, mark: str) -> str | None:
-    """Why the mark was written; None where there is none."""
+    """The reason that a mark has. None if there is no mark."""
     try:
         reason = read_durable_file(files, f"{directory}/{mark}")
     except CorruptFile:

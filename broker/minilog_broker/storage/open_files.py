@@ -1,17 +1,17 @@
-"""A file system that keeps only the files used most recently open: how many logs there are costs no descriptors.
+"""A file system that keeps only the most recently used files open, so that many logs need few descriptors.
 
-A file of it is a name that is opened when it is used and may be closed behind its user's back. What is closed:
+A file of it is a name. The pool opens it when it is used, and may close it at any time between two uses:
 
     a file that is    is closed when room is needed
     clean             in its turn: the clock algorithm, one bit of recency per file
-    dirty             when nothing clean is left, by the thread that changes files: synced first, for nobody else would
-                      hear what became of its bytes. A reader, which may be the event loop, does not wait for that: it
-                      goes one above
-    failed            never: a sync of it failed, and its owner is told so by every change that it tries from then on
+    dirty             when no clean one is left, by the thread that changes files. That thread syncs it first, because
+                      nobody else would see the error. A reader, which may be the event loop, does not wait for that:
+                      it opens one file above the limit
+    failed            never: a sync of it failed, and every later change raises that error to its owner
 
 So no error of fdatasync is lost between two descriptors, and a failed one is never tried again. One thread changes
-files, any may read. A descriptor is dropped, not closed, where a read of another thread may be under way (files.py).
-Files whose names change while they are in use do not belong here: one is found again by its name.
+files, and any thread may read. The pool drops a descriptor without closing it if another thread may be reading
+(files.py). Files whose names change while they are in use do not belong here, because the pool opens them by name.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Pool:
     def to_change(self, name: _Name) -> File:
         """The same, for the thread that changes files; dirty from now on, and so not closed by others."""
         if name.failed is not None:
-            raise OSError(name.failed.errno, f"a sync of it failed: {name.failed.strerror}", name.path)
+            raise OSError(name.failed.errno, f"an earlier sync of the file failed: {name.failed.strerror}", name.path)
         self._tidy(self._most - (name.file is None))
         with self._lock:
             name.dirty = True

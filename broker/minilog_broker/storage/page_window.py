@@ -1,12 +1,12 @@
-"""What was written last stays in the page cache, what is older may leave it: the window of a broker's data disk.
+"""The window of the newest writes in the page cache of a broker's data disk. Older pages may leave the cache.
 
-The kernel keeps what is written until memory is short. Then each write takes a page that was not used before, and on a
-virtual machine whose host takes free memory back that page costs 2 to 3 CPU seconds a GB: four times the write. Pages
-that are let go are the ones that the next write is given. Followers and readers at the end find theirs in the window;
-who is further behind reads from the disk.
+The kernel keeps written pages until memory is short. Then each write takes a page that was not used before. On a
+virtual machine whose host takes free memory back, such pages cost 2 to 3 CPU seconds a GB: four times the write. If
+older pages leave the cache, the next write gets those. Followers and readers at the log's end find their pages in the
+window. Readers that are further behind read from the disk.
 
-O_DIRECT saves as much (ARCHITECTURE.md has the figures), and would need aligned copies, a tail of its own, and a cache
-of its own for who reads it.
+O_DIRECT saves as much (ARCHITECTURE.md has the figures). But it would need aligned copies, a tail of its own, and a
+cache of its own for readers.
 """
 
 from __future__ import annotations

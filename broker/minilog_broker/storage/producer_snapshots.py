@@ -1,7 +1,7 @@
 """Producer state on disk: `<offset>.snapshot` holds the state up to `offset`; the two newest are kept.
 
-A snapshot above the log's end speaks of records that are gone, so it is removed, durably, before others take their
-offsets. It may be the only one that knows the producers of deleted records, which the log does not tell: so that is
+A snapshot above the log's end describes records that are gone. So it is removed, durably, before other records take
+their offsets. It may be the only file with the producers of deleted records, which the log does not have. So these are
 read first, and stored as of the log's end (`replace_later`).
 """
 
@@ -46,12 +46,12 @@ def load_snapshot(files: FileSystem, directory: str, log_end_offset: int) -> tup
 
 def later_snapshots(files: FileSystem, directory: str, log_end_offset: int) -> list[bytes]:
     """Those above the log's end that are whole, the lowest first."""
-    found = []
+    snapshots = []
     for offset in snapshot_offsets(files, directory):
         with contextlib.suppress(CorruptFile):
             if offset > log_end_offset and (snapshot := read_durable_file(files, _path(directory, offset))) is not None:
-                found.append(snapshot)
-    return found
+                snapshots.append(snapshot)
+    return snapshots
 
 
 def replace_later(files: FileSystem, directory: str, log_end_offset: int, snapshot: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What a partition knows of its producers: the last five batches of each, and their transactions. Pure.
+"""The state of a partition's producers: the last five batches of each, and their transactions. Pure.
 
 `check` judges a batch that a producer sends to the leader, `apply` takes in a batch that is in the log:
 
@@ -148,7 +148,7 @@ class ProducerState:
             return ACCEPT if header.base_sequence == 0 or not header.is_transactional else _not_its_first(header)
         if was_transactional != header.is_transactional:
             return InvalidTxnState(
-                f"producer {producer_id} writes here in a transaction or outside of any, not both: use another producer"
+                f"producer {producer_id} cannot write both inside and outside of a transaction: use another producer"
             )
         return _judge(entry, header)
 
@@ -203,8 +203,8 @@ class ProducerState:
         news: dict[int, ProducerEntry] = {}
         for producer_id, entry in earlier._producers.items():
             if self.transactions.end_of(producer_id) is None and not self.transactions.is_open(producer_id):
-                known = self._producers.get(producer_id)
-                if (joined := _joined(entry, known)) != known:
+                entry_here = self._producers.get(producer_id)
+                if (joined := _joined(entry, entry_here)) != entry_here:
                     news[producer_id] = joined
         self._producers = news | self._producers | news  # who was not known is the longest silent
         return bool(news)
@@ -241,7 +241,7 @@ class ProducerState:
             raise CorruptFile(f"a producer snapshot cannot have {len(snapshot)} bytes")
         magic, crc = _SNAPSHOT.unpack_from(snapshot)
         if magic != _MAGIC:
-            raise CorruptFile(f"a producer snapshot begins with {magic!r}, {_MAGIC!r} is known")
+            raise CorruptFile(f"a producer snapshot begins with {_MAGIC!r}, and this one with {magic!r}")
         if google_crc32c.value(snapshot[_SNAPSHOT.size :]) != crc:
             raise CorruptFile("a producer snapshot is damaged: its checksum is wrong")
         count, producer_bytes = _COUNTS.unpack_from(snapshot, _SNAPSHOT.size)
@@ -257,7 +257,7 @@ class ProducerState:
 def _joined(earlier: ProducerEntry, entry: ProducerEntry | None) -> ProducerEntry:
     """Of two that speak of one log: the batches of both, the last five."""
     if entry is None or entry.producer_epoch != earlier.producer_epoch:
-        return max(entry or earlier, earlier, key=lambda each: each.producer_epoch)
+        return max(entry or earlier, earlier, key=lambda candidate: candidate.producer_epoch)
     batches = sorted({*earlier.batches, *entry.batches}, key=lambda batch: batch.base_offset)
     return replace(entry, batches=tuple(batches)[-KEPT_BATCHES:])
 
@@ -345,7 +345,8 @@ def fenced(producer_id: int) -> ProducerFenced:
 
 def _not_its_first(header: BatchHeader) -> OutOfOrderSequenceNumber:
     return OutOfOrderSequenceNumber(
-        f"producer {header.producer_id}: sequence {header.base_sequence} came, nothing of its transaction is here yet"
+        f"producer {header.producer_id}: a transaction starts at sequence 0, but its first batch here has sequence "
+        f"{header.base_sequence}"
     )
 
 
@@ -363,11 +364,11 @@ def _judge(entry: ProducerEntry, header: BatchHeader) -> Verdict:
     who = f"producer {header.producer_id} epoch {header.producer_epoch}"
     sequence = header.base_sequence
     if header.producer_epoch < entry.producer_epoch:
-        return InvalidProducerEpoch(f"{who}: epoch {entry.producer_epoch} has written, this producer is fenced")
+        return InvalidProducerEpoch(f"{who}: a producer of epoch {entry.producer_epoch} has fenced this one")
     if header.producer_epoch > entry.producer_epoch:
         if sequence == 0:
             return ACCEPT
-        return OutOfOrderSequenceNumber(f"{who}: a new epoch starts at sequence 0, this batch has {sequence}")
+        return OutOfOrderSequenceNumber(f"{who}: a new epoch starts at sequence 0, but this batch has {sequence}")
     if sequence == entry.next_sequence:
         return ACCEPT
     last = last_sequence(header)
@@ -378,4 +379,4 @@ def _judge(entry: ProducerEntry, header: BatchHeader) -> Verdict:
         return DuplicateSequenceNumber(
             f"{who}: sequence {sequence} is older than its last {len(entry.batches)} batches"
         )
-    return OutOfOrderSequenceNumber(f"{who}: sequence {sequence} came, {entry.next_sequence} is next")
+    return OutOfOrderSequenceNumber(f"{who}: the next sequence is {entry.next_sequence}, but this batch has {sequence}")

@@ -1,28 +1,29 @@
-"""Recovery: from the files of a log to a log that may be served, and what it says about what was lost.
+"""Recovery: from the files of a log to a log that may be served, with a report of the losses.
 
-    what is found                                              what it is
-    the last segment ends in bytes that are no whole batch,    a torn tail: cut, and marked (a write that was never
-    a valid one behind them or not                             synced reaches the disk in any part and in any order)
-    written under flush.policy=os before another boot of the   doubt: what was counted and not synced may be missing,
-    kernel; or no checkpoint says how it was written           and nothing shows it
-    a segment but the last that is not whole; one missing      damage: it was synced before the next was made
-    a segment that the manifest passes over                    removed: a change of segments was cut short (manifest.py)
-    an end below the recorded high watermark or durable end    damage: it was promised
-    a tail to cut and no checkpoint to compare it with         damage: nobody can tell
-    index, time index or epoch file missing, stale or wrong    nothing: rebuilt from the batches
-    a manifest missing or wrong                                nothing: the files tell
+    the files                                                  recovery's verdict
+    the last segment ends in bytes that are no whole batch,    a torn tail: cut, and marked (an unsynced write reaches
+    with or without a valid batch behind them                  the disk in any part and in any order)
+    written under flush.policy=os before another boot of the   doubt: acknowledged but unsynced records may be missing,
+    kernel, or no checkpoint names the flush policy            and nothing would show it
+    an earlier segment is not whole, or is missing             damage: it was synced before the next one was made
+    a segment that the manifest does not name                  removed: a change of segments was cut short (manifest.py)
+    an end below the recorded high watermark or durable end    damage: the log had promised these records
+    a tail to cut and no checkpoint to compare it with         damage: nothing shows which records were promised
+    index, time index or epoch file missing, stale or wrong    no loss: recovery rebuilds it from the batches
+    a manifest missing or wrong                                no loss: recovery lists the files
     `*.tmp`, snapshots above the end                           removed
-    a whole batch of a later version, a later manifest         UnsupportedVersion: nothing is changed, nothing is served
+    a whole batch of a later version, a later manifest         UnsupportedVersion: recovery changes and serves nothing
 
-After an unclean stop the last segment is read with every checksum: all others were synced when it was made, and are
-read only where their index does not vouch for their size and end. What was found is synced before it counts as durable.
+After an unclean stop recovery reads the last segment with every checksum. All other segments were synced when it was
+made. Recovery reads them only if their index does not vouch for their size and end. It syncs the files before they
+count as durable.
 
-A torn tail stands above all that is recorded, but that lags behind what was synced by up to a checkpoint: where a disk
-has rotted there, its copy looks torn, and lacks what was acknowledged. This log alone cannot tell; the controller
-compares copies before it relies on one with a torn tail (controller/election.py).
+A torn tail stands above all recorded ends. But the records lag behind the syncs by up to a checkpoint. If a disk has
+rotted in between, its copy looks torn, and lacks acknowledged records. This log alone cannot show that. So the
+controller compares copies before it relies on one with a torn tail (controller/election.py).
 
-What was found is durable (marks.py) before anything is cut, so that a crash does not make the replica look better.
-Bytes that a damaged log loses are kept beside it (`*.log.damaged`) for an operator.
+Recovery writes its verdict durably (marks.py) before it cuts anything, so that a crash does not make the replica look
+better. It keeps the bytes that a damaged log loses beside the log (`*.log.damaged`), for an operator.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class FoundSegment:
 class Looked:
     """What a recovery has found before it changes anything. `unreachable`: base offsets of segments behind damage."""
 
-    found: tuple[FoundSegment, ...]
+    segments: tuple[FoundSegment, ...]
     unreachable: tuple[int, ...]
     damage: tuple[str, ...]
     doubt: tuple[str, ...]
@@ -176,7 +177,7 @@ class Recovery:
         log_start, end_offset = looked.log_start, looked.end_offset
         self._remove_temporaries()
         self._mark()
-        scanned = sum(found.scan.file_bytes for found in self._found if found.scan)
+        scanned = sum(segment.scan.file_bytes for segment in self._found if segment.scan)
         cut = self._cut()
         self._sync()
         segments = self._segments(log_start)
@@ -221,7 +222,7 @@ class Recovery:
         names = self._files.list(self._directory)
         bases = sorted(int(match[1]) for name in names if (match := _SEGMENT_NAME.fullmatch(name)))
         self._obsolete = self._left_behind(bases)
-        bases = [each for each in bases if each not in self._obsolete]
+        bases = [base for base in bases if base not in self._obsolete]
         log_start = self._checkpoint.log_start_offset if self._checkpoint else 0
         below = max(0, bisect_right(bases, log_start) - 1)  # retention was removing these: gaps are no damage
         self._obsolete, bases = self._obsolete + bases[:below], bases[below:]
@@ -232,9 +233,9 @@ class Recovery:
                 self._unreachable = bases[number:]
                 return
             next_base = bases[number + 1] if number + 1 < len(bases) else None
-            found = self._look_at_segment(base_offset, next_base)
-            self._found.append(found)
-            problem = found.scan.problem if found.scan else None
+            segment = self._look_at_segment(base_offset, next_base)
+            self._found.append(segment)
+            problem = segment.scan.problem if segment.scan else None
             if problem is None:
                 continue
             self._notes.append(f"{segment_path(self._directory, base_offset)}: {problem}")
@@ -248,8 +249,8 @@ class Recovery:
         one behind it, which nobody has written to."""
         if self._manifest is None:
             return []
-        named, last = {each.base_offset for each in self._manifest}, self._manifest[-1].base_offset
-        left = [each for each in bases if each < last and each not in named]
+        named, last = {listed.base_offset for listed in self._manifest}, self._manifest[-1].base_offset
+        left = [base for base in bases if base < last and base not in named]
         newest = bases[-1] if bases else last
         if newest > last and not self._files.size(segment_path(self._directory, newest)):
             left.append(newest)
@@ -277,15 +278,15 @@ class Recovery:
         if checkpoint is None:
             if self._checkpoint_is_corrupt and not self._found:
                 self._damage.append("no segment is left, and the checkpoint is damaged")
-            if any(found.scan and found.scan.surplus_bytes for found in self._found):
-                self._damage.append("the end of the log is torn, and there is no checkpoint to tell what was promised")
+            if any(segment.scan and segment.scan.surplus_bytes for segment in self._found):
+                self._damage.append("the end of the log is torn, and no checkpoint shows which records it promised")
             return first or 0, end_offset
         log_start = checkpoint.log_start_offset
         if first is not None and first > log_start:
-            self._damage.append(f"the log starts at {log_start}, its first segment at {first}")
+            self._damage.append(f"the log starts at {log_start}, but its first segment at {first}")
             log_start = first
         if end_offset < log_start and self._hides_records(log_start):
-            self._damage.append(f"records at or above the log start {log_start} are behind that, and cannot be reached")
+            self._damage.append(f"records at or above the log start {log_start} are behind damage, out of reach")
         promised = max(checkpoint.high_watermark, checkpoint.durable_end_offset)
         if max(end_offset, log_start) < promised:
             self._damage.append(
@@ -311,7 +312,7 @@ class Recovery:
         if checkpoint is not None:
             self._doubt.append("it was written under flush.policy=os before the machine went down")
         elif end_offset > log_start:
-            self._doubt.append("no checkpoint says how it was written")
+            self._doubt.append("no checkpoint names the flush policy under which it was written")
 
     def _finding(self) -> Finding:
         if marks.DAMAGED in self._marks:
@@ -374,29 +375,29 @@ class Recovery:
 
     def _sync(self) -> None:
         """What was found counts as durable from here on."""
-        for number, found in enumerate(self._found):
-            if found.scan is not None or (self._unclean and number == len(self._found) - 1):
-                self._files.open(segment_path(self._directory, found.base_offset)).fdatasync()
+        for number, segment in enumerate(self._found):
+            if segment.scan is not None or (self._unclean and number == len(self._found) - 1):
+                self._files.open(segment_path(self._directory, segment.base_offset)).fdatasync()
         self._files.fsync_dir(self._directory)
 
     def _segments(self, log_start: int) -> tuple[Segment, ...]:
         """The segments that hold something at or above `log_start`, at least one."""
-        kept = [found for found in self._found if found.end.end_offset > log_start]
+        kept = [segment for segment in self._found if segment.end.end_offset > log_start]
         if not kept and self._found and self._found[-1].end.end_offset == log_start:
             kept = self._found[-1:]
-        obsolete = self._obsolete + [found.base_offset for found in self._found if found not in kept]
+        obsolete = self._obsolete + [segment.base_offset for segment in self._found if segment not in kept]
         for base_offset in obsolete:
             Segment(self._files, self._directory, base_offset, interval_bytes=self._interval_bytes).remove()
         segments = [
             Segment(
                 self._files,
                 self._directory,
-                found.base_offset,
+                segment.base_offset,
                 interval_bytes=self._interval_bytes,
-                end=found.end,
-                index=found.index,
+                end=segment.end,
+                index=segment.index,
             )
-            for found in kept
+            for segment in kept
         ]
         if not segments:
             segments = [Segment(self._files, self._directory, log_start, interval_bytes=self._interval_bytes)]
@@ -407,7 +408,9 @@ class Recovery:
     def _recover_epochs(self, segments: tuple[Segment, ...], log_start: int, end_offset: int) -> EpochCache:
         stored = read_epochs(self._files, self._directory)
         epochs = stored.copy() if stored is not None else None
-        if epochs is None or not all(agrees(epochs, found.scan, log_start) for found in self._found if found.scan):
+        if epochs is None or not all(
+            agrees(epochs, scanned.scan, log_start) for scanned in self._found if scanned.scan
+        ):
             epochs = EpochCache()
             for segment in segments:
                 for _, header in segment.headers(log_start):
@@ -436,8 +439,8 @@ def agrees(epochs: EpochCache, scan: Scan, log_start: int) -> bool:
     if not scan.epoch_starts:
         return True
     low, end_offset = max(scan.epoch_starts[0][1], log_start), scan.end.end_offset
-    said = EpochCache(scan.epoch_starts)
-    if low < end_offset and said.epoch_for_offset(low) != epochs.epoch_for_offset(low):
+    scanned = EpochCache(scan.epoch_starts)
+    if low < end_offset and scanned.epoch_for_offset(low) != epochs.epoch_for_offset(low):
         return False
     inside = [entry for entry in epochs.entries if low < entry[1] < end_offset]
-    return inside == [entry for entry in said.entries if entry[1] > low]
+    return inside == [entry for entry in scanned.entries if entry[1] > low]

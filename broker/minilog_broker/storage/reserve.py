@@ -1,12 +1,12 @@
-"""Space kept for the metadata log, votes and checkpoints: a file that is let go when the disk is full.
+"""Space reserved for the metadata log, votes and checkpoints: a file that the broker removes when the disk is full.
 
     state      entered when                            data may be written    left by
     HELD       made at the start                       yes                    a write that finds the disk full
     LET GO     a write found the disk full             no                     as much as it, twice, is free again
 
-What is let go belongs to those three alone (docs/spec/replication.md § Eligible leaders and damage): data is refused
-without trying until the reserve is held again. Asking for twice its size keeps the two states apart: else what was let
-go would look like space.
+The freed space belongs to those three alone (docs/spec/replication.md § Eligible leaders and damage). The broker
+refuses data without trying until it holds the reserve again. It takes the reserve back only if twice its size is free:
+else the space that it has just freed would look like enough.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Reserve:
     def write_data(self, work: Callable[[], _T]) -> _T:
         """`work` writes data: not while the reserve is let go. Raises OSError, ENOSPC where nothing was tried."""
         if not self.hold():
-            raise OSError(errno.ENOSPC, "the disk is full: what was kept for the metadata log is in use")
+            raise OSError(errno.ENOSPC, "the disk is full: the metadata log is using the space reserved for it")
         try:
             return work()
         except OSError as error:

@@ -1,5 +1,5 @@
-"""When a segment is followed by a new one; and which ones retention may take: the oldest that are too old or too much,
-all below the high watermark."""
+"""The rules that decide when a new segment begins, and which segments retention may remove: the oldest ones that are
+too old or too many, all below the high watermark."""
 
 from __future__ import annotations
 

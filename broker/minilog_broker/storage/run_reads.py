@@ -1,7 +1,7 @@
-"""What is read of a log for a session: whole batches back to back. By who may wait for the disk, or at once.
+"""The reads of a log for a session: whole batches back to back, at once or by a thread that may wait for the disk.
 
-At most one file is read for it, from one place on: so a run is of one segment, and is whole or an error. What of the
-log is cut or deleted meanwhile is the asker's matter, who compares what the log is by then.
+A read takes one file, from one place on. So a run belongs to one segment, and is whole or an error. The log may be cut
+or deleted meanwhile. The session checks that when it gets the run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One segment: the file `<base offset>.log` of batches back to back, and its sparse index.
 
-Written by one thread, read by others: `end` is one object, replaced after the bytes are there. A segment that is cut is
-replaced by a new object, one that is removed is dropped: what a reader holds is never changed below it.
+One thread writes a segment, and others read it. `end` is one object, which the writer replaces after the bytes are
+there. A cut replaces the segment by a new object, and a removal drops it. So the object of a reader never changes.
 """
 
 from __future__ import annotations

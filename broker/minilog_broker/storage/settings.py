@@ -1,4 +1,4 @@
-"""What a log needs to know of its topic's configuration."""
+"""The part of a topic's configuration that its log needs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The snapshots of the metadata image on disk: `<end offset, 20 digits>-<epoch, 10 digits>.snapshot`, beside its log.
 
-A snapshot is written aside, synced, renamed, and the directory synced: a file of that name is whole, or was damaged
-later. What is in it, and whether it is whole, is controller.snapshot's matter; here it is bytes.
+A snapshot is written to another name and synced. Then it is renamed, and the directory is synced. So a file of that
+name is whole, or was damaged later. Here a snapshot is bytes: controller.snapshot knows its content, and checks it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SnapshotReceiver:
     def write(self, position: int, content: bytes) -> None:
         """The next chunk. Raises ValueError where it is not the next, or the whole becomes too large; OSError."""
         if self._file is None or position != self.size_bytes or position + len(content) > MAX_SNAPSHOT_BYTES:
-            raise ValueError(f"{self._path}: a chunk of {len(content)} bytes at {position} does not fit on")
+            raise ValueError(f"{self._path}: a chunk of {len(content)} bytes at {position} is not the next one")
         self._file.write([content], position)
         self.size_bytes += len(content)
 
@@ -68,8 +68,8 @@ class SnapshotFiles:
         """Those there are, the newest first."""
         if not self._files.exists(self._directory):
             return []
-        found = map(parse_snapshot_name, self._files.list(self._directory))
-        return sorted((each for each in found if each is not None), reverse=True)
+        snapshot_ids = map(parse_snapshot_name, self._files.list(self._directory))
+        return sorted((snapshot_id for snapshot_id in snapshot_ids if snapshot_id is not None), reverse=True)
 
     def read(self, snapshot_id: SnapshotId) -> bytes:
         """The whole file. Raises OSError, FileNotFoundError among them."""

@@ -1,4 +1,4 @@
-"""Which snapshot of the metadata image: its id, and the name of its file."""
+"""The id of a snapshot of the metadata image, and the name of its file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file `topic-id` of a log's directory: whose data this is. Durable before the first byte of data."""
+"""The file `topic-id` of a log's directory. It names the log's partition, and is durable before the first data."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def read_topic_id(files: FileSystem, directory: str) -> TopicIdFile | None:
         content = read_durable_file(files, path)
     except CorruptFile as error:
         raise CorruptFile(
-            f"{error}. Whose log this is cannot be told: set {directory} aside, and what it held is fetched again"
+            f"{error}. The log's partition is unknown: set {directory} aside, and the broker fetches its records again"
         ) from error
     if content is None:
         return None
     try:
-        found = msgspec.json.decode(content, type=TopicIdFile)
-        bytes.fromhex(found.topic_id)
+        owner = msgspec.json.decode(content, type=TopicIdFile)
+        bytes.fromhex(owner.topic_id)
     except ValueError as error:  # msgspec's errors are ValueErrors too
-        raise CorruptFile(f"{path} names no topic id: {error}") from error
-    return found
+        raise CorruptFile(f"{path} does not name a topic id: {error}") from error
+    return owner
 
 
 def prepare_directory(files: FileSystem, directory: str, key: PartitionKey, topic_name: str, *, create: bool) -> None:
@@ -51,18 +51,18 @@ def prepare_directory(files: FileSystem, directory: str, key: PartitionKey, topi
         files.make_dir(directory)
         files.fsync_dir(parent(directory))
     elif not files.exists(directory):
-        raise DataDirectoryError(f"{directory} is missing, and is not to be created")
+        raise DataDirectoryError(f"{directory} is missing, but a log was there before")
     wanted = TopicIdFile(key.topic_id.hex(), topic_name, key.partition)
-    found = read_topic_id(files, directory)
-    if found is None:
+    owner = read_topic_id(files, directory)
+    if owner is None:
         if any(name.endswith(".log") for name in files.list(directory)):
             raise DataDirectoryError(
-                f"{directory} holds data but no file {FILE_NAME}, which is there before the first byte of data: whose "
-                f"it is cannot be told. Set {directory} aside, and what it held is fetched again"
+                f"{directory} has data but no file {FILE_NAME}, which names its partition: set {directory} aside, and "
+                f"the broker fetches the records again"
             )
         write_durable_file(files, f"{directory}/{FILE_NAME}", msgspec.json.encode(wanted))
-    elif (found.topic_id, found.partition) != (wanted.topic_id, wanted.partition):
+    elif (owner.topic_id, owner.partition) != (wanted.topic_id, wanted.partition):
         raise DataDirectoryError(
-            f"{directory} is of partition {found.partition} of topic id {found.topic_id}, "
+            f"{directory} has the log of partition {owner.partition} of topic id {owner.topic_id}, "
             f"not of partition {wanted.partition} of topic id {wanted.topic_id}"
         )

@@ -1,20 +1,21 @@
-"""What a partition knows of transactional producers: who is open, who has ended, and what of the log was aborted. Pure.
+"""The transactional producers of a partition: the open ones, the ended ones, and the aborted ranges of the log. Pure.
 
     a producer   entered when                                   left by
     OPEN         its first transactional batch is in the log    its marker
     UNSTABLE     its marker is in the log                       the high watermark passes the marker
     ENDED        its marker is in the log                       the oldest go when there are too many, or by expiry
-    FORGOTTEN    it ended, and went from here                   (its marker is looked for in the log: find_ends.py)
+    FORGOTTEN    the state has dropped it after its end         (a search finds its marker in the log: find_ends.py)
 
-A producer id is of one transaction and ends once, so a second marker says nothing new, and one that ended may not write
-again. The last stable offset is the first offset of the earliest one that is open or unstable, and never above the
-high watermark: it moves with that only, for what begins begins above it.
+A producer id belongs to one transaction and ends once. So a second marker changes nothing, and a producer that has
+ended may not write again. The last stable offset is the first offset of the earliest producer that is open or unstable,
+and never above the high watermark. It moves only with the high watermark, because new transactions begin above that.
 
-Beside the producers stands the highest epoch that each coordinator has had markers written in, and where the markers
-lie that are forgotten: who is not known here, while none is, has not ended here.
+The state also has the highest epoch in which each coordinator wrote markers, and the range of the forgotten markers.
+While no marker is forgotten, a producer that is not in the state has not ended here.
 
-The aborted ones are kept by their markers, ascending. Behind each stands the lowest first offset of all that come after
-it, so that who reads a range looks at its own and stops (Kafka's transaction index, in memory: 40 bytes each).
+The aborted producers are kept by their markers, ascending. Each entry also has the lowest first offset of all later
+ones. So a search for a range looks only at the entries of that range (Kafka's transaction index, in memory: 40 bytes
+each).
 """
 
 from __future__ import annotations
@@ -94,13 +95,13 @@ class _Aborted:
 
     def within(self, from_offset: int, to_offset: int) -> list[int]:
         """Producers with batches in [from_offset, to_offset), and perhaps some between whose batches it lies."""
-        found = []
+        producer_ids = []
         for number in range(bisect_right(self.marker_offsets, from_offset), len(self.producer_ids)):
             if self.first_offsets[number] < to_offset and self.last_offsets[number] >= from_offset:
-                found.append(self.producer_ids[number])
+                producer_ids.append(self.producer_ids[number])
             if self.lowest_behind[number] >= to_offset:
                 break
-        return found
+        return producer_ids
 
     def forget_below(self, offset: int) -> None:
         count = bisect_right(self.marker_offsets, offset)
@@ -253,19 +254,19 @@ class PartitionTransactions:
                 f"a producer snapshot of {open_count} open, {ended_count} ended and {aborted_count} aborted "
                 f"transactions cannot have {len(body)} bytes for them"
             )
-        found = cls()
-        found._coordinators = dict(_COORDINATOR.iter_unpack(body[_COUNTS.size : open_at]))
-        found.forgotten = OffsetRange(*forgotten) if forgotten[0] != NOTHING else None
-        found._open = dict(_OPEN.iter_unpack(body[open_at:ended_at]))
+        transactions = cls()
+        transactions._coordinators = dict(_COORDINATOR.iter_unpack(body[_COUNTS.size : open_at]))
+        transactions.forgotten = OffsetRange(*forgotten) if forgotten[0] != NOTHING else None
+        transactions._open = dict(_OPEN.iter_unpack(body[open_at:ended_at]))
         for producer_id, *end in _ENDED.iter_unpack(body[ended_at:aborted_at]):
-            found._ended[producer_id] = ProducerEnd(*end)
-        found._note_unstable()
+            transactions._ended[producer_id] = ProducerEnd(*end)
+        transactions._note_unstable()
         if aborted_count:
-            found._aborted = _Aborted()
-            for number, column in enumerate(found._aborted.columns):
+            transactions._aborted = _Aborted()
+            for number, column in enumerate(transactions._aborted.columns):
                 start = aborted_at + number * column_bytes
                 column.frombytes(body[start : start + column_bytes])
-        return found
+        return transactions
 
     def _note_unstable(self) -> None:
         """Who is stable is for the high watermark to say, and that may be a lower one than when this was stored."""

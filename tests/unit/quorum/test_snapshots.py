@@ -264,7 +264,7 @@ def test_files_are_written_aside_and_listed_newest_first() -> None:
     assert snapshots.read_chunk(ids[0], 3, 2) == (b"te", 7)
     receiver = snapshots.receive(SnapshotId(400, 2))
     receiver.write(0, b"ab")
-    with pytest.raises(ValueError, match="does not fit on"):
+    with pytest.raises(ValueError, match="is not the next one"):
         receiver.write(5, b"cd")
     receiver.abandon()
     assert snapshots.list() == ids[::-1]

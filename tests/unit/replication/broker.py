@@ -274,7 +274,7 @@ class BrokerOfCores:
                 search = EndsSearch(effect.producer_ids, effect.within)
                 while not search.finished:
                     search.step(self.logs[key])
-                manager.ends_found(key, effect.number, search.found)
+                manager.ends_found(key, effect.number, search.ends)
             case replica_effects.WriteProducerSnapshot(key=key, offset=offset, snapshot=snapshot):
                 self.logs[key].write_producer_snapshot(offset, snapshot)
 

@@ -104,7 +104,7 @@ def test_a_search_goes_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     while not search.finished:
         search.step(log)
         steps += 1
-    assert {producer_id: end.committed for producer_id, end in search.found.items()} == {100: True, 102: True}
+    assert {producer_id: end.committed for producer_id, end in search.ends.items()} == {100: True, 102: True}
     assert steps > 1
 
 

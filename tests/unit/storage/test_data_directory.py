@@ -139,7 +139,7 @@ def test_a_log_set_aside_is_no_log_any_more_and_can_be_removed(files: CrashableF
     directory = opened(files)
     assert directory.partition_paths() == []
     assert directory.partitions_set_aside() == [aside]
-    with pytest.raises(ValueError, match="was not set aside"):
+    with pytest.raises(ValueError, match="not a directory that was set aside"):
         directory.remove_set_aside("/data/flights-3", 1)
     assert directory.remove_set_aside(aside, 1) is not None, "one file at a time"
     assert len(files.list(aside)) > 0

@@ -240,7 +240,7 @@ class TestRepairs:
         files.fail("write", errno.ENOSPC)
         finding = check(files, repair=True).findings[0]
         assert not finding.repaired
-        assert "could not be written" in finding.remedy
+        assert "could not write it again" in finding.remedy
 
 
 class TestRefusals:

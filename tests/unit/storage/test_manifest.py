@@ -170,7 +170,7 @@ def test_what_no_broker_writes_is_no_manifest(files: CrashableFiles, segments: s
     _, batches = filled(files, 5)
     write_durable_file(files, PATH, b'{"segments":[%s]}' % segments.encode())
     log = reopened(files)
-    assert "is no manifest" in log.recovery.reason
+    assert "is not a manifest" in log.recovery.reason
     assert contents(log) == batches
 
 

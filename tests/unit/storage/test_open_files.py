@@ -127,7 +127,7 @@ def test_an_error_of_a_sync_that_made_room_is_told_to_the_files_owner_and_not_tr
         lambda file: file.fdatasync(),
     ]
     for change in changes:
-        with pytest.raises(OSError, match="a sync of it failed"):
+        with pytest.raises(OSError, match="an earlier sync of the file failed"):
             change(files[0])
     other.fdatasync()
 

@@ -259,7 +259,7 @@ def test_a_failed_sync_fails_the_recovery(files: CrashableFiles) -> None:
 def test_a_directory_of_another_topic_is_refused(files: CrashableFiles) -> None:
     open_log(files)
     files.lose(f"{DIRECTORY}/topic-id")
-    with pytest.raises(DataDirectoryError, match="whose it is cannot be told"):
+    with pytest.raises(DataDirectoryError, match="which names its partition"):
         open_log(files, create=False)
 
 

@@ -91,7 +91,7 @@ def test_a_full_disk_refuses_data_and_takes_metadata(files: BoundedFiles, log: L
     for number in range(3):
         checkpoint = Checkpoint(0, number, number, True)
         reserve.write_metadata(partial(write_checkpoint, files, log.directory, checkpoint))
-        with pytest.raises(OSError, match="kept for the metadata log"):
+        with pytest.raises(OSError, match="using the space reserved for it"):
             reserve.write_data(lambda: append(log))
     assert contents(log) == before
     assert files.free_bytes > SIZE / 2, "data took what was kept"
@@ -120,7 +120,7 @@ def test_with_nothing_left_metadata_fails_too(files: BoundedFiles, log: Log, res
 def test_data_goes_on_when_there_is_space_beyond_the_reserve(files: BoundedFiles, log: Log, reserve: Reserve) -> None:
     full(log, reserve)
     files.capacity_bytes += SIZE // 2
-    with pytest.raises(OSError, match="kept for the metadata log"):
+    with pytest.raises(OSError, match="using the space reserved for it"):
         reserve.write_data(lambda: append(log))
     files.capacity_bytes += 2 * SIZE
     reserve.write_data(lambda: append(log))
@@ -136,7 +136,7 @@ def test_a_full_disk_is_not_tried_with_every_batch(files: BoundedFiles, log: Log
     changes = files.changes
     reserve._clock_s = lambda: clock.now_s  # time stands still
     for _ in range(100):
-        with pytest.raises(OSError, match="kept for the metadata log"):
+        with pytest.raises(OSError, match="using the space reserved for it"):
             reserve.write_data(lambda: append(log))
     assert files.changes == changes
 

@@ -225,7 +225,7 @@ class ReplicationShell:
             if search.damage is not None:
                 self.manager.log_damaged(effect.key, search.damage, now_ms())
             elif search.finished:
-                self.manager.ends_found(effect.key, effect.number, search.found)
+                self.manager.ends_found(effect.key, effect.number, search.ends)
             else:
                 self._find_ends(effect, search)
 
