@@ -56,7 +56,7 @@ def test_a_data_directory_of_another_broker_and_other_voters_are_refused(tmp_pat
     directory, port = mine.data_directory(1), mine.ports[1]
     before = (directory / "broker.json").read_bytes()
     ended = broker(2, port, directory, f"1@127.0.0.1:{port}")
-    refused(ended, 1, r"^minilog: .* belongs to broker 1, this is broker 2")
+    refused(ended, 1, r"^minilog: .* belongs to broker 1, and this is broker 2")
     (other,) = free_ports(1)
     ended = broker(1, port, directory, f"7@127.0.0.1:{other}")
     refused(ended, 1, r"^minilog: broker 1: .*voters \[7\].* \[1\]")

@@ -65,7 +65,7 @@ def test_the_directory_id_is_made_once(files: CrashableFiles) -> None:
 
 def test_another_brokers_directory_is_refused_with_both_ids(files: CrashableFiles) -> None:
     opened(files, broker_id=1).close()
-    with pytest.raises(DataDirectoryError, match="/data belongs to broker 1, this is broker 2"):
+    with pytest.raises(DataDirectoryError, match="/data belongs to broker 1, and this is broker 2"):
         opened(files, broker_id=2)
     opened(files, broker_id=1)  # the refusal left no lock behind
 
@@ -74,7 +74,7 @@ def test_another_clusters_directory_is_refused_with_both_ids(files: CrashableFil
     directory = opened(files)
     assert directory.cluster_id is None
     directory.set_cluster("first", [1])
-    with pytest.raises(DataDirectoryError, match="belongs to cluster first, this broker joins cluster second"):
+    with pytest.raises(DataDirectoryError, match="belongs to cluster first, and this broker joins cluster second"):
         directory.set_cluster("second", [1])
     files.crash()
     assert opened(files).cluster_id == "first"
