@@ -227,7 +227,7 @@ class LogCheck:
                 reasons = [problem, *(reason for reason in reasons if problem not in reason)]
                 if not looked.damage:
                     remedy = (
-                        f"{_START}: it cuts these {segment.scan.surplus_bytes} bytes, which were never acknowledged"
+                        f"{_START}: it cuts the {segment.scan.surplus_bytes} bytes, which were never acknowledged"
                     )
                     self._find(path, Verdict.TORN_TAIL, problem, remedy)
         if looked.damage:

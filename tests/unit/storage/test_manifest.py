@@ -178,7 +178,7 @@ def test_states_of_a_later_version_are_refused_and_nothing_is_changed(files: Cra
     filled(files, 5)
     later = b'{"segments":[{"base_offset":0,"state":"remote"},{"base_offset":4,"state":"active"}]}'
     write_durable_file(files, PATH, later)
-    with pytest.raises(UnsupportedVersion, match="segments that are remote: a later version"):
+    with pytest.raises(UnsupportedVersion, match="segments with the states remote: a later version"):
         reopened(files)
     assert files.exists(segment(2))
 
