@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import signal
 import subprocess
 import sys
 import time
@@ -22,7 +21,7 @@ from minilog import Admin
 from minilog.errors import MinilogError
 from minilog_broker.failure import CommandFailed
 from minilog_broker.local_ports import HOST
-from minilog_broker.stop_signal import Stoppable
+from minilog_broker.stop_signal import Stoppable, ending_of
 from minilog_broker.storage.data_directory import recorded_voters
 from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.files import OsFileSystem
@@ -72,7 +71,7 @@ class DeadBroker:
     last_words: str
 
     def __str__(self) -> str:
-        how = f"exit code {self.exit_code}" if self.exit_code >= 0 else signal.Signals(-self.exit_code).name
+        how = ending_of(self.exit_code)
         return f"broker {self.broker_id} died ({how})" + (f": {self.last_words}" if self.last_words else "")
 
 

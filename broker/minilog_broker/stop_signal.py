@@ -37,6 +37,11 @@ def ended_by_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, former)
 
 
+def ending_of(exit_code: int) -> str:
+    """How a process ended, for people. `exit_code`: that of subprocess, where a signal is below 0."""
+    return f"exit code {exit_code}" if exit_code >= 0 else signal.Signals(-exit_code).name
+
+
 class Stoppable(Protocol):
     """A source of the request to stop: a threading.Event, or a StopSignal."""
 

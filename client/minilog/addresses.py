@@ -9,6 +9,7 @@ address without brackets is refused, because its last group and its port could n
 
 from __future__ import annotations
 
+import ipaddress
 from typing import TypeAlias
 
 Address: TypeAlias = tuple[str, int]
@@ -32,3 +33,20 @@ def address_text(address: Address) -> str:
     """The address in the form that people type."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a host: a name without its port, or an address."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def host_of(header: str) -> str:
+    """The host of HTTP's header Host, without its port and without brackets."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0]

@@ -21,6 +21,7 @@ from minilog_broker.imports import uncollected, without
 from minilog_broker.server.addresses import check_plaintext
 from minilog_broker.server.client_listeners import check_reachable
 from minilog_broker.server.config import BrokerOptions, VoterAddress, load_with_origins
+from minilog_broker.server.console_options import LISTEN as CONSOLE_LISTEN
 from minilog_broker.stop_signal import ended_by_interrupt
 
 
@@ -82,6 +83,13 @@ def broker(
     http: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="The address for health and metrics. None by default.")
     ] = None,
+    console: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="The address of pages for a browser. None by default. Off loopback with a certificate only.",
+        ),
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Plaintext also on other addresses than loopback.")
     ] = False,
@@ -107,6 +115,9 @@ def broker(
     if http_address is not None:
         check_plaintext("--http", *http_address, insecure=insecure)
     settings = parse_assignments(assignments or [], "--set")
+    if console is not None:
+        _read_address(console, "--console")
+        settings[CONSOLE_LISTEN] = console
     config, origins = load_with_origins(config_file, current_environment(), settings)
     options = BrokerOptions(
         broker_id=broker_id,
@@ -120,6 +131,7 @@ def broker(
         origins=origins,
     )
     check_reachable(options.client_listeners(), config, insecure=insecure)
+    _check_console(options)
     with ended_by_interrupt(), uncollected(), without(*_unused()):
         # The loop must not stand still at the first batch for the load of Arrow's functions: see minilog.compute.
         import pyarrow.compute  # noqa: F401
@@ -127,6 +139,17 @@ def broker(
         from minilog_broker.server.broker import run_broker
 
     raise typer.Exit(run_broker(options))
+
+
+def _check_console(options: BrokerOptions) -> None:
+    """Raises InvalidConfig where the console could not run as it is set."""
+    served = options.console()
+    if served is None or not served.keystore:
+        return
+    with ended_by_interrupt(), uncollected():
+        from minilog_broker.server.ingress.server_credentials import ServerFiles  # loads gRPC
+
+    ServerFiles(served.keystore, "", (served.keystore_setting, "")).context()
 
 
 def _check_none_given(context: typer.Context) -> None:

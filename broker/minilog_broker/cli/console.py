@@ -1,22 +1,30 @@
-"""`minilog console`: pages about a cluster for a browser, in the foreground."""
+"""`minilog console`: pages about a cluster for a browser, in the foreground.
+
+A broker that serves a console runs this command, too, with --of-broker (server/console_process.py). Then the process
+ends with the broker, and gives way to it: the kernel runs the broker first, and ends the console first where memory is
+short.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import pathlib
 import signal
 import ssl
-from typing import Annotated
+import threading
+import time
+from typing import Annotated, Any
 
 import typer
 
 from minilog.addresses import Address, address_text, parse_address
-from minilog.errors import InvalidConfig
-from minilog_broker.cli.common import BootstrapServers, CommandConfig, client_settings
-from minilog_broker.console.loopback import is_loopback
+from minilog_broker.cli.common import BootstrapServers, CommandConfig, Settings, client_settings, parse_assignments
 from minilog_broker.console.settings import ConsoleSettings, console_settings
 from minilog_broker.imports import uncollected
 from minilog_broker.printable import printable
+from minilog_broker.server.addresses import check_browsers
 from minilog_broker.stop_signal import ended_by_interrupt
 
 DEFAULT_LISTEN = "127.0.0.1:9644"
@@ -24,6 +32,11 @@ DEFAULT_LISTEN = "127.0.0.1:9644"
 MOST_WAITING = 128
 MOST_SERVED = 128
 LIFE_S = 30.0  # a page waits 8 s for a broker's answer, and reads records for 5 s
+_KEYSTORE = "--ssl-keystore"
+_ENDS_WITHIN_S = 5.0  # after the broker's end
+_NICENESS = 5
+_OUT_OF_MEMORY_SCORE = 500  # of 1000: the kernel chooses this process before the broker
+_OUT_OF_MEMORY_FILE = pathlib.Path("/proc/self/oom_score_adj")
 
 
 def console(
@@ -33,7 +46,7 @@ def console(
     ] = DEFAULT_LISTEN,
     keystore: Annotated[
         pathlib.Path | None,
-        typer.Option("--ssl-keystore", metavar="FILE.pem", help="Key and certificate: browsers come by https."),
+        typer.Option(_KEYSTORE, metavar="FILE.pem", help="Key and certificate: browsers come by https."),
     ] = None,
     actions: Annotated[
         bool,
@@ -42,52 +55,77 @@ def console(
             help="Let viewers elect, seek, trim, abort and cordon, as far as the rules of the brokers allow.",
         ),
     ] = False,
+    settings: Settings = None,
     command_config: CommandConfig = None,
+    of_broker: Annotated[bool, typer.Option("--of-broker", hidden=True)] = False,
 ) -> None:
     """Serve pages about a cluster, for a browser, until SIGINT or SIGTERM.
 
     Where the cluster has users, viewers log in as one of them.
     """
+    if of_broker:
+        _give_way()
+        threading.Thread(target=_end_with_broker, daemon=True, name="broker-watch").start()
     try:
         address = parse_address(listen)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--listen") from None
-    if keystore is None and not is_loopback(address[0]):
-        raise InvalidConfig(
-            f"--listen {listen} would be plaintext on an address that others reach: listen on 127.0.0.1, or give a key "
-            "and a certificate with --ssl-keystore"
-        )
-    client = client_settings(bootstrap_servers, command_config)
-    settings = console_settings(client, has_actions=actions, has_tls=keystore is not None)
+    check_browsers("--listen", address, has_tls=keystore is not None, remedy=_KEYSTORE)
+    client = {**client_settings(bootstrap_servers, command_config), **parse_assignments(settings or [], "-c")}
+    chosen = console_settings(client, has_actions=actions, has_tls=keystore is not None)
     tls = None if keystore is None else _server_context(keystore)
     with ended_by_interrupt(), uncollected():
         from minilog.net.event_loop import new_event_loop
 
+    option = "console.listen" if of_broker else "--listen"
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve(settings, address, tls))
+        runner.run(_serve(chosen, address, tls, option))
+
+
+def _end_with_broker() -> None:
+    """In a thread, which runs where the event loop hangs. The broker holds the other end of stdin and writes nothing,
+    so that an end of the input means its end."""
+    with contextlib.suppress(OSError):
+        while os.read(0, 4_096):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_ENDS_WITHIN_S)
+    os._exit(1)
+
+
+def _give_way() -> None:
+    """The broker is more important. Where the system forbids a step, the console goes on without it."""
+    with contextlib.suppress(OSError):
+        os.nice(_NICENESS)
+    with contextlib.suppress(OSError):
+        _OUT_OF_MEMORY_FILE.write_text(str(_OUT_OF_MEMORY_SCORE))
 
 
 def _server_context(keystore: pathlib.Path) -> ssl.SSLContext:
-    """Raises InvalidConfig."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(keystore)
-    except OSError as error:  # ssl.SSLError is one
-        raise InvalidConfig(
-            f"--ssl-keystore {keystore} cannot be used ({error.strerror or error}): it is a PEM file with a private "
-            "key without a password, and its certificate"
-        ) from None
+    """A context whose connections show the certificate that the file has when they come. Raises InvalidConfig."""
+    with ended_by_interrupt(), uncollected():
+        from minilog_broker.server.ingress.server_credentials import ServerFiles
+
+    files = ServerFiles(str(keystore), "", (_KEYSTORE, ""))
+    context = files.context()
+
+    def show_latest(connection: Any, name: str | None, _: ssl.SSLContext) -> None:
+        connection.context = files.context()
+
+    context.sni_callback = show_latest
     return context
 
 
-async def _serve(settings: ConsoleSettings, address: Address, tls: ssl.SSLContext | None) -> None:
+async def _serve(settings: ConsoleSettings, address: Address, tls: ssl.SSLContext | None, option: str) -> None:
     with uncollected():
         from minilog_broker.console.web import Console
         from minilog_broker.server.http.listener import HttpListener, ListenerLimits
+        from minilog_broker.server.runtime.logging import configure_logging
 
+    configure_logging("info")
     limits = ListenerLimits(MOST_WAITING, MOST_SERVED, LIFE_S)
     pages = Console(settings)
-    listener = HttpListener(*address, pages.app, option="--listen", limits=limits, tls=tls)
+    listener = HttpListener(*address, pages.app, option=option, limits=limits, tls=tls)
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from minilog_broker.console.loopback import is_loopback
+from minilog.addresses import host_of, is_loopback
 
 CONTENT_SECURITY_POLICY = "; ".join(
     (
@@ -70,10 +70,3 @@ class BrowserRules:
         if scope["method"] == "POST" and headers.get("sec-fetch-site", "same-origin") not in _SITES:
             return "this form was sent by a page of another site\n"
         return None
-
-
-def host_of(header: str) -> str:
-    """The host of a Host header, without its port."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0]

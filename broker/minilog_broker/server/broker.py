@@ -18,9 +18,7 @@ from minilog.limits import MAX_ADMIN_PARTITIONS, parts_of
 from minilog.malloc import keep_freed_memory
 from minilog.net.event_loop import new_event_loop
 from minilog.partition_key import PartitionKey
-from minilog.v1 import (
-    common_pb2,
-)
+from minilog.v1 import common_pb2
 from minilog_broker.controller.image import ImageChanges
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
 from minilog_broker.failure import CommandFailed
@@ -55,7 +53,7 @@ from minilog_broker.server.ingress.broker_access import BrokerAccess
 from minilog_broker.server.ingress.listening import Listening
 from minilog_broker.server.ingress.port import PortParts
 from minilog_broker.server.metrics.broker_parts import BrokerParts
-from minilog_broker.server.observing import observer_of, open_http
+from minilog_broker.server.observing import console_of, observer_of, open_http
 from minilog_broker.server.reconfiguring import subscribe_parts
 from minilog_broker.server.running_config import RunningConfig
 from minilog_broker.server.runtime.broker_runtime import BrokerRuntime
@@ -141,6 +139,7 @@ class Broker:
         self._registered = self._stopped = self._closed_cleanly = self._built = False
         self._registered_ms = 0.0
         self._disk_answer = DiskAnswer.IN_TIME
+        self._console = console_of(options)
 
     # -- life
 
@@ -154,6 +153,7 @@ class Broker:
                 started.push_async_callback(stop)
             if await self._join():
                 await self._stop.wait()
+                self._console.end()
                 await self._hand_over()
         if self._crash is not None:
             raise self._crash
@@ -172,7 +172,8 @@ class Broker:
 
     async def _open_http(self) -> None:
         """Start HTTP first, and stop it last: it reports the progress of the start and the stop."""
-        self._http = open_http(self._options, self._observer, self._condition, self._metered)
+        console = self._console.condition
+        self._http = open_http(self._options, self._observer, self._condition, self._metered, console)
         if self._http is not None:
             await self._http.start()
 
@@ -465,6 +466,7 @@ class Broker:
         self._spawn(self._parts.link.keep_beating())
         self._spawn(self._jobs().run())
         self._spawn(self._parts.scrub.run())
+        self._spawn(self._console.run())
         logger.info("registered", broker=self._options.broker_id, broker_epoch=answer.broker_epoch)
 
     def _whole_image(self) -> ImageChanges:

@@ -45,6 +45,7 @@ from minilog_broker.server.client_listeners import (
     tell_named,
     tell_protocols,
 )
+from minilog_broker.server.console_options import ConsoleOptions, check_console, console_options
 
 ENVIRONMENT_PREFIX = "MINILOG_"
 _VARIABLE = "environment variable "
@@ -273,6 +274,14 @@ class BrokerConfig:
     delegation_token_expiry_check_interval_ms: int = _dynamic(_integer(1, _MOST_TOKEN_MS), 3_600_000)
     connections_max_reauth_ms: int = _dynamic(_integer(1_000, _MOST_TIMEOUT_MS), 3_600_000)
     """The lifetime of a session that began with a password."""
+    console_listen: str | None = _setting(_address(), None)
+    """HOST:PORT where browsers find the console that this broker serves by a process beside it; None: nowhere."""
+    console_actions_enable: bool = _setting(_boolean(), False)
+    """Whether viewers of the console may change what their rights allow."""
+    console_ssl_keystore_location: str = _setting(_text(), "")
+    """PEM: the key and certificate that the console shows browsers."""
+    console_ssl_truststore_location: str = _setting(_text(), "")
+    """PEM: the authorities by which the console believes the certificates of brokers."""
     listener_overrides: Overrides = dataclasses.field(default_factory=dict)
     """The own settings of named listeners (`listener.name.NAME.SETTING`)."""
 
@@ -320,6 +329,10 @@ class BrokerOptions:
     def client_listeners(self) -> tuple[ClientListener, ...]:
         """All listeners of clients, that of `listen` first. Raises InvalidConfig where there is none."""
         return client_listeners(self.listen, self.config)
+
+    def console(self) -> ConsoleOptions | None:
+        """The console that this broker serves, None where it serves none. Raises InvalidConfig."""
+        return console_options(self.listen, self.config)
 
 
 _KINDS: dict[str, _Kind] = {
@@ -471,6 +484,7 @@ def _check_together(config: BrokerConfig, given: Container[str]) -> None:
             f"transaction.max.timeout.ms, which is {config.transaction_max_timeout_ms}"
         )
     check_security(config)
+    check_console(config)
     _check_keys_of_tokens(config)
     factor = config.default_replication_factor
     if factor is not None and "min_insync_replicas" in given and config.min_insync_replicas > factor:

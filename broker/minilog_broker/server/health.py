@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from minilog.addresses import Address
 from minilog_broker.server.disk.disk_stall import DiskAnswer
 
 
@@ -25,6 +26,15 @@ class BrokerCondition:
     """The time since the last answer of a controller to a heartbeat."""
     session_timeout_ms: float
     disk: DiskAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleCondition:
+    """The console that this broker serves. `address` None: none. `is_answering`: its process runs and listens."""
+
+    address: Address | None = None
+    has_tls: bool = False
+    is_answering: bool = False
 
 
 def not_alive(condition: BrokerCondition) -> list[str]:

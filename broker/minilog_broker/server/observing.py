@@ -1,11 +1,13 @@
-"""The observers of a broker where HTTP is on. Where it is off, even their libraries are not imported."""
+"""The observers of a broker: HTTP, and the process of a console. Where they are off, not even their libraries are
+imported."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from minilog_broker.server.config import BrokerOptions
-from minilog_broker.server.health import Look
+from minilog_broker.server.health import ConsoleCondition, Look
 from minilog_broker.server.metrics.broker_parts import Parts
 from minilog_broker.server.runtime.observer import UNOBSERVED, Observer
 
@@ -18,6 +20,29 @@ class Http(Protocol):
     async def stop(self) -> None: ...
 
 
+class Console(Protocol):
+    """The console that a broker serves."""
+
+    def condition(self) -> ConsoleCondition: ...
+
+    async def run(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class _NoConsole:
+    """Of a broker that serves none."""
+
+    def condition(self) -> ConsoleCondition:
+        return ConsoleCondition()
+
+    async def run(self) -> None:
+        return
+
+    def end(self) -> None:
+        return
+
+
 def observer_of(options: BrokerOptions) -> Observer:
     """The observer of the broker's shells."""
     if options.http is None:
@@ -27,10 +52,22 @@ def observer_of(options: BrokerOptions) -> Observer:
     return Observations(options.broker_id)
 
 
-def open_http(options: BrokerOptions, observer: Observer, look: Look, parts: Parts) -> Http | None:
+def console_of(options: BrokerOptions) -> Console:
+    """The broker's console, which `run` begins."""
+    served = options.console()
+    if served is None:
+        return _NoConsole()
+    from minilog_broker.server.console_process import ConsoleProcess
+
+    return ConsoleProcess(served)
+
+
+def open_http(
+    options: BrokerOptions, observer: Observer, look: Look, parts: Parts, console: Callable[[], ConsoleCondition]
+) -> Http | None:
     """The bound listener, not started; None without an HTTP address. Raises CommandFailed where it cannot listen."""
     if options.http is None:
         return None
     from minilog_broker.server.http.broker_http import BrokerHttp
 
-    return BrokerHttp(options.http, observer, look, parts)
+    return BrokerHttp(options.http, observer, look, parts, console)

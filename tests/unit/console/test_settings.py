@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from minilog.addresses import is_loopback
 from minilog.config import parse_config
 from minilog.errors import InvalidConfig
-from minilog_broker.console.loopback import is_loopback
 from minilog_broker.console.settings import console_settings, viewer_client
 
 SECURED = {

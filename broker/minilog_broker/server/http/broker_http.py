@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from minilog_broker.server.health import Look
+from collections.abc import Callable
+
+from minilog_broker.server.health import ConsoleCondition, Look
 from minilog_broker.server.http.app import http_app
 from minilog_broker.server.http.listener import HttpListener
 from minilog_broker.server.metrics.broker_metrics import BrokerMetrics
@@ -15,10 +17,17 @@ from minilog_broker.server.runtime.observer import Observer
 class BrokerHttp:
     """Bound when it is made: CommandFailed where the address cannot be had."""
 
-    def __init__(self, address: tuple[str, int], observer: Observer, look: Look, parts: Parts) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        observer: Observer,
+        look: Look,
+        parts: Parts,
+        console: Callable[[], ConsoleCondition],
+    ) -> None:
         assert isinstance(observer, Observations)
         self._metrics = BrokerMetrics(observer, BrokerState(look, parts))
-        self._listener = HttpListener(*address, http_app(look, self._metrics.expose))
+        self._listener = HttpListener(*address, http_app(look, self._metrics.expose, console))
 
     async def start(self) -> None:
         """Answer, and watch the loop."""
