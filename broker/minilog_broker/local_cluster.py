@@ -21,6 +21,7 @@ from minilog import Admin
 from minilog.errors import MinilogError
 from minilog_broker.failure import CommandFailed
 from minilog_broker.local_ports import HOST
+from minilog_broker.server.console_options import TRUSTSTORE as CONSOLE_TRUSTSTORE
 from minilog_broker.stop_signal import Stoppable, ending_of
 from minilog_broker.storage.data_directory import recorded_voters
 from minilog_broker.storage.errors import CorruptFile
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 PEER_PORT_DISTANCE = 100  # of a secured broker's listener for the others from that for clients
 _QUORUM_SIZES = (5, 3, 1)
+_CONSOLE_BROKER = 1
 # A start replays the metadata log and recovers the topics' logs. An unclean start with large logs takes longest.
 START_WITHIN_S = 120.0
 # controlled.shutdown.timeout.ms is 10 s by default. After it the broker flushes and closes its files.
@@ -85,8 +87,11 @@ class LocalCluster:
         settings: Mapping[str, str],
         http_ports: Sequence[int | None] = (),
         security: LocalSecurity | None = None,
+        console_port: int | None = None,
     ) -> None:
-        """`http_ports`: the port of each broker for its health and metrics, None for a broker without one."""
+        """`http_ports`: the port of each broker for its health and metrics, None for a broker without one.
+        `console_port`: the port of the console that broker 1 serves, None for a cluster without one."""
+        self._console_port = console_port
         self._security = security
         self.directory = directory
         self._ports = dict(enumerate(ports, start=1))
@@ -208,6 +213,10 @@ class LocalCluster:
         secured = {}
         if self._security is not None:
             secured = self._security.settings(broker_id, self._peer_address(broker_id))
+        if self._console_port is not None and broker_id == _CONSOLE_BROKER:
+            command += ["--console", f"{HOST}:{self._console_port}"]
+            if self._security is not None:
+                secured[CONSOLE_TRUSTSTORE] = str(self._security.clients_authority)
         for name, value in {**secured, **self._settings}.items():
             command += ["--set", f"{name}={value}"]
         return command

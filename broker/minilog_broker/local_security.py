@@ -78,6 +78,11 @@ class LocalSecurity:
         return self.directory / "client.properties"
 
     @property
+    def clients_authority(self) -> pathlib.Path:
+        """The authority that clients believe."""
+        return self._folder.absolute() / "clients.pem"
+
+    @property
     def _folder(self) -> pathlib.Path:
         return self.directory / "security"
 

@@ -334,7 +334,7 @@ def test_browsers_come_by_tls(secured: SecuredCluster, tmp_path: pathlib.Path) -
     [
         (("--listen", "0.0.0.0:9644"), "plaintext"),
         (("--listen", "nowhere"), "HOST:PORT"),
-        (("--ssl-keystore", "/dev/null"), "cannot be used"),
+        (("--ssl-keystore", "/dev/null"), "is not PEM"),
         (("-b", "no-port"), "no-port"),
     ],
 )

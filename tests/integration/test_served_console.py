@@ -15,9 +15,10 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from minilog.properties import properties_file
 from minilog_broker.server.console_process import LONGEST_PAUSE_S
 from tests import programs
-from tests.cluster import HOST, Cluster, free_ports
+from tests.cluster import HOST, Cluster, free_ports, running_program
 from tests.console.visiting import Visitor, running_console
 from tests.integration.moving import wait_until
 from tests.secured import SecuredCluster
@@ -219,3 +220,33 @@ def test_a_console_alone_ends_by_its_signal_and_not_by_its_input(tmp_path: pathl
         assert Visitor(console.port).get("/login").status == 303
         console.process.send_signal(signal.SIGTERM)
         assert console.process.wait(10) == 0
+
+
+@pytest.mark.parametrize("secure", [(), ("--secure",)], ids=["plaintext", "secure"])
+def test_a_cluster_of_up_has_a_console_where_a_port_is_given(tmp_path: pathlib.Path, secure: tuple[str, ...]) -> None:
+    (port,) = free_ports(1)
+    options = ("--brokers", "1", "--port", "0", "--data-dir", str(tmp_path), "--console-port", str(port), *secure)
+    with running_program((*programs.MINILOG, "up", *options)) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith("minilog is ready: ")
+        lines = [process.stderr.readline() for _ in range(1 + len(secure))]
+        assert lines[-1] == f"minilog: the console is at http://{HOST}:{port}/\n"
+        wait_until(lambda: is_listening(port))
+        visitor = Visitor(port)
+        assert visitor.get("/topics").status == (303 if secure else 200)
+        if secure:
+            client = properties_file(str(tmp_path / "client.properties"))
+            assert visitor.log_in(client["sasl.username"], client["sasl.password"]).status == 303
+            assert visitor.get("/topics").status == 200
+        process.terminate()
+        assert process.wait(30) == 0
+    assert not is_listening(port)
+
+
+def is_listening(port: int) -> bool:
+    try:
+        socket.create_connection((HOST, port), timeout=5).close()
+    except OSError:
+        return False
+    return True

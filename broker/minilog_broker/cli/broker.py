@@ -47,6 +47,20 @@ def _read_address(text: str | None, option: str) -> Address | None:
         raise typer.BadParameter(str(error), param_hint=option) from None
 
 
+def _read_voters(text: str) -> tuple[VoterAddress, ...]:
+    """Raises BadParameter."""
+    try:
+        return parse_voters(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--voters") from None
+
+
+def _console_setting(address: str | None) -> dict[str, str]:
+    """--console as the setting that it stands for. Raises BadParameter."""
+    _read_address(address, "--console")
+    return {} if address is None else {CONSOLE_LISTEN: address}
+
+
 app = typer.Typer()
 broker_verbs.add_to(app)
 retirement_verbs.add_to(app)
@@ -84,11 +98,7 @@ def broker(
         str | None, typer.Option(metavar="HOST:PORT", help="The address for health and metrics. None by default.")
     ] = None,
     console: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="The address of pages for a browser. None by default. Off loopback with a certificate only.",
-        ),
+        str | None, typer.Option(metavar="HOST:PORT", help="Of pages for a browser. Off loopback by https only.")
     ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Plaintext also on other addresses than loopback.")
@@ -105,19 +115,13 @@ def broker(
         missing = next(name for name, value in needed.items() if value is None)
         raise typer.BadParameter("a broker process needs this option, and it is not given", param_hint=missing)
     listen_address = _read_address(listen, "--listen")
-    try:
-        addresses = parse_voters(voters)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--voters") from None
+    addresses = _read_voters(voters)
     if host_label == "":
         raise typer.BadParameter("it is empty: name the host, or leave it out", param_hint="--host-label")
     http_address = _read_address(http, "--http")
     if http_address is not None:
         check_plaintext("--http", *http_address, insecure=insecure)
-    settings = parse_assignments(assignments or [], "--set")
-    if console is not None:
-        _read_address(console, "--console")
-        settings[CONSOLE_LISTEN] = console
+    settings = {**parse_assignments(assignments or [], "--set"), **_console_setting(console)}
     config, origins = load_with_origins(config_file, current_environment(), settings)
     options = BrokerOptions(
         broker_id=broker_id,

@@ -49,6 +49,9 @@ def up(
             "with --port 0.",
         ),
     ] = None,
+    console_port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="The port of pages for a browser, which broker 1 serves. 0: none.")
+    ] = 0,
     assignments: Assignments = None,
 ) -> None:
     """Run a local cluster until SIGINT or SIGTERM."""
@@ -62,14 +65,18 @@ def up(
         )
     security = _open_security(data_dir, ports, settings) if secure else None
     http_ports = _http_ports(0 if http_port is None and port == 0 else http_port, ports)
+    if console_port:
+        _check_console_port(console_port, ports)
     stop = StopSignal((signal.SIGINT, signal.SIGTERM))
-    cluster = LocalCluster(data_dir, ports, settings, http_ports, security)
+    cluster = LocalCluster(data_dir, ports, settings, http_ports, security, console_port or None)
     try:
         cluster.start_all()
         if cluster.wait_running(stop):
             print(f"minilog is ready: bootstrap.servers={cluster.bootstrap_servers}", flush=True)
             if security is not None:
                 say(f"minilog: clients need --command-config {security.client_properties}", error=True)
+            if console_port:
+                say(f"minilog: the console is at http://{HOST}:{console_port}/", error=True)
             _watch(cluster, stop)
     finally:
         killed = cluster.stop()
@@ -110,6 +117,14 @@ def _http_ports(asked: int | None, ports: Sequence[int]) -> list[int | None]:
             say(f"minilog: {trouble}: broker {broker_id} tells no health and metrics; choose --http-port", error=True)
         found.append(port if trouble is None else None)
     return found
+
+
+def _check_console_port(port: int, ports: Sequence[int]) -> None:
+    """Raises CommandFailed where the console could not listen."""
+    remedy = "choose another with --console-port"
+    if port in ports:
+        raise CommandFailed(f"port {port} on {HOST} is a broker's of this cluster: {remedy}")
+    check_ports_are_free([port], f"{remedy}, or stop the process that listens there")
 
 
 def _watch(cluster: LocalCluster, stop: StopSignal) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from minilog_broker.server.config import BrokerConfig
 
 LISTEN, KEYSTORE = "console.listen", "console.ssl.keystore.location"
-_TRUSTSTORE = "console.ssl.truststore.location"
+TRUSTSTORE = "console.ssl.truststore.location"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def check_console(config: BrokerConfig) -> None:
         return
     given = {
         KEYSTORE: config.console_ssl_keystore_location,
-        _TRUSTSTORE: config.console_ssl_truststore_location,
+        TRUSTSTORE: config.console_ssl_truststore_location,
         "console.actions.enable": config.console_actions_enable,
     }
     if useless := next((name for name, value in given.items() if value), None):
@@ -66,7 +66,7 @@ def console_options(listen: Address | None, config: BrokerConfig) -> ConsoleOpti
             client["ssl.truststore.location"] = truststore
     elif truststore:
         raise InvalidConfig(
-            f"{_TRUSTSTORE} is given, and the listeners of this broker are PLAINTEXT: it would do nothing"
+            f"{TRUSTSTORE} is given, and the listeners of this broker are PLAINTEXT: it would do nothing"
         )
     keystore, setting = config.console_ssl_keystore_location, KEYSTORE
     if not keystore and not is_loopback(address[0]):
