@@ -2,12 +2,14 @@
 
 The checkpoint alone decides where a query goes on. The group follows it, some milliseconds later. So a failure to store
 never fails a query, and storing never holds a query up. A thread stores beside the query. The newest positions replace
-positions that still wait, and an error is a warning.
+positions that still wait, and an error is a warning. A note beside the offsets says that a Spark query stored them, and
+on which host its driver runs.
 """
 
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections.abc import Iterable, Mapping
 
@@ -68,9 +70,11 @@ class GroupProgress:
 
     def _commit(self, positions: Positions) -> None:
         from minilog import Consumer, TopicPartition
+        from minilog.groups.spark_note import spark_note
 
+        offsets = {TopicPartition(*partition): offset for partition, offset in positions.items()}
         try:
             with lend(Consumer, {**self._client, "group.id": self._group}) as consumer:
-                consumer.commit({TopicPartition(*partition): offset for partition, offset in positions.items()})
+                consumer.commit(offsets, metadata=spark_note(socket.gethostname()))
         except Exception as error:  # the query does not depend on an error of the group
             logger.warning("the progress of the query was not stored for group '%s': %s", self._group, error)

@@ -8,6 +8,7 @@ from typing import Any
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition, schema_from_ddl
 from minilog.admin.security import QuotaAlteration
+from minilog.groups.spark_note import spark_note
 
 HOSTILE = '<script>window.caught = true</script><img src=x onerror="window.caught = true">\x1b[31m\u202e\'&'
 FLIGHTS, DELAYS, ATTACKED, GROUP = "flights", "delays", "attacked", "delay-report"
@@ -41,7 +42,7 @@ def attack(client: Mapping[str, Any]) -> None:
         producer.send(ATTACKED, HOSTILE.encode(), key=HOSTILE.encode(), headers=[(HOSTILE, HOSTILE.encode())])
         producer.flush()
     with Consumer({**client, "group.id": HOSTILE[:200]}) as consumer:
-        consumer.commit({TopicPartition(ATTACKED, 0): 0})
+        consumer.commit({TopicPartition(ATTACKED, 0): 0}, metadata=spark_note(HOSTILE))
 
 
 def produce(client: Mapping[str, Any], count: int, first: int = 0) -> None:
@@ -65,4 +66,5 @@ def commit(client: Mapping[str, Any], offset: int) -> None:
         ends = admin.list_offsets(dict.fromkeys(partitions, "latest"))
     for group, most in ((GROUP, offset), ("spark-delays-1f0c9a2b", offset * 100)):
         with Consumer({**client, "group.id": group}) as consumer:
-            consumer.commit({partition: min(most, end or 0) for partition, end in ends.items()})
+            note = spark_note("driver-7.example") if group.startswith("spark") else ""
+            consumer.commit({partition: min(most, end or 0) for partition, end in ends.items()}, metadata=note)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pathlib
+import socket
 
 from minilog.errors import GroupIdNotFound
+from minilog.groups.spark_note import spark_driver
 from tests.spark.kit import Collected, Kit, run_available, start, values, wait_until
 
 
@@ -28,6 +30,8 @@ def test_a_stream_tells_its_group_how_far_it_has_got(kit: Kit, tmp_path: pathlib
         wait_until(lambda: offsets_of(kit, group) == {(topic, 0): (3, 0), (topic, 1): (1, 0)})
         kit.send(topic, ["e"], partition=1)
         wait_until(lambda: offsets_of(kit, group).get((topic, 1)) == (2, 0))
+        notes = {spark_driver(offset.metadata) for offset in kit.admin.describe_group(group).offsets}
+        assert notes == {socket.gethostname()}
     finally:
         query.stop()
     kit.send(topic, ["f"], partition=0)

@@ -14,6 +14,7 @@ from typing import TypeVar
 from minilog.admin.health import ClusterHealth
 from minilog.aio import Admin
 from minilog.errors import MinilogError
+from minilog.groups.spark_note import spark_driver
 from minilog.types import GroupDescription, TopicDescription, TopicPartition
 from minilog_broker.console.history import History
 from minilog_broker.console.snapshots import Snapshots
@@ -48,6 +49,23 @@ class GroupLook:
         if self.description is None or any(offset.lag_records is None for offset in self.description.offsets):
             return None
         return sum(offset.lag_records or 0 for offset in self.description.offsets)
+
+    @property
+    def committed_ms(self) -> int | None:
+        """The time of the last commit, None where there is none."""
+        offsets = [] if self.description is None else self.description.offsets
+        return max((offset.committed_ms for offset in offsets), default=None)
+
+    @property
+    def spark_driver(self) -> str | None:
+        """The host of the Spark query that made the last commit, by its own note. None of another program."""
+        offsets = [] if self.description is None else self.description.offsets
+        last = max(offsets, key=lambda offset: offset.committed_ms, default=None)
+        return None if last is None else spark_driver(last.metadata)
+
+    @property
+    def kind(self) -> str:
+        return "consumer" if self.spark_driver is None else "Spark query"
 
     @property
     def lag_seconds(self) -> float | None:

@@ -243,7 +243,7 @@ class ConsumerShell:
             raise InvalidArgument("offsets are committed for a group: configure group.id, such as 'report'")
         return self.config.group_id
 
-    async def commit(self, offsets: Mapping[TopicPartition, int] | None) -> None:
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None, metadata: str) -> None:
         """See Consumer.commit."""
         self.cluster.home.check()
         self.settle()
@@ -253,7 +253,7 @@ class ConsumerShell:
             given = {keys[partition]: offset for partition, offset in offsets.items()}
             at = {(key, each.offset): each for key, each in consumed.items()}
             consumed = {key: at.get((key, offset), Committed(offset)) for key, offset in given.items()}
-        await self._groups.commit(group_id, consumed)
+        await self._groups.commit(group_id, {key: each._replace(metadata=metadata) for key, each in consumed.items()})
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """See Consumer.committed."""
@@ -346,8 +346,8 @@ class Consumer:
         self._shell.settle()
         return self._shell.core.position(partition)
 
-    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        await self._shell.commit(offsets)
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None, *, metadata: str = "") -> None:
+        await self._shell.commit(offsets, metadata)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         return await self._shell.committed(list(partitions))

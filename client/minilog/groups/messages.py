@@ -13,10 +13,12 @@ _NOT_KNOWN = -1
 
 
 class Committed(NamedTuple):
-    """An offset of a group: the next to read, and the leader epoch of the record before it, None where not known."""
+    """An offset of a group: the next to read, and the leader epoch of the record before it, None where not known.
+    `metadata`: a text that the committer stores with it."""
 
     offset: int
     leader_epoch: int | None = None
+    metadata: str = ""
 
 
 def commit_request(
@@ -32,6 +34,7 @@ def commit_request(
                 partition_id=key.to_wire(),
                 offset=each.offset,
                 leader_epoch=_NOT_KNOWN if each.leader_epoch is None else each.leader_epoch,
+                metadata=each.metadata,
             )
             for key, each in sorted(offsets.items())
         ],

@@ -83,14 +83,16 @@ class Consumer:
         self._settle()
         return self._shell.core.position(partition)
 
-    def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int] | None = None, *, metadata: str = "") -> None:
         """Keep for the group how far it has got: the next offset to read of each partition given, by default the
-        position of all that are assigned. They are committed together, and for good when this returns.
+        position of all that are assigned. They are committed together, and for good when this returns. `metadata`: a
+        text of the committer's beside each, at most 4,096 characters, which a description of the group shows.
 
-        Raises InvalidArgument without group.id or for an offset below 0, UnknownTopicId for a topic that was deleted,
-        UnknownOutcome where the answer was lost (committing again is safe), RetriableError where nothing was done.
+        Raises InvalidArgument without group.id or for an offset below 0, OffsetMetadataTooLarge, UnknownTopicId for a
+        topic that was deleted, UnknownOutcome where the answer was lost (committing again is safe), RetriableError
+        where nothing was done.
         """
-        self._loop.run(self._shell.commit(None if offsets is None else dict(offsets)))
+        self._loop.run(self._shell.commit(None if offsets is None else dict(offsets), metadata))
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """What the group has committed: the next offset to read, None where nothing is. A transaction that holds

@@ -1,0 +1,28 @@
+"""The note of a Spark query in the metadata of the offsets that it commits, so that people know its group by it. Pure.
+
+The note names the host of the query's driver. Anybody who may commit for a group may write such a note, so it is
+information for people, and nothing is decided by it.
+"""
+
+from __future__ import annotations
+
+import json
+
+MAX_HOST_CHARACTERS = 255
+_SPARK, _DRIVER = "spark", "driver"
+
+
+def spark_note(driver: str) -> str:
+    """The note of a query whose driver runs on this host."""
+    return json.dumps({_SPARK: {_DRIVER: driver[:MAX_HOST_CHARACTERS]}})
+
+
+def spark_driver(metadata: str) -> str | None:
+    """The host of the driver in a note, None where the metadata is no such note."""
+    if not metadata.startswith('{"' + _SPARK):
+        return None
+    try:
+        driver = json.loads(metadata)[_SPARK][_DRIVER]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return driver[:MAX_HOST_CHARACTERS] if isinstance(driver, str) else None
