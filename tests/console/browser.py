@@ -65,6 +65,10 @@ class Browser:
     def find(self, selector: str) -> WebElement:
         return self.driver.find_element("css selector", selector)
 
+    def heading(self) -> str:
+        """The page's first heading. A live page takes its elements away at any moment, so the page itself reads it."""
+        return str(self.run("return (document.querySelector('h1') || document.body).innerText"))
+
     def press(self, keys: str) -> None:
         """Type on the keyboard, into the element with the focus."""
         self.driver.switch_to.active_element.send_keys(keys)

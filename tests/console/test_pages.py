@@ -14,7 +14,6 @@ from tests.cluster import Cluster
 from tests.console.browser import DESK, PHONE, Browser
 from tests.console.content import ATTACKED, DELAYS, FLIGHTS, GROUP, HOSTILE, produce
 from tests.console.visiting import RunningConsole, running_console
-from tests.secured import running_secured_cluster
 
 PAGES = {
     "overview": "/",
@@ -177,19 +176,6 @@ def test_the_policy_holds_even_where_markup_came_in(browser: Browser, console: R
     assert browser.run("return window.caught") is None
 
 
-def test_an_action_is_confirmed_before_it_is_done(browser: Browser, cluster: Cluster, console: RunningConsole) -> None:
-    browser.look(*PHONE)
-    browser.open(f"{console.url}/trim?topic=weather&partition=0")
-    browser.find("input[name=to]").send_keys("1" + Keys.ENTER)
-    browser.wait(lambda: "deleted for good" in browser.text(), "the consequence is shown")
-    browser.find("button.danger").click()
-    time.sleep(0.3)
-    assert "deleted for good" in browser.text(), "nothing is done without the tick"
-    browser.find("input[name=sure]").click()
-    browser.find("button.danger").click()
-    browser.wait(lambda: "starts at 1" in browser.text(), "it is done")
-
-
 def test_a_cluster_of_1_000_topics_is_looked_at(browser: Browser, tmp_path: pathlib.Path, cluster: Cluster) -> None:
     names = [f"many-{number:04}" for number in range(1000)]
     with Admin({**cluster.client, "request.timeout.ms": 60_000}) as admin:
@@ -237,23 +223,3 @@ def test_when_the_brokers_are_gone_the_page_says_so_and_comes_back(
     cluster.wait_running()
     is_back = lambda: "running" in browser.text() and "No answer" not in browser.text()  # noqa: E731
     browser.wait(is_back, "it comes back", within_s=60)
-
-
-def test_a_login_is_by_the_page_alone(browser: Browser, tmp_path: pathlib.Path) -> None:
-    with running_secured_cluster(tmp_path / "cluster") as secured:
-        arguments = ("--command-config", str(secured.security.client_properties), "-b", secured.bootstrap_servers)
-        with running_console(tmp_path / "console", *arguments) as closed:
-            for size, theme in ((PHONE, "dark"), (DESK, "light")):
-                browser.look(*size, theme)
-                browser.open(closed.url + "/topics")
-                assert browser.find("h1").text == "Log in"
-                assert browser.violations() == []
-                assert not browser.is_wider_than_screen()
-            browser.find("input[name=user]").send_keys("admin")
-            browser.find("input[name=password]").send_keys(secured.client["sasl.password"] + Keys.ENTER)
-            browser.wait(lambda: browser.find("h1").text == "Topics", "he is where he wanted to be")
-            assert browser.violations() == []
-            assert "admin" in browser.text()
-            assert browser.run("return document.cookie") == ""
-            browser.find(".leave button").click()
-            browser.wait(lambda: browser.find("h1").text == "Log in", "he is out")

@@ -39,10 +39,17 @@ class Visitor:
     def get(self, target: str, headers: Mapping[str, str] | None = None) -> Page:
         return self._ask("GET", target, None, headers or {})
 
-    def send(self, target: str, form: Mapping[str, str], *, token: str | None = None) -> Page:
+    def send(
+        self,
+        target: str,
+        form: Mapping[str, str],
+        *,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Page:
         """Send a form, with the token of this visitor's pages where none is given."""
         form_token = self.form_token("/login", f"{target}?{urlencode(form)}", "/") if token is None else token
-        return self._ask("POST", target, urlencode({**form, "form_token": form_token}), {})
+        return self._ask("POST", target, urlencode({**form, "form_token": form_token}), headers or {})
 
     def form_token(self, *targets: str) -> str:
         """The form token of the first of these pages that has one."""

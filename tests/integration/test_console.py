@@ -1,146 +1,260 @@
-"""`minilog console` in a process of its own, before a real broker, as a browser asks it over HTTP.
+"""`minilog console` before real brokers without users: its pages, what it forbids browsers, its limits.
 
-Contents of records are hostile here: what a producer may write is looked at in the page's source.
+Contents of records are hostile here: the source of the pages has what a producer may write as text.
 """
 
 from __future__ import annotations
 
 import contextlib
-import http.client
+import json
 import pathlib
 import re
+import signal
+import socket
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from urllib.parse import urlencode
 
+import psutil
 import pytest
 
-from minilog import Admin, NewTopic, Producer
+from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition, schema_from_ddl
 from minilog_broker.console.browser_rules import CONTENT_SECURITY_POLICY
-from minilog_broker.console.web import PAGES
 from tests import programs
-from tests.cluster import HOST, Cluster, free_ports, running_cluster, running_program
+from tests.cluster import HOST, Cluster, running_cluster
+from tests.console.visiting import RunningConsole, Visitor, running_console
 
-TOPIC = "flights"
-SCRIPT = "<script>alert(1)</script>"
+HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e\"'&"
 ENDS_MARKUP = '"></pre><img src=x onerror=alert(1)>'
 INLINE = re.compile(r"<script(?![^>]*\bsrc=\"/static/)|<style|<[a-z][^>]*\s(?:style|on[a-z]+)=|<[^>]*javascript:")
-OF_TERMINALS = "\x1b]0;owned\x07\x1b[2J\u202etxt"
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What came back."""
-
-    status: int
-    headers: http.client.HTTPMessage
-    text: str
-
-
-@dataclass(frozen=True)
-class Scene:
-    """A console that allows actions, and its cluster."""
-
-    cluster: Cluster
-    port: int
-
-    def ask(self, target: str, form: dict[str, str] | None = None, **headers: str) -> Answer:
-        """GET the target, or POST the form to it."""
-        with contextlib.closing(http.client.HTTPConnection(HOST, self.port, timeout=15)) as connection:
-            if form is None:
-                connection.request("GET", target, headers=headers)
-            else:
-                kind = {"Content-Type": "application/x-www-form-urlencoded"}
-                connection.request("POST", target, urlencode(form), {**kind, **headers})
-            answer = connection.getresponse()
-            return Answer(answer.status, answer.headers, answer.read().decode())
-
-    def log_start(self) -> int | None:
-        """Of the topic's only partition."""
-        with Admin(self.cluster.client) as admin:
-            (topic,) = admin.describe_topics([TOPIC])
-        return topic.partitions[0].log_start_offset
+LARGE_BYTES = 60 * 1024 * 1024
+PAGES = ("/", "/brokers", "/topics", "/groups", "/transactions", "/users", "/quotas")
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    directory: pathlib.Path = tmp_path_factory.mktemp("console")
-    (port,) = free_ports(1)
-    with running_cluster(directory, 1) as cluster:
-        with Admin(cluster.client) as admin:
-            admin.create_topics([NewTopic(TOPIC)])
-        with Producer(cluster.client) as producer:
-            for text in (SCRIPT, ENDS_MARKUP, OF_TERMINALS):
-                content = text.encode()
-                producer.send(TOPIC, content, key=content, headers=[(text, content)]).result(timeout=30)
-        listen = ("--listen", f"{HOST}:{port}", "--actions")
-        with running_program((*programs.MINILOG, "console", "-b", cluster.bootstrap_servers, *listen)) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == f"minilog console: http://{HOST}:{port}/ (with actions)\n"
-            yield Scene(cluster, port)
-            process.terminate()
-            assert process.wait(timeout=15) == 0
-            assert process.stderr is not None
-            assert "Traceback" not in process.stderr.read()
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("console")) as running:
+        with Admin(running.client) as admin:
+            admin.create_topics(
+                [
+                    NewTopic("flights", num_partitions=2, replication_factor=3),
+                    NewTopic("large", num_partitions=1, configs={"max.message.bytes": str(64 << 20)}),
+                    NewTopic(
+                        "delays", num_partitions=1, schema=schema_from_ddl("carrier STRING NOT NULL, delay INT", [])
+                    ),
+                ]
+            )
+        settings = {**running.client, "acks": "all"}
+        with Producer(settings) as producer:
+            for number in range(50):
+                value = json.dumps({"number": number}).encode()
+                producer.send("flights", key=b"%d" % (number % 5), value=value, partition=number % 2)
+            producer.send(
+                "flights",
+                key=HOSTILE.encode(),
+                value=HOSTILE.encode(),
+                headers=[(HOSTILE, HOSTILE.encode())],
+                partition=0,
+            )
+            for number in range(20):
+                producer.send("delays", {"carrier": HOSTILE, "delay": number})
+            producer.flush()
+        with Consumer({**running.client, "group.id": HOSTILE, "auto.offset.reset": "earliest"}) as consumer:
+            consumer.assign([TopicPartition("flights", 0)])
+            consumer.poll(5.0)
+            consumer.commit({TopicPartition("flights", 0): 10})
+        yield running
 
 
-@pytest.mark.parametrize("path", [page.path for page in PAGES if page.path not in ("/group", "/transaction")])
-def test_each_page_is_shown_and_forbids_the_browser_what_is_not_its_own(scene: Scene, path: str) -> None:
-    answer = scene.ask(f"{path}?" + urlencode({"name": TOPIC, "topic": TOPIC}))
-    assert answer.status == 200, answer.text
-    assert answer.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
-    assert answer.headers["x-content-type-options"] == "nosniff"
-    assert answer.headers["cache-control"] == "no-store"
-    assert INLINE.search(answer.text) is None
+@pytest.fixture(scope="module")
+def console(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole]:
+    with running_console(tmp_path_factory.mktemp("process"), "-b", cluster.bootstrap_servers, "--actions") as running:
+        yield running
 
 
-def test_the_overview_says_that_the_cluster_is_healthy_and_names_the_topic(scene: Scene) -> None:
-    text = scene.ask("/").text
+@pytest.fixture
+def visitor(console: RunningConsole) -> Visitor:
+    return Visitor(console.port)
+
+
+def test_each_page_is_there(visitor: Visitor) -> None:
+    for target in (*PAGES, "/topic?name=flights", "/topic?name=delays", "/records?topic=flights"):
+        page = visitor.get(target)
+        assert page.status == 200, (target, page.text)
+        assert "</html>" in page.text
+        assert page.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+        assert page.headers["x-content-type-options"] == "nosniff"
+        assert page.headers["cache-control"] == "no-store"
+        assert INLINE.search(page.text) is None
+        part = visitor.get(target, {"x-minilog-part": "1"})
+        assert part.status == 200
+        assert "<html" not in part.text
+        assert "<h1>" in part.text
+
+
+def test_what_is_hostile_is_text_in_rows_and_groups_too(visitor: Visitor) -> None:
+    for target in (
+        "/records?topic=flights&partition=0&start=earliest&count=100",
+        "/records?topic=flights&partition=0&start=earliest&count=100&form=json",
+        "/records?topic=delays",
+        "/groups",
+        "/",
+    ):
+        text = visitor.get(target).text
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[31m\\u202e&#34;&#39;&amp;" in text, target
+        assert "<script>alert" not in text
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+
+
+def test_the_overview_has_the_health_and_links_to_topics(visitor: Visitor) -> None:
+    text = visitor.get("/").text
     assert "<strong>Healthy.</strong>" in text
     assert 'href="/topic?name=flights"' in text
 
 
-def test_the_cookie_is_not_for_scripts_and_not_for_other_sites(scene: Scene) -> None:
-    cookie = scene.ask("/").headers["set-cookie"]
+def test_the_cookie_is_not_for_scripts_and_not_for_other_sites(console: RunningConsole) -> None:
+    cookie = Visitor(console.port).get("/").headers["set-cookie"]
     assert {"HttpOnly", "SameSite=lax"} <= set(cookie.split("; "))
 
 
-@pytest.mark.parametrize("form", ["text", "json", "hex"])
-def test_what_records_hold_is_text_in_the_page(scene: Scene, form: str) -> None:
-    answer = scene.ask(f"/records?topic={TOPIC}&start=earliest&form={form}")
-    assert answer.status == 200
-    assert "3 shown, 3 looked at" in answer.text
-    assert "<script>alert" not in answer.text
-    assert "<img src=x" not in answer.text
-    assert all(letter.isprintable() or letter in "\n\t" for letter in answer.text)
-    assert "<dt>&lt;script&gt;alert(1)&lt;/script&gt;</dt>" in answer.text
-    assert r"<dt>\x1b]0;owned\x07\x1b[2J\u202etxt</dt>" in answer.text
-
-
-def test_what_an_address_holds_is_text_in_the_page(scene: Scene) -> None:
+def test_text_in_an_address_is_text_in_the_page(visitor: Visitor) -> None:
     for path in ("/topics", "/groups", "/users"):
-        text = scene.ask(f"{path}?" + urlencode({"q": ENDS_MARKUP})).text
+        text = visitor.get(f"{path}?" + urlencode({"q": ENDS_MARKUP})).text
+        assert "&lt;img src=x" in text
         assert "<img src=x" not in text
-    assert scene.ask("/topic?" + urlencode({"name": SCRIPT})).status in (400, 404)
+    assert visitor.get("/topic?" + urlencode({"name": HOSTILE})).status in (400, 404)
 
 
-def test_a_stranger_that_turned_a_name_to_this_address_is_refused(scene: Scene) -> None:
-    assert scene.ask("/", Host="console.example.com").status == 403
+def test_a_name_that_was_turned_to_this_address_is_refused(visitor: Visitor) -> None:
+    assert visitor.get("/", {"host": "console.example.com"}).status == 403
 
 
-def test_records_are_deleted_by_the_form_of_this_browser_alone_and_after_a_tick(scene: Scene) -> None:
-    page = scene.ask(f"/trim?topic={TOPIC}&partition=0&to=1")
-    assert "1 offsets of partition 0 of flights, from 0 to 0, are deleted for good" in page.text
-    cookie = page.headers["set-cookie"].partition(";")[0]
-    token = re.search(r'name="form_token" value="([0-9a-f]+)"', page.text)
-    assert token is not None
-    fields = {"topic": TOPIC, "partition": "0", "to": "1", "sure": "yes"}
-    allowed = {**fields, "form_token": token[1]}
-    assert scene.ask("/trim", fields, Cookie=cookie).status == 403
-    assert scene.ask("/trim", allowed).status == 403
-    assert scene.ask("/trim", allowed, **{"Cookie": cookie, "Sec-Fetch-Site": "cross-site"}).status == 403
-    assert scene.ask("/trim", {**allowed, "sure": ""}, Cookie=cookie).status == 400
-    assert scene.log_start() == 0
-    done = scene.ask("/trim", allowed, Cookie=cookie)
-    assert (done.status, "Partition 0 of flights starts at 1." in done.text) == (200, True)
-    assert scene.log_start() == 1
+def test_records_are_found_by_offset_time_and_key(visitor: Visitor) -> None:
+    at = visitor.get("/records?topic=flights&partition=1&start=offset&at=20&count=2").text
+    assert "1 : 20" in at
+    assert "1 : 21" in at
+    assert "1 : 22" not in at
+    by_key = visitor.get("/records?topic=flights&partition=1&start=earliest&key=1&count=3").text
+    assert "3 shown" in by_key
+    assert ">1</pre>" in by_key
+    assert "No records here" in visitor.get("/records?topic=flights&start=time&at=2090-01-01T00:00").text
+    assert "51 shown" in visitor.get("/records?topic=flights&start=time&at=2020-01-01T00:00&count=100").text
+    hexadecimal = visitor.get("/records?topic=flights&partition=1&start=earliest&form=hex&count=1").text
+    assert "7b 22 6e 75" in hexadecimal
+
+
+def test_rows_have_columns_and_a_condition(visitor: Visitor) -> None:
+    text = visitor.get("/records?topic=delays&start=earliest&columns=delay&where=delay+%3E+17").text
+    assert "2 shown" in text
+    assert ">18</td>" in text
+    assert ">carrier</th>" not in text
+    wrong = visitor.get("/records?topic=delays&where=nothing+%3E+17")
+    assert wrong.status == 200
+    assert "Nothing was read." in wrong.text
+
+
+def test_what_a_form_has_wrong_is_told_beside_it(visitor: Visitor) -> None:
+    for fields in ("start=offset&at=-1", "start=offset", "partition=9", "start=time&at=soon", "where=a+%3D+1"):
+        page = visitor.get(f"/records?topic=flights&{fields}")
+        assert page.status == 200
+        assert "Nothing was read." in page.text
+    assert visitor.get("/records?topic=none").status == 404
+    assert visitor.get("/topic?name=none").status == 404
+
+
+def test_of_a_record_of_60_mb_the_beginning_is_shown_and_memory_has_a_bound(
+    cluster: Cluster, console: RunningConsole, visitor: Visitor
+) -> None:
+    settings = {**cluster.client, "buffer.memory": str(256 << 20)}
+    with Producer(settings) as producer:
+        producer.send("large", value=b"<b>" + b"x" * LARGE_BYTES).result(60)
+    visitor.get("/records?topic=flights")
+    page = visitor.get("/records?topic=large&start=earliest")
+    assert page.status == 200
+    assert "the beginning of 60.0 MiB" in page.text
+    assert len(page.text) < 50_000
+    assert psutil.Process(console.process.pid).memory_info().rss < 700 << 20
+
+
+def test_an_action_says_what_it_does_and_is_done_by_a_form_alone(cluster: Cluster, visitor: Visitor) -> None:
+    assert "10 offsets of partition 1" in visitor.get("/trim?topic=flights&partition=1&to=10").text
+    fields = {"topic": "flights", "partition": "1", "to": "10"}
+    assert visitor.send("/trim", {**fields, "sure": "yes"}, token="0" * 64).status == 403
+    assert visitor.send("/trim", fields).status == 400, "it is not sure"
+    assert visitor.send("/trim", {**fields, "sure": "yes"}, headers={"sec-fetch-site": "cross-site"}).status == 403
+    token = visitor.form_token("/trim?" + urlencode(fields))
+    assert Visitor(visitor.port).send("/trim", {**fields, "sure": "yes"}, token=token).status == 403, "no cookie"
+    with Admin(cluster.client) as admin:
+        assert admin.list_offsets({TopicPartition("flights", 1): "earliest"}) == {TopicPartition("flights", 1): 0}
+        assert "starts at 10" in visitor.send("/trim", {**fields, "sure": "yes"}).text
+        assert admin.list_offsets({TopicPartition("flights", 1): "earliest"}) == {TopicPartition("flights", 1): 10}
+        seek = {"group": HOSTILE, "topic": "flights", "partition": "0", "to": "earliest"}
+        assert "goes on at 0" in visitor.send("/seek", seek).text
+        assert [offset.offset for offset in admin.describe_group(HOSTILE).offsets] == [0]
+        assert "2 partitions of flights" in visitor.send("/elect", {"topic": "flights"}).text
+        assert "gets no new replica" in visitor.send("/cordon", {"broker": "3"}).text
+        assert [broker.cordoned for broker in admin.describe_cluster().brokers if broker.id == 3] == [True]
+        assert "Uncordon" in visitor.get("/brokers").text
+        assert "takes new replicas" in visitor.send("/cordon", {"broker": "3", "off": "yes"}).text
+
+
+def test_200_browsers_that_never_read_keep_nobody_out(console: RunningConsole, visitor: Visitor) -> None:
+    before = psutil.Process(console.process.pid).memory_info().rss
+    request = f"GET /static/uplot/uPlot.iife.min.js HTTP/1.1\r\nhost: {HOST}\r\n\r\n".encode()
+    with contextlib.ExitStack() as stack:
+        for _ in range(200):
+            browser = stack.enter_context(socket.socket())
+            browser.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            browser.connect((HOST, console.port))
+            browser.sendall(request)
+        deadline_s = time.monotonic() + 45
+        while visitor.get("/").status != 200:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.5)
+        assert psutil.Process(console.process.pid).memory_info().rss - before < 100 << 20
+
+
+def test_one_viewer_costs_less_than_2_percent_of_a_core_and_nobody_nothing(
+    console: RunningConsole, visitor: Visitor
+) -> None:
+    process = psutil.Process(console.process.pid)
+
+    def cpu_s() -> float:
+        times = process.cpu_times()
+        return float(times.user + times.system)
+
+    for target in PAGES:
+        visitor.get(target)
+    began_s = cpu_s()
+    for _ in range(4):  # as a browser that looks at the overview
+        visitor.get("/", {"x-minilog-part": "1"})
+        time.sleep(5)
+    assert cpu_s() - began_s < 20 * 0.02
+    quiet_s = cpu_s()
+    time.sleep(5)
+    assert cpu_s() - quiet_s < 0.05
+
+
+def test_it_ends_cleanly_when_it_is_told_to(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    with running_console(tmp_path, "-b", cluster.bootstrap_servers) as console:
+        assert "Read-only" in Visitor(console.port).get("/").text
+        console.process.send_signal(signal.SIGTERM)
+        assert console.process.wait(10) == 0
+        assert "Traceback" not in console.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--listen", "0.0.0.0:9644"), "plaintext"),
+        (("--listen", "nowhere"), "HOST:PORT"),
+        (("--ssl-keystore", "/dev/null"), "is not PEM"),
+        (("-b", "no-port"), "no-port"),
+    ],
+)
+def test_a_start_that_is_wrong_is_one_line(arguments: tuple[str, ...], words: str) -> None:
+    ended = programs.run("console", *arguments)
+    assert ended.returncode == 2
+    assert words in ended.stderr
+    assert "Traceback" not in ended.stderr

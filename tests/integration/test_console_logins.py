@@ -1,88 +1,148 @@
-"""Logins of `minilog console` before a broker that has users: a viewer sees what the brokers' rules allow this user."""
+"""Logins of `minilog console` before brokers that have users: a viewer has the rights of its own user, while they
+accept this user."""
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import pathlib
-import re
+import ssl
+import time
 from collections.abc import Iterator
-from urllib.parse import urlencode
 
 import pytest
 
 from minilog import Admin, NewTopic
-from minilog.admin.security import UserUpsertion
-from minilog.security.access_rules import AccessRule, Operation, Pattern, Permission, ResourceKind
-from tests import programs
-from tests.cluster import HOST, free_ports, running_program
+from minilog.admin.security import QuotaAlteration, UserDeletion, UserUpsertion
+from minilog.security.access_rules import AccessRule, AccessRuleFilter, Operation, Pattern, Permission, ResourceKind
+from minilog_broker.console.actions import ACTIONS
+from minilog_broker.console.sessions import MOST
+from minilog_broker.console.web import PAGES
+from tests.console.visiting import RunningConsole, Visitor, running_console
+from tests.integration.moving import wait_until
 from tests.secured import SecuredCluster, running_secured_cluster
 
-TOPIC, HIDDEN = "flights", "salaries"
 PASSWORD = "correct horse battery staple"
-READS = AccessRule("User:reader", "*", Operation.DESCRIBE, ResourceKind.TOPIC, TOPIC, Pattern.LITERAL, Permission.ALLOW)
+ROUTES = ("/logout", "/nowhere", *(page.path for page in PAGES), *(action.path for action in ACTIONS))
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
-    with running_secured_cluster(tmp_path_factory.mktemp("logins"), 1) as running:
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
+    with running_secured_cluster(tmp_path_factory.mktemp("secured")) as running:
         with Admin(running.client) as admin:
-            admin.create_topics([NewTopic(TOPIC), NewTopic(HIDDEN)])
-            admin.create_access_rules([READS])
-            admin.alter_users([UserUpsertion("reader", PASSWORD)])
+            admin.create_topics([NewTopic(name, num_partitions=1) for name in ("open", "unseen-topic")])
+            admin.alter_quotas([QuotaAlteration("User:alice", "connections", 50)])
         yield running
 
 
 @pytest.fixture(scope="module")
-def port(cluster: SecuredCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """The port of a console that has the administrator's password in its file, and must not use it."""
-    file: pathlib.Path = tmp_path_factory.mktemp("console") / "console.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in cluster.client.items()))
-    file.chmod(0o600)
-    (chosen,) = free_ports(1)
-    arguments = ("--command-config", str(file), "--listen", f"{HOST}:{chosen}")
-    with running_program((*programs.MINILOG, "console", *arguments)) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("minilog console: ")
-        yield chosen
+def closed(secured: SecuredCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole]:
+    arguments = ("--command-config", str(secured.security.client_properties), "-b", secured.bootstrap_servers)
+    with running_console(tmp_path_factory.mktemp("closed"), *arguments, "--actions") as running:
+        yield running
 
 
-def ask(port: int, target: str, cookie: str = "", form: dict[str, str] | None = None) -> tuple[int, str, str]:
-    """The status, the new cookie, and the text."""
-    headers = {"Cookie": cookie, "Content-Type": "application/x-www-form-urlencoded"}
-    with contextlib.closing(http.client.HTTPConnection(HOST, port, timeout=20)) as connection:
-        connection.request("GET" if form is None else "POST", target, urlencode(form or {}), headers)
-        answer = connection.getresponse()
-        set_cookie = (answer.headers["set-cookie"] or "").partition(";")[0]
-        return answer.status, set_cookie, answer.read().decode()
+def viewer(secured: SecuredCluster, closed: RunningConsole, name: str, *operations: Operation) -> Visitor:
+    """A visitor after its login, with rights for these operations on the topic `open`."""
+    rules = [
+        AccessRule(f"User:{name}", "*", operation, ResourceKind.TOPIC, "open", Pattern.LITERAL, Permission.ALLOW)
+        for operation in operations
+    ]
+    with Admin(secured.client) as admin:
+        admin.alter_users([UserUpsertion(name, PASSWORD, iterations=4_096)])
+        admin.create_access_rules(rules)
+    visitor = Visitor(closed.port)
+    wait_until(lambda: visitor.log_in(name, PASSWORD).status == 303)
+    return visitor
 
 
-def form_token_of(text: str) -> str:
-    match = re.search(r'name="form_token" value="([0-9a-f]+)"', text)
-    assert match is not None
-    return match[1]
+def test_the_password_of_the_file_lets_nobody_in(closed: RunningConsole) -> None:
+    """A stranger gets the login on each route, and nothing else."""
+    stranger = Visitor(closed.port)
+    for target in (*ROUTES, "/records?topic=open", "/trim?topic=open&partition=0&to=1"):
+        page = stranger.get(target)
+        assert (page.status, page.text) in ((303, ""), (405, "Method Not Allowed")), target
+        assert (page.status == 405) == (target == "/logout")
+        assert stranger.get(target, {"x-minilog-part": "1"}).status in (401, 405)
+    for action in ACTIONS:
+        fields = {"topic": "open", "partition": "0", "to": "1", "sure": "yes"}
+        assert stranger.send(action.path, fields).status == 303, action.path
 
 
-def test_a_viewer_sees_what_the_rules_allow_and_no_more_until_the_logout(port: int) -> None:
-    assert ask(port, "/topics")[0] == 303
-    _, cookie, text = ask(port, "/login")
-    login = {"user": "reader", "password": PASSWORD, "form_token": form_token_of(text)}
-    status, session, _ = ask(port, "/login", cookie, login)
-    assert status == 303
-    assert session not in ("", cookie)
-    status, _, text = ask(port, "/topics", session)
-    assert (status, TOPIC in text, HIDDEN in text) == (200, True, False)
-    assert ask(port, f"/topic?name={HIDDEN}", session)[0] in (403, 404)
-    assert ask(port, "/users", session)[0] == 403
-    assert ask(port, "/topics", cookie)[0] == 303
-    assert ask(port, "/logout", session, {"form_token": form_token_of(text)})[0] == 303
-    assert ask(port, "/topics", session)[0] == 303
+def test_a_wrong_password_is_refused_and_the_next_attempt_waits(closed: RunningConsole) -> None:
+    stranger = Visitor(closed.port)
+    assert stranger.log_in("admin", "wrong").status == 403
+    assert stranger.log_in("admin", "wrong").status == 429
+    assert stranger.get("/").status == 303
+    time.sleep(1.2)
 
 
-def test_a_wrong_password_is_refused_and_makes_the_address_wait(port: int) -> None:
-    _, cookie, text = ask(port, "/login")
-    login = {"user": "reader", "password": "wrong", "form_token": form_token_of(text)}
-    status, _, text = ask(port, "/login", cookie, login)
-    assert (status, "do not take this name and password" in text) == (403, True)
-    assert ask(port, "/login", cookie, login)[0] == 429
-    assert ask(port, "/topics", cookie)[0] == 303
+def test_a_viewer_sees_what_its_rules_allow(secured: SecuredCluster, closed: RunningConsole) -> None:
+    alice = viewer(secured, closed, "alice", Operation.DESCRIBE)
+    topics = alice.get("/topics").text
+    assert ">open<" in topics
+    assert "unseen-topic" not in topics
+    assert alice.get("/topic?name=unseen-topic").status in (403, 404)
+    assert alice.get("/users").status == 403
+    refused = alice.send("/trim", {"topic": "open", "partition": "0", "to": "0", "sure": "yes"})
+    assert refused.status == 403
+    assert "minilog acl add" in refused.text
+
+
+def test_a_right_that_is_lost_is_lost_in_a_session_that_goes_on(
+    secured: SecuredCluster, closed: RunningConsole
+) -> None:
+    bob = viewer(secured, closed, "bob", Operation.READ)
+    assert bob.get("/topic?name=open").status == 200
+    with Admin(secured.client) as admin:
+        admin.delete_access_rules([AccessRuleFilter(principal="User:bob")])
+    wait_until(lambda: bob.get("/topic?name=open").status in (403, 404))
+    assert ">open<" not in bob.get("/topics").text
+
+
+def test_a_user_that_is_deleted_is_logged_out(secured: SecuredCluster, closed: RunningConsole) -> None:
+    carol = viewer(secured, closed, "carol", Operation.READ)
+    assert carol.get("/topics").status == 200
+    with Admin(secured.client) as admin:
+        admin.alter_users([UserDeletion("carol")])
+    wait_until(lambda: carol.get("/topics").status == 303)
+    assert carol.get("/topics", {"x-minilog-part": "1"}).status == 401
+    assert carol.log_in("carol", PASSWORD).status in (403, 429)
+    time.sleep(2.5)
+
+
+def test_a_delegation_token_lets_its_owner_in_and_a_logout_ends_it(
+    secured: SecuredCluster, closed: RunningConsole
+) -> None:
+    with Admin(secured.client) as admin:
+        token = admin.create_delegation_token()
+    visitor = Visitor(closed.port)
+    before = dict(visitor.cookies)
+    page = visitor.log_in(token.information.token_id, token.hmac.reveal(), "token", "/users")
+    assert (page.status, page.headers["location"]) == (303, "/users")
+    assert visitor.cookies != before, "a login has a session of its own"
+    assert "alice" in visitor.get("/users").text
+    assert "connections" in visitor.get("/quotas").text
+    cookies = dict(visitor.cookies)
+    assert visitor.send("/logout", {}).status == 303
+    visitor.cookies = cookies
+    assert visitor.get("/users").status == 303
+
+
+def test_sessions_have_a_bound(secured: SecuredCluster, closed: RunningConsole) -> None:
+    first = viewer(secured, closed, "dave", Operation.DESCRIBE)
+    for _ in range(MOST):
+        assert Visitor(closed.port).log_in("dave", PASSWORD).status == 303
+    assert first.get("/topics").status == 303
+
+
+def test_browsers_come_by_tls(secured: SecuredCluster, tmp_path: pathlib.Path) -> None:
+    arguments = ("--command-config", str(secured.security.client_properties), "-b", secured.bootstrap_servers)
+    keystore = secured.folder / "server.pem"
+    context = ssl.create_default_context(cafile=str(secured.folder / "clients.pem"))
+    with running_console(tmp_path, *arguments, "--ssl-keystore", str(keystore)) as console:
+        visitor = Visitor(console.port, context)
+        assert visitor.log_in("admin", secured.client["sasl.password"]).status == 303
+        assert "__Host-minilog" in visitor.cookies
+        assert visitor.get("/users").status == 200
+        with pytest.raises((OSError, http.client.HTTPException)):
+            Visitor(console.port).get("/")
