@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -28,6 +28,7 @@ class MinilogCluster:
         settings: Mapping[str, str] | None = None,
         brokers: int = 3,
         keys: Keys | None = None,
+        arguments: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
         self._servers = Servers(directory)
         self._keys = keys
@@ -36,6 +37,7 @@ class MinilogCluster:
         if keys is not None:
             self._peer_ports = dict(zip(self._ports, free_ports(brokers), strict=True))
         self._settings = dict(settings or {})
+        self._arguments = dict(arguments or {})  # more of the command line, by broker
         for broker_id in self._ports:
             self.start(broker_id)
         self.wait_running()
@@ -64,7 +66,7 @@ class MinilogCluster:
             secured = self._keys.security.settings(broker_id, f"{HOST}:{self._peer_ports[broker_id]}")
         for name, value in {**secured, **self._settings}.items():
             command += ["--set", f"{name}={value}"]
-        self._servers.start(f"broker {broker_id}", command)
+        self._servers.start(f"broker {broker_id}", [*command, *self._arguments.get(broker_id, ())])
 
     def wait_running(self) -> None:
         wait_until(lambda: self._running() == len(self.pids), "the start of minilog's brokers")

@@ -178,4 +178,6 @@ def build_scrub(
     """The scrub of this broker, with the rate and the interval of its configuration."""
     pace = Pace(config.log_scrub_max_bytes_per_second, runtime.monotonic_s)
     chance = random.Random(f"{broker_id} {runtime.wall_us()}")  # only for another order in each life
-    return Scrub(broker_id, replicas, disk, calls, pace, chance, config.log_scrub_interval_ms / 1000.0)
+    return Scrub(
+        broker_id, replicas, disk, calls, pace, chance, runtime.monotonic_s, config.log_scrub_interval_ms / 1000.0
+    )

@@ -210,9 +210,9 @@ class BrokerConfig:
     """Kafka's leader.imbalance.check.interval.seconds, in milliseconds as all our times are."""
     log_retention_check_interval_ms: int = _dynamic(_integer(1), 300_000)
     """The time between two rounds of retention."""
-    log_scrub_interval_ms: int = _setting(_integer(0), 604_800_000)
+    log_scrub_interval_ms: int = _dynamic(_integer(0), 604_800_000)
     """The time between two scrubs of the partitions that this broker leads. 0: the broker scrubs none."""
-    log_scrub_max_bytes_per_second: int = _setting(_integer(65_536), 4 * _MIB)
+    log_scrub_max_bytes_per_second: int = _dynamic(_integer(65_536), 4 * _MIB)
     """The rate at which this broker reads for its own scrub and for the scrubs of other brokers together."""
     queued_max_request_bytes: int = _setting(_integer(_MIB), 256 * _MIB)
     """The bytes of clients that are not on disk yet. Half of it is for messages of which only a part is here."""

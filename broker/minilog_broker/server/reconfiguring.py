@@ -71,6 +71,7 @@ def subscribe_parts(
     running.subscribe(("num.partitions", "connections.max.reauth.ms"), parts.access.reconfigured)
     running.subscribe(("delete.delay.ms",), delete_delay)
     running.subscribe(("log.retention.check.interval.ms",), retention)
+    running.subscribe(("log.scrub.interval.ms", "log.scrub.max.bytes.per.second"), parts.scrub.reconfigured)
     running.subscribe(("log.level",), lambda config: set_log_level(config.log_level))
     running.subscribe(
         ("controlled.shutdown.timeout.ms",), lambda config: set_shutdown_timeout(config.controlled_shutdown_timeout_ms)

@@ -14,6 +14,7 @@ A broker reads its other copies when their leaders ask. The rule is in docs/spec
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from minilog.partition_key import PartitionKey
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 from minilog.v1 import peer_pb2
 from minilog_broker.replication.rules.scrub import compare_copies
+from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.disk.disk_thread import Disk
 from minilog_broker.server.disk.reader_threads import result_of
 from minilog_broker.server.shells.replication_shell import ReplicationShell
@@ -74,6 +76,10 @@ class Pace:
     def used(self, size_bytes: int) -> None:
         self._free_s = max(self._free_s, self._monotonic_s()) + size_bytes / self._bytes_per_second
 
+    def reconfigured(self, bytes_per_second: int) -> None:
+        """Another rate, for what is read from now on."""
+        self._bytes_per_second = bytes_per_second
+
 
 @dataclass(slots=True)
 class ScrubCounts:
@@ -111,6 +117,7 @@ class Scrub:
         calls: ScrubCalls,
         pace: Pace,
         chance: random.Random,
+        monotonic_s: Callable[[], float],
         interval_s: float,
     ) -> None:
         self._broker_id = broker_id
@@ -119,7 +126,9 @@ class Scrub:
         self._calls = calls
         self._pace = pace
         self._chance = chance
+        self._monotonic_s = monotonic_s
         self._interval_s = interval_s
+        self._changed = asyncio.Event()
         self._undecided: set[PartitionKey] = set()
         self.counts = ScrubCounts()
 
@@ -131,24 +140,41 @@ class Scrub:
     async def run(self) -> None:
         """Scrub until cancelled. The first round begins after a random share of the interval, and each round is in
         random order. So a broker that restarts often comes to all of its partitions, too."""
-        pause_s = self._interval_s * self._chance.random()
-        while self._interval_s:
-            await asyncio.sleep(pause_s)
+        former_s = self._monotonic_s() - self._interval_s * self._chance.random()
+        while True:
+            await self._wait(former_s)
             await self.round()
-            pause_s = self._interval_s
+            former_s = self._monotonic_s()
+
+    async def _wait(self, former_s: float) -> None:
+        """Wait until the interval since `former_s` is over. It may change meanwhile."""
+        while (pause_s := self._pause_s(former_s)) is None or pause_s > 0:
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), pause_s)
+
+    def _pause_s(self, former_s: float) -> float | None:
+        """None: no round begins."""
+        return former_s + self._interval_s - self._monotonic_s() if self._interval_s else None
+
+    def reconfigured(self, config: BrokerConfig) -> None:
+        """Take a new configuration of the running broker."""
+        self._interval_s = config.log_scrub_interval_ms / 1000.0
+        self._pace.reconfigured(config.log_scrub_max_bytes_per_second)
+        self._changed.set()
 
     async def round(self) -> None:
-        """Scrub each partition that this broker leads."""
+        """Scrub each partition that this broker leads. A round ends where the interval becomes 0 meanwhile."""
         keys = [leader.key for leader in self._replicas.manager.led_partitions()]
         self._undecided &= set(keys)
         self._chance.shuffle(keys)
         for key in keys:
             await self._scrub(key)
-        self.counts.rounds += 1
+        self.counts.rounds += bool(self._interval_s)
 
     async def _scrub(self, key: PartitionKey) -> None:
         offset, is_undecided = 0, False
-        while (led := self._led(key)) is not None:
+        while self._interval_s and (led := self._led(key)) is not None:
             offset = max(offset, led.log.log_start_offset)
             if offset >= led.end_offset:
                 break
