@@ -12,26 +12,28 @@ import argparse
 import os
 import pathlib
 import re
-import statistics
 import tempfile
+import threading
 import time
 import urllib.request
+from concurrent.futures import Future
+from functools import partial
 
 import pyarrow as pa
 
 from benchmarks.accounting import cpu_s, settle
-from benchmarks.clients.values import values
+from benchmarks.clients.values import quantiles_ms, values
 from benchmarks.figures import spread
-from benchmarks.processes import free_ports, run_client
+from benchmarks.processes import free_ports
 from benchmarks.systems.minilog import MinilogCluster
-from minilog import Admin, NewTopic, Producer
+from minilog import Admin, NewTopic, Producer, RecordMetadata
 
 PARTITIONS, BROKERS = 3, 3
 RECORD_BYTES = 300
 OLD_RECORD_BYTES = 1_024
 SEGMENT_BYTES = 32 << 20
 _INTERVAL, _RATE = "log.scrub.interval.ms", "log.scrub.max.bytes.per.second"
-_SETTLE_S = 1.0
+_SETTLE_S = 1.0  # also for the range that is under way when a scrub ends
 _READ_BYTES = re.compile(r"^minilog_scrub_read_bytes_total (\S+)$", re.MULTILINE)
 
 
@@ -80,18 +82,71 @@ class Bench:
             total += float(figure)
         return total
 
-    def turn(self, *, on: bool) -> dict[str, float]:
+    def turns(self) -> dict[bool, list[dict[str, float]]]:
+        """Turns without and with a scrub, under one producer that never rests."""
+        found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
+        sending = Sending(self.cluster.servers, self._chosen.rate)
+        sending.start()
+        try:
+            for number in range(-1, self._chosen.turns):
+                for on in found:
+                    figures = self._turn(sending, on=on)
+                    if number >= 0:  # the first two warm up
+                        found[on].append(figures)
+        finally:
+            sending.end()
+        return found
+
+    def _turn(self, sending: Sending, *, on: bool) -> dict[str, float]:
         self.forget_old()
         self.scrub(on=on)
-        seconds, rate = self._chosen.seconds, self._chosen.rate
-        cpu_before_s, bytes_before = sum(map(cpu_s, self.cluster.pids.values())), self.read_bytes()
-        arguments = (self.cluster.servers, "latency", "fresh", PARTITIONS, int(rate * seconds), RECORD_BYTES, rate)
-        figures = run_client("minilog_client", *arguments)
-        figures["cpu"] = (sum(map(cpu_s, self.cluster.pids.values())) - cpu_before_s) / figures["seconds"] * 100
-        figures["MiB/s"] = (self.read_bytes() - bytes_before) / figures["seconds"] / BROKERS / (1 << 20)
-        if on != (figures["MiB/s"] > 0):
-            raise SystemExit(f"a turn {'with' if on else 'without'} a scrub has read {figures['MiB/s']:.2f} MiB/s")
+        began_s, cpu_before_s, bytes_before = time.monotonic(), self._cpu_s(), self.read_bytes()
+        sending.taken()
+        time.sleep(self._chosen.seconds)
+        figures = quantiles_ms(sending.taken())
+        seconds = time.monotonic() - began_s
+        figures["cpu"] = (self._cpu_s() - cpu_before_s) / seconds * 100
+        figures["MiB/s"] = (self.read_bytes() - bytes_before) / seconds / BROKERS / (1 << 20)
+        shown = ", ".join(f"{name} {figures[name]:.2f}" for name in ("p50", "p99", "max", "cpu", "MiB/s"))
+        print(f"{'with' if on else 'without'}: {shown}", flush=True)
+        if on and not figures["MiB/s"]:
+            raise SystemExit("the scrub has read nothing")
         return figures
+
+    def _cpu_s(self) -> float:
+        return sum(map(cpu_s, self.cluster.pids.values()))
+
+
+class Sending(threading.Thread):
+    """One record at a time at a rate. `taken` gives the latencies, in ns, since the last call."""
+
+    def __init__(self, servers: str, rate: float) -> None:
+        super().__init__(daemon=True)
+        self._servers, self._rate = servers, rate
+        self._latencies_ns: list[int] = []
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        value = values(1, RECORD_BYTES)[0]
+        with Producer({"bootstrap.servers": self._servers}) as producer:
+            due_s = time.monotonic()
+            while not self._ended.wait(max(0.0, due_s - time.monotonic())):
+                due_s += 1.0 / self._rate
+                began_ns = time.monotonic_ns()
+                future = producer.send("fresh", value)
+                future.add_done_callback(partial(self._acknowledged, began_ns))
+
+    def _acknowledged(self, began_ns: int, future: Future[RecordMetadata]) -> None:
+        future.result()
+        self._latencies_ns.append(time.monotonic_ns() - began_ns)
+
+    def taken(self) -> list[int]:
+        taken, self._latencies_ns = self._latencies_ns, []
+        return taken
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join()
 
 
 def parse() -> argparse.Namespace:
@@ -101,32 +156,24 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=200.0, help="records a second")
     parser.add_argument("--scrub-rate", type=int, default=4 << 20, help=f"{_RATE}, of each broker")
     parser.add_argument("--batch-bytes", type=int, default=1_000_000, help="of the old records")
+    parser.add_argument("--directory", type=pathlib.Path, help="of the data; by default that of temporary files")
     parser.add_argument("--old-mb", type=int, default=600)
     return parser.parse_args()
 
 
 def main() -> None:
     chosen = parse()
-    runs: dict[bool, list[dict[str, float]]] = {False: [], True: []}
-    with tempfile.TemporaryDirectory(prefix="minilog-scrub-") as folder:
+    with tempfile.TemporaryDirectory(prefix="minilog-scrub-", dir=chosen.directory) as folder:
         bench = Bench(pathlib.Path(folder), chosen)
         try:
             bench.write_old()
-            for number in range(-1, chosen.turns):
-                for on in runs:
-                    figures = bench.turn(on=on)
-                    if number >= 0:
-                        runs[on].append(figures)
-                        shown = ", ".join(
-                            f"{name} {figures[name]:.2f}" for name in ("p50", "p99", "max", "cpu", "MiB/s")
-                        )
-                        print(f"{'with' if on else 'without'}: {shown}", flush=True)
+            runs = bench.turns()
         finally:
             bench.cluster.end()
     for name in ("p50", "p99", "cpu"):
         without, beside = ([figures[name] for figures in runs[on]] for on in (False, True))
-        ratio = statistics.median(beside) / statistics.median(without)
-        print(f"{name}: without {spread(without, 2)}, with {spread(beside, 2)}, ratio of medians {ratio:.3f}")
+        ratios = [ours / theirs for ours, theirs in zip(beside, without, strict=True)]
+        print(f"{name}: without {spread(without, 2)}, with {spread(beside, 2)}, ratio turn by turn {spread(ratios, 2)}")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import contextlib
 import errno
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from minilog.record_batch.header import Buffer
@@ -29,11 +29,17 @@ from minilog.record_batch.header import Buffer
 # Records are for the brokers' clients, under the brokers' rules: nobody else on the machine reads them.
 _FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
-_CAN_FORGET = hasattr(os, "posix_fadvise")  # Linux and others, not macOS
+_TAKES_ADVICE = hasattr(os, "posix_fadvise")  # Linux and others, not macOS
+_NORMAL, _RANDOM, _DONTNEED = (getattr(os, f"POSIX_FADV_{name}", 0) for name in ("NORMAL", "RANDOM", "DONTNEED"))
 _MAX_BUFFERS = 1024  # IOV_MAX of Linux: more in one call is refused
 _NOT_WAITING = getattr(os, "RWF_NOWAIT", None)  # Linux, not macOS: there whoever reads waits
 _CANNOT_TELL = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})  # a file system without it
 _LOOKED_AT_FIRST_BYTES = 64 << 10  # of a longer read both ends are looked at before it is given memory
+
+
+PIECE_BYTES = 256 << 10
+"""Of a quiet read. Measured (docs/internals/performance.md): larger pieces delay a sync for longer, smaller ones more
+often."""
 
 
 class Readable(Protocol):
@@ -55,6 +61,9 @@ class File(Protocol):
 
     def pread(self, size_bytes: int, position: int) -> bytes:
         """Up to `size_bytes` at `position`; fewer only at the end of the file."""
+
+    def pread_quietly(self, size_bytes: int, position: int) -> bytes:
+        """As pread, and the disk reads no byte ahead of them: a sync at the same time waits for less."""
 
     def read_now(self, size_bytes: int, position: int) -> Buffer | None:
         """All of `size_bytes` at `position` where they are in memory; None where they are not, or nobody can tell."""
@@ -130,6 +139,13 @@ class OsFile:
     def pread(self, size_bytes: int, position: int) -> bytes:
         return os.pread(self._descriptor, size_bytes, position)
 
+    def pread_quietly(self, size_bytes: int, position: int) -> bytes:
+        self._advise(0, 0, _RANDOM)  # of the open file: another reader of it reads nothing ahead meanwhile, either
+        try:
+            return self.pread(size_bytes, position)
+        finally:
+            self._advise(0, 0, _NORMAL)
+
     def read_now(self, size_bytes: int, position: int) -> Buffer | None:
         long = size_bytes > _LOOKED_AT_FIRST_BYTES
         if long and not (self._is_in_memory(position) and self._is_in_memory(position + size_bytes - 1)):
@@ -170,9 +186,12 @@ class OsFile:
         return os.fstat(self._descriptor).st_size
 
     def forget(self, begin: int, end: int) -> None:
-        if _CAN_FORGET:
+        self._advise(begin, end - begin, _DONTNEED)
+
+    def _advise(self, begin: int, size_bytes: int, advice: int) -> None:
+        if _TAKES_ADVICE:
             with contextlib.suppress(OSError):  # a file system that takes no advice
-                os.posix_fadvise(self._descriptor, begin, end - begin, os.POSIX_FADV_DONTNEED)
+                os.posix_fadvise(self._descriptor, begin, size_bytes, advice)
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -207,6 +226,27 @@ class InMemory:
         if content is None:
             raise NotInMemory
         return content
+
+
+class Quiet:
+    """A file for a reader that has time: it reads without reading ahead, in pieces of PIECE_BYTES, and calls `pause`
+    between two pieces, so that a sync waits for one piece at most."""
+
+    __slots__ = ("_file", "_pause")
+
+    def __init__(self, file: File, pause: Callable[[], None]) -> None:
+        self._file = file
+        self._pause = pause
+
+    def pread(self, size_bytes: int, position: int) -> bytes:
+        if size_bytes <= PIECE_BYTES:
+            return self._file.pread_quietly(size_bytes, position)
+        pieces = []
+        for begin in range(0, size_bytes, PIECE_BYTES):
+            if begin:
+                self._pause()
+            pieces.append(self._file.pread_quietly(min(PIECE_BYTES, size_bytes - begin), position + begin))
+        return b"".join(pieces)
 
 
 class OsFileSystem:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
 from minilog.errors import CorruptMessage, OffsetOutOfRange
@@ -123,13 +123,19 @@ class Log:
         """The end of the sealed segments."""
         return self._segments[-1].base_offset
 
-    def read(self, offset: int, max_bytes: int, end_offset: int | None = None) -> bytes:
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        end_offset: int | None = None,
+        pause: Callable[[], None] | None = None,
+    ) -> bytes:
         """Whole batches of one segment; the first contains `offset`, all end at or below `end_offset`.
 
-        At most `max_bytes`, unless the first is larger; empty where there is none. Raises OffsetOutOfRange, OSError,
-        CorruptMessage."""
+        At most `max_bytes`, unless the first is larger; empty where there is none. `pause`: for a quiet read
+        (files.Quiet). Raises OffsetOutOfRange, OSError, CorruptMessage."""
         segment, limit = self._to_read(offset, end_offset)
-        return segment.read(offset, max_bytes, limit) if offset < limit else b""
+        return segment.read(offset, max_bytes, limit, pause) if offset < limit else b""
 
     def read_now(self, offset: int, max_bytes: int, end_offset: int | None = None) -> Buffer:
         """The same as `read`, without waiting for the disk. Raises OffsetOutOfRange, NotInMemory."""

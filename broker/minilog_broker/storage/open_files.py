@@ -175,6 +175,9 @@ class PooledFile:
     def pread(self, size_bytes: int, position: int) -> bytes:
         return self._to_read().pread(size_bytes, position)
 
+    def pread_quietly(self, size_bytes: int, position: int) -> bytes:
+        return self._to_read().pread_quietly(size_bytes, position)
+
     def read_now(self, size_bytes: int, position: int) -> Buffer | None:
         name = self._name
         file = name.file

@@ -8,6 +8,7 @@ was compared with the rest: so a batch of other bytes has another header, but fo
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from minilog.errors import CorruptMessage
@@ -15,6 +16,7 @@ from minilog.record_batch.header import HEADER_BYTES, check_crc, iterate_headers
 from minilog_broker.storage.log import Log
 
 DIGEST_BYTES = 16
+_BATCHES_AT_ONCE = 16  # between two pauses: a tenth of a millisecond of Python
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +31,15 @@ class RangeDigest:
 
 class RangeReading:
     """A range under way: about `max_bytes` of the batches from `start_offset` on that end at or below `end_offset`, and
-    at least one of them. A caller reads slice by slice, and may do other things meanwhile."""
+    at least one of them. A caller reads slice by slice, and may do other things meanwhile.
 
-    def __init__(self, log: Log, start_offset: int, end_offset: int, max_bytes: int) -> None:
+    `pause`: called in a slice between two parts of the work, each of them short. Without it a slice is read and checked
+    without a break."""
+
+    def __init__(
+        self, log: Log, start_offset: int, end_offset: int, max_bytes: int, pause: Callable[[], None] | None = None
+    ) -> None:
+        self._pause = pause
         self._log = log
         self._start_offset = self._offset = start_offset
         self._end_offset = end_offset
@@ -51,7 +59,7 @@ class RangeReading:
         Raises CorruptMessage, UnsupportedVersion, OSError for damage, and OffsetOutOfRange where the log does not hold
         the offset (any more)."""
         most_bytes = min(slice_bytes, self._max_bytes - self._size_bytes)
-        run = self._log.read(self._offset, most_bytes, self._end_offset)
+        run = self._log.read(self._offset, most_bytes, self._end_offset, self._pause)
         self._is_at_end = not run
         self._check(run)
         self._size_bytes += len(run)
@@ -60,7 +68,9 @@ class RangeReading:
     def _check(self, run: bytes) -> None:
         topic_id, partition = self._log.key
         view, expected = memoryview(run), self._offset
-        for position, header in iterate_headers(run):
+        for number, (position, header) in enumerate(iterate_headers(run), start=1):
+            if self._pause is not None and number % _BATCHES_AT_ONCE == 0:
+                self._pause()
             check_crc(topic_id, partition, view[position : position + header.length], header)
             is_first = position == 0 and header.base_offset <= expected < header.next_offset
             if not is_first and header.base_offset != expected:

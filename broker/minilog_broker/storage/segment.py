@@ -7,13 +7,13 @@ there. A cut replaces the segment by a new object, and a removal drops it. So th
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from minilog.errors import CorruptMessage, OffsetOutOfRange, UnsupportedVersion
 from minilog.record_batch.header import BatchHeader, Buffer
 from minilog_broker.storage.batch_scan import EndTracker, check_first, iterate_segment, replay_segment, walk_segment
-from minilog_broker.storage.files import File, FileSystem, InMemory, NotInMemory, Readable
+from minilog_broker.storage.files import File, FileSystem, InMemory, NotInMemory, Quiet, Readable
 from minilog_broker.storage.index import (
     NO_TIMESTAMP,
     SegmentEnd,
@@ -111,16 +111,23 @@ class Segment:
         # The index may run ahead of `end`: a reader looks only below the end that it saw.
         self.end = tracker.end = tracker.extend(run.headers)
 
-    def read(self, offset: int, max_bytes: int, limit_offset: int) -> bytes:
-        """Whole batches, the first contains `offset`, all end at or below `limit_offset`; at least one if any does."""
+    def read(self, offset: int, max_bytes: int, limit_offset: int, pause: Callable[[], None] | None = None) -> bytes:
+        """Whole batches, the first contains `offset`, all end at or below `limit_offset`; at least one if any does.
+
+        `pause`: for a quiet read (files.Quiet)."""
         try:
-            return bytes(self._read(self.file, self.index, offset, max_bytes, limit_offset))
+            file = self.file if pause is None else Quiet(self.file, pause)
+            return self._read_twice(file, offset, max_bytes, limit_offset)
+        except FileNotFoundError as error:
+            raise self._gone(offset, error) from None
+
+    def _read_twice(self, file: Readable, offset: int, max_bytes: int, limit_offset: int) -> bytes:
+        try:
+            return bytes(self._read(file, self.index, offset, max_bytes, limit_offset))
         except CorruptMessage:
             # Wrong index, or damaged file? An index made anew from the headers tells; a second failure is damage.
             self._index, self._tracker = self._rebuilt_index(), None
-            return bytes(self._read(self.file, self.index, offset, max_bytes, limit_offset))
-        except FileNotFoundError as error:
-            raise self._gone(offset, error) from None
+            return bytes(self._read(file, self.index, offset, max_bytes, limit_offset))
 
     def read_now(self, offset: int, max_bytes: int, limit_offset: int) -> Buffer:
         """The same. Raises NotInMemory where anything has to be waited for; also where anything is wrong: who may wait

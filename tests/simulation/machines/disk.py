@@ -138,6 +138,9 @@ class SimulatedFile:
         disk.read_bytes += len(found)
         return found
 
+    def pread_quietly(self, size_bytes: int, position: int) -> bytes:
+        return self.pread(size_bytes, position)
+
     def read_now(self, size_bytes: int, position: int) -> bytes | None:
         """What fails is not in memory: who waits for it meets the error."""
         self._check()

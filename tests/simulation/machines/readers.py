@@ -54,6 +54,9 @@ class SimulatedReaders:
     def waiting(self) -> int:
         return self._turns.waiting
 
+    def pause(self) -> None:
+        """A read is one event."""
+
     async def stop(self) -> None:
         self._turns.end()
 

@@ -19,6 +19,9 @@ class MemoryFile:
     def pread(self, size_bytes: int, position: int) -> bytes:
         return bytes(self.content[position : position + size_bytes])
 
+    def pread_quietly(self, size_bytes: int, position: int) -> bytes:
+        return self.pread(size_bytes, position)
+
     def read_now(self, size_bytes: int, position: int) -> bytes | None:
         found = self.pread(size_bytes, position)
         return None if self._disk.cold or len(found) < size_bytes else found

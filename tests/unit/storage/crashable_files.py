@@ -86,6 +86,9 @@ class CrashableFile:
         if self._life != self._files.life or not self._open:
             raise OSError(errno.EBADF, f"{self._path} is not open")
 
+    def pread_quietly(self, size_bytes: int, position: int) -> bytes:
+        return self.pread(size_bytes, position)
+
     def read_now(self, size_bytes: int, position: int) -> bytes | None:
         found = self.pread(size_bytes, position)
         return found if len(found) == size_bytes else None

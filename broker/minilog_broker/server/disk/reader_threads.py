@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ logger = structlog.get_logger()
 
 DATA_READERS = 4  # of a broker: as many reads as a disk serves at once without a wait of one for another
 METADATA_READERS = 1  # the metadata log has few readers
+PAUSE_S = 0.000_25  # long enough for a thread that waits for the interpreter to wake up and to take it
 STOP_S = 2.0  # the wait for reads that are under way at the stop: a disk may hang for ever
 
 
@@ -53,6 +55,9 @@ class Readers(Protocol):
     @property
     def step(self) -> int | None:
         """The number of ended reads, where all threads are reading; else None (disk_stall.py)."""
+
+    def pause(self) -> None:
+        """For long work on one of the threads: let the event loop and the disk serve others before it goes on."""
 
     async def stop(self) -> None:
         """Take no more reads, and let those under way end."""
@@ -159,6 +164,9 @@ class ReaderThreads:
     @property
     def step(self) -> int | None:
         return self._turns.step
+
+    def pause(self) -> None:
+        time.sleep(PAUSE_S)
 
     def _begin(self, read: DiskRead) -> None:
         if len(self._threads) < self._turns.under_way:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,13 +40,14 @@ from minilog_broker.server.disk.disk_thread import Disk
 from minilog_broker.server.disk.reader_threads import result_of
 from minilog_broker.server.shells.replication_shell import ReplicationShell
 from minilog_broker.storage.errors import DifferingCopy
+from minilog_broker.storage.files import PIECE_BYTES
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.range_digest import RangeDigest, RangeReading, digest_range
 
 logger = structlog.get_logger()
 
 RANGE_BYTES = 1 << 20  # 0.25 s of the default rate; each range costs a call to each other member
-SLICE_BYTES = 64 << 10  # read at once: a tenth of a millisecond, so that no request of a client waits long for a core
+SLICE_BYTES = PIECE_BYTES  # read in one go, or one batch where that is larger
 MOST_BYTES = RANGE_BYTES + MAX_MESSAGE_BYTES  # of another leader's range: one batch may be above the limit
 _NOT_AS_WRITTEN = (OSError, CorruptMessage, UnsupportedVersion)
 _Request = peer_pb2.DigestRecordsRequest | peer_pb2.SetCopyAsideRequest
@@ -69,9 +70,12 @@ class Pace:
         self._turn = asyncio.Lock()
         self._free_s = 0.0
 
-    async def turn(self) -> None:
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """One turn: no other read of a scrub is under way."""
         async with self._turn:
             await asyncio.sleep(max(0.0, self._free_s - self._monotonic_s()))
+            yield
 
     def used(self, size_bytes: int) -> None:
         self._free_s = max(self._free_s, self._monotonic_s()) + size_bytes / self._bytes_per_second
@@ -201,12 +205,13 @@ class Scrub:
 
     async def _digest(self, log: Log, start: int, end: int, max_bytes: int) -> RangeDigest | None:
         """The digest of a range, None where the copy has no such range, or is damaged."""
-        reading = RangeReading(log, start, end, max_bytes)
+        readers = self._replicas.readers
+        reading = RangeReading(log, start, end, max_bytes, readers.pause)
         try:
             while not reading.is_done:
-                await self._pace.turn()
-                size_bytes: int = await result_of(self._replicas.readers, lambda: reading.read_slice(SLICE_BYTES))
-                self._used(size_bytes)
+                async with self._pace.turn():
+                    size_bytes: int = await result_of(readers, lambda: reading.read_slice(SLICE_BYTES))
+                    self._used(size_bytes)
         except OffsetOutOfRange:
             return None
         except _NOT_AS_WRITTEN:
