@@ -83,7 +83,7 @@ class Replica:
         self.follower: FollowerPartition | None = None
         self.reads: FollowerReads | None = None  # what consumers read from the follower
         self.offline: str | None = None
-        self.damaged = False  # in this life
+        self.damaged = False  # by its disk, in this life
         self.subscribers = subscribers
         self._context = context
         self._sessions = sessions
@@ -167,8 +167,9 @@ class Replica:
         than the cut (rules/in_sync.py). This happens once in a life: if the disk damages the copy again, the replica
         stays offline.
 
-        A copy that differs from the others is whole. While it is the last one in the ISR, it may be the only one with
-        later acknowledged records. Then nothing of it is cut."""
+        A copy that differs from the others is whole. That says nothing against its disk, so it is fetched again each
+        time. A scrub sets it aside only where a majority is left, and compares it once in a round. While it is the last
+        one in the ISR, it may be the only one with later acknowledged records. Then nothing of it is cut."""
         state, config = self.state, self.config
         if (
             self._to_recover
@@ -412,6 +413,8 @@ class Replica:
             self._sessions.give_back(self.log.append_failed())
         self.log = None
         self._context.emit(PartitionOffline(self.key, self.offline, damaged))
-        self._to_recover, self.damaged = damaged and not self.damaged, self.damaged or damaged
+        differs = isinstance(error, DifferingCopy)
+        self._to_recover = differs or (damaged and not self.damaged)
+        self.damaged |= damaged and not differs
         self._differs_from = error.offset if isinstance(error, DifferingCopy) else None
         self._offline_since = -1 if self.state is None else self.state.partition_epoch

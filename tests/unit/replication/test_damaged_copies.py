@@ -135,6 +135,38 @@ def test_a_copy_that_differs_is_not_cut_while_it_is_the_last_of_the_isr() -> Non
     assert cluster[1].logs[KEY].log_end_offset == 1, "it is cut where it differs"
 
 
+def set_aside(cluster: ReplicaCluster, broker_id: int, offset: int) -> None:
+    """A scrub finds that the follower differs from `offset` on; the controller hears of it, and counts on it no more."""
+    cluster[broker_id].manager.log_failed(KEY, DifferingCopy("other records", offset), cluster.now_ms)
+    cluster.settle()
+    assert KEY in cluster[broker_id].offline
+    others = tuple(other for other in (1, 2, 3) if other != broker_id)
+    cluster.controller.set_state(KEY, in_sync_replicas=others, damaged_replicas=(broker_id,))
+    cluster.settle()
+
+
+def test_a_copy_that_differs_is_fetched_again_each_time_and_its_disk_may_damage_it_once() -> None:
+    """Its checksums are right. Until a restart it stayed offline at the second time, as if its disk were to blame."""
+    cluster = ReplicaCluster()
+    for _ in range(3):
+        cluster.produce(1)
+    cluster.settle()
+    for offset in (1, 0, 2):
+        set_aside(cluster, 2, offset)
+        assert KEY not in cluster[2].offline
+        assert cluster[2].logs[KEY].log_end_offset == 3, "it is fetched again"
+        cluster.controller.set_state(KEY, in_sync_replicas=(1, 2, 3), damaged_replicas=())
+        cluster.settle()
+    for is_first in (True, False):
+        cluster[2].manager.log_failed(KEY, DamagedCopy("the header checksum is wrong"), cluster.now_ms)
+        cluster.settle()
+        cluster.controller.set_state(KEY, in_sync_replicas=(1, 3), damaged_replicas=(2,))
+        cluster.settle()
+        assert (KEY not in cluster[2].offline) is is_first
+        cluster.controller.set_state(KEY, in_sync_replicas=(1, 2, 3), damaged_replicas=())
+        cluster.settle()
+
+
 @pytest.mark.parametrize("first", range(13))
 def test_a_flipped_bit_is_found_wherever_it_is(first: int) -> None:
     """By the leader when it looks at what it sends, or by its consumer, who says so: in headers as in bodies."""
