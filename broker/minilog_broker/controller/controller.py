@@ -283,7 +283,8 @@ class Controller:
     def _probe(self, broker: BrokerRegistration, now_ms: float) -> None:
         assert self._term is not None
         self._term.liveness.probed(broker.broker_id, now_ms)
-        self._effects.append(ProbeBroker(broker.broker_id, broker.broker_epoch, *broker.peer_address))
+        address = broker.peer_address
+        self._effects.append(ProbeBroker(broker.broker_id, broker.broker_epoch, *address, is_stopping=broker.stopping))
 
     def broker_refused_connection(self, broker_id: int, broker_epoch: int, now_ms: float) -> None:
         """Nothing listens at the address of this life: its process is dead."""

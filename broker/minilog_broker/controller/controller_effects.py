@@ -56,12 +56,14 @@ class ControllerAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ProbeBroker:
-    """The heartbeat stream of this life broke: the shell finds out whether its process is dead."""
+    """The heartbeat stream of this life broke: the shell finds out whether its process is dead. `is_stopping`: the
+    broker was to stop, and its end is no news."""
 
     broker_id: int
     broker_epoch: int
     host: str
     port: int
+    is_stopping: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,7 @@ class Retirement:
         """Begin as many moves as there is room for. Moves to brokers that are gone begin again elsewhere."""
         states = self._ledger.image.replicas_on(broker_id)
         room = MAX_MOVES - sum(broker_id not in state.target_replicas for state in states)
-        throttle = self._ledger.image.cordons[broker_id].throttle_bytes_per_second
+        of_decommission = self._ledger.image.cordons[broker_id].throttle_bytes_per_second
         for state in states:
             is_new = broker_id in state.target_replicas
             if state.leader_id == NO_LEADER or (is_new and room <= 0):
@@ -184,6 +184,8 @@ class Retirement:
             gone = {broker_id} if is_new else self._gone(state)
             target = self._target(state, gone) if gone else None
             if target is not None:
+                # A move that an operator began keeps its own throttle, and so does one of ours that begins again.
+                throttle = state.throttle_bytes_per_second or of_decommission
                 self._ledger.write_outcome(reassign(state, target, throttle, self._ledger.rules(state.key)))
                 room -= is_new
 

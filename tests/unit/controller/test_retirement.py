@@ -258,6 +258,19 @@ def test_twice_is_once_and_another_throttle_is_of_the_moves_to_come(cluster: Con
     assert cluster.state(key).throttle_bytes_per_second == 7
 
 
+@pytest.mark.parametrize(("of_the_operator", "expected"), [(3, 3), (0, 7)])
+def test_the_throttle_of_a_move_by_an_operator_stays(
+    cluster: ControllerCluster, of_the_operator: int, expected: int
+) -> None:
+    """The decommission replaced it, and the operator's move went on at another rate."""
+    key = on(cluster, 4, 2)
+    assert error_of(cluster.reassign(key, (4, 1), of_the_operator)) is None
+    assert cluster.state(key).throttle_bytes_per_second == of_the_operator
+    assert alter(cluster, 4, DECOMMISSION, throttle=7) is None
+    assert 4 not in cluster.state(key).target_replicas
+    assert cluster.state(key).throttle_bytes_per_second == expected
+
+
 def test_a_voter_is_refused_with_the_way_to_go(cluster: ControllerCluster) -> None:
     for change in (DECOMMISSION, FORGET):
         assert "minilog cluster remove-voter 1" in refused(cluster, 1, change)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from minilog_broker.controller.controller_effects import ProbeBroker
 from minilog_broker.replication.partition_state import NO_LEADER
 from tests.unit.controller.cluster import ControllerCluster, error_of, led_by
 
@@ -27,6 +28,15 @@ def test_a_controlled_shutdown_moves_leadership_and_then_says_that_it_may_stop(c
     assert 2 not in state.in_sync_replicas
     assert cluster.image.brokers[2].stopping
     assert not cluster.image.brokers[2].fenced
+
+
+@pytest.mark.parametrize("wants_stop", [True, False])
+def test_the_end_of_a_broker_that_was_to_stop_is_no_death(cluster: ControllerCluster, wants_stop: bool) -> None:
+    """The active controller, too, probes itself when it stops, and logged that it died."""
+    cluster.heartbeat(2, wants_stop=wants_stop)
+    cluster.controller.heartbeat_stream_broken(2, cluster.epoch(2), cluster.now_ms)
+    cluster.commit()
+    assert cluster.effects[-1] == ProbeBroker(2, cluster.epoch(2), "host2", 9092, is_stopping=wants_stop)
 
 
 def test_what_nobody_else_can_lead_a_stopping_broker_leads_to_its_end(cluster: ControllerCluster) -> None:

@@ -136,7 +136,7 @@ def test_a_copy_that_differs_is_not_cut_while_it_is_the_last_of_the_isr() -> Non
 
 
 def set_aside(cluster: ReplicaCluster, broker_id: int, offset: int) -> None:
-    """A scrub finds that the follower differs from `offset` on; the controller hears of it, and counts on it no more."""
+    """A scrub finds that the follower differs from `offset` on. The controller hears of it, and counts on others."""
     cluster[broker_id].manager.log_failed(KEY, DifferingCopy("other records", offset), cluster.now_ms)
     cluster.settle()
     assert KEY in cluster[broker_id].offline

@@ -254,7 +254,10 @@ class ControllerShell:
                     _, writer = await asyncio.open_connection(effect.host, effect.port)
                 writer.close()
             except ConnectionRefusedError:
-                logger.warning("a broker died", broker=effect.broker_id)
+                if effect.is_stopping:
+                    logger.info("a broker has stopped", broker=effect.broker_id)
+                else:
+                    logger.warning("a broker died", broker=effect.broker_id)
                 self._controller.broker_refused_connection(effect.broker_id, effect.broker_epoch, now_ms())
                 self._run()
                 return
