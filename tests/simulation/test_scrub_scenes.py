@@ -133,10 +133,19 @@ async def two_of_two(scene: Scene) -> None:
     assert [content_of(host, 3000) for host in (leader, follower)] == copies
     after = await scene.state()
     assert (after.leader_epoch, sorted(after.isr)) == (before.leader_epoch, sorted(before.isr))
+    assert await problems(scene) == ["COPIES_DIFFER"]
     await scene.ask(lambda admin: admin.alter_topic(AT.topic, set_configs={"min.insync.replicas": "1"}))
     await reassign(scene, [leader.number])
     await reassign(scene, [leader.number, follower.number])
     await all_the_same(scene, 3000, copies[0])
+    await asyncio.sleep(3.0)
+    assert await problems(scene) == []
+
+
+async def problems(scene: Scene) -> list[str]:
+    """What `minilog cluster health` would name."""
+    health = await scene.ask(lambda admin: admin.cluster_health())
+    return [problem.code for problem in health.problems]
 
 
 async def reassign(scene: Scene, chosen: list[int]) -> None:

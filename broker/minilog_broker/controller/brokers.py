@@ -216,6 +216,7 @@ class BrokerRegistrations:
         self._ledger.replayed.report(broker.broker_id, request.metadata_offset, self._ledger.end_offset, now_ms)
         news |= self._ledger.torn_tails.report(broker.broker_id, _torn_ends(request.recovered_replicas), now_ms)
         self._went_offline(request)
+        self._ledger.undecided[broker.broker_id] = frozenset(_keys(request.undecided_partitions))
         self._takes_records(request)
         if request.wants_stop or broker.stopping:
             self._stop(broker)

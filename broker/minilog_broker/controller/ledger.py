@@ -28,16 +28,22 @@ AppendRecords = Callable[[Sequence[records_pb2.MetadataRecord]], int]
 @dataclass(frozen=True, slots=True)
 class Reported:
     """The reports of brokers in their last heartbeats, which the metadata log does not have: replicas that are offline,
-    brokers whose disks are full or stalled, each broker's end of the replay, and the brokers that are late with it."""
+    brokers whose disks are full or stalled, each broker's end of the replay, and the brokers that are late with it.
+    `undecided`: partitions whose copies differ, by the broker that leads them."""
 
     offline: Mapping[int, frozenset[PartitionKey]] = field(default_factory=dict)
     full: frozenset[int] = frozenset()
     stalled: frozenset[int] = frozenset()
     replayed: Mapping[int, int] = field(default_factory=dict)
     late: frozenset[int] = frozenset()
+    undecided: Mapping[int, frozenset[PartitionKey]] = field(default_factory=dict)
 
     def offline_of(self, state: PartitionState) -> list[int]:
         return [broker_id for broker_id in state.replicas if state.key in self.offline.get(broker_id, ())]
+
+    def is_undecided(self, state: PartitionState) -> bool:
+        """Whether its leader has found copies that differ, and no majority that agrees."""
+        return state.key in self.undecided.get(state.leader_id, ())
 
 
 NOTHING_REPORTED = Reported()
@@ -62,6 +68,8 @@ class Ledger:
         self.unclean_elections = 0
         # Replicas that an I/O error took offline in the current life of their broker.
         self.offline: dict[int, frozenset[PartitionKey]] = {}
+        # Partitions whose copies differ and wait for an operator, as their leaders say with every heartbeat.
+        self.undecided: dict[int, frozenset[PartitionKey]] = {}
         self.torn_tails = TornTails()
         self.full: set[int] = set()  # brokers whose disk is full, by their heartbeats
         self.stalled: set[int] = set()  # brokers whose disk does not answer, by their heartbeats
@@ -78,7 +86,9 @@ class Ledger:
     def reported(self, late_ms: float, now_ms: float) -> Reported:
         offline = {broker_id: keys for broker_id, keys in self.offline.items() if keys}
         late = frozenset(self.replayed.late(late_ms, now_ms))
-        return Reported(offline, frozenset(self.full), frozenset(self.stalled), self.replayed.offsets(), late)
+        undecided = {broker_id: keys for broker_id, keys in self.undecided.items() if keys}
+        full, stalled = frozenset(self.full), frozenset(self.stalled)
+        return Reported(offline, full, stalled, self.replayed.offsets(), late, undecided)
 
     def takes_records(self, broker_id: int) -> bool:
         """Whether the broker's disk takes records."""

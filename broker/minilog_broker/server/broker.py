@@ -358,6 +358,7 @@ class Broker:
             metadata_offset=lambda: self._stored.quorum.image.end_offset,
             offline_replicas=replicas.offline.values,
             unsettled_replicas=lambda: unsettled_replicas(self._stored.logs),
+            undecided_partitions=lambda: self._parts.scrub.undecided,
             no_space=lambda: not self._stored.reserve.held,
             disk_answer=self._look_at_disks,
         )

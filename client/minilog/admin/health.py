@@ -9,11 +9,12 @@
     DISK_FULL                   a broker takes no records
     PARTITION_WITHOUT_LEADER    nobody can write or read the partition
     REPLICA_DAMAGED, _OFFLINE   a copy lacks committed records; or a broker cannot read or write its log
+    COPIES_DIFFER               a scrub found other records in copies, no majority agrees, and an operator has to choose
     PARTITION_BELOW_MIN_ISR     the leader refuses acks=all
     PARTITION_UNDER_REPLICATED  a copy is missing, so the partition survives fewer failures than planned
 
 One kind is one problem, whatever its number of partitions. Only the active controller knows the state that a broker
-reports of itself. So without a controller DISK_FULL, REPLICA_OFFLINE and BROKER_BEHIND do not show.
+reports of itself. So without a controller DISK_FULL, REPLICA_OFFLINE, COPIES_DIFFER and BROKER_BEHIND do not show.
 """
 
 from __future__ import annotations
@@ -193,7 +194,8 @@ def _of_partitions(topics: list[metadata_pb2.TopicMetadata]) -> Iterable[Problem
     problem(
         "REPLICA_DAMAGED",
         "have a copy that lacks committed records",
-        "look at the disk of that broker. While another copy leads, the broker fetches the records again",
+        "look at the disk of that broker, unless its log says that the copy differs: then the checksums are right, and "
+        "the disk is not to blame. While another copy leads, the broker fetches the records again",
         lambda partition, _: partition.damaged_replicas or None,
     )
     problem(
@@ -201,6 +203,13 @@ def _of_partitions(topics: list[metadata_pb2.TopicMetadata]) -> Iterable[Problem
         "have a copy whose log cannot be read or written",
         "look at the disk and the log of that broker, mend it, and start the broker again",
         lambda partition, _: partition.offline_replicas or None,
+    )
+    problem(
+        "COPIES_DIFFER",
+        "have copies of the same records that differ, all with right checksums, and no majority of the replicas agrees",
+        "a scrub changes nothing there. Its log line on the leader names the offsets and the brokers: read these records "
+        "on each of them, and keep the right copy as docs/operating/alerts.md says of MinilogScrubUndecided",
+        lambda partition, _: partition.replicas if partition.copies_differ else None,
     )
     problem(
         "PARTITION_BELOW_MIN_ISR",

@@ -354,12 +354,17 @@ class PartitionMetadata(_message.Message):
     THROTTLE_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     DAMAGED_REPLICAS_FIELD_NUMBER: _builtins.int
     OFFLINE_REPLICAS_FIELD_NUMBER: _builtins.int
+    COPIES_DIFFER_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     leader_id: _builtins.int
     """-1: none."""
     leader_epoch: _builtins.int
     partition_epoch: _builtins.int
     throttle_bytes_per_second: _builtins.int
+    copies_differ: _builtins.bool
+    """Its copies differ, no majority of them agrees, and an operator has to choose, as the leader's scrub found; told by
+    the active controller alone.
+    """
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -395,10 +400,11 @@ class PartitionMetadata(_message.Message):
         throttle_bytes_per_second: _builtins.int = ...,
         damaged_replicas: _abc.Iterable[_builtins.int] | None = ...,
         offline_replicas: _abc.Iterable[_builtins.int] | None = ...,
+        copies_differ: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding_replicas", b"adding_replicas", "damaged_replicas", b"damaged_replicas", "eligible_leaders", b"eligible_leaders", "in_sync_replicas", b"in_sync_replicas", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "offline_replicas", b"offline_replicas", "partition", b"partition", "partition_epoch", b"partition_epoch", "removing_replicas", b"removing_replicas", "replicas", b"replicas", "throttle_bytes_per_second", b"throttle_bytes_per_second"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding_replicas", b"adding_replicas", "copies_differ", b"copies_differ", "damaged_replicas", b"damaged_replicas", "eligible_leaders", b"eligible_leaders", "in_sync_replicas", b"in_sync_replicas", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "offline_replicas", b"offline_replicas", "partition", b"partition", "partition_epoch", b"partition_epoch", "removing_replicas", b"removing_replicas", "replicas", b"replicas", "throttle_bytes_per_second", b"throttle_bytes_per_second"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -114,6 +114,16 @@ def test_a_full_disk_and_replicas_that_are_offline_or_damaged() -> None:
     }
 
 
+def test_copies_that_differ_wait_for_an_operator() -> None:
+    answer = cluster()
+    answer.topics[0].partitions[1].copies_differ = True
+    found = problems(answer)
+    assert list(found) == ["COPIES_DIFFER"]
+    assert found["COPIES_DIFFER"].partitions == [TopicPartition("flights", 1)]
+    assert found["COPIES_DIFFER"].brokers == sorted(answer.topics[0].partitions[1].replicas)
+    assert "MinilogScrubUndecided" in found["COPIES_DIFFER"].remedy
+
+
 def test_partitions_without_a_leader_come_first() -> None:
     answer = cluster()
     bad = answer.topics[0].partitions[1]

@@ -48,6 +48,7 @@ class HeartbeatSources:
     metadata_offset: Callable[[], int]
     offline_replicas: Callable[[], Iterable[PartitionOffline]]
     unsettled_replicas: Callable[[], Iterable[peer_pb2.RecoveredReplica]]
+    undecided_partitions: Callable[[], Iterable[PartitionKey]]
     no_space: Callable[[], bool]
     disk_answer: Callable[[], DiskAnswer]
 
@@ -215,6 +216,7 @@ class ControllerLink:
             wants_stop=self.wants_stop,
             offline_replicas=[replica.key.to_wire() for replica in offline],
             damaged_replicas=[replica.key.to_wire() for replica in offline if replica.damaged],
+            undecided_partitions=[key.to_wire() for key in self._sources.undecided_partitions()],
             no_space=self._sources.no_space(),
             disk_stalled=disk >= DiskAnswer.STALLED,
             disk_is_slow=disk >= DiskAnswer.SLOW,

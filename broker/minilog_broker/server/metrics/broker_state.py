@@ -101,7 +101,7 @@ def of_scrub(scrub: Scrub) -> Samples:
         (names.SCRUB_ROUNDS, (), float(counts.rounds)),
         (names.SCRUB_READ_BYTES, (), float(counts.read_bytes)),
         (names.SCRUB_DAMAGED_COPIES, (), float(counts.damaged)),
-        (names.SCRUB_UNDECIDED_PARTITIONS, (), float(scrub.undecided)),
+        (names.SCRUB_UNDECIDED_PARTITIONS, (), float(len(scrub.undecided))),
     ]
 
 

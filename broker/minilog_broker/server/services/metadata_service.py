@@ -275,4 +275,5 @@ def _partition(state: PartitionState, reported: Reported = NOTHING_REPORTED) -> 
         throttle_bytes_per_second=state.throttle_bytes_per_second,
         damaged_replicas=state.damaged_replicas,
         offline_replicas=reported.offline_of(state) if reported.offline else (),
+        copies_differ=reported.is_undecided(state),
     )

@@ -137,9 +137,9 @@ class Scrub:
         self.counts = ScrubCounts()
 
     @property
-    def undecided(self) -> int:
-        """The number of partitions led here whose copies differed in the last scrub, without a majority that agrees."""
-        return sum(self._led(key) is not None for key in self._undecided)
+    def undecided(self) -> list[PartitionKey]:
+        """The partitions led here whose copies differed in the last scrub, without a majority that agrees."""
+        return sorted(key for key in self._undecided if self._led(key) is not None)
 
     async def run(self) -> None:
         """Scrub until cancelled. The first round begins after a random share of the interval, and each round is in
