@@ -17,6 +17,8 @@ FAULTS = (
     "slow_disk", "hanging_disk", "hanging_reads", "disk_error", "disk_error_at_start", "full_disk",
     # faults/damage.py
     "rot", "rot_of_header", "rot_of_index", "rot_of_small_file", "rot_of_metadata", "emptied_disk",
+    # of plans in which a scrub never rests: faults/forgery.py
+    "forge",
     # faults/links.py
     "cut", "cut_one_way", "isolate", "isolate_leader", "isolate_client", "split", "slow_link", "lossy_link", "reset",
     "reset_all", "refuse", "cut_to_the_end",
@@ -44,6 +46,8 @@ FAULTS = (
 _OF_VERSIONS = ("other_version", "upgrade")
 _OF_TYPED = ("evolve", "lie")
 _OF_RETIRING = ("cordon", "decommission", "forget")
+_OF_SCRUBBED = ("forge",)
+_IN_TURN = ("settings", "change_voters")  # drawn where a plan asks for them
 _OF_SECURED = ("secure", "access", "quota", "cut_from_rules")
 OLDEST, OLDER, LATER = VersionRange(1, 1), VersionRange(1, 2), VersionRange(1, 5)  # the levels of brokers of versions
 _LASTING = ("never_returns", "cut_to_the_end")  # once in a run at most, and not beside each other
@@ -277,7 +281,7 @@ def _draw_faults(seed: int) -> dict[str, float]:
     for name in FAULTS:
         chance = _own(seed, name)
         if (
-            name not in (*_LASTING, *_OF_VERSIONS, *_OF_TYPED, *_OF_SECURED, *_OF_RETIRING, "settings", "change_voters")
+            name not in (*_LASTING, *_OF_VERSIONS, *_OF_TYPED, *_OF_SECURED, *_OF_RETIRING, *_OF_SCRUBBED, *_IN_TURN)
             and chance.random() < FAULT_SHARE
         ):
             faults[name] = chance.random() ** 2

@@ -29,6 +29,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.judge import (
     Judge,
     check_filtered,
+    check_forged,
     check_over,
     check_queries,
     check_transactions,
@@ -125,6 +126,8 @@ async def _come_right(
         await judge.retirement.check_empty()
     if plan.moves:
         await workload.look_at_replicas()
+    if "forge" in plan.faults:
+        await check_forged(cluster, faults)
     await check_over(cluster, history, workload, faults, exceptions)
     if plan.typed:
         await check_filtered(cluster, history, workload, faults, exceptions)

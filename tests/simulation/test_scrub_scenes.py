@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
-from minilog.record_batch.header import HEADER_BYTES, batch_crc, encode_header, iterate_headers
+from minilog.record_batch.header import iterate_headers
+from tests.simulation.faults.forgery import forged, put
 from tests.simulation.machines.host import DATA_PATH, SimulatedHost
 from tests.simulation.mutants import scrubbing
 from tests.simulation.plan import Plan
@@ -26,8 +26,8 @@ def _hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "0")
 
 
-def plan(replicas: int = 3) -> Plan:
-    configs = {"log.scrub.interval.ms": "1000", "auto.leader.rebalance.enable": "false"}
+def plan(replicas: int = 3, interval_ms: int = 1_000) -> Plan:
+    configs = {"log.scrub.interval.ms": str(interval_ms), "auto.leader.rebalance.enable": "false"}
     return Plan(
         brokers=4,
         replication_factor=replicas,
@@ -66,15 +66,7 @@ def rot(scene: Scene, host: SimulatedHost) -> None:
 def forge(scene: Scene, host: SimulatedHost) -> None:
     """Another batch, with right checksums: what no disk does by itself, and a fault of our own might."""
     path, position, before = second_batch(host)
-    ((_, header),) = iterate_headers(before)
-    after = bytearray(before)
-    after[-1] ^= 1
-    crc = batch_crc(scene.key.topic_id, scene.key.partition, bytes(after))
-    after[:HEADER_BYTES] = encode_header(replace(header, crc=crc))
-    for index, (one, other) in enumerate(zip(before, after, strict=True)):
-        for bit in range(8):
-            if (one ^ other) >> bit & 1:
-                host.disk.flip_bit(path, position + index, bit)
+    put(host, path, position, before, forged(scene.key, before))
 
 
 async def all_the_same(scene: Scene, size_bytes: int, sound: bytes) -> None:
@@ -169,6 +161,22 @@ async def one_away(scene: Scene) -> None:
     third.wanted = True
     third.start()
     await all_the_same(scene, 3000, sound)
+
+
+async def switched(scene: Scene) -> None:
+    """An operator has switched scrubs off, and switches them on while brokers run: the round begins at once."""
+    _, (follower, _) = await scene.roles()
+    await asyncio.sleep(4.0)
+    sound = content_of(follower, 3000)
+    rot(scene, follower)
+    await asyncio.sleep(6.0)
+    assert content_of(follower, 3000) != sound
+    await scene.ask(lambda admin: admin.alter_broker_settings(None, set_configs={"log.scrub.interval.ms": "1000"}))
+    await all_the_same(scene, 3000, sound)
+
+
+def test_scrubs_begin_when_the_interval_changes() -> None:
+    play(switched, plan(interval_ms=0))
 
 
 @pytest.mark.parametrize("story", [rotten_follower, rotten_leader, other_follower, other_leader, one_away])

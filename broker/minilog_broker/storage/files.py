@@ -245,7 +245,10 @@ class Quiet:
         for begin in range(0, size_bytes, PIECE_BYTES):
             if begin:
                 self._pause()
-            pieces.append(self._file.pread_quietly(min(PIECE_BYTES, size_bytes - begin), position + begin))
+            wanted_bytes = min(PIECE_BYTES, size_bytes - begin)
+            pieces.append(self._file.pread_quietly(wanted_bytes, position + begin))
+            if len(pieces[-1]) < wanted_bytes:  # the end of the file
+                break
         return b"".join(pieces)
 
 

@@ -4,6 +4,7 @@ ground.py      what all kinds of faults share: who is chosen, what is mended whe
 processes.py   machines and processes that die, stand still, come back otherwise
 disks.py       disks that are slow, full, hang, or err
 damage.py      what lies on a disk is not what was written there
+forgery.py     records of one copy are others, under right checksums
 links.py       the network
 peers.py       requests in the name of others, and epochs from nowhere
 programs.py    clients, and what they change
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.clients.operations import Operations
 from tests.simulation.faults.damage import Damage
 from tests.simulation.faults.disks import Disks
+from tests.simulation.faults.forgery import ForgedBatch, Forgery
 from tests.simulation.faults.ground import Ground
 from tests.simulation.faults.links import Links
 from tests.simulation.faults.outage import strike
@@ -43,7 +45,15 @@ class Faults:
         self._cluster = cluster
         self._ground = ground = Ground(cluster, workload, transacting)
         links = Links(ground)
-        kinds = (Processes(ground), Disks(ground), Damage(ground), links, Peers(ground), Programs(ground))
+        kinds = (
+            Processes(ground),
+            Disks(ground),
+            Damage(ground),
+            Forgery(ground),
+            links,
+            Peers(ground),
+            Programs(ground),
+        )
         self._by_name = {name: _method(name, (*kinds, Operations(cluster, workload))) for name in FAULTS}
 
     @property
@@ -58,6 +68,11 @@ class Faults:
     def rotten(self) -> SimulatedHost | None:
         """Whose disk has rotted; None: nobody's."""
         return self._ground.rotten
+
+    @property
+    def forged(self) -> list[ForgedBatch]:
+        """The forged batches that a copy still has."""
+        return [batch for batch in self._ground.forged if batch.is_there]
 
     def leave_enough(self, replicas: list[str]) -> bool:
         """See Ground.leave_enough."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.simulation.clients.transacting import Transacting
     from tests.simulation.clients.workload import Workload
     from tests.simulation.cluster import SimulatedCluster
+    from tests.simulation.faults.forgery import ForgedBatch
     from tests.simulation.machines.host import SimulatedHost
 
 REPLACE_AGAIN_S = 0.5
@@ -29,7 +30,8 @@ LONG_TAIL = 2.0  # most faults are short; some are long enough for every time-ou
 
 class Ground:
     """See the module's text. `lost`: hosts that never return. `erred`: hosts that are started again in the end, for a
-    replica whose disk failed is offline until then. `spoilt`: an operator has to take away the weak host's disk."""
+    replica whose disk failed is offline until then. `forged`: batches that were forged in this run. `spoilt`: an
+    operator has to take away the weak host's disk."""
 
     def __init__(self, cluster: SimulatedCluster, workload: Workload, transacting: Transacting) -> None:
         self.cluster = cluster
@@ -41,6 +43,7 @@ class Ground:
         self.cut_for_good: tuple[str, str] | None = None
         self.erred: set[str] = set()
         self.spoilt = False
+        self.forged: list[ForgedBatch] = []
         self.rotten: SimulatedHost | None = None
         self._weak: SimulatedHost | None = None
         self._replacing = False

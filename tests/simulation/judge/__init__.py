@@ -27,6 +27,7 @@ from __future__ import annotations
 from tests.simulation.judge.judge import Judge
 from tests.simulation.judge.liveness import (
     check_over,
+    check_forged,
     check_queries,
     check_transactions,
     copies_agree,
@@ -39,6 +40,7 @@ __all__ = [
     "Judge",
     "check_filtered",
     "check_over",
+    "check_forged",
     "check_queries",
     "check_transactions",
     "copies_agree",

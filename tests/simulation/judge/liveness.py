@@ -198,6 +198,16 @@ async def _all_acknowledge(
         await asyncio.sleep(LOOK_S)
 
 
+async def check_forged(cluster: SimulatedCluster, faults: Faults) -> None:
+    """A scrub finds each forged batch while all copies are in sync, and its broker fetches the records again. The last
+    reader, which comes later, is given none of them."""
+    deadline_s = cluster.now_s + cluster.plan.liveness_s + recovery_s(cluster)
+    while forged := faults.forged:
+        if cluster.now_s > deadline_s:
+            raise Violation("V3", f"{forged[0].host.name}: the copy in {forged[0].directory} still has forged records")
+        await asyncio.sleep(LOOK_S)
+
+
 def copies_agree(cluster: SimulatedCluster, workload: Workload, faults: Faults) -> None:
     """Batches at the same offset are the same bytes, up to the shorter high watermark of two copies. Of a host whose
     disk rotted a copy may be what nobody has read yet."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pathlib
+import random
+
 import pytest
 
 from minilog.errors import CorruptMessage, OffsetOutOfRange
+from minilog_broker.storage.files import PIECE_BYTES, OsFileSystem, Quiet
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.range_digest import RangeReading, digest_range
 from minilog_broker.storage.settings import LogSettings
@@ -43,6 +47,29 @@ def test_slices_make_no_difference(slice_bytes: int) -> None:
     while not reading.is_done:
         assert reading.read_slice(slice_bytes) > 0
     assert reading.digest() == digest_range(log, 10, 90, ALL_BYTES)
+
+
+def test_long_work_pauses_between_its_parts() -> None:
+    log, pauses = filled(LogSettings()), list[None]()
+    reading = RangeReading(log, 0, 100, ALL_BYTES, lambda: pauses.append(None))
+    reading.read_slice(ALL_BYTES)
+    assert reading.is_done
+    assert len(pauses) >= 2
+    assert reading.digest() == digest_range(log, 0, 100, ALL_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "expected_pauses"),
+    [(0, 0), (1, 0), (PIECE_BYTES, 0), (PIECE_BYTES + 1, 1), (3 * PIECE_BYTES, 2), (9 * PIECE_BYTES, 4)],
+)
+def test_a_quiet_read_is_in_pieces(tmp_path: pathlib.Path, size_bytes: int, expected_pauses: int) -> None:
+    """The last one asks for more than the file has, and gets what there is."""
+    content = random.Random(1).randbytes(5 * PIECE_BYTES - 7)
+    file = OsFileSystem().open(str(tmp_path / "log"), create=True)
+    file.write([content], 0)
+    pauses = list[None]()
+    assert Quiet(file, lambda: pauses.append(None)).pread(size_bytes, 11) == content[11 : 11 + size_bytes]
+    assert len(pauses) == expected_pauses
 
 
 def test_other_records_have_another_digest() -> None:

@@ -25,6 +25,7 @@ from minilog.errors import (
     error_from_wire,
 )
 from minilog.net.payload_stream import STREAM_ERRORS
+from minilog.partition_key import PartitionKey
 from minilog.stream_messages import HEARTBEAT, StreamMessage
 from minilog.v1 import common_pb2, peer_pb2, peer_pb2_grpc
 from minilog_broker.replication.replica_effects import PartitionOffline, ProposalAnswer, ProposeInSyncReplicas

@@ -18,6 +18,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -47,7 +48,7 @@ from minilog_broker.storage.range_digest import RangeDigest, RangeReading, diges
 logger = structlog.get_logger()
 
 RANGE_BYTES = 1 << 20  # 0.25 s of the default rate; each range costs a call to each other member
-SLICE_BYTES = PIECE_BYTES  # read in one go, or one batch where that is larger
+SLICE_BYTES = 64 << 10  # read in one go, or one batch where that is larger; PIECE_BYTES where batches are large
 MOST_BYTES = RANGE_BYTES + MAX_MESSAGE_BYTES  # of another leader's range: one batch may be above the limit
 _NOT_AS_WRITTEN = (OSError, CorruptMessage, UnsupportedVersion)
 _Request = peer_pb2.DigestRecordsRequest | peer_pb2.SetCopyAsideRequest
@@ -210,8 +211,10 @@ class Scrub:
         try:
             while not reading.is_done:
                 async with self._pace.turn():
-                    size_bytes: int = await result_of(readers, lambda: reading.read_slice(SLICE_BYTES))
-                    self._used(size_bytes)
+                    before_bytes = reading.cost_bytes
+                    slice_bytes = SLICE_BYTES if reading.has_small_batches else PIECE_BYTES
+                    size_bytes: int = await result_of(readers, partial(reading.read_slice, slice_bytes))
+                    self._used(size_bytes, reading.cost_bytes - before_bytes)
         except OffsetOutOfRange:
             return None
         except _NOT_AS_WRITTEN:
@@ -231,14 +234,14 @@ class Scrub:
 
         outcome: RangeDigest | OSError | MinilogError | None = await self._disk.call(work)
         if isinstance(outcome, RangeDigest):
-            self._used(outcome.size_bytes)
+            self._used(outcome.size_bytes, outcome.size_bytes)
             return outcome
         if outcome is not None:
             self._set_aside(log, outcome)
         return None
 
-    def _used(self, size_bytes: int) -> None:
-        self._pace.used(size_bytes)
+    def _used(self, size_bytes: int, cost_bytes: int) -> None:
+        self._pace.used(cost_bytes)
         self.counts.read_bytes += size_bytes
 
     def _set_aside(self, log: Log, error: OSError | MinilogError) -> None:
