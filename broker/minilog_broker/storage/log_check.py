@@ -226,9 +226,7 @@ class LogCheck:
                 problem, path = segment.scan.problem, _segment(segment.base_offset)
                 reasons = [problem, *(reason for reason in reasons if problem not in reason)]
                 if not looked.damage:
-                    remedy = (
-                        f"{_START}: it cuts the {segment.scan.surplus_bytes} bytes, which were never acknowledged"
-                    )
+                    remedy = f"{_START}: it cuts the {segment.scan.surplus_bytes} bytes, which were never acknowledged"
                     self._find(path, Verdict.TORN_TAIL, problem, remedy)
         if looked.damage:
             self._find(path, Verdict.DAMAGED, "; ".join(reasons), self._remedy)

@@ -26,8 +26,8 @@ from __future__ import annotations
 
 from tests.simulation.judge.judge import Judge
 from tests.simulation.judge.liveness import (
-    check_over,
     check_forged,
+    check_over,
     check_queries,
     check_transactions,
     copies_agree,
@@ -39,8 +39,8 @@ from tests.simulation.judge.rows import check_filtered
 __all__ = [
     "Judge",
     "check_filtered",
-    "check_over",
     "check_forged",
+    "check_over",
     "check_queries",
     "check_transactions",
     "copies_agree",
