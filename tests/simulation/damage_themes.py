@@ -56,8 +56,8 @@ def scrubbed(plan: Plan, chance: random.Random) -> Plan:
 
 
 def _forging(plan: Plan) -> Plan:
-    """Nobody reads before the end: checksums cannot tell a reader what a scrub has not found yet. No replica is copied to
-    another broker, where it would be a second copy of the forged records. Two of three decide."""
+    """Nobody reads before the end: checksums cannot tell a reader what a scrub has not found yet. No replica is copied
+    to another broker, where it would be a second copy of the forged records. Two of three decide."""
     faults = {name: weight for name, weight in plan.faults.items() if name != "reassign"}
     return replace(
         plan, replication_factor=3, consumers=0, filtered=0, writers=0, queries=(), faults={**faults, "forge": 3.0}

@@ -207,8 +207,8 @@ def _of_partitions(topics: list[metadata_pb2.TopicMetadata]) -> Iterable[Problem
     problem(
         "COPIES_DIFFER",
         "have copies of the same records that differ, all with right checksums, and no majority of the replicas agrees",
-        "a scrub changes nothing there. Its log line on the leader names the offsets and the brokers: read these records "
-        "on each of them, and keep the right copy as docs/operating/alerts.md says of MinilogScrubUndecided",
+        "a scrub changes nothing there. Its log line on the leader names the offsets and the brokers: read these "
+        "records on each of them, and keep the right copy as docs/operating/alerts.md says of MinilogScrubUndecided",
         lambda partition, _: partition.replicas if partition.copies_differ else None,
     )
     problem(
