@@ -11,7 +11,6 @@ from minilog.errors import MinilogError
 from minilog.v1 import peer_pb2
 from minilog_broker.controller import brokers as brokers_module
 from minilog_broker.controller import election
-from minilog_broker.controller import voters as voter_changes
 from minilog_broker.controller.liveness import Liveness
 from minilog_broker.quorum import leader as leader_module
 from minilog_broker.quorum import voting
@@ -100,19 +99,24 @@ def given_voters_count() -> Patches:
     return [(Member, "voter_sets", voter_sets)]
 
 
-def change_counts_when_committed() -> Patches:
-    """A change of the voters counts when it is committed, not from when it is in the log."""
+def known_voters_only() -> Patches:
+    """Only voters of our own log are asked, followed and believed."""
 
-    def sets(self: VoterHistory, committed_end_offset: int) -> tuple[VoterSet, ...]:
-        known = [entry.keys for entry in self._entries if entry.end_offset <= committed_end_offset]
-        return (known[-1] if known else self._entries[0].keys,)
+    def peer_keys(self: Member) -> list[VoterKey]:
+        return sorted({key for voters in self.voter_sets() for key in voters if key.broker_id != self.node_id})
 
-    return [(VoterHistory, "sets", sets)]
+    return [(Member, "peer_keys", peer_keys)]
 
 
-def changed_without_being_heard() -> Patches:
-    """The controller changes the voters, whoever of them is heard."""
-    return [(voter_changes.VoterChanges, "_check_heard", lambda self, voters, what: None)]
+def observers_vote_for_nobody() -> Patches:
+    """A broker votes when its own log says so, not before."""
+    addressed = voting.is_addressed
+    return [(voting, "is_addressed", lambda member, request: member.is_voter and addressed(member, request))]
+
+
+def joint_majority_for_each_change() -> Patches:
+    """Until it is committed each change needs a majority of the voters before it, too."""
+    return [(VoterHistory, "sets", lambda self, committed_end_offset: tuple(self._uncertain(committed_end_offset)))]
 
 
 def epoch_adopted_without_proof() -> Patches:
