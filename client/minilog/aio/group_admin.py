@@ -31,7 +31,7 @@ from minilog.net.runtime import Runtime, now_s
 from minilog.types import GroupDescription, GroupListing, GroupPosition, OffsetSpec, TopicPartition
 
 if TYPE_CHECKING:
-    from minilog.aio.consumer import ConsumerShell
+    from minilog.aio.consumer_shell import ConsumerShell
 
 # After this time the description goes without the numbers of a partition, which is better than no description.
 _ENDS_S = 3.0
@@ -103,7 +103,7 @@ async def ages_of_first_records(
     stretch without records, for example if all were aborted. It is None if the answer does not come in time."""
     if not stretches:
         return {}
-    from minilog.aio.consumer import ConsumerShell  # it loads Arrow, so only this function imports it
+    from minilog.aio.consumer_shell import ConsumerShell  # it loads Arrow, so only this function imports it
 
     # With one byte of credit a broker sends one batch, and the next one after the client took it.
     shell = ConsumerShell(dataclasses.replace(config, fetch_max_bytes=1, fetch_min_bytes=1, group_id=""), runtime)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from minilog.aio.consumer import POLL_ARROW_BYTES, POLL_BYTES, ConsumerShell, is_an_answer
+from minilog.aio.consumer_shell import POLL_ARROW_BYTES, POLL_BYTES, ConsumerShell, is_an_answer
 from minilog.config import parse_config
 from minilog.consumer.decode import RECORD_BYTES, DecodedRuns, as_polled, decode_all, records
 from minilog.consumer.partition import FetchedRun

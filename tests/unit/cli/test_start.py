@@ -11,7 +11,7 @@ import typer
 from minilog_broker.cli import app
 
 _HEAVY = {
-    "cryptography", "google.protobuf", "grpc", "jwt", "minilog.admin", "minilog.aio.admin", "minilog.aio.consumer",
+    "cryptography", "google.protobuf", "grpc", "jwt", "minilog.admin", "minilog.aio.admin", "minilog.aio.consumer_shell",
     "minilog.aio.producer", "minilog.aio.producer_shell", "minilog.consumer.core", "minilog.producer.sender",
     "minilog.producer.typed_rows", "minilog.typed.fields", "minilog.typed.predicate", "minilog.typed.reader",
     "minilog.typed.topic_schema", "minilog_broker.quorum.node", "minilog_broker.replication", "minilog_broker.server",
@@ -22,7 +22,7 @@ _HEAVY = {
 _NETWORK = {"google.protobuf", "grpc"}
 _ARROW = {"pyarrow", "numpy"}  # Arrow itself loads numpy
 _PRODUCER = {"minilog.aio.producer", "minilog.aio.producer_shell", "minilog.producer.sender"}
-_CONSUMER = {"minilog.aio.consumer", "minilog.consumer.core"}
+_CONSUMER = {"minilog.aio.consumer_shell", "minilog.consumer.core"}
 _ADMIN = {"minilog.admin", "minilog.aio.admin"}
 _RUN = "from minilog_broker.cli import main; import sys; sys.argv = ['minilog', {}]; main.main()"
 _NOWHERE = "'-b', 'no-port'"  # refused by the client, when all is loaded

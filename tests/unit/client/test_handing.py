@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from minilog.aio.consumer import ConsumerShell
+from minilog.aio.consumer_shell import ConsumerShell
 from minilog.consumer.decode import decode_all
 from minilog.consumer.row_selection import AS_RECORDS
 from minilog.errors import CorruptMessage

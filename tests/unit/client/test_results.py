@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import minilog
-from minilog.aio.consumer import is_an_answer
+from minilog.aio.consumer_shell import is_an_answer
 from minilog.consumer.decode import POLL_SCHEMA, DecodeOutcome, as_polled, decode, records
 from minilog.consumer.partition import ConsumerSession, FetchedRun
 from minilog.errors import TimedOut

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 _HEAVY = {
-    "cryptography", "jwt", "minilog.aio.admin", "minilog.aio.consumer", "minilog.aio.producer",
+    "cryptography", "jwt", "minilog.aio.admin", "minilog.aio.consumer_shell", "minilog.aio.producer",
     "minilog.typed.evolution", "minilog.typed.reader", "minilog.typed.rows", "minilog_broker", "msgspec",
     "opentelemetry", "prometheus_client", "pyarrow.compute", "pyarrow.csv", "pyarrow.parquet",
     "pyspark_minilog.cluster", "pyspark_minilog.typed_rows", "pyspark_minilog.typed_sink", "rich", "sqlglot",
@@ -17,9 +17,11 @@ _HEAVY = {
 _TYPED = {"minilog.typed.reader", "minilog.typed.rows", "minilog.typed.evolution"}
 # What is pickled to the task, and the client that it is lent.
 _CASES = {
-    "import pyspark_minilog.batch_reader, pyspark_minilog.clients, minilog; minilog.Consumer": {"minilog.aio.consumer"},
+    "import pyspark_minilog.batch_reader, pyspark_minilog.clients, minilog; minilog.Consumer": {
+        "minilog.aio.consumer_shell"
+    },
     "import pyspark_minilog.stream_reader, pyspark_minilog.clients, minilog; minilog.Consumer": {
-        "minilog.aio.consumer"
+        "minilog.aio.consumer_shell"
     },
     "import pyspark_minilog.task_rows, pyspark_minilog.batch_reader": _TYPED,
     "import pyspark_minilog.write_task, pyspark_minilog.clients, minilog; minilog.Producer": {"minilog.aio.producer"},

@@ -1,0 +1,306 @@
+"""The driver of a consumer, which carries out what its core decides: streams, metadata, offsets, groups."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from minilog.client_config import ClientConfig
+from minilog.consumer.consumer_effects import (
+    CloseSession,
+    Effect,
+    FetchCommitted,
+    OpenSession,
+    RefreshTopics,
+    ResolveOffset,
+    SendFetch,
+)
+from minilog.consumer.core import ConsumerCore
+from minilog.consumer.decode import DecodeOutcome
+from minilog.consumer.handing import Polls
+from minilog.consumer.partition import FetchedRun
+from minilog.consumer.row_selection import RowSelection
+from minilog.errors import Closed, InvalidArgument, MinilogError, OffsetNotAvailable
+from minilog.groups.client import Groups
+from minilog.groups.messages import Committed
+from minilog.net.broker_streams import BrokerStreams
+from minilog.net.network_client import NetworkClient
+from minilog.net.offsets_query import offset_of
+from minilog.net.runtime import Runtime, now_ms, now_s
+from minilog.partition_key import PartitionKey
+from minilog.stream_messages import FETCH, StreamMessage
+from minilog.types import TopicPartition
+from minilog.v1 import data_pb2
+
+POLL_BYTES = 1024 * 1024  # what one poll() makes records of, about
+POLL_ARROW_BYTES = 16 * 1024 * 1024  # what one poll_arrow() hands out, about
+_LONGEST_WAIT_S = 1.0
+_REFRESH_PAUSE_S = 0.05
+_TELL_AGAIN_MS = 30_000.0  # of what is still missing: a log that says it each time would say nothing else
+_log = logging.getLogger(__name__)
+
+
+class ConsumerShell:
+    """Streams, metadata and offset look-ups around the core. Lives on one event loop."""
+
+    def __init__(self, config: ClientConfig, runtime: Runtime) -> None:
+        self.config = config
+        self.cluster = NetworkClient(config, runtime)
+        self.core = ConsumerCore(config, self.cluster.cache)
+        self.polls = Polls()
+        self._taken_by = 0  # the number of the poll that took last
+        self._groups = Groups(self.cluster)
+        self._wake = asyncio.Event()
+        self._arrived = asyncio.Event()
+        self._wants_metadata = asyncio.Event()
+        self._streams = BrokerStreams(
+            self.cluster,
+            FETCH,
+            keepalive_ms=config.session_keepalive_ms,
+            lost=self._lost,
+            doubted=self._wants_metadata.set,
+        )
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._started = self._closed = False
+        self._told_missing: list[str] = []
+        self._tell_again_ms = 0.0
+
+    def start(self) -> None:
+        """Begin; on the loop that the driver will live on. Raises Closed, RuntimeError on another loop."""
+        self.cluster.home.check()
+        if self._closed:
+            raise Closed("the consumer is closed")
+        if not self._started:
+            self._started = True
+            self._spawn(self._run_forever())
+            self._spawn(self._refresh_forever())
+
+    def _spawn(self, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    def settle(self) -> None:
+        """The first thing in each call that has to do with positions: see consumer/handing.py."""
+        if self._taken_by != self.polls.returned:
+            self._taken_by = self.polls.returned
+            self.core.give_back()
+            self._wake.set()
+
+    async def change(self, change: Callable[[], None]) -> None:
+        """Let the user's word take effect."""
+        self.start()
+        self.settle()
+        change()
+        self._wake.set()
+
+    async def take(self, timeout_s: float, max_bytes: int, selection: RowSelection, number: int) -> list[FetchedRun]:
+        """Runs for the poll of that number as they come, none after `timeout_s`; fewer than fetch.min.bytes only after
+        fetch.max.wait.ms.
+
+        Raises the error of a partition that cannot go on.
+        """
+        self.start()
+        self.settle()
+        self.core.select(selection)
+        deadline_s = now_s() + timeout_s
+        gathering_s = min(deadline_s, now_s() + self.config.fetch_max_wait_ms / 1000.0)
+        while True:
+            self._arrived.clear()
+            if self._is_too_little() and now_s() < gathering_s:
+                await self._something_arrived(gathering_s - now_s())
+                continue
+            self.settle()  # another poll, that was given up, may have taken meanwhile
+            taken = self.core.take(max_bytes)
+            remaining_s = deadline_s - now_s()
+            if taken:
+                self._taken_by = number
+                self._wake.set()  # credit has come back
+            if taken or remaining_s <= 0 or (self.core.finished() and self.core.assignment()):
+                return taken
+            await self._something_arrived(remaining_s)
+
+    def _is_too_little(self) -> bool:
+        least = self.config.fetch_min_bytes
+        return least > 1 and 0 < self.core.waiting_bytes() < least and not self.core.is_complete()
+
+    async def _something_arrived(self, timeout_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(timeout_s, _LONGEST_WAIT_S)):
+                await self._arrived.wait()
+
+    async def report(self, outcome: DecodeOutcome) -> None:
+        """What decoding found."""
+        for run, _ in outcome.good:
+            self.core.run_is_good(run)
+        self.core.put_back(outcome.rest)
+        for _, error in outcome.corrupt:
+            _log.debug("a run is asked for again: %s", error)
+        self.core.runs_are_corrupt(outcome.corrupt, now_ms())
+        self._wake.set()
+
+    async def close(self) -> None:
+        """Close the streams. Idempotent."""
+        self.cluster.home.check()
+        self._closed = True
+        for task in list(self._tasks):
+            task.cancel()
+        await self._streams.close_all()
+        await self.cluster.close()
+
+    async def _run_forever(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                for effect in self.core.poll(now_ms()):
+                    self._carry_out(effect)
+                self._arrived.set()  # a partition may have failed; a look costs little
+            except Exception:  # a bug: say so, and go on with what can go on
+                _log.exception("the consumer met an error it has no name for")
+            wait_s = (self.core.next_wake_ms(now_ms()) - now_ms()) / 1000.0
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(max(wait_s, 0.001), _LONGEST_WAIT_S)):
+                    await self._wake.wait()
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case SendFetch(broker_id, request):
+                self._streams.send(broker_id, StreamMessage(request))
+            case OpenSession(broker_id):
+                self._open(broker_id)
+            case CloseSession(broker_id):
+                if (stream := self._streams.take(broker_id)) is not None:
+                    self._spawn(stream.close())
+            case ResolveOffset():
+                self._spawn(self._resolve(effect))
+            case FetchCommitted():
+                self._spawn(self._fetch_committed(effect))
+            case RefreshTopics():
+                self._wants_metadata.set()
+
+    def _open(self, broker_id: int) -> None:
+        def opened() -> None:
+            self.core.session_opened(broker_id)
+            self._wake.set()
+
+        def received(response: StreamMessage[data_pb2.FetchResponse]) -> None:
+            if response.payloads:
+                if self.core.received(broker_id, response, now_ms()):
+                    self._arrived.set()
+                self._wake.set()
+
+        self._streams.open(
+            broker_id, keepalive=lambda: self.core.keepalive(broker_id), opened=opened, received=received
+        )
+
+    def _lost(self, broker_id: int) -> None:
+        self.core.session_lost(broker_id, now_ms())
+        self._wake.set()
+
+    async def _resolve(self, wanted: ResolveOffset) -> None:
+        partition = wanted.partition
+        try:
+            query = await self.cluster.query_offsets({partition: wanted.where}, self.cluster.deadline())
+            result = query.results.get(partition)
+            if result is None:
+                raise (
+                    query.failures.get(partition)
+                    or query.last_errors.get(partition)
+                    or OffsetNotAvailable(
+                        f"{wanted.where} of partition {partition.partition} of topic {partition.topic!r} is not known"
+                    )
+                )
+            offset = offset_of(result, wanted.where, self.config.isolation_level)
+            assert offset is not None  # only timestamps can be without one
+            self.core.offset_resolved(partition, wanted.position_number, offset)
+        except MinilogError as error:
+            self.core.offset_failed(partition, wanted.position_number, error, now_ms())
+        self._wake.set()
+
+    async def _fetch_committed(self, asked: FetchCommitted) -> None:
+        try:
+            found = await self._groups.fetch(self._group_id(), (key for key, _ in asked.wanted.values()))
+            for partition, (key, number) in asked.wanted.items():
+                self.core.committed_told(partition, number, found.get(key))
+        except MinilogError as error:
+            _log.debug("what the group has committed is not known yet: %s", error)
+            for partition, (_, number) in asked.wanted.items():
+                self.core.offset_failed(partition, number, error, now_ms())
+        self._wake.set()
+
+    def _group_id(self) -> str:
+        if not self.config.group_id:
+            raise InvalidArgument("offsets are committed for a group: configure group.id, such as 'report'")
+        return self.config.group_id
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None, metadata: str) -> None:
+        """See Consumer.commit."""
+        self.cluster.home.check()
+        self.settle()
+        group_id, consumed = self._group_id(), self.core.consumed()
+        if offsets is not None:
+            keys = await self._keys(offsets)
+            given = {keys[partition]: offset for partition, offset in offsets.items()}
+            at = {(key, each.offset): each for key, each in consumed.items()}
+            consumed = {key: at.get((key, offset), Committed(offset)) for key, offset in given.items()}
+        await self._groups.commit(group_id, {key: each._replace(metadata=metadata) for key, each in consumed.items()})
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """See Consumer.committed."""
+        self.cluster.home.check()
+        group_id = self._group_id()
+        keys = await self._keys(partitions)
+        found = await self._groups.fetch(group_id, keys.values())
+        return {partition: found[key].offset if key in found else None for partition, key in keys.items()}
+
+    async def _keys(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionKey]:
+        """Metadata of what is assigned is kept fresh; that of other topics is asked for."""
+        wanted, deadline_s = list(partitions), self.cluster.deadline()
+        others = {partition.topic for partition in wanted} - set(self.core.topics())
+        if others:
+            await self.cluster.refresh(others, deadline_s)
+        for name in {partition.topic for partition in wanted}:
+            await self.cluster.topic(name, deadline_s)
+        return {partition: self.core.key(partition) for partition in wanted}
+
+    def _tell_of_missing_topics(self) -> None:
+        """As Kafka's consumer does, but not at each look."""
+        missing = self.core.missing_topics()
+        if missing and (missing != self._told_missing or now_ms() >= self._tell_again_ms):
+            self._tell_again_ms = now_ms() + _TELL_AGAIN_MS
+            _log.warning(
+                "subscribed to topics that do not exist (UNKNOWN_TOPIC_OR_PARTITION): %s; create them, or see minilog "
+                "topic list: they are read as soon as they are there",
+                ", ".join(map(repr, missing)),
+            )
+        self._told_missing = missing
+
+    async def _refresh_forever(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.config.metadata_max_age_ms / 1000.0):
+                    await self._wants_metadata.wait()
+            self._wants_metadata.clear()
+            if self.core.topics():
+                try:
+                    await self.cluster.refresh(self.core.topics())
+                    self.core.metadata_changed(now_ms())
+                    self._tell_of_missing_topics()
+                except MinilogError as error:
+                    _log.debug("no metadata yet, asking again: %s", error)
+                    self._wants_metadata.set()
+                    self.core.metadata_failed(error)
+                self._wake.set()
+            await asyncio.sleep(_REFRESH_PAUSE_S)
+
+
+def is_an_answer(taken: list[FetchedRun], outcome: DecodeOutcome, *, is_late: bool) -> bool:
+    """May a poll return with this, or is it to go on? Runs without rows, such as of markers and what was aborted, move
+    the position; they are nothing to hand out. Raises what the process lacked, where nothing could be decoded."""
+    found = any(rows for _, rows in outcome.good)
+    if outcome.lack is not None and not found:
+        raise outcome.lack
+    return not taken or found or is_late
