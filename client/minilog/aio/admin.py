@@ -55,9 +55,10 @@ from minilog.errors import (
     error_from_wire,
 )
 from minilog.limits import MAX_ADMIN_PARTITIONS, MAX_ADMIN_TOPICS, parts_of
+from minilog.net.lookups import answered_offsets, list_offsets, list_topics
 from minilog.net.metadata_cache import metadata_request, no_topic
 from minilog.net.network_client import NetworkClient
-from minilog.net.offsets_query import OffsetsQuery, offset_of
+from minilog.net.offsets_query import OffsetsQuery
 from minilog.net.runtime import SYSTEM_RUNTIME, Runtime, now_s
 from minilog.security.access_rules import AccessRule, AccessRuleFilter
 from minilog.transactions.admin import TransactionAdmin
@@ -335,9 +336,7 @@ class Admin:
         return await self._broker_settings.running(broker_id)
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
-        answer = await self._cluster.refresh(None)
-        topics = (topic for topic in answer.topics if not topic.error.code)
-        return sorted(topic.name for topic in topics if internal or not topic.internal)
+        return await list_topics(self._cluster, internal=internal)
 
     async def describe_cluster(self) -> ClusterDescription:
         return describe_cluster(await self._cluster.refresh([]))
@@ -409,27 +408,13 @@ class Admin:
         )
 
     async def list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, int | None]:
-        if not wanted:
-            return {}
-        query = await self._answered_offsets(wanted)
-        level = self._config.isolation_level
-        return {partition: offset_of(query.results[partition], spec, level) for partition, spec in wanted.items()}
-
-    async def _answered_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> OffsetsQuery:
-        query = await self._cluster.query_offsets(wanted, self._cluster.deadline())
-        for partition, error in query.failures.items():
-            raise type(error)(f"no offset for partition {partition.partition} of topic {partition.topic!r}: {error}")
-        for partition in query.missing():
-            last = query.last_errors.get(partition) or "no leader answered"
-            what = f"partition {partition.partition} of topic {partition.topic!r}"
-            raise TimedOut(f"no offset for {what} within request.timeout.ms: {last}")
-        return query
+        return await list_offsets(self._cluster, wanted)
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         if not before:
             return {}
         emptied = [partition for partition, offset in before.items() if offset == END]
-        ends = await self._answered_offsets(dict.fromkeys(emptied, "latest"))
+        ends = await answered_offsets(self._cluster, dict.fromkeys(emptied, "latest"))
         return await delete_records(self._cluster, before, ends)
 
     async def list_groups(self) -> list[GroupListing]:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from minilog.aio.consumer_shell import POLL_ARROW_BYTES, POLL_BYTES, ConsumerShell, is_an_answer
+from minilog.aio.consumer_shell import ITERATION_S, POLL_ARROW_BYTES, POLL_BYTES, ConsumerShell, is_an_answer
 from minilog.config import parse_config
 from minilog.consumer.decode import RECORD_BYTES, DecodedRuns, as_polled, decode_all, records
 from minilog.consumer.row_selection import AS_RECORDS, RowSelection, row_selection
+from minilog.consumer.subscription import Topics
+from minilog.net.lookups import list_topics
 from minilog.net.runtime import SYSTEM_RUNTIME, Runtime, now_s
 from minilog.types import Record, TopicPartition
 
@@ -36,11 +38,29 @@ class Consumer:
     async def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
         await self._shell.change(lambda: self._shell.core.assign(partitions))
 
-    async def subscribe(self, topics: Iterable[str]) -> None:
+    async def subscribe(self, topics: Topics) -> None:
         await self._shell.change(lambda: self._shell.core.subscribe(topics))
 
     async def seek(self, partition: TopicPartition, offset: int) -> None:
         await self._shell.change(lambda: self._shell.core.seek(partition, offset))
+
+    async def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        await self._shell.change(lambda: self._shell.core.steering.seek_to("earliest", partitions))
+
+    async def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        await self._shell.change(lambda: self._shell.core.steering.seek_to("latest", partitions))
+
+    async def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        await self._shell.change(lambda: self._shell.core.steering.pause(partitions))
+
+    async def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        await self._shell.change(lambda: self._shell.core.steering.resume(partitions))
+
+    def paused(self) -> list[TopicPartition]:
+        return self._shell.core.steering.paused()
+
+    def wakeup(self) -> None:
+        self._shell.wakeup()
 
     def assignment(self) -> list[TopicPartition]:
         return self._shell.core.assignment()
@@ -58,11 +78,50 @@ class Consumer:
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         return await self._shell.committed(list(partitions))
 
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return await self._shell.ends_of_logs(partitions, "earliest")
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return await self._shell.ends_of_logs(partitions, "latest")
+
+    async def offsets_for_times(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        return await self._shell.offsets_for_times(timestamps)
+
+    async def lag(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
+        return await self._shell.lag(partitions)
+
+    async def partitions_for(self, topic: str) -> list[TopicPartition]:
+        return await self._shell.partitions_for(topic)
+
+    async def list_topics(self) -> list[str]:
+        return await list_topics(self._shell.cluster)
+
     def finished(self) -> bool:
         self._shell.settle()
         return self._shell.core.finished()
 
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Record:
+        shell, iterated = self._shell, self._shell.core.iterated
+        if shell.takes_wakeup():
+            raise StopAsyncIteration
+        while not iterated or not shell.polls.are_settled():
+            shell.settle()
+            if not iterated and shell.core.has_ended():
+                raise StopAsyncIteration
+            number, taken = await self._decoded(ITERATION_S, POLL_BYTES, AS_RECORDS, RECORD_BYTES)
+            iterated.put(record for run, every in taken for rows in every for record in records(run, rows))
+            shell.polls.returned = number
+            if shell.was_woken:
+                raise StopAsyncIteration
+        return iterated.next()
+
     async def poll(self, timeout: float = 1.0) -> list[Record]:  # noqa: ASYNC109
+        self._shell.settle()
+        if self._shell.core.iterated:
+            return self._shell.core.iterated.take_all()
         number, taken = await self._decoded(timeout, POLL_BYTES, AS_RECORDS, RECORD_BYTES)
         found = [record for run, every in taken for rows in every for record in records(run, rows)]
         self._shell.polls.returned = number
@@ -79,6 +138,7 @@ class Consumer:
         schemas: Mapping[str, TopicSchema] | None = None,
     ) -> list[pa.RecordBatch]:
         selection = row_selection(columns, where, metadata=metadata, headers=include_headers, schemas=schemas)
+        await self._shell.change(self._shell.core.steering.put_iterated_back)
         number, taken = await self._decoded(timeout, POLL_ARROW_BYTES, selection)
         found = [as_polled(run, rows, include_headers=include_headers) for run, every in taken for rows in every]
         self._shell.polls.returned = number
@@ -98,7 +158,7 @@ class Consumer:
             taken = await self._shell.take(deadline_s - now_s(), max_bytes, selection, number)
             outcome = decode_all(taken, self._shell.config.max_poll_bytes, record_bytes)
             await self._shell.report(outcome)  # nothing else runs between taking and putting back
-            if is_an_answer(taken, outcome, is_late=now_s() >= deadline_s):
+            if is_an_answer(taken, outcome, is_late=now_s() >= deadline_s or self._shell.was_woken):
                 return number, outcome.good
             self._shell.polls.returned = number  # there was nothing for the program in it
 

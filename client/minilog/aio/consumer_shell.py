@@ -22,11 +22,13 @@ from minilog.consumer.core import ConsumerCore
 from minilog.consumer.decode import DecodeOutcome
 from minilog.consumer.handing import Polls
 from minilog.consumer.partition import FetchedRun
+from minilog.consumer.requests import name_of
 from minilog.consumer.row_selection import RowSelection
 from minilog.errors import Closed, InvalidArgument, MinilogError, OffsetNotAvailable
 from minilog.groups.client import Groups
 from minilog.groups.messages import Committed
 from minilog.net.broker_streams import BrokerStreams
+from minilog.net.lookups import list_offsets, list_topics
 from minilog.net.network_client import NetworkClient
 from minilog.net.offsets_query import offset_of
 from minilog.net.runtime import Runtime, now_ms, now_s
@@ -37,6 +39,7 @@ from minilog.v1 import data_pb2
 
 POLL_BYTES = 1024 * 1024  # what one poll() makes records of, about
 POLL_ARROW_BYTES = 16 * 1024 * 1024  # what one poll_arrow() hands out, about
+ITERATION_S = 1.0  # of one poll while a program iterates: it polls again
 _LONGEST_WAIT_S = 1.0
 _REFRESH_PAUSE_S = 0.05
 _TELL_AGAIN_MS = 30_000.0  # of what is still missing: a log that says it each time would say nothing else
@@ -52,6 +55,9 @@ class ConsumerShell:
         self.core = ConsumerCore(config, self.cluster.cache)
         self.polls = Polls()
         self._taken_by = 0  # the number of the poll that took last
+        self.was_woken = False  # the last poll, by the user
+        self._wakes_user = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._groups = Groups(self.cluster)
         self._wake = asyncio.Event()
         self._arrived = asyncio.Event()
@@ -75,6 +81,7 @@ class ConsumerShell:
             raise Closed("the consumer is closed")
         if not self._started:
             self._started = True
+            self._loop = asyncio.get_running_loop()
             self._spawn(self._run_forever())
             self._spawn(self._refresh_forever())
 
@@ -89,6 +96,18 @@ class ConsumerShell:
             self._taken_by = self.polls.returned
             self.core.give_back()
             self._wake.set()
+
+    def wakeup(self) -> None:
+        """End the poll that waits, or the next one; from any thread."""
+        self._wakes_user = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                self._loop.call_soon_threadsafe(self._arrived.set)
+
+    def takes_wakeup(self) -> bool:
+        """Was `wakeup` called since the last poll? Then that is done with."""
+        woken, self._wakes_user = self._wakes_user, False
+        return woken
 
     async def change(self, change: Callable[[], None]) -> None:
         """Let the user's word take effect."""
@@ -106,11 +125,13 @@ class ConsumerShell:
         self.start()
         self.settle()
         self.core.select(selection)
+        self.was_woken = False
         deadline_s = now_s() + timeout_s
         gathering_s = min(deadline_s, now_s() + self.config.fetch_max_wait_ms / 1000.0)
         while True:
             self._arrived.clear()
-            if self._is_too_little() and now_s() < gathering_s:
+            self.was_woken |= self.takes_wakeup()
+            if self._is_too_little() and now_s() < gathering_s and not self.was_woken:
                 await self._something_arrived(gathering_s - now_s())
                 continue
             self.settle()  # another poll, that was given up, may have taken meanwhile
@@ -119,7 +140,7 @@ class ConsumerShell:
             if taken:
                 self._taken_by = number
                 self._wake.set()  # credit has come back
-            if taken or remaining_s <= 0 or (self.core.finished() and self.core.assignment()):
+            if taken or remaining_s <= 0 or self.was_woken or (self.core.finished() and self.core.assignment()):
                 return taken
             await self._something_arrived(remaining_s)
 
@@ -256,6 +277,36 @@ class ConsumerShell:
         found = await self._groups.fetch(group_id, keys.values())
         return {partition: found[key].offset if key in found else None for partition, key in keys.items()}
 
+    async def ends_of_logs(self, partitions: Iterable[TopicPartition], where: str) -> dict[TopicPartition, int]:
+        """The first offsets, or the ends of what may be read. Raises UnknownTopicOrPartition, TimedOut."""
+        found = await list_offsets(self.cluster, dict.fromkeys(partitions, where))
+        return {partition: offset for partition, offset in found.items() if offset is not None}  # each has one
+
+    async def offsets_for_times(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """See Consumer.offsets_for_times."""
+        for partition, timestamp in timestamps.items():
+            _check_time(partition, timestamp)
+        from minilog.aio.first_records import offsets_for_times  # that module reads with a consumer of its own
+
+        return await offsets_for_times(self.cluster, timestamps)
+
+    async def lag(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, int | None]:
+        """See Consumer.lag."""
+        self.settle()
+        wanted = self.core.assignment() if partitions is None else list(partitions)
+        for partition in wanted:
+            self.core.position(partition)  # it is assigned
+        ends = await self.ends_of_logs(wanted, "latest")
+        positions = {partition: self.core.position(partition) for partition in wanted}
+        return {each: None if at is None else max(0, ends[each] - at) for each, at in positions.items()}
+
+    async def partitions_for(self, topic: str) -> list[TopicPartition]:
+        """See Consumer.partitions_for."""
+        deadline_s = self.cluster.deadline()
+        await self.cluster.refresh([topic], deadline_s)
+        known = await self.cluster.topic(topic, deadline_s)
+        return [TopicPartition(topic, number) for number in range(known.partition_count)]
+
     async def _keys(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionKey]:
         """Metadata of what is assigned is kept fresh; that of other topics is asked for."""
         wanted, deadline_s = list(partitions), self.cluster.deadline()
@@ -278,15 +329,21 @@ class ConsumerShell:
             )
         self._told_missing = missing
 
+    async def _refresh(self) -> None:
+        if self.core.subscription.pattern is None:
+            await self.cluster.refresh(self.core.topics())
+        else:
+            self.core.topics_listed(await list_topics(self.cluster))
+
     async def _refresh_forever(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.config.metadata_max_age_ms / 1000.0):
                     await self._wants_metadata.wait()
             self._wants_metadata.clear()
-            if self.core.topics():
+            if self.core.topics() or self.core.subscription.pattern is not None:
                 try:
-                    await self.cluster.refresh(self.core.topics())
+                    await self._refresh()
                     self.core.metadata_changed(now_ms())
                     self._tell_of_missing_topics()
                 except MinilogError as error:
@@ -295,6 +352,11 @@ class ConsumerShell:
                     self.core.metadata_failed(error)
                 self._wake.set()
             await asyncio.sleep(_REFRESH_PAUSE_S)
+
+
+def _check_time(partition: TopicPartition, timestamp: object) -> None:
+    if not isinstance(timestamp, int):
+        raise InvalidArgument(f"{timestamp!r} for {name_of(partition)} is no time: give milliseconds since 1970")
 
 
 def is_an_answer(taken: list[FetchedRun], outcome: DecodeOutcome, *, is_late: bool) -> bool:

@@ -24,10 +24,13 @@ from minilog.consumer import requests, starting
 from minilog.consumer.consumer_effects import Effect, RefreshTopics
 from minilog.consumer.decode import Broken
 from minilog.consumer.handing import give_back
+from minilog.consumer.iterated import Iterated
 from minilog.consumer.partition import Assigned, ConsumerSession, FetchedRun, put_back, raise_error, take_in_turns
 from minilog.consumer.replicas import ReplicaChoice
 from minilog.consumer.row_selection import RowReaders, RowSelection
 from minilog.consumer.sessions import FetchSessions
+from minilog.consumer.steering import Steering
+from minilog.consumer.subscription import Subscription, Topics
 from minilog.errors import (
     CorruptMessage,
     InvalidArgument,
@@ -66,11 +69,11 @@ class ConsumerCore:
         self._assigned: dict[TopicPartition, Assigned] = {}
         self._by_key: dict[PartitionKey, Assigned] = {}  # of those whose topic is known
         self._unsettled: dict[TopicPartition, Assigned] = {}
+        self.iterated = Iterated()
+        self.steering = Steering(self._assigned, self.iterated, self._next_number, self._look_at)
         self._with_runs: dict[TopicPartition, Assigned] = {}  # and some whose runs are gone
         self._topics_seen: object = None  # of the cache, when all were looked at
-        self._subscribed: list[str] = []
-        self._absent_topics: set[str] = set()  # subscribed, and not there when first looked for
-        self._looked = False
+        self.subscription = Subscription()
         self._unasked: MinilogError | None = None  # why the last question for metadata got no answer
         self._answered_ms = -math.inf  # when one got an answer last
         self._sessions = FetchSessions(config)
@@ -88,7 +91,7 @@ class ConsumerCore:
         what is no topic id."""
         wanted = requests.checked_partitions(partitions)
         self._drop_all()
-        self._subscribed = []
+        self.subscription = Subscription()
         for partition in wanted:
             self._add(partition, self._config.auto_offset_reset)
         self._wants_metadata = not all(map(self._is_known, self._assigned))
@@ -100,20 +103,27 @@ class ConsumerCore:
         except (UnknownTopicId, UnknownTopicOrPartition):
             return False
 
-    def subscribe(self, topics: Iterable[str]) -> None:
-        """Read all partitions of these topics, new ones too."""
-        if isinstance(topics, str):
-            raise InvalidArgument(f"subscribe takes a list of topics: give [{topics!r}]")
+    def subscribe(self, topics: Topics) -> None:
+        """Read all partitions of these topics, new ones too. Raises InvalidArgument."""
+        wanted = Subscription.to(topics)
         self._drop_all()
-        self._subscribed = list(dict.fromkeys(topics))
-        self._absent_topics, self._looked = set(), False
+        self.subscription = wanted
         self._wants_metadata = True
 
     def _drop_all(self) -> None:
-        for assigned in self._assigned.values():
+        self._drop(list(self._assigned))
+        self.iterated.let_go()
+
+    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are read no more."""
+        for partition in partitions:
+            assigned = self._assigned.pop(partition)
             assigned.drop_runs()
             assigned.detach()
-        self._assigned, self._by_key, self._unsettled, self._with_runs = {}, {}, {}, {}
+            if assigned.key is not None:
+                self._by_key.pop(assigned.key, None)
+            self._unsettled.pop(partition, None)
+            self._with_runs.pop(partition, None)
 
     def _look_at(self, assigned: Assigned) -> None:
         """With the next poll: something has become of it."""
@@ -127,24 +137,15 @@ class ConsumerCore:
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from `offset`. Raises InvalidArgument for a partition that is not assigned."""
-        assigned = self._get(partition)
-        if offset < 0:
-            raise InvalidArgument(f"{requests.name_of(partition)} has no offset {offset}: offsets begin at 0")
-        assigned.broken_runs, assigned.retry_at_ms = 0, 0.0
-        assigned.place(offset, self._next_number())
-        self._look_at(assigned)
+        self.steering.seek(partition, offset)
 
     def position(self, partition: TopicPartition) -> int | None:
         """The next offset that is handed out, None while it is being asked for. Raises InvalidArgument."""
-        return self._get(partition).position
+        return self.steering.position(partition)
 
     def consumed(self) -> dict[PartitionKey, Committed]:
         """How far the user has got, as a group commits it: of all partitions whose position is known."""
-        return {
-            assigned.key: Committed(assigned.position, assigned.position_epoch)
-            for assigned in self._assigned.values()
-            if assigned.key is not None and assigned.position is not None
-        }
+        return self.steering.consumed()
 
     def key(self, partition: TopicPartition) -> PartitionKey:
         """The topic that is read under this name, where it is; else the one that is known. Raises
@@ -158,20 +159,29 @@ class ConsumerCore:
 
     def finished(self) -> bool:
         """Have all bounded partitions reached their end? Without bounded ones only if nothing is assigned."""
+        if self.iterated:
+            return False
         bounded = [assigned for assigned in self._assigned.values() if assigned.end_offset is not None]
         return all(assigned.is_finished() for assigned in bounded) and (bool(bounded) or not self._assigned)
 
+    def has_ended(self) -> bool:
+        """Has each partition an end that was reached? Then nothing is ever to come. Raises InvalidArgument where
+        nothing is subscribed to, nor assigned."""
+        if not self._assigned and not self.subscription.names and self.subscription.pattern is None:
+            raise InvalidArgument("nothing is assigned to this consumer, and it would wait for ever: subscribe first")
+        return bool(self._assigned) and all(assigned.is_finished() for assigned in self._assigned.values())
+
     def is_complete(self) -> bool:
         """Is everything here that is ever to come, as far as partitions with an end say?"""
-        return all(assigned.is_all_fetched() for assigned in self._assigned.values())
+        return all(assigned.wants_no_more() for assigned in self._assigned.values())
 
     def topics(self) -> list[str]:
         """Those whose metadata is wanted."""
-        return list(dict.fromkeys([*self._subscribed, *(p.topic for p in self._assigned)]))
+        return list(dict.fromkeys([*self.subscription.names, *(p.topic for p in self._assigned)]))
 
     def missing_topics(self) -> list[str]:
         """Those subscribed to that are not there, by the metadata that was had last."""
-        return [topic for topic in self._subscribed if topic not in self._cache.topics] if self._looked else []
+        return self.subscription.missing(self._cache.topics)
 
     def waiting_bytes(self) -> int:
         """Of batches that can be handed out."""
@@ -184,7 +194,7 @@ class ConsumerCore:
         """
         self._taken = []
         self._with_runs = {each.partition: each for each in self._with_runs.values() if each.runs}
-        ready = list(self._with_runs.values())
+        ready = [each for each in self._with_runs.values() if not each.is_held]
         if not ready:
             raise_error(self._unsettled.values())
             return []
@@ -196,6 +206,7 @@ class ConsumerCore:
     def give_back(self) -> None:
         """What was taken last never came to the user (handing.py): it is the next again."""
         taken, self._taken = self._taken, []
+        self.iterated.let_go()
         for assigned in give_back(self._assigned, taken, self._next_number):
             self._look_at(assigned)
         self._have_runs(taken)
@@ -214,11 +225,6 @@ class ConsumerCore:
             if assigned.position is not None and (assigned.reader is not None or selection.is_narrow or refused):
                 assigned.place(assigned.position, self._next_number())
                 self._look_at(assigned)
-
-    def _get(self, partition: TopicPartition) -> Assigned:
-        if partition not in self._assigned:
-            raise InvalidArgument(f"{requests.name_of(partition)} is not assigned to this consumer")
-        return self._assigned[partition]
 
     def _next_number(self) -> int:
         self._numbers += 1
@@ -245,15 +251,19 @@ class ConsumerCore:
     def metadata_changed(self, now_ms: float) -> None:
         """The cache has news: subscribed topics may have grown, assigned ones may be gone."""
         self._unasked, self._answered_ms = None, now_ms
-        for topic in self._subscribed:
+        for topic in self.subscription.names:
             self._grow(topic)
-        if self._subscribed and not self._looked:
-            self._looked = True
-            self._absent_topics = {topic for topic in self._subscribed if topic not in self._cache.topics}
+        self.subscription.look(self._cache.topics)
         for assigned in self._assigned.values():
             if assigned.error is None:
                 self._look_again(assigned, now_ms)
             self._look_at(assigned)
+
+    def topics_listed(self, names: Iterable[str]) -> None:
+        """All topics that there are, but for internal ones, where a pattern is subscribed to. `metadata_changed` comes
+        next."""
+        gone = self.subscription.names_listed(names)
+        self._drop([partition for partition in self._assigned if partition.topic in gone])
 
     def metadata_failed(self, error: MinilogError) -> None:
         """Nobody could be asked: what is not known is not said to be missing."""
@@ -283,7 +293,7 @@ class ConsumerCore:
         if topic is None:
             return
         # A partition or topic that came after we began is read from its start: nothing of it is to be skipped.
-        later = name in self._absent_topics or any(p.topic == name for p in self._assigned)
+        later = self.subscription.came_later(name) or any(p.topic == name for p in self._assigned)
         for number in range(topic.partition_count):
             partition = TopicPartition(name, number)
             if partition not in self._assigned:
@@ -487,8 +497,8 @@ class ConsumerCore:
         replicas.py looks whether its follower stands still."""
         if self._config.client_rack or assigned.error is not None:
             return False
-        if assigned.session is None or assigned.is_all_fetched():
-            return assigned.session is None and assigned.is_all_fetched()
+        if assigned.session is None or assigned.wants_no_more():
+            return assigned.session is None and assigned.wants_no_more()
         leader = None if assigned.key is None else self._cache.leader(assigned.key)
         return leader is not None and assigned.session.is_open and assigned.leader_epoch >= leader.epoch
 
@@ -499,7 +509,7 @@ class ConsumerCore:
             return []
         if assigned.fetch_offset is None:
             return starting.ask(assigned)
-        if assigned.is_all_fetched():
+        if assigned.wants_no_more():
             assigned.detach()
             return []
         assert assigned.key is not None

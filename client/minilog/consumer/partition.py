@@ -109,12 +109,26 @@ class Assigned:
     accepted: bool = False  # by that follower: it said something that is no error
     known_end: int = 0  # of what may be read, as it was told in this leader epoch
     expected_since_ms: float | None = None  # since when that follower owes us something
+    is_held: bool = False  # the user has paused it
 
     def is_finished(self) -> bool:
         return self.end_offset is not None and self.position is not None and self.position >= self.end_offset
 
     def is_all_fetched(self) -> bool:
         return self.end_offset is not None and self.fetch_offset is not None and self.fetch_offset >= self.end_offset
+
+    def wants_no_more(self) -> bool:
+        """Is nothing to be sent of it now: since its end is here, or the user has paused it?"""
+        return self.is_all_fetched() or (self.is_held and self.fetch_offset is not None)
+
+    def hold(self, position_number: int) -> None:
+        """Until the user resumes it nothing is sent, nor handed out. What is buffered is dropped: it would take from
+        the credit of the session that others are read with."""
+        self.is_held = True
+        if self.position is not None:
+            epoch = self.position_epoch
+            self.place(self.position, position_number)
+            self.last_epoch = self.position_epoch = epoch
 
     def place(self, offset: int, position_number: int) -> None:
         """Go on from `offset`, dropping what is buffered; its bytes are given back."""
@@ -261,9 +275,10 @@ def end_of_run(batches: Buffer, fetch_offset: int) -> tuple[int, int]:
 
 
 def raise_error(every: Iterable[Assigned]) -> None:
-    """Raise why a partition cannot go on, if one cannot; what may pass is tried again afterwards."""
+    """Raise why a partition cannot go on, if one cannot; what may pass is tried again afterwards. One that the user has
+    paused keeps its error until it is resumed."""
     for assigned in every:
-        if assigned.error is not None:
+        if assigned.error is not None and not assigned.is_held:
             error = assigned.error
             if error.retriable:
                 assigned.error = assigned.missing_since_ms = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
@@ -10,11 +11,13 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from minilog.aio.consumer_shell import POLL_ARROW_BYTES, POLL_BYTES, ConsumerShell, is_an_answer
+from minilog.aio.consumer_shell import ITERATION_S, POLL_ARROW_BYTES, POLL_BYTES, ConsumerShell, is_an_answer
 from minilog.config import parse_config
 from minilog.consumer.decode import RECORD_BYTES, DecodedRuns, as_polled, decode_all, records
 from minilog.consumer.partition import FetchedRun
 from minilog.consumer.row_selection import AS_RECORDS, RowSelection, row_selection
+from minilog.consumer.subscription import Topics
+from minilog.net.lookups import list_topics
 from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.sync.loop import shared_loop
 from minilog.types import Record, TopicPartition
@@ -28,7 +31,11 @@ class Consumer:
 
         with Consumer({"bootstrap.servers": "127.0.0.1:9092", "auto.offset.reset": "earliest"}) as consumer:
             consumer.subscribe(["flights"])
-            for record in consumer.poll(timeout=1.0): ...
+            for record in consumer: ...
+
+    `for record in consumer` waits for records without end. It ends where each partition has an end_offset (`assign`)
+    and was read to it, and by `wakeup`. Within the loop the position is behind the record that the program got last:
+    this is what `commit` commits.
 
     Raises InvalidConfig for a setting that is none.
     """
@@ -57,15 +64,51 @@ class Consumer:
         """
         self._loop.run(self._shell.change(lambda: self._shell.core.assign(partitions)))
 
-    def subscribe(self, topics: Iterable[str]) -> None:
+    def subscribe(self, topics: Topics) -> None:
         """Read all partitions of these topics, from where the group got to, as `assign` does; partitions and topics
-        that come later are read from their start. A group has no members: every consumer reads all partitions."""
-        wanted = topics if isinstance(topics, str) else list(topics)
+        that come later are read from their start. A group has no members: every consumer reads all partitions.
+
+        `topics`: their names, or a pattern such as re.compile("flights-.*") for the whole name. The client looks for
+        topics of the pattern as often as metadata.max.age.ms says: new ones are read, and deleted ones are let go.
+        Internal topics never match. Raises InvalidArgument for a name alone, and for a pattern as text.
+        """
+        wanted = topics if isinstance(topics, str | re.Pattern) else list(topics)
         self._loop.run(self._shell.change(lambda: self._shell.core.subscribe(wanted)))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from `offset`. Raises InvalidArgument for a partition that is not assigned."""
         self._loop.run(self._shell.change(lambda: self._shell.core.seek(partition, offset)))
+
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Go on from the start of the log of these; None: of all that are assigned. Raises InvalidArgument for a
+        partition that is not assigned."""
+        self._loop.run(self._shell.change(lambda: self._shell.core.steering.seek_to("earliest", partitions)))
+
+    def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Go on from the end of what may be read of these, so with what is written from now on. As
+        `seek_to_beginning`."""
+        self._loop.run(self._shell.change(lambda: self._shell.core.steering.seek_to("latest", partitions)))
+
+    def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Hand out no records of these, and fetch none, until `resume`; None: of all that are assigned. Positions stay.
+        What is assigned anew is not paused. Raises InvalidArgument for a partition that is not assigned."""
+        self._loop.run(self._shell.change(lambda: self._shell.core.steering.pause(partitions)))
+
+    def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Hand out records of these again; None: of all that are paused. Raises InvalidArgument for a partition that is
+        not assigned."""
+        self._loop.run(self._shell.change(lambda: self._shell.core.steering.resume(partitions)))
+
+    def paused(self) -> list[TopicPartition]:
+        """The partitions that are paused."""
+        self._loop.check_process()
+        return self._shell.core.steering.paused()
+
+    def wakeup(self) -> None:
+        """End a poll that waits in another thread: it returns what is there, possibly nothing. Where none waits, the
+        next poll does so. `for record in consumer` ends, and may begin again: no record is lost. The only method for
+        other threads, and for handlers of signals."""
+        self._shell.wakeup()
 
     def assignment(self) -> list[TopicPartition]:
         """What is read now; after `subscribe` once the topics' partitions are known."""
@@ -100,10 +143,57 @@ class Consumer:
         transaction has not ended within request.timeout.ms, UnknownTopicOrPartition."""
         return self._loop.run(self._shell.committed(list(partitions)))
 
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset of the log of each. The partitions need not be assigned, and no position moves. Raises
+        UnknownTopicOrPartition, TimedOut."""
+        return self._loop.run(self._shell.ends_of_logs(list(partitions), "earliest"))
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The end of what may be read of each: the last stable offset under isolation.level=read_committed, else the
+        high watermark. As `beginning_offsets`."""
+        return self._loop.run(self._shell.ends_of_logs(list(partitions), "latest"))
+
+    def offsets_for_times(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The offset of the first record of each partition whose time stamp, in milliseconds since 1970, is at least
+        that one; None where there is none. Raises InvalidArgument for what is no time. As `beginning_offsets`."""
+        return self._loop.run(self._shell.offsets_for_times(dict(timestamps)))
+
+    def lag(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
+        """How many offsets lie between the position and the end of what may be read, as its leader knows it now; None
+        where the position is being asked for. Without `partitions`: of all that are assigned. Markers of transactions
+        and what was aborted count. Raises InvalidArgument for a partition that is not assigned, TimedOut."""
+        return self._loop.run(self._shell.lag(partitions))
+
+    def partitions_for(self, topic: str) -> list[TopicPartition]:
+        """All partitions of a topic, ready for `assign`. Raises UnknownTopicOrPartition."""
+        return self._loop.run(self._shell.partitions_for(topic))
+
+    def list_topics(self) -> list[str]:
+        """The names of all topics that this user may see, sorted, but for internal ones."""
+        return self._loop.run(list_topics(self._shell.cluster))
+
     def finished(self) -> bool:
         """Have all partitions with an end_offset been read to it?"""
         self._settle()
         return self._shell.core.finished()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Record:
+        iterated, polls = self._shell.core.iterated, self._polls
+        if self._shell.takes_wakeup():
+            raise StopIteration
+        while not iterated or not polls.are_settled():
+            self._settle()
+            if not iterated and self._shell.core.has_ended():
+                raise StopIteration
+            number, taken = self._take(ITERATION_S, POLL_BYTES, AS_RECORDS, RECORD_BYTES)
+            iterated.put([record for run, every in taken for rows in every for record in records(run, rows)])
+            polls.returned = number
+            if self._shell.was_woken:
+                raise StopIteration
+        return iterated.next()
 
     def poll(self, timeout: float = 1.0) -> list[Record]:
         """The next records, in offset order per partition; an empty list after `timeout` seconds without any.
@@ -114,6 +204,10 @@ class Consumer:
         not the memory or the threads to decode one batch; nothing is lost by it, and the next poll tries again. A poll
         that ends with an exception, KeyboardInterrupt too, has handed out nothing: the same records come again.
         """
+        if self._shell.core.iterated:
+            self._settle()
+            if self._shell.core.iterated:
+                return self._shell.core.iterated.take_all()
         number, taken = self._take(timeout, POLL_BYTES, AS_RECORDS, RECORD_BYTES)
         found = [record for run, every in taken for rows in every for record in records(run, rows)]
         self._polls.returned = number  # the very last thing: before it, an exception gives everything back
@@ -144,6 +238,8 @@ class Consumer:
         when it is first read: names and order of its columns stay, whatever is renamed, added or dropped meanwhile,
         and their types become wider where a value does not fit."""
         selection = row_selection(columns, where, metadata=metadata, headers=include_headers, schemas=schemas)
+        if self._shell.core.iterated:
+            self._loop.run(self._shell.change(self._shell.core.steering.put_iterated_back))
         number, taken = self._take(timeout, POLL_ARROW_BYTES, selection)
         found = [as_polled(run, rows, include_headers=include_headers) for run, every in taken for rows in every]
         self._polls.returned = number  # as in poll
@@ -161,7 +257,7 @@ class Consumer:
             if outcome.corrupt or outcome.rest or self._had_corrupt:  # else the loop need not be visited
                 self._loop.run(self._shell.report(outcome))
                 self._had_corrupt = bool(outcome.corrupt)
-            if is_an_answer(taken, outcome, is_late=time.monotonic() >= deadline_s):
+            if is_an_answer(taken, outcome, is_late=time.monotonic() >= deadline_s or self._shell.was_woken):
                 return number, outcome.good
             self._polls.returned = number  # there was nothing for the program in it
 

@@ -11,8 +11,9 @@ import typer
 from minilog_broker.cli import app
 
 _HEAVY = {
-    "cryptography", "google.protobuf", "grpc", "jwt", "minilog.admin", "minilog.aio.admin", "minilog.aio.consumer_shell",
-    "minilog.aio.producer", "minilog.aio.producer_shell", "minilog.consumer.core", "minilog.producer.sender",
+    "cryptography", "google.protobuf", "grpc", "jwt", "minilog.admin", "minilog.aio.admin",
+    "minilog.aio.consumer_shell", "minilog.aio.producer", "minilog.aio.producer_shell", "minilog.consumer.core",
+    "minilog.producer.sender",
     "minilog.producer.typed_rows", "minilog.typed.fields", "minilog.typed.predicate", "minilog.typed.reader",
     "minilog.typed.topic_schema", "minilog_broker.quorum.node", "minilog_broker.replication", "minilog_broker.server",
     "minilog_broker.storage", "msgspec", "numpy", "opentelemetry", "prometheus_client", "pyarrow", "pyarrow.compute",

@@ -1,0 +1,97 @@
+"""The first record at or after a time, exactly.
+
+Brokers never look into batches: they name the batch. Which of its records it is, the client sees as it reads that one
+batch, and seldom more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from minilog import compute as pc
+from minilog.aio.consumer_shell import ConsumerShell
+from minilog.client_config import ClientConfig
+from minilog.consumer.decode import decode_all, timestamps_of
+from minilog.consumer.requests import name_of
+from minilog.consumer.row_selection import RowSelection
+from minilog.errors import OffsetNotAvailable, OffsetOutOfRange, TimedOut
+from minilog.net.lookups import list_offsets
+from minilog.net.network_client import NetworkClient
+from minilog.types import TopicPartition
+
+_POLL_S = 1.0
+
+
+async def offsets_for_times(
+    cluster: NetworkClient, timestamps_ms: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int | None]:
+    """The offset of the first record of each partition that is at least this young; None where there is none. Where
+    that record may not be read yet, it is the end of what may be read. Raises MinilogError."""
+    batches = await list_offsets(cluster, timestamps_ms)
+    ends = await list_offsets(cluster, dict.fromkeys(timestamps_ms, "latest"))
+    found = {each: None if first is None else ends[each] for each, first in batches.items()}
+    wanted = [
+        TopicPartition(each.topic, each.partition, first, end)
+        for each, first in batches.items()
+        if first is not None and (end := ends[each]) is not None and first < end
+    ]
+    return {**found, **await _first_records(cluster, wanted, timestamps_ms)} if wanted else found
+
+
+async def _first_records(
+    cluster: NetworkClient, wanted: list[TopicPartition], timestamps_ms: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Of each stretch the first record that is young enough; nothing of one that has none."""
+    config = _one_by_one(cluster.config)
+    shell, found = ConsumerShell(config, cluster.runtime), dict[TopicPartition, int]()
+    try:
+        await shell.change(lambda: shell.core.assign(wanted))
+        async with asyncio.timeout(config.request_timeout_ms / 1000.0):
+            while not shell.core.finished():
+                await _look_into_next(shell, timestamps_ms, found, {each: each.end_offset for each in wanted})
+    except TimeoutError:
+        at = next(each for each in wanted if shell.core.position(each) != each.end_offset)
+        raise TimedOut(f"{name_of(at)} gave no record from {at.offset} on within request.timeout.ms") from None
+    except OffsetOutOfRange as error:  # it aged out just now: asked again, the cluster names another
+        raise OffsetNotAvailable(str(error)) from error
+    finally:
+        await shell.close()
+    return found
+
+
+def _one_by_one(config: ClientConfig) -> ClientConfig:
+    """With one byte of credit: a broker sends one batch, and the next when that was taken."""
+    return dataclasses.replace(
+        config, fetch_max_bytes=1, fetch_min_bytes=1, group_id="", auto_offset_reset="error", max_poll_bytes=1
+    )
+
+
+async def _look_into_next(
+    shell: ConsumerShell,
+    timestamps_ms: Mapping[TopicPartition, int],
+    found: dict[TopicPartition, int],
+    ends: Mapping[TopicPartition, int | None],
+) -> None:
+    number = shell.polls.begin()
+    outcome = decode_all(await shell.take(_POLL_S, 1, RowSelection(timestamps=True), number), 1)
+    await shell.report(outcome)
+    shell.polls.returned = number
+    if outcome.lack is not None:
+        raise outcome.lack
+    for run, every in outcome.good:
+        for rows in every:
+            index = _first_index(timestamps_of(run, rows), timestamps_ms[run.partition])
+            if index >= 0 and run.partition not in found:
+                found[run.partition] = rows.column(rows.num_columns - 1)[index].as_py()  # offsets are the last
+                end = ends[run.partition] or 0
+                await shell.change(lambda p=run.partition, at=end: shell.core.seek(p, at))  # type: ignore[misc]
+
+
+def _first_index(timestamps: pa.Array, at_ms: int) -> int:
+    """The first row that is at least this young, -1 if none is."""
+    since = pa.scalar(at_ms * 1000, pa.int64())
+    return int(pc.index(pc.greater_equal(timestamps.cast(pa.int64()), since), True).as_py())
