@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from minilog.aio import dropped
 from minilog.aio.producer_shell import ProducerShell
 from minilog.aio.transaction import Transaction, no_transactional_id, run_of
 from minilog.config import parse_config
@@ -19,8 +20,10 @@ from minilog.producer.arguments import (
     checked_headers,
     checked_partition,
     checked_timestamp_us,
+    columns_of_many,
     cut_columns,
 )
+from minilog.producer.delivery import OnDelivery, delivery_reporter
 from minilog.types import BatchMetadata, GivenHeaders, Headers, RecordMetadata
 
 if TYPE_CHECKING:
@@ -37,10 +40,17 @@ class Producer:
     def __init__(self, config: Mapping[str, object], runtime: Runtime = SYSTEM_RUNTIME) -> None:
         self._shell = ProducerShell(parse_config(config), runtime)
         self._run = run_of(self._shell.config, runtime)
+        self._is_known_open = False
 
     async def __aenter__(self) -> Self:
-        self._shell.start()
+        self._start()
         return self
+
+    def _start(self) -> None:
+        self._shell.start()
+        if not self._is_known_open:
+            self._is_known_open = True
+            dropped.opened(self._shell)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -56,6 +66,7 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
         headers: GivenHeaders | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """Take one record; the future has its place. `timestamp` in milliseconds, now by default."""
         deadline_s = self._deadline()
@@ -85,7 +96,20 @@ class Producer:
             await self._wait_for_space(topic, deadline_s)
         if taken is Taken.WAKE:
             self._shell.wake()
+        if on_delivery is not None:
+            future.add_done_callback(delivery_reporter(on_delivery))
         return future
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[bytes | Mapping[str, Any] | None],
+        *,
+        keys: Iterable[bytes | None] | None = None,
+        partition: int | None = None,
+    ) -> asyncio.Future[list[BatchMetadata]]:
+        known = await self._topic(topic, self._deadline(), checked_partition(topic, partition))
+        return await self.send_batch(topic, columns_of_many(known, values, keys), partition)
 
     async def send_batch(
         self, topic: str, columns: object, partition: int | None = None, *, schema: TopicSchema | None = None
@@ -113,6 +137,7 @@ class Producer:
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Deliver what can be delivered within `timeout` seconds (delivery.timeout.ms), report the rest, close."""
         await self._shell.close(self._shell.config.delivery_timeout_ms / 1000.0 + 1.0 if timeout is None else timeout)
+        dropped.closed(self._shell)
 
     def transaction(self) -> Transaction:
         """`async with producer.transaction() as transaction:`, see minilog.Producer.transaction."""
@@ -124,7 +149,7 @@ class Producer:
         return now_s() + self._shell.config.max_block_ms / 1000.0
 
     async def _topic(self, name: str, deadline_s: float, partition: int | None) -> CachedTopic:
-        self._shell.start()
+        self._start()
         return await self._shell.cluster.topic(name, deadline_s, partition or 0)
 
     async def _wait_for_space(self, topic: str, deadline_s: float) -> None:

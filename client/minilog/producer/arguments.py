@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import operator
 import reprlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, SupportsIndex
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import pyarrow as pa
 
@@ -89,6 +89,33 @@ def _is_header(pair: object) -> bool:
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         return False
     return isinstance(pair[0], str) and (pair[1] is None or isinstance(pair[1], bytes))
+
+
+def columns_of_many(
+    topic: CachedTopic, values: Iterable[bytes | Mapping[str, Any] | None], keys: Iterable[bytes | None] | None
+) -> pa.RecordBatch:
+    """A list of values, or of rows, as one Arrow batch for `cut_columns`. Raises InvalidRecord."""
+    if isinstance(values, bytes | str | Mapping):
+        raise InvalidRecord(f"send_many to topic {topic.name!r} was given {type(values).__name__}: give a list")
+    rows, given = list(values), None if keys is None else list(keys)
+    if given is not None and len(given) != len(rows):
+        raise InvalidRecord(
+            f"send_many to topic {topic.name!r} was given {len(rows)} values and {len(given)} keys: give a key, or "
+            "None, for each value"
+        )
+    if topic.told_schemas is not None:
+        from minilog.producer.typed_rows import columns_of_rows  # It loads minilog.typed: where a topic has columns.
+
+        return columns_of_rows(topic, rows, given)
+    for number, value in enumerate(rows):
+        try:
+            check_record(topic.name, value, None if given is None else given[number])
+        except InvalidRecord as error:
+            raise InvalidRecord(f"value {number}: {error}") from None
+    columns = {"value": pa.array(rows, pa.binary())}
+    if given is not None:
+        columns["key"] = pa.array(given, pa.binary())
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def cut_columns(

@@ -6,8 +6,9 @@ hash of the key columns, as any key does; without key columns whole parts go to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 
@@ -74,6 +75,21 @@ def checked_row(topic: CachedTopic, value: object, key: object, timestamp: objec
         return schema, schema.row_form.check(value)
     except InvalidRecord as error:
         raise _of_topic(topic, error) from None
+
+
+def columns_of_rows(topic: CachedTopic, rows: Sequence[Any], keys: object) -> pa.RecordBatch:
+    """Rows of a typed topic, as `send_many` takes them, by the newest version that is known here. Raises InvalidRecord,
+    with the number of the row and the column."""
+    assert topic.schemas is not None
+    arrow, checked = topic.schemas.latest.arrow_schema, list[tuple[Any, ...]]()
+    for number, row in enumerate(rows):
+        try:
+            checked.append(checked_row(topic, row, keys, None)[1].values)
+        except InvalidRecord as error:
+            raise InvalidRecord(f"row {number}: {error}") from None
+    columns = zip(*checked, strict=True) if checked else ((),) * len(arrow)
+    arrays = [pa.array(column, field.type) for field, column in zip(arrow, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow)
 
 
 def _check_no_key(topic: CachedTopic, schema: TopicSchema, key: object, timestamp: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -23,9 +23,11 @@ from minilog.producer.arguments import (
     checked_headers,
     checked_partition,
     checked_timestamp_us,
+    columns_of_many,
     cut_columns,
 )
 from minilog.producer.batch import threaded_records
+from minilog.producer.delivery import OnDelivery, delivery_reporter
 from minilog.producer.futures import RecordFuture
 from minilog.sync.loop import shared_loop
 from minilog.sync.transaction import Participation, Transaction
@@ -98,15 +100,17 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
         headers: GivenHeaders | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> Future[RecordMetadata]:
         """Take one record, or one row of a topic with a schema; the future has its place once it is written.
 
         A row is a dict of its columns, such as {"carrier": "UA", "delay": 12}: it has its key in its key columns.
 
         Without a partition it goes by the key (murmur2, as in Kafka), without a key to one partition batch by batch.
-        `timestamp` is in milliseconds since 1970, now by default. Blocks while the buffer is full, at most
-        max.block.ms. Raises BufferExhausted, Closed, InvalidRecord, MessageTooLarge, UnknownTopicOrPartition, and
-        BrokerNotAvailable where the topic's metadata cannot be had.
+        `timestamp` is in milliseconds since 1970, now by default. `on_delivery` is called with the error, or with None
+        and the place of the record: in the thread of the clients, so it must not wait, nor make blocking calls.
+        Blocks while the buffer is full, at most max.block.ms. Raises BufferExhausted, Closed, InvalidRecord,
+        MessageTooLarge, UnknownTopicOrPartition, and BrokerNotAvailable where the topic's metadata cannot be had.
         """
         partition = checked_partition(topic, partition)
         known = self._cache.topics.get(topic) or self._topic(topic)
@@ -131,13 +135,32 @@ class Producer:
             taken = self._accumulator.append(
                 known, partition, key, content, pairs, timestamp_us, future, now_ms, schema, row_bytes
             )
-            if taken is Taken.ADDED:
-                return future
-            if taken is Taken.WAKE:
-                self._shell.wake_from_thread()
-                return future
+            if taken is not Taken.NO_SPACE:
+                break
             deadline_s = deadline_s or time.monotonic() + self._max_block_s
             self._wait_for_space(topic, deadline_s)
+        if taken is Taken.WAKE:
+            self._shell.wake_from_thread()
+        if on_delivery is not None:
+            future.add_done_callback(delivery_reporter(on_delivery))
+        return future
+
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[bytes | Mapping[str, Any] | None],
+        *,
+        keys: Iterable[bytes | None] | None = None,
+        partition: int | None = None,
+    ) -> Future[list[BatchMetadata]]:
+        """Take a list of values, or of rows of a topic with a schema, as one Arrow batch: see `send_batch`, which says
+        where they go and what the future has. Much cheaper than as many calls of `send`.
+
+        All of them are checked before the first one is taken. `keys` has one for each value. A row has its key in its
+        columns. Raises InvalidRecord with the number of the first value that does not fit, and what `send` raises.
+        """
+        known = self._cache.topics.get(topic) or self._topic(topic)
+        return self.send_batch(topic, columns_of_many(known, values, keys), partition)
 
     def send_batch(
         self, topic: str, columns: object, partition: int | None = None, *, schema: TopicSchema | None = None
