@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from minilog.errors import RetriableError as RetriableError
     from minilog.errors import UnknownOutcome as UnknownOutcome
     from minilog.properties import properties_file as properties_file
+    from minilog.scanning.scan import Scan as Scan
+    from minilog.scanning.scan import scan as scan
     from minilog.sync.admin import Admin as Admin
     from minilog.sync.consumer import Consumer as Consumer
     from minilog.sync.producer import Producer as Producer
     from minilog.typed.ddl import schema_from_ddl as schema_from_ddl
+    from minilog.typed.expressions import col as col
     from minilog.typed.schema_json import schema_from_json as schema_from_json
     from minilog.typed.topic_schema import TopicSchema as TopicSchema
     from minilog.typed.topic_schema import schema_from_arrow as schema_from_arrow
@@ -46,12 +49,15 @@ __all__ = [
     "Record",
     "RecordMetadata",
     "RetriableError",
+    "Scan",
     "TopicAlteration",
     "TopicPartition",
     "TopicSchema",
     "UnknownOutcome",
     "aio",
+    "col",
     "properties_file",
+    "scan",
     "schema_from_arrow",
     "schema_from_ddl",
     "schema_from_json",
@@ -61,6 +67,8 @@ _HOME = {
     "Admin": "minilog.sync.admin",
     "Consumer": "minilog.sync.consumer",
     "Producer": "minilog.sync.producer",
+    "Scan": "minilog.scanning.scan",
+    "scan": "minilog.scanning.scan",
     "BatchMetadata": "minilog.types",
     "NewTopic": "minilog.types",
     "Record": "minilog.types",
@@ -68,6 +76,7 @@ _HOME = {
     "TopicAlteration": "minilog.types",
     "TopicPartition": "minilog.types",
     "TopicSchema": "minilog.typed.topic_schema",
+    "col": "minilog.typed.expressions",
     "properties_file": "minilog.properties",
     "schema_from_arrow": "minilog.typed.topic_schema",
     "schema_from_ddl": "minilog.typed.ddl",

@@ -43,7 +43,7 @@ _SMALL_BYTES = 128 * 1024
 Broken: TypeAlias = CorruptMessage | UnsupportedVersion | UnknownSchemaVersion | NarrowSchemaVersion
 """What is wrong with a run: it is not what was written; a later version of minilog wrote it; it was written by a
 version of the schema that is not known here yet, or that is wider than what the reader knows."""
-_BROKEN = (CorruptMessage, UnsupportedVersion, UnknownSchemaVersion, NarrowSchemaVersion)
+BROKEN = (CorruptMessage, UnsupportedVersion, UnknownSchemaVersion, NarrowSchemaVersion)
 
 # What one Record takes in Python beside its bytes: the object, its bytes objects, two numbers and a list.
 RECORD_BYTES = 320
@@ -71,7 +71,7 @@ def decode(run: FetchedRun, max_bytes: int, record_bytes: int = 0) -> Decoded:
     while size < max_bytes:
         try:
             following = next(batches, None)
-        except (*_BROKEN, ResourceExhausted):
+        except (*BROKEN, ResourceExhausted):
             if not found:
                 raise
             break
@@ -158,7 +158,7 @@ def decode_all(runs: Sequence[FetchedRun], max_bytes: int, record_bytes: int = 0
             continue
         try:
             decoded = decode(run, left_bytes, record_bytes)
-        except _BROKEN as error:
+        except BROKEN as error:
             outcome.corrupt.append((run, error))
             continue
         except ResourceExhausted as error:

@@ -1,0 +1,9 @@
+"""A bounded read of one topic: rows as Arrow, for programs and for what speaks Arrow.
+
+places      where it begins and ends, as the user says it: pure
+shape       which columns it gives, of topics with a schema and without: pure
+plan        what is read: fixed at the first use, so that a scan gives the same rows each time
+reading     the streams and the threads that decode
+explain     what travels, and what is left out by which statistics
+scan        what the user sees
+"""

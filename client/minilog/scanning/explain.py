@@ -1,0 +1,101 @@
+"""What a scan reads, for people and programs: what travels, and what replicas leave out by which statistics. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from minilog.scanning.plan import ScanPlan, Wanted, length_of
+from minilog.scanning.shape import Shape
+from minilog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from minilog.scanning.reading import Travelled
+    from minilog.typed.topic_schema import TopicSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`travels`: the columns that replicas send, also those that only the condition or the key needs; empty: none.
+    `compared`: the columns of the condition. `by_statistics`: those of them whose statistics batches tell by the
+    topic\'s setting. `travelled`: what came, where the scan was run for it."""
+
+    topic: str
+    topic_id: str
+    schema_version: int | None
+    ranges: tuple[TopicPartition, ...]
+    travels: tuple[str, ...]
+    gives: tuple[str, ...]
+    where: str | None
+    compared: tuple[str, ...]
+    by_statistics: tuple[str, ...]
+    travelled: Travelled | None = None
+
+    def __str__(self) -> str:
+        """Some lines of text."""
+        version = "no schema" if self.schema_version is None else f"version {self.schema_version} of its schema"
+        travels, gives = ", ".join(self.travels), ", ".join(self.gives)
+        ranges = ", ".join(f"{each.partition}: {each.offset} to {each.end_offset}" for each in self.ranges)
+        lines = [
+            f"scan of topic {self.topic!r} ({self.topic_id}), {version}",
+            f"  reads      {sum(map(length_of, self.ranges))} offsets, of partitions {ranges or 'none'}",
+            f"  travels    {travels or 'no column, but the headers of batches'}",
+            f"  gives      {gives or 'no column'}",
+        ]
+        if self.where is not None:
+            skipped = "batches are left out by the statistics of " + ", ".join(self.by_statistics)
+            nothing = "no batch is left out: its columns have no statistics (statistics.columns)"
+            lines.append(f"  where      {self.where}")
+            lines.append(f"  skips      {skipped if self.by_statistics else nothing}")
+        if (came := self.travelled) is not None:
+            lines.append(
+                f"  came       {came.bytes_received} bytes in {came.batches} batches; {came.left_out_batches} of them "
+                f"were left out, with {came.left_out_offsets} offsets"
+            )
+        return "\n".join(lines)
+
+
+def explain(wanted: Wanted, plan: ScanPlan, shape: Shape, travelled: Travelled | None) -> Explanation:
+    """Raises InvalidArgument where the `where` is none."""
+    compared = () if plan.schema is None or wanted.where is None else _compared(wanted.where, plan.schema)
+    return Explanation(
+        wanted.topic,
+        plan.topic_id,
+        None if plan.schema is None else plan.schema.version,
+        plan.assigned,
+        _travels(plan.schema, shape, compared),
+        tuple(shape.schema.names),
+        wanted.where,
+        compared,
+        _with_statistics(plan, compared),
+        travelled,
+    )
+
+
+def _compared(where: str, schema: TopicSchema) -> tuple[str, ...]:
+    from minilog.typed.predicate import field_ids
+    from minilog.typed.where import parse_where
+
+    return tuple(schema.by_id[each].name for each in sorted(field_ids(parse_where(where, schema))))
+
+
+def _travels(schema: TopicSchema | None, shape: Shape, compared: tuple[str, ...]) -> tuple[str, ...]:
+    if schema is None:
+        return ("key", "value", "time stamps", "record headers")
+    asked = shape.selection
+    stamp = (schema.timestamp_column,) if asked.timestamps and schema.timestamp_column is not None else ()
+    names = {*shape.own, *compared, *(schema.key_columns if asked.keys else ()), *stamp}
+    if not asked.is_narrow:
+        return schema.names
+    stamps = ("time stamps",) if asked.timestamps and not stamp else ()
+    headers = ("record headers",) if asked.headers else ()
+    return (*(each for each in schema.names if each in names), *stamps, *headers)
+
+
+def _with_statistics(plan: ScanPlan, compared: tuple[str, ...]) -> tuple[str, ...]:
+    from minilog.typed.statistics import default_columns
+
+    if plan.schema is None:
+        return ()
+    told = default_columns(plan.schema) if plan.statistics_columns is None else plan.statistics_columns
+    return tuple(each for each in compared if each in told)

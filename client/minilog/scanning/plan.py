@@ -1,0 +1,129 @@
+"""What a scan reads, fixed at its first use: the topic by its id, the version of its schema, offsets of partitions.
+
+The ends are asked for before the schema: so no row below them is of a version that the plan does not know. They are
+those of the isolation level (net/offsets_query.py), as for every reader.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from minilog.aio.first_records import offsets_for_times
+from minilog.errors import InvalidArgument, UnknownTopicId, UnknownTopicOrPartition
+from minilog.groups.descriptions import ReadableEnds, look_ups, place
+from minilog.net.lookups import list_offsets
+from minilog.net.metadata_cache import CachedTopic
+from minilog.net.network_client import NetworkClient
+from minilog.scanning.places import Places, check_order, places_of
+from minilog.scanning.shape import Shape, shape_of
+from minilog.types import GroupPosition, TopicPartition
+
+if TYPE_CHECKING:
+    from minilog.typed.topic_schema import TopicSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the user asks for; see minilog.scan. `where` as text."""
+
+    topic: str
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+    start: Places = None
+    end: Places = None
+    partitions: tuple[int, ...] | None = None
+    metadata: bool = False
+
+    def shape(self, schema: TopicSchema | None) -> Shape:
+        """Raises InvalidArgument where the topic does not have what is asked for."""
+        if self.where is not None and schema is not None:
+            from minilog.typed.where import parse_where  # its parser takes 0.1 s to load
+
+            parse_where(self.where, schema)
+        return shape_of(self.topic, schema, self.columns, self.where, metadata=self.metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """`assigned`: each partition with its start, its end (exclusive) and the topic's id, sorted; empty ones, too.
+    `statistics_columns`: those that batches tell of by the topic's setting, None: the default ones."""
+
+    topic_id: str
+    schema: TopicSchema | None
+    assigned: tuple[TopicPartition, ...]
+    statistics_columns: tuple[str, ...] | None
+
+    @property
+    def offsets(self) -> int:
+        """Of all ranges; markers and what was aborted count."""
+        return sum(length_of(each) for each in self.assigned)
+
+
+def length_of(assigned: TopicPartition) -> int:
+    """How many offsets a range of a plan has."""
+    return (assigned.end_offset or 0) - (assigned.offset or 0)
+
+
+async def make_plan(cluster: NetworkClient, wanted: Wanted) -> ScanPlan:
+    """One look at the cluster. Raises InvalidArgument, UnknownTopicOrPartition, TimedOut, BrokerNotAvailable."""
+    deadline_s = cluster.deadline()
+    await cluster.refresh([wanted.topic], deadline_s)
+    before = await cluster.topic(wanted.topic, deadline_s)
+    numbers = _numbers(wanted, before)
+    starts = places_of(wanted.topic, wanted.start, "earliest", numbers)
+    ends = places_of(wanted.topic, wanted.end, "latest", numbers)
+    first = await _offsets(cluster, starts)
+    last = await _offsets(cluster, ends)
+    check_order(first, last)
+    await cluster.refresh([wanted.topic], deadline_s)
+    topic = await cluster.topic(wanted.topic, deadline_s)
+    if topic.topic_id != before.topic_id:
+        raise UnknownTopicId(
+            f"topic {wanted.topic!r} was deleted and created again while it was looked at: scan it anew"
+        )
+    topic_id = str(uuid.UUID(bytes=topic.topic_id))
+    return ScanPlan(
+        topic_id,
+        None if topic.schemas is None else topic.schemas.latest,
+        tuple(TopicPartition(p.topic, p.partition, first[p], last[p], topic_id) for p in sorted(first)),
+        topic.statistics_columns,
+    )
+
+
+async def _offsets(cluster: NetworkClient, places: dict[TopicPartition, GroupPosition]) -> dict[TopicPartition, int]:
+    timestamps = {each: at for each, at in look_ups(places).items() if isinstance(at, int)}
+    starts = await list_offsets(cluster, dict.fromkeys(places, "earliest"))
+    ends = await list_offsets(cluster, dict.fromkeys(places, "latest"))
+    found = await offsets_for_times(cluster, timestamps)
+    readable = {each: ReadableEnds(starts[each] or 0, ends[each] or 0) for each in places}
+    return {
+        each: readable[each].end_offset if where == "latest" else place(each, where, found.get(each), readable[each])
+        for each, where in places.items()
+    }
+
+
+def _numbers(wanted: Wanted, topic: CachedTopic) -> Sequence[int]:
+    if wanted.partitions is None:
+        return range(topic.partition_count)
+    if strange := [each for each in wanted.partitions if not 0 <= each < topic.partition_count]:
+        raise UnknownTopicOrPartition(
+            f"topic {topic.name!r} has partitions 0 to {topic.partition_count - 1}, not {strange[0]}"
+        )
+    return wanted.partitions
+
+
+def checked_partitions(given: Iterable[int] | None) -> tuple[int, ...] | None:
+    """Sorted. Raises InvalidArgument for what are no numbers, and for one that is given twice."""
+    if given is None:
+        return None
+    if isinstance(given, int | str):
+        raise InvalidArgument(f"partitions takes a list of numbers: give [{given!r}]")
+    numbers = list(given)
+    if strange := [each for each in numbers if not isinstance(each, int) or isinstance(each, bool)]:
+        raise InvalidArgument(f"{strange[0]!r} is no number of a partition")
+    if len(set(numbers)) < len(numbers):
+        raise InvalidArgument("a partition is given twice: give each partition once")
+    return tuple(sorted(numbers))

@@ -1,0 +1,130 @@
+"""One read of a plan: a consumer of its own, whose runs threads decode, and which ends with the read.
+
+Partitions come at the same time, each in the order of its offsets. What is fetched ahead is bounded by fetch.max.bytes
+for each broker.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from minilog.aio.consumer_shell import POLL_ARROW_BYTES, ConsumerShell
+from minilog.client_config import ClientConfig
+from minilog.consumer.decode_together import decode_together
+from minilog.consumer.partition import FetchedRun
+from minilog.consumer.requests import name_of
+from minilog.errors import TimedOut
+from minilog.net.runtime import SYSTEM_RUNTIME
+from minilog.record_batch.header import Attributes, iterate_headers
+from minilog.scanning.plan import ScanPlan, Wanted, length_of, make_plan
+from minilog.scanning.shape import Shape
+from minilog.sync.loop import LoopThread, shared_loop
+from minilog.types import TopicPartition
+
+_WAIT_S = 1.0  # of one look for runs
+MOST_THREADS = 8
+"""That decode. They share Python's lock for all that is no Arrow: more would wait for it."""
+
+
+@dataclass(slots=True)
+class Travelled:
+    """What came in a read: `left_out` are batches whose statistics say that no row of them is wanted, with the offsets
+    that they span."""
+
+    bytes_received: int = 0
+    batches: int = 0
+    left_out_batches: int = 0
+    left_out_offsets: int = 0
+
+    def add(self, run: FetchedRun) -> None:
+        """Look at the headers of a run."""
+        self.bytes_received += len(run.batches)
+        for _, header in iterate_headers(memoryview(run.batches)):
+            self.batches += 1
+            if header.is_typed and header.attributes & Attributes.COMPACTED and not header.record_count:
+                self.left_out_batches += 1
+                self.left_out_offsets += header.next_offset - header.base_offset
+
+
+@dataclass(slots=True)
+class Reader:
+    """A consumer for one read or one plan; `close` in every case."""
+
+    config: ClientConfig
+    loop: LoopThread = field(default_factory=shared_loop)
+    shell: ConsumerShell = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.shell = ConsumerShell(_for_scans(self.config), SYSTEM_RUNTIME)
+
+    def close(self) -> None:
+        """From any thread, also from that of the loop: a collector of garbage may be there."""
+        self.loop.post(self.shell.close)
+
+    def plan(self, wanted: Wanted) -> ScanPlan:
+        """See make_plan."""
+        return self.loop.run(make_plan(self.shell.cluster, wanted))
+
+    def rows(
+        self, plan: ScanPlan, shape: Shape, travelled: Travelled | None = None
+    ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+        """The rows of a plan, those of each partition in the order of their offsets. Raises OffsetOutOfRange where the
+        log does not hold the range any more, UnknownTopicId, TimedOut, CorruptMessage."""
+        wanted = [each for each in plan.assigned if length_of(each)]
+        if not wanted:
+            return
+        self.loop.run(self.shell.change(lambda: self._begin(wanted, shape)))
+        patience_s = self.config.request_timeout_ms / 1000.0
+        threads = min(MOST_THREADS, len(wanted), os.cpu_count() or 1)
+        deadline_s = time.monotonic() + patience_s
+        with ThreadPoolExecutor(threads, thread_name_prefix="minilog-scan") as executor:
+            while not self.shell.core.finished():
+                runs = self.loop.run(self._take(shape))
+                if runs:
+                    deadline_s = time.monotonic() + patience_s
+                elif time.monotonic() > deadline_s:
+                    raise self._stalled(wanted, patience_s)
+                yield from self._decoded(runs, shape, executor, travelled)
+
+    def _begin(self, wanted: list[TopicPartition], shape: Shape) -> None:
+        self.shell.core.select(shape.selection)
+        self.shell.core.assign(wanted)
+
+    async def _take(self, shape: Shape) -> list[FetchedRun]:
+        number = self.shell.polls.begin()
+        taken = await self.shell.take(_WAIT_S, POLL_ARROW_BYTES, shape.selection, number)
+        self.shell.polls.returned = number  # an exception ends the read: nothing has to come again
+        return taken
+
+    def _decoded(
+        self, runs: list[FetchedRun], shape: Shape, executor: Executor, travelled: Travelled | None
+    ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+        if travelled is not None:
+            for run in runs:
+                travelled.add(run)
+        outcome = decode_together(runs, self.shell.config.max_poll_bytes, executor)
+        if outcome.corrupt or outcome.rest:
+            self.loop.run(self.shell.report(outcome))
+        for run, every in outcome.good:
+            for rows in every:
+                yield run.partition, shape.rows(run, rows)
+
+    def _stalled(self, wanted: list[TopicPartition], patience_s: float) -> TimedOut:
+        at = {each: self.shell.core.position(each) for each in wanted}
+        each = next((each for each in wanted if at[each] != each.end_offset), wanted[0])
+        return TimedOut(
+            f"{name_of(each)} gave nothing for {patience_s:g} s at offset {at[each]}, before the end {each.end_offset} "
+            "of the scan: look at the brokers, or raise request.timeout.ms"
+        )
+
+
+def _for_scans(config: ClientConfig) -> ClientConfig:
+    """A scan has no group, and what it is to read is there or is an error."""
+    return dataclasses.replace(config, group_id="", auto_offset_reset="error", fetch_min_bytes=1)

@@ -1,0 +1,202 @@
+"""What the user sees of a bounded read: `minilog.scan`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from minilog.config import parse_config
+from minilog.errors import InvalidArgument
+from minilog.scanning.explain import Explanation, explain
+from minilog.scanning.places import Places
+from minilog.scanning.plan import ScanPlan, Wanted, checked_partitions
+from minilog.scanning.reading import Reader, Travelled
+from minilog.scanning.shape import Shape
+from minilog.typed.expressions import Condition
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+
+    from minilog.client_config import ClientConfig
+
+
+class Scan:
+    """A bounded, lazy and repeatable read of one topic; `minilog.scan` makes one.
+
+    Nothing is read before a method asks for rows. The first one that does, or `schema`, or `explain`, fixes what is
+    read: the topic by its id, the version of its schema, and offsets. From then on each read gives the same rows.
+    Where the log does not hold them any more, it raises OffsetOutOfRange. Rows of a partition come in the order of
+    their offsets. Partitions are read at the same time. Whatever takes Arrow by `__arrow_c_stream__` (pyarrow.table,
+    polars, DuckDB, pandas) takes a scan as it is. Threads may share one.
+
+    Each method raises MinilogError: InvalidArgument for columns, a condition or a place that the topic does not have,
+    UnknownTopicOrPartition, TimedOut, and what `Consumer.poll_arrow` raises.
+    """
+
+    def __init__(self, wanted: Wanted, config: ClientConfig, fixed: _Fixed | None = None) -> None:
+        """For `minilog.scan`."""
+        self._wanted = wanted
+        self._config = config
+        self._fixed = _Fixed() if fixed is None else fixed
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows. Fixes what is read."""
+        return self._planned()[1].schema
+
+    def to_arrow(self) -> pa.Table:
+        """All rows, partition by partition."""
+        shape, parts = self._planned()[1], dict[int, list[pa.RecordBatch]]()
+        for partition, rows in self._read():
+            parts.setdefault(partition, []).append(rows)
+        batches = [rows for partition in sorted(parts) for rows in parts[partition]]
+        return pa.Table.from_batches(batches, schema=shape.schema)
+
+    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
+        """The rows as they come, in bounded memory: partitions mixed. Close the reader, or read it to its end."""
+        return pa.RecordBatchReader.from_batches(self.schema, (rows for _, rows in self._read()))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """A new read, as the Arrow C stream interface has it."""
+        return self.to_arrow_batch_reader().__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """All rows; `options` are those of pyarrow.Table.to_pandas."""
+        return self.to_arrow().to_pandas(**options)
+
+    def to_polars(self) -> pl.DataFrame:
+        """All rows. Needs polars. A lazy frame that reads what its query needs: minilog.polars.scan_minilog."""
+        import polars as pl
+
+        frame = pl.from_arrow(self.to_arrow())
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
+        """A relation of `connection`, or of DuckDB's default one, that reads the rows anew for each query, in bounded
+        memory. Needs DuckDB. A query in SQL may name a scan as it is: duckdb.sql("select ... from a_scan")."""
+        import duckdb
+
+        return (duckdb.connect(":default:") if connection is None else connection).from_arrow(self)
+
+    def count(self) -> int:
+        """How many rows there are. No column travels but those of the condition."""
+        plan, _ = self._planned()
+        narrow = replace(self._wanted, columns=() if plan.schema is not None else ("key",), metadata=False)
+        shape = narrow.shape(plan.schema)
+        return sum(rows.num_rows for _, rows in Scan(narrow, self._config, self._fixed)._read_as(shape))
+
+    def explain(self, *, analyze: bool = False) -> Explanation:
+        """What is read, what travels, and what replicas leave out by which statistics; print it. Fixes what is read.
+        With `analyze` the scan is run for it, and what came is counted."""
+        plan, shape = self._planned()
+        travelled = Travelled() if analyze else None
+        if travelled is not None:
+            for _ in self._read_as(shape, travelled):
+                pass
+        return explain(self._wanted, plan, shape, travelled)
+
+    def __repr__(self) -> str:
+        where = "" if self._wanted.where is None else f" where {self._wanted.where}"
+        return f"<Scan of {self._wanted.topic!r}{where}>"
+
+    # -- inside
+
+    def narrowed(self, columns: Sequence[str], conditions: Sequence[Condition]) -> Scan:
+        """Some columns of the same rows, of those for which the conditions are true, too: for engines that push down
+        what they need."""
+        given = [] if self._wanted.where is None else [f"({self._wanted.where})"]
+        where = " and ".join([*given, *map(str, conditions)]) or None
+        wanted = replace(self._wanted, columns=tuple(columns), where=where, metadata=False)
+        return Scan(wanted, self._config, self._fixed)
+
+    def accepts(self, condition: Condition) -> bool:
+        """Whether the condition can be one of this scan: the topic has its columns, and they may be compared so."""
+        plan, _ = self._planned()
+        if plan.schema is None:
+            return False
+        try:
+            replace(self._wanted, where=str(condition), columns=None).shape(plan.schema)
+        except InvalidArgument:
+            return False
+        return True
+
+    def _planned(self) -> tuple[ScanPlan, Shape]:
+        with self._fixed.lock:
+            if self._fixed.plan is None:
+                reader = Reader(self._config)
+                try:
+                    self._fixed.plan = reader.plan(self._wanted)
+                finally:
+                    reader.close()
+            plan = self._fixed.plan
+        return plan, self._wanted.shape(plan.schema)
+
+    def _read(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        return self._read_as(self._planned()[1])
+
+    def _read_as(self, shape: Shape, travelled: Travelled | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
+        plan, reader = self._planned()[0], Reader(self._config)
+        try:
+            for partition, rows in reader.rows(plan, shape, travelled):
+                yield partition.partition, rows
+        finally:
+            reader.close()
+
+
+class _Fixed:
+    """What scans of the same rows share."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.plan: ScanPlan | None = None
+
+
+def scan(
+    topic: str,
+    columns: Sequence[str] | None = None,
+    where: str | Condition | None = None,
+    *,
+    start: Places = None,
+    end: Places = None,
+    partitions: Iterable[int] | None = None,
+    metadata: bool = False,
+    config: Mapping[str, object] | None = None,
+) -> Scan:
+    """A bounded read of a topic, as Arrow, pandas, polars or DuckDB have it.
+
+        late = minilog.scan("flights", ["carrier", "delay"], minilog.col("delay") > 60, config=settings)
+        print(late.count(), late.to_pandas())
+
+    `columns` are those of the topic's schema, in this order; None: all. A topic without a schema has `key` and `value`.
+    Each topic also has _topic, _partition, _offset, _timestamp, _key and _headers: name them among the columns, or
+    get the first five with `metadata`. `where`: the condition on a row, as SQL (see Consumer.poll_arrow) or made of
+    `minilog.col`. Only what is asked for travels, and batches whose statistics rule the condition out do not.
+
+    `start` (inclusive) and `end` (exclusive): an offset, "earliest", "latest", "@" and milliseconds since 1970, or a
+    datetime with its zone, which means the first record at least that young; or a dict of them by partition. Without
+    them all that may be read: below the last stable offset, or, under isolation.level=read_uncommitted, below the high
+    watermark. `partitions`: by number; None: all. `config`: the settings of a client; None: those of the environment.
+
+    Reads nothing yet. Raises InvalidArgument for what cannot be meant, InvalidConfig.
+    """
+    if isinstance(columns, str):
+        raise InvalidArgument(f"columns takes a list of names: give [{columns!r}]")
+    if not isinstance(where, str | Condition | None):
+        raise InvalidArgument(f"{where!r} is no condition: give text, or compare minilog.col(...)")
+    wanted = Wanted(
+        topic,
+        None if columns is None else tuple(columns),
+        None if where is None else str(where),
+        start,
+        end,
+        checked_partitions(partitions),
+        metadata,
+    )
+    return Scan(wanted, parse_config(config or {}))

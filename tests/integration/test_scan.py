@@ -1,0 +1,285 @@
+"""`minilog.scan` against a real broker: the same rows each time, by every door, and only what is asked for travels."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import minilog
+from minilog import Admin, NewTopic, Producer, TopicPartition, col, schema_from_ddl
+from minilog.config import parse_config
+from minilog.errors import InvalidArgument, OffsetOutOfRange, UnknownTopicOrPartition
+from minilog.polars import scan_minilog
+from minilog.scanning.scan import Scan
+from minilog.testing import RunningCluster, running_cluster
+
+TIME_MS = 1_700_000_000_000
+PARTITIONS = 3
+ROWS = pa.table(
+    {
+        "carrier": pa.array(["UA", "AA", None] * 1_000),
+        "delay": pa.array(range(3_000), pa.int32()),
+        "distance": pa.array([float(number) for number in range(3_000)]),
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RunningCluster]:
+    with running_cluster() as running:
+        schema = replace(schema_from_ddl("carrier string, delay int, distance double"), key_columns=("carrier",))
+        with Admin(running.settings) as admin:
+            admin.create_topics(
+                [
+                    NewTopic("flights", PARTITIONS, schema=schema),
+                    NewTopic("plain", 2),
+                    NewTopic("pending", 1),
+                    NewTopic("trimmed", 1),
+                ]
+            )
+        with Producer({**running.settings, "batch.size": 4_000}) as producer:
+            for number in range(PARTITIONS):  # sorted by delay: each batch has its own bounds
+                producer.send_batch("flights", ROWS.slice(number * 1_000, 1_000), number)
+            for number in range(10):
+                headers = {"h": b"x"}
+                at_ms = TIME_MS + number
+                producer.send("plain", b"%d" % number, key=b"k", partition=number % 2, timestamp=at_ms, headers=headers)
+            producer.send_many("trimmed", [b"x"] * 10)
+        yield running
+
+
+def scan(cluster: RunningCluster, topic: str = "flights", *args: Any, **kwargs: Any) -> Scan:
+    return minilog.scan(topic, *args, config=cluster.settings, **kwargs)
+
+
+def delays(found: pa.Table) -> list[int]:
+    return sorted(found.column("delay").to_pylist())
+
+
+# -- every door
+
+
+def test_every_door_gives_the_same_rows(cluster: RunningCluster) -> None:
+    late = scan(cluster, "flights", ["carrier", "delay"], col("delay") > 2_900)
+    table = late.to_arrow()
+    assert delays(table) == list(range(2_901, 3_000))
+    assert table.schema == late.schema
+    assert table.schema.names == ["carrier", "delay"]
+    assert delays(pa.table(late)) == delays(table)
+    assert delays(late.to_arrow_batch_reader().read_all()) == delays(table)
+    assert sorted(late.to_pandas()["delay"]) == delays(table)
+    assert sorted(late.to_polars()["delay"]) == delays(table)
+    assert sorted(pl.DataFrame(late)["delay"]) == delays(table)
+    assert late.count() == 99
+    relation = late.to_duckdb(duckdb.connect())
+    for _ in range(2):  # a relation may be asked again
+        assert relation.aggregate("count(*), max(delay)").fetchall() == [(99, 2_999)]
+    named = duckdb.sql("select count(*) from late where carrier = 'UA'")
+    assert named is not None
+    assert named.fetchall() == [(33,)]
+
+
+def test_text_and_expressions_are_the_same_condition(cluster: RunningCluster) -> None:
+    text = scan(cluster, where="delay between 5 and 7 or carrier is null and delay < 10").to_arrow()
+    found = scan(cluster, where=col("delay").between(5, 7) | col("carrier").is_null() & (col("delay") < 10)).to_arrow()
+    assert delays(text) == delays(found) == [2, 5, 6, 7, 8]
+
+
+def test_a_table_is_ordered_by_partition_and_offset(cluster: RunningCluster) -> None:
+    table = scan(cluster, "flights", ["_partition", "_offset", "delay"]).to_arrow()
+    assert table.column("delay").to_pylist() == list(range(3_000))
+    assert table.column("_offset").to_pylist() == list(range(1_000)) * PARTITIONS
+    assert table.column("_partition").to_pylist() == [number for number in range(PARTITIONS) for _ in range(1_000)]
+
+
+def test_a_scan_gives_the_same_rows_each_time_whatever_is_written(cluster: RunningCluster) -> None:
+    with Admin(cluster.settings) as admin, Producer(cluster.settings) as producer:
+        admin.create_topics([NewTopic("growing", 1, schema=schema_from_ddl("delay int"))])
+        producer.send_many("growing", [{"delay": 1}]).result(10)
+        found = scan(cluster, "growing")
+        assert delays(found.to_arrow()) == [1]
+        producer.send_many("growing", [{"delay": 2}]).result(10)
+        admin.evolve_schema("growing", lambda known: minilog.schema_from_ddl("delay int, more string"))
+        assert found.to_arrow().to_pylist() == [{"delay": 1}]
+        assert found.count() == 1
+        anew = scan(cluster, "growing").to_arrow().to_pylist()
+        assert anew == [{"delay": 1, "more": None}, {"delay": 2, "more": None}]
+
+
+def test_threads_may_share_a_scan(cluster: RunningCluster) -> None:
+    shared, counts = scan(cluster, where="delay < 500"), list[int]()
+    threads = [threading.Thread(target=lambda: counts.append(shared.to_arrow().num_rows)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30.0)
+    assert counts == [500] * 4
+
+
+def test_a_reader_that_is_left_early_costs_nothing_more(cluster: RunningCluster) -> None:
+    for _ in range(3):
+        reader = scan(cluster).to_arrow_batch_reader()
+        assert reader.read_next_batch().num_rows > 0
+        del reader
+
+
+# -- one shape
+
+
+def test_topics_with_and_without_a_schema_have_the_same_metadata(cluster: RunningCluster) -> None:
+    plain = scan(cluster, "plain", metadata=True).to_arrow()
+    typed = scan(cluster, "flights", metadata=True).to_arrow()
+    assert plain.schema.names[2:] == typed.schema.names[3:] == ["_topic", "_partition", "_offset", "_timestamp", "_key"]
+    assert [plain.schema.field(each).type for each in plain.schema.names[2:]] == [
+        typed.schema.field(each).type for each in plain.schema.names[2:]
+    ]
+    first = plain.slice(0, 1).to_pylist()[0]
+    at = datetime.datetime.fromtimestamp(TIME_MS / 1000, datetime.UTC)
+    assert first == {
+        "key": b"k", "value": b"0", "_topic": "plain", "_partition": 0, "_offset": 0, "_timestamp": at, "_key": b"k",
+    }  # fmt: skip
+    assert typed.column("_key").to_pylist()[:3] == [b"UA", b"AA", None]
+    headers = scan(cluster, "plain", ["_headers", "value"], partitions=[1]).to_arrow()
+    assert headers.to_pylist()[0] == {"_headers": [{"key": "h", "value": b"x"}], "value": b"1"}
+    assert scan(cluster, "plain").count() == 10
+
+
+# -- where it begins and ends
+
+
+def test_a_scan_begins_and_ends_where_it_is_told(cluster: RunningCluster) -> None:
+    def values(**places: Any) -> list[int]:
+        found = scan(cluster, "plain", ["value"], **places).to_arrow()
+        return sorted(int(each) for each in found.column("value").to_pylist())
+
+    at = datetime.datetime.fromtimestamp((TIME_MS + 4) / 1000, datetime.UTC)
+    assert values(start=3) == [6, 7, 8, 9]
+    assert values(end={0: 1, 1: 0}) == [0]
+    assert values(start=at) == [4, 5, 6, 7, 8, 9]
+    assert values(start=f"@{TIME_MS + 3}", end=at + datetime.timedelta(milliseconds=3)) == [3, 4, 5, 6]
+    assert values(start="latest") == []
+    assert values(partitions=[1], end=2) == [1, 3]
+    assert values(start=at + datetime.timedelta(days=1)) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "word"),
+    [
+        ({"start": 4, "end": 3}, InvalidArgument, "would end before it starts"),
+        ({"start": 99}, InvalidArgument, "its log goes from 0 to 5"),
+        ({"start": "yesterday"}, InvalidArgument, "give an offset"),
+        ({"partitions": [7]}, UnknownTopicOrPartition, "partitions 0 to 1, not 7"),
+        ({"where": "value > 1"}, InvalidArgument, "has no schema"),
+        ({"columns": ["delay"]}, InvalidArgument, "no column 'delay'"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_words(
+    cluster: RunningCluster, asked: dict[str, Any], error: type[Exception], word: str
+) -> None:
+    with pytest.raises(error, match=word):
+        scan(cluster, "plain", **asked).to_arrow()
+
+
+def test_a_topic_or_a_column_that_is_not_there_is_refused(cluster: RunningCluster) -> None:
+    with pytest.raises(UnknownTopicOrPartition):
+        scan(cluster, "nothing").to_arrow()
+    with pytest.raises(InvalidArgument, match="nothing"):
+        scan(cluster, "flights", ["nothing"]).to_arrow()
+    with pytest.raises(InvalidArgument, match="nothing"):
+        scan(cluster, "flights", where="nothing > 1").to_arrow()
+
+
+def test_what_the_log_lost_since_is_an_error_and_no_hole(cluster: RunningCluster) -> None:
+    found = scan(cluster, "trimmed")
+    assert found.count() == 10
+    with Admin(cluster.settings) as admin:
+        admin.delete_records({TopicPartition("trimmed", 0): 5})
+    with pytest.raises(OffsetOutOfRange):
+        found.to_arrow()
+    assert scan(cluster, "trimmed").count() == 5
+
+
+def test_only_what_is_committed_is_read(cluster: RunningCluster) -> None:
+    settings = {**cluster.settings, "transactional.id": "scan"}
+    uncommitted = {**cluster.settings, "isolation.level": "read_uncommitted"}
+
+    def write_and_abort(producer: Producer) -> None:
+        with producer.transaction():
+            producer.send("pending", b"aborted").result(10)
+            assert scan(cluster, "pending", ["value"]).to_arrow().to_pylist() == [{"value": b"committed"}]
+            assert minilog.scan("pending", config=uncommitted).count() == 2
+            raise ZeroDivisionError
+
+    with Producer(settings) as producer:
+        with producer.transaction():
+            producer.send("pending", b"committed")
+        with pytest.raises(ZeroDivisionError):
+            write_and_abort(producer)
+    assert scan(cluster, "pending", ["value"]).to_arrow().to_pylist() == [{"value": b"committed"}]
+
+
+# -- what travels
+
+
+def test_an_explanation_counts_what_travelled_and_what_was_left_out(cluster: RunningCluster) -> None:
+    narrow = scan(cluster, "flights", ["distance"], col("delay") >= 2_990).explain(analyze=True)
+    whole = scan(cluster, "flights").explain(analyze=True)
+    assert narrow.travels == ("delay", "distance")
+    assert narrow.by_statistics == ("delay",)
+    assert narrow.travelled is not None
+    assert whole.travelled is not None
+    assert narrow.travelled.left_out_batches > 0.8 * narrow.travelled.batches
+    assert narrow.travelled.bytes_received < 0.1 * whole.travelled.bytes_received
+    assert whole.travelled.left_out_batches == 0
+    assert scan(cluster, "flights").explain().travelled is None
+
+
+# -- polars
+
+
+def test_polars_reads_what_its_query_needs(cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[list[str], list[str]]] = []
+    narrowed = Scan.narrowed
+
+    def noted(self: Scan, columns: Any, conditions: Any) -> Scan:
+        asked.append((list(columns), [str(each) for each in conditions]))
+        return narrowed(self, columns, conditions)
+
+    monkeypatch.setattr(Scan, "narrowed", noted)
+    frame = scan_minilog("flights", config=cluster.settings)
+    query = frame.filter((pl.col("delay") >= 2_990) & (pl.col("distance").sqrt() > 0)).select("carrier")
+    assert query.collect().height == 10
+    assert [(sorted(columns), words) for columns, words in asked] == [
+        (["carrier", "delay", "distance"], ["(`delay` >= 2990)"])
+    ]
+    asked.clear()
+    assert frame.select(pl.col("distance").sum()).collect().item() == pc.sum(ROWS.column("distance")).as_py()
+    assert asked == [(["distance"], [])]
+
+
+def test_polars_gets_the_rows_that_its_own_frame_would_give(cluster: RunningCluster) -> None:
+    lazy, eager = scan_minilog("flights", config=cluster.settings, metadata=True), pl.DataFrame(pl.from_arrow(ROWS))
+    condition = (pl.col("carrier") == "UA") | (pl.col("delay") % 7 == 0) & pl.col("carrier").is_null()
+    found = lazy.filter(condition).select("delay", "carrier").sort("delay").collect()
+    assert found.equals(eager.filter(condition).select("delay", "carrier").sort("delay"))
+    assert lazy.select(pl.len()).collect().item() == 3_000
+    assert lazy.head(5).collect().height == 5
+    assert lazy.head(5).filter(pl.col("delay") >= 0).collect().height == 5
+    assert lazy.filter(pl.col("_partition") == 1).select(pl.len()).collect().item() == 1_000
+
+
+def test_a_scan_is_made_of_settings_of_the_environment(
+    cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINILOG_BOOTSTRAP_SERVERS", cluster.bootstrap_servers)
+    assert parse_config({}).bootstrap_servers
+    assert minilog.scan("plain").count() == 10
