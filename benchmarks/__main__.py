@@ -2,7 +2,7 @@
 
 T1 T10 produce    T1r record by record    T2 consume    T3 T4 T5 Spark reads, streams, writes    T6 latency
 T7 failover       T8 idle                 T9 many partitions    T11 micro-batches         T12 many producers
-T13 T14 T15 rows in columns, queried and written
+T13 T14 T15 rows in columns, queried and written    T20-scan rows into Arrow, beside Parquet
 (docs/spec/performance.md)
 
 --quick       T1, T3, T5 and T11, smaller: at most 8 minutes
@@ -38,6 +38,7 @@ from benchmarks.workloads.latency import latency
 from benchmarks.workloads.micro_batch import micro_batch
 from benchmarks.workloads.produce import batches, record_by_record
 from benchmarks.workloads.scale import partitions, producers, restart
+from benchmarks.workloads.scan import scan_columns
 from benchmarks.workloads.spark import batch_read, stream_read, write
 from benchmarks.workloads.typed import typed
 
@@ -72,6 +73,7 @@ def workloads(*, is_quick: bool) -> list[Workload]:
         write(3_000_000),
         micro_batch(50),
         *typed(6_000_000),
+        scan_columns(10_000_000),
         producers(100),
         partitions(300, 0.9),
         partitions(1_000, 0.9),

@@ -166,6 +166,17 @@ def test_typed_topics(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None
     assert "|     EV|        47|" in shown
 
 
+def test_reading_rows_in_a_notebook(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None:
+    assert reader.runs_all("docs/guides/reading.md") == 7
+    shown = capfd.readouterr().out
+    said = (documents.ROOT / "docs/guides/reading.md").read_text().partition("    scan of topic")[2].splitlines()
+    for line in said[1:6]:  # what the explanation of the page says, but for ids and bytes
+        assert line.strip() in [each.strip() for each in shown.splitlines()]
+    assert "1 of them were left out, with 90 offsets" in shown
+    assert shown.splitlines()[0] == "72"
+    assert "│ UA      │      36 │   267 │" in shown
+
+
 def test_spark(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None:
     reader.topic("flights", "late", "copies")
     reader.admin.create_topics([NewTopic("typed-flights", schema=schema_from_ddl("carrier string, delay int"))])
