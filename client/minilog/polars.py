@@ -84,7 +84,7 @@ def _narrowed(source: Scan, columns: Sequence[str], conditions: Sequence[Conditi
     """All of the conditions may be more than one where can have: then none is pushed down."""
     found = source.narrowed(columns, conditions)
     try:
-        found.schema
+        _ = found.schema  # made by the where
     except InvalidArgument:
         return source.narrowed(columns, [])
     return found
