@@ -167,6 +167,7 @@ def test_a_scan_begins_and_ends_where_it_is_told(cluster: RunningCluster) -> Non
     assert values(start=at) == [4, 5, 6, 7, 8, 9]
     assert values(start=f"@{TIME_MS + 3}", end=at + datetime.timedelta(milliseconds=3)) == [3, 4, 5, 6]
     assert values(start="latest") == []
+    assert values(partitions=[]) == []
     assert values(partitions=[1], end=2) == [1, 3]
     assert values(start=at + datetime.timedelta(days=1)) == []
 
