@@ -40,7 +40,7 @@ class Producer:
     def __init__(self, config: Mapping[str, object], runtime: Runtime = SYSTEM_RUNTIME) -> None:
         self._shell = ProducerShell(parse_config(config), runtime)
         self._run = run_of(self._shell.config, runtime)
-        self._is_known_open = False
+        self._is_known_open = runtime is not SYSTEM_RUNTIME  # a simulated process ends without a word
 
     async def __aenter__(self) -> Self:
         self._start()

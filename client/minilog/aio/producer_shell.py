@@ -83,6 +83,11 @@ class ProducerShell:
             self.spawn(self._send_forever())
             self.spawn(self._refresh_forever())
 
+    @property
+    def has_lost_its_loop(self) -> bool:
+        """Has the event loop ended, so that nothing more is sent?"""
+        return self._loop is not None and self._loop.is_closed()
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task that ends with the producer at the latest."""
         task = asyncio.get_running_loop().create_task(work)
