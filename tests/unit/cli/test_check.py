@@ -78,7 +78,7 @@ def test_an_index_is_a_cache_and_repaired_where_that_is_asked_for(
     assert (data / INDEX).read_bytes() != sound
 
     assert run(["check", str(data), "--repair-indexes"]) == 0
-    assert "done: it was written anew" in capsys.readouterr().out
+    assert "done: the check has written it again" in capsys.readouterr().out
     assert (data / INDEX).read_bytes() == sound
     assert run(["check", str(data)]) == 0
     assert "all is sound" in capsys.readouterr().out
