@@ -20,6 +20,7 @@ TYPED_TOPICS_LEVEL = 2  # brought topic_schema to the metadata log, and typed ba
 SECURITY_LEVEL = 3  # brought users, access rules, quotas and tokens to the metadata log, and peers' listeners
 PROVEN_PRODUCERS_LEVEL = 4  # brought the key of proofs to producer_id_block
 OPERATIONS_LEVEL = 5  # brought states and settings of brokers to the metadata log
+GROUP_MEMBERS_LEVEL = 5  # brought members of groups to __groups; one release raises the level once
 _UPGRADE = "When all brokers support it, run `minilog cluster upgrade`"
 
 

@@ -411,6 +411,48 @@ class OffsetMetadataTooLarge(InvalidArgument):
     code = "OFFSET_METADATA_TOO_LARGE"
 
 
+class UnknownMemberId(MinilogError):
+    """The group has no such member, or only its members may commit."""
+
+    code = "UNKNOWN_MEMBER_ID"
+
+
+class StaleMemberEpoch(MinilogError):
+    """A partition is not, or no longer, this member's: what it would commit is another member's now."""
+
+    code = "STALE_MEMBER_EPOCH"
+
+
+class FencedMemberEpoch(MinilogError):
+    """The coordinator does not know what this member says that it holds: the member gives all up and joins anew."""
+
+    code = "FENCED_MEMBER_EPOCH"
+
+
+class GroupMaxSizeReached(MinilogError):
+    """The group has as many members as group.consumer.max.size allows."""
+
+    code = "GROUP_MAX_SIZE_REACHED"
+
+
+class UnreleasedInstanceId(MinilogError):
+    """Another member has this group.instance.id, and has not left."""
+
+    code = "UNRELEASED_INSTANCE_ID"
+
+
+class UnsupportedAssignor(InvalidArgument):
+    """The brokers have no assignor of this name."""
+
+    code = "UNSUPPORTED_ASSIGNOR"
+
+
+class NonEmptyGroup(MinilogError):
+    """The group has members."""
+
+    code = "NON_EMPTY_GROUP"
+
+
 class TimedOut(RetriableError):
     """A call that changes nothing got no answer in time."""
 

@@ -28,6 +28,8 @@ MAX_SECURITY_CHANGES = 1_000  # users, access rules or quotas that one request c
 MAX_ACCESS_FILTERS = 20  # of one request: each is held against every rule
 MAX_RENEWERS = 16  # of one delegation token
 MAX_KEEPALIVE_MS = 6_000  # of a client's streams: a consumer that is silent for five of them is dropped
+MAX_SUBSCRIBED_TOPICS = 10_000  # of one member of a group: its coordinator keeps their names
+MAX_OWNED_PARTITIONS = 100_000  # of one member of a group: some mebibytes
 MAX_GROUP_OFFSETS = 10_000  # of one commit, which is one batch: about a mebibyte; and of one question for them
 
 _Item = TypeVar("_Item")

@@ -4,6 +4,7 @@
     fetch       FetchRequest                                           ──►  ◄──  FetchResponse, one for each run
     replicate   ReplicateRequest                                       ──►  ◄──  ReplicateResponse, one for each run
     heartbeat   HeartbeatRequest                                       ──►  ◄──  HeartbeatResponse
+    member      MemberRequest                                          ──►  ◄──  MemberResponse, whenever there is one
 
 Payloads are record batches. They are in no protobuf message, because protobuf copies a field of bytes at each setting,
 nesting and reading. Here they are sent as the buffers that they are, and read as views of the received frame.
@@ -24,7 +25,7 @@ from google.protobuf.message import DecodeError, Message
 from minilog.errors import CorruptMessage
 from minilog.limits import MAX_PAYLOADS
 from minilog.record_batch.header import Buffer
-from minilog.v1 import data_pb2, peer_pb2
+from minilog.v1 import coordinator_pb2, data_pb2, peer_pb2
 
 _HEAD = struct.Struct("<II")  # bytes of the message, number of payloads; behind it the bytes of each payload, u32
 _LENGTH_BYTES = 4
@@ -147,5 +148,10 @@ HEARTBEAT = StreamMethod(
     Framing(peer_pb2.HeartbeatRequest),
     Framing(peer_pb2.HeartbeatResponse),
 )
-STREAM_METHODS = {method.path: method for method in (PRODUCE, FETCH, REPLICATE, HEARTBEAT)}
+MEMBER = StreamMethod(
+    "/minilog.v1.GroupService/Member",
+    Framing(coordinator_pb2.MemberRequest),
+    Framing(coordinator_pb2.MemberResponse),
+)
+STREAM_METHODS = {method.path: method for method in (PRODUCE, FETCH, REPLICATE, HEARTBEAT, MEMBER)}
 """By path. All other calls are the generated stubs'."""

@@ -264,10 +264,11 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group with committed offsets, and the number of their partitions."""
+    """A group with committed offsets, and the number of their partitions, or a group with members."""
 
     group_id: str
     partition_count: int
+    member_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,13 +302,43 @@ class PendingOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a group. It reads `assigned`, is to give `revoking` back and has not yet, and is to read `target`.
+    `is_away`: a static member that left for a while, for which its partitions are kept. `silent_seconds`: since its
+    last heartbeat."""
+
+    member_id: str
+    instance_id: str
+    rack: str
+    client_id: str
+    client_host: str
+    member_epoch: int
+    topics: list[str]
+    assigned: list[TopicPartition]
+    revoking: list[TopicPartition]
+    target: list[TopicPartition]
+    is_away: bool
+    silent_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group: its committed offsets, sorted, and the pending offsets of transactions. Partitions of deleted topics are
-    left out."""
+    """A group: its committed offsets, sorted, the pending offsets of transactions, and its members by id. Partitions of
+    deleted topics are left out. `epoch` is the number of the target assignment, and `assignor` the name of its maker;
+    they are 0 and empty without members.
+    """
 
     group_id: str
     offsets: list[GroupOffset]
     pending: list[PendingOffsets]
+    members: list[GroupMember] = field(default_factory=list)
+    epoch: int = 0
+    assignor: str = ""
+
+    @property
+    def kind(self) -> str:
+        """ "consumer": it has members; "offsets": it is a name with offsets."""
+        return "consumer" if self.members else "offsets"
 
 
 @dataclass(frozen=True, slots=True)

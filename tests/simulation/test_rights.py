@@ -48,7 +48,11 @@ def allowed(*rules: AccessRule, asked: Right | None = None) -> bool:
 def test_every_call_that_rules_govern_is_judged_and_tried() -> None:
     governed = {path for path, row in ROWS.items() if not isinstance(row, OfPeers | OpenToAll)}
     assert NEEDS.keys() == governed
-    streams = {"/minilog.v1.DataService/Produce", "/minilog.v1.DataService/Fetch"}
+    streams = {
+        "/minilog.v1.DataService/Produce",
+        "/minilog.v1.DataService/Fetch",
+        "/minilog.v1.GroupService/Member",
+    }
     assert PROBES.keys() == governed - streams
 
 

@@ -1,4 +1,4 @@
-"""`minilog group`: which groups there are, how far each has got, where it is to go on, and forgetting one."""
+"""`minilog group`: the groups, their members, how far each has got, where it is to go on, and forgetting one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
 
 @app.callback()
 def group() -> None:
-    """List, describe, seek and delete groups."""
+    """List, describe, seek and delete groups, and remove a member from one."""
 
 
 @app.command("list", epilog=examples("minilog group list", "minilog group list --json"))
@@ -42,13 +42,21 @@ def list_(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the groups that have committed anything."""
+    """List the groups that have committed anything, or that have members."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         found = admin.list_groups()
     if as_json:
-        print_json([{"group_id": each.group_id, "partitions": each.partition_count} for each in found])
+        print_json(
+            [
+                {"group_id": each.group_id, "partitions": each.partition_count, "members": each.member_count}
+                for each in found
+            ]
+        )
     else:
-        print_table(("group", "partitions"), ((each.group_id, each.partition_count) for each in found))
+        print_table(
+            ("group", "partitions", "members"),
+            ((each.group_id, each.partition_count, each.member_count) for each in found),
+        )
 
 
 @app.command(epilog=examples("minilog group describe report", "minilog group describe report --json"))
@@ -58,12 +66,14 @@ def describe(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far a group has got in each partition, and how far it is behind, in records and in seconds."""
+    """Show how far a group has got in each partition and how far it is behind, its members, and what each reads."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         found = admin.describe_group(name)
     if as_json:
         print_json(group_document(found))
         return
+    if found.members:
+        print_members(found)
     print_table(
         ("topic", "partition", "offset", "end", "records behind", "seconds behind"),
         (
@@ -122,6 +132,29 @@ def seek(
 
 
 @app.command(
+    "remove-member",
+    epilog=examples(
+        "minilog group remove-member report 5f0c9a52-7f0e-4b34-a1f6-3f4d4f4e9a11",
+        "minilog group remove-member report worker-3",
+    ),
+)
+def remove_member(
+    name: Group,
+    member: Annotated[str, typer.Argument(metavar="MEMBER", help="The member's id, or its instance id.")],
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fence a member of a group: its partitions go to the others. A process that still runs joins anew."""
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        admin.remove_group_member(name, member)
+    if as_json:
+        print_json({"group_id": name, "member": member, "removed": True})
+    else:
+        say(f"member {member} removed from group {name}")
+
+
+@app.command(
     epilog=examples("minilog group delete report", "minilog group delete report --command-config client.properties")
 )
 def delete(
@@ -162,10 +195,69 @@ def _positions(admin: Admin, chosen: Iterable[TopicPartition], offset: str) -> d
     }
 
 
+def print_members(found: GroupDescription) -> None:
+    """Who reads what."""
+    print_table(
+        ("member", "instance", "client", "host", "epoch", "reads", "gives back", "silent s"),
+        (
+            (
+                each.member_id,
+                each.instance_id or "-",
+                each.client_id or "-",
+                each.client_host,
+                each.member_epoch,
+                _ranges(each.assigned),
+                _ranges(each.revoking),
+                "away" if each.is_away else f"{each.silent_seconds:.1f}",
+            )
+            for each in found.members
+        ),
+        title=f"{found.group_id}: {len(found.members)} members, epoch {found.epoch}, assignor {found.assignor}",
+    )
+
+
+def _ranges(partitions: Iterable[TopicPartition]) -> str:
+    """Such as `flights 0-3,7`, sorted."""
+    numbers: dict[str, list[list[int]]] = {}
+    for each in sorted(partitions):
+        found = numbers.setdefault(each.topic, [])
+        if found and found[-1][1] == each.partition - 1:
+            found[-1][1] = each.partition
+        else:
+            found.append([each.partition, each.partition])
+    return (
+        " ".join(
+            f"{topic} {','.join(str(first) if first == last else f'{first}-{last}' for first, last in found)}"
+            for topic, found in numbers.items()
+        )
+        or "-"
+    )
+
+
 def group_document(found: GroupDescription) -> dict[str, Any]:
     """A described group, for machines."""
     return {
         "group_id": found.group_id,
+        "kind": found.kind,
+        "epoch": found.epoch,
+        "assignor": found.assignor,
+        "members": [
+            {
+                "member_id": each.member_id,
+                "instance_id": each.instance_id,
+                "rack": each.rack,
+                "client_id": each.client_id,
+                "client_host": each.client_host,
+                "member_epoch": each.member_epoch,
+                "topics": each.topics,
+                "assigned": _documents(each.assigned),
+                "revoking": _documents(each.revoking),
+                "target": _documents(each.target),
+                "away": each.is_away,
+                "silent_seconds": round(each.silent_seconds, 3),
+            }
+            for each in found.members
+        ],
         "offsets": [
             {
                 "topic": each.topic,
@@ -191,6 +283,10 @@ def group_document(found: GroupDescription) -> dict[str, Any]:
             for each in found.pending
         ],
     }
+
+
+def _documents(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
+    return [{"topic": each.topic, "partition": each.partition} for each in partitions]
 
 
 def _shown(number: int | None) -> int | str:

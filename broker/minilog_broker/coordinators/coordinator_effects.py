@@ -4,6 +4,7 @@ effect              what the shell does                                         
 LoadLog             read the partition from its log start to `end_offset`, in order         replayed, until all is given
 DeleteRecordsBelow  delete what is below `offset`, on all replicas, some day                  -
 CoordinatorAnswer   give `message` to whoever waits with `ticket`                           -
+MemberAnswer        send `message` on the stream of a member; it ends behind an error       member_stream_ended
 WriteMarkers        have the leader of `target` write them below its high watermark         markers_written, or
                                                                                             markers_failed
 MarkersRefused      log it, count it: what was to be committed is not what the leader has   -
@@ -22,6 +23,7 @@ from google.protobuf.message import Message
 
 from minilog.errors import MinilogError
 from minilog.partition_key import PartitionKey
+from minilog.v1.coordinator_pb2 import MemberResponse
 
 
 class Moment(NamedTuple):
@@ -53,6 +55,14 @@ class CoordinatorAnswer:
 
     ticket: object
     message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class MemberAnswer:
+    """`stream`: what its first message came with. Any number of them, and none behind an error or a farewell."""
+
+    stream: object
+    message: MemberResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,5 +105,5 @@ class RegisterProducer:
 
 
 CoordinatorEffect: TypeAlias = (
-    LoadLog | DeleteRecordsBelow | CoordinatorAnswer | WriteMarkers | MarkersRefused | RegisterProducer
+    LoadLog | DeleteRecordsBelow | CoordinatorAnswer | MemberAnswer | WriteMarkers | MarkersRefused | RegisterProducer
 )

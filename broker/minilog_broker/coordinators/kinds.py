@@ -10,6 +10,8 @@ from typing import Any, Generic, TypeVar
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
 from minilog_broker.coordinators.coordinator import Coordinator
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
+from minilog_broker.coordinators.groups.membership import Topics
+from minilog_broker.coordinators.groups.presences import MemberSettings
 from minilog_broker.coordinators.table import AppendRecords
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
@@ -23,6 +25,9 @@ class CoreParts:
 
     settings: TransactionSettings
     knows_topic: Callable[[bytes], bool]
+    topics: Topics
+    allows_members: Callable[[], bool]
+    member_settings: MemberSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,5 +43,8 @@ TRANSACTIONS = CoordinatorKind(
     lambda name, append, parts: TransactionCoordinator(name, parts.settings, append, parts.knows_topic),
 )
 GROUPS = CoordinatorKind(
-    GROUPS_TOPIC_NAME, lambda name, append, parts: GroupCoordinator(name, append, parts.knows_topic)
+    GROUPS_TOPIC_NAME,
+    lambda name, append, parts: GroupCoordinator(
+        name, append, parts.knows_topic, parts.topics, parts.allows_members, parts.member_settings
+    ),
 )

@@ -58,7 +58,9 @@ class RecordCodec(Generic[Key, Value]):
             key = self._read_key(parse_known(self._key_message, record.key, what))
             if record.value is None:
                 return Change(key, None)
-            kind = next(each for each in self._kinds if each.is_of(key))
+            kind = next((each for each in self._kinds if each.is_of(key)), None)
+            if kind is None:
+                raise ValueError(f"{key} has no values")
             return Change(key, kind.read(parse_known(kind.message, record.value, what)))
         except (DecodeError, ValueError) as error:
             raise CorruptMessage(f"the log of {self._what} has a record that cannot be read: {error}") from error

@@ -89,6 +89,10 @@ class Table(Generic[Key, Value]):
             return newest[key][1]
         return self._committed.get(key.owner, {}).get(key)
 
+    def committed_value(self, key: Key) -> Value | None:
+        """As of the high watermark."""
+        return self._committed.get(key.owner, {}).get(key)
+
     def owned(self, owner: str) -> Iterator[tuple[Key, Value]]:
         """All of one owner."""
         newest = self._newest.get(owner, {})

@@ -33,6 +33,7 @@ from minilog_broker.server.broker_steps import (
     Parts,
     Stored,
     build_scrub,
+    member_settings,
     metadata_settings,
     replication_settings,
     services_of,
@@ -294,9 +295,7 @@ class Broker:
             registrations=PartitionRegistrations(replicas, calls.register_partitions, self._spawn),
             access=BrokerAccess(options, image, self._runtime.wall_us),
             controller=ControllerShell(stored.quorum, options, self._turns, self._runtime, self._observer),
-            to_replicas=ImageToReplicas(
-                image, replicas, coordinators.topics_deleted, self._turns, self._spawn, self._observer
-            ),
+            to_replicas=ImageToReplicas(image, replicas, coordinators, self._turns, self._spawn, self._observer),
             markers=MarkerService(replicas, image, coordinators.write_group_markers, self._runtime.wall_us),
             retention=self._retention(stored.logs, coordinators),
             scrub=build_scrub(options.broker_id, self._config, replicas, stored.disk, calls, self._runtime),
@@ -397,7 +396,8 @@ class Broker:
         loader = Loader(stored.disk, lambda key: stored.logs.logs[key])
         around = Surroundings(replicas, loader, calls, self._spawn, self._runtime.wall_us)
         settings = TransactionSettings(config.transaction_timeout_ms, config.transaction_max_timeout_ms)
-        return Coordinators(stored.quorum.image, internal_topics, settings, around)
+        quorum, members = stored.quorum, member_settings(config)
+        return Coordinators(quorum.image, internal_topics, quorum.level, settings, members, around)
 
     def _address_of(self, broker_id: int) -> tuple[str, int] | None:
         registration = self._stored.quorum.image.brokers.get(broker_id)

@@ -16,6 +16,7 @@ from minilog.v1 import (
     peer_pb2_grpc,
     security_pb2_grpc,
 )
+from minilog_broker.coordinators.groups.presences import MemberSettings
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.background.retention import Retention
 from minilog_broker.server.clients.controller_link import ControllerLink
@@ -124,6 +125,16 @@ def metadata_settings(config: BrokerConfig) -> ReplicationSettings:
     """
     settings, longest_ms = replication_settings(config), config.quorum_fetch_timeout_ms / 4
     return replace(settings, session_keepalive_ms=min(settings.session_keepalive_ms, longest_ms))
+
+
+def member_settings(config: BrokerConfig) -> MemberSettings:
+    """Of the members of groups."""
+    return MemberSettings(
+        config.group_consumer_session_timeout_ms,
+        config.group_consumer_heartbeat_interval_ms,
+        config.group_consumer_max_size,
+        config.group_consumer_assignors,
+    )
 
 
 def services_of(

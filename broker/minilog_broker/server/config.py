@@ -25,6 +25,7 @@ from minilog.record_batch.bounds import MAX_MESSAGE_BYTES
 from minilog.security.protocols import SecurityProtocol
 from minilog.versions import VersionRange
 from minilog_broker.controller.topic_config import BUILT_IN, MAX_SEGMENT_BYTES
+from minilog_broker.coordinators.groups.assignors import ASSIGNORS
 from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.printable import shortened
 from minilog_broker.quorum.settings import SNAPSHOT_BYTES
@@ -147,6 +148,16 @@ def _names() -> _Kind:
     return _Kind("User:NAME, or several separated by semicolons", parse, tell=";".join)
 
 
+def _assignors() -> _Kind:
+    def parse(text: str) -> tuple[str, ...]:
+        names = tuple(each.strip() for each in text.split(","))
+        if not set(names) <= ASSIGNORS.keys() or len(set(names)) < len(names):
+            raise ValueError(text)
+        return names
+
+    return _Kind("names out of uniform and range, separated by commas", parse, tell=",".join)
+
+
 def _listeners() -> _Kind:
     return _Kind("NAME://HOST:PORT, or several separated by commas", parse_named, tell=tell_named)
 
@@ -203,6 +214,14 @@ class BrokerConfig:
     """The silence of its writers after which a transaction is aborted, where they asked for no other time-out."""
     transaction_max_timeout_ms: int = _setting(_integer(1, _MOST_TIMEOUT_MS), _DAY_MS)
     """The longest time-out that writers may ask for."""
+    group_consumer_session_timeout_ms: int = _setting(_integer(1, _MOST_TIMEOUT_MS), 45_000)
+    """A member of a group that is silent for so long is fenced."""
+    group_consumer_heartbeat_interval_ms: int = _setting(_integer(1, _MOST_TIMEOUT_MS), 5_000)
+    """How often members are heard."""
+    group_consumer_max_size: int = _setting(_integer(1), 1_000)
+    """Members of one group."""
+    group_consumer_assignors: tuple[str, ...] = _setting(_assignors(), ("uniform", "range"))
+    """Those that members may ask for; the first for members that ask for none."""
     controlled_shutdown_timeout_ms: int = _dynamic(_integer(0), 10_000)
     delete_delay_ms: int = _dynamic(_integer(0), 60_000)
     auto_leader_rebalance_enable: bool = _dynamic(_boolean(), True)
@@ -482,6 +501,12 @@ def _check_together(config: BrokerConfig, given: Container[str]) -> None:
         raise InvalidConfig(
             f"transaction.timeout.ms={config.transaction_timeout_ms} is not valid: expected at most "
             f"transaction.max.timeout.ms, which is {config.transaction_max_timeout_ms}"
+        )
+    if config.group_consumer_session_timeout_ms < 3 * config.group_consumer_heartbeat_interval_ms:
+        raise InvalidConfig(
+            f"group.consumer.session.timeout.ms={config.group_consumer_session_timeout_ms} is not valid: expected at "
+            "least three times group.consumer.heartbeat.interval.ms, which is "
+            f"{config.group_consumer_heartbeat_interval_ms}"
         )
     check_security(config)
     check_console(config)

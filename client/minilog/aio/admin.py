@@ -429,6 +429,9 @@ class Admin:
     async def delete_group(self, group_id: str) -> None:
         await self._groups.delete(group_id)
 
+    async def remove_group_member(self, group_id: str, member: str) -> None:
+        await self._groups.remove_member(group_id, member)
+
     async def list_transactions(self) -> list[TransactionListing]:
         return await self._transactions.list()
 

@@ -49,7 +49,8 @@ class GroupAdmin:
         self._list_offsets = list_offsets
 
     async def list(self) -> list[GroupListing]:
-        return [GroupListing(group.group_id, group.partition_count) for group in await self._groups.list()]
+        found = await self._groups.list()
+        return [GroupListing(group.group_id, group.partition_count, group.member_count) for group in found]
 
     async def describe(self, group_id: str) -> GroupDescription:
         stored = await self._groups.describe(group_id)
@@ -84,6 +85,9 @@ class GroupAdmin:
 
     async def delete(self, group_id: str) -> None:
         await self._groups.delete(group_id)
+
+    async def remove_member(self, group_id: str, member: str) -> None:
+        await self._groups.remove_member(group_id, member)
 
     async def _ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ReadableEnds]:
         """The readable ends of the partitions whose leaders answer soon."""

@@ -1,6 +1,6 @@
 """The offsets of groups, asked of their coordinators. Lives on one event loop.
 
-A group is a name under which offsets are kept: it has no members, and nobody is told which partitions to read.
+A group is a name under which offsets are kept. It may have members (member.py), and then they alone commit.
 """
 
 from __future__ import annotations
@@ -36,15 +36,17 @@ class Groups:
         group_id: str,
         offsets: Mapping[PartitionKey, Committed],
         transaction: coordinator_pb2.TransactionalCommit | None = None,
+        member: coordinator_pb2.GroupMember | None = None,
     ) -> None:
-        """All or none; committed when this returns, or when their transaction is. Raises UnknownOutcome,
-        UnknownTopicId, InvalidArgument, ProducerFenced."""
+        """All or none; committed when this returns, or when their transaction is. `member`: who commits, of a group
+        with members. Raises UnknownOutcome, UnknownTopicId, InvalidArgument, ProducerFenced, UnknownMemberId,
+        StaleMemberEpoch."""
         if offsets:
             await self._coordinators.call(
                 GROUPS_TOPIC_NAME,
                 group_id,
                 lambda channel: GroupServiceStub(channel).CommitOffsets,
-                commit_request(group_id, offsets, transaction),
+                commit_request(group_id, offsets, transaction, member),
                 timeout_ms=self._timeout_ms,
             )
 
@@ -103,6 +105,16 @@ class Groups:
             coordinator_pb2.DescribeGroupRequest(group_id=group_id),
             timeout_ms=self._timeout_ms,
             changes=False,
+        )
+
+    async def remove_member(self, group_id: str, member: str) -> None:
+        """The member of this id, or instance id, is fenced. Raises UnknownMemberId."""
+        await self._coordinators.call(
+            GROUPS_TOPIC_NAME,
+            group_id,
+            lambda channel: GroupServiceStub(channel).RemoveMember,
+            coordinator_pb2.RemoveMemberRequest(group_id=group_id, member=member),
+            timeout_ms=self._timeout_ms,
         )
 
     async def delete(self, group_id: str, keys: Sequence[PartitionKey] = ()) -> None:

@@ -7,8 +7,16 @@ from typing import NamedTuple
 
 from minilog.errors import InvalidArgument, UnstableOffsetCommit
 from minilog.partition_key import PartitionKey
-from minilog.types import GroupDescription, GroupOffset, GroupPosition, OffsetSpec, PendingOffsets, TopicPartition
-from minilog.v1 import coordinator_pb2
+from minilog.types import (
+    GroupDescription,
+    GroupMember,
+    GroupOffset,
+    GroupPosition,
+    OffsetSpec,
+    PendingOffsets,
+    TopicPartition,
+)
+from minilog.v1 import common_pb2, coordinator_pb2
 
 
 class ReadableEnds(NamedTuple):
@@ -76,7 +84,29 @@ def describe_group(
         PendingOffsets(each.transactional_id, each.producer_id, committed_positions(each.offsets, names))
         for each in told.pending
     ]
-    return GroupDescription(group_id, offsets, pending)
+    members = [_member(each, names) for each in told.members]
+    return GroupDescription(group_id, offsets, pending, members, told.group_epoch, told.assignor)
+
+
+def _member(told: coordinator_pb2.DescribedMember, names: Names) -> GroupMember:
+    def partitions(ids: Iterable[common_pb2.PartitionId]) -> list[TopicPartition]:
+        found = (named(PartitionKey.of(each), names) for each in ids)
+        return sorted(partition for partition in found if partition is not None)
+
+    return GroupMember(
+        member_id=told.member_id,
+        instance_id=told.instance_id,
+        rack=told.rack_id,
+        client_id=told.client_id,
+        client_host=told.client_host,
+        member_epoch=told.member_epoch,
+        topics=list(told.topics),
+        assigned=partitions(told.assigned),
+        revoking=partitions(told.revoking),
+        target=partitions(told.target),
+        is_away=told.away,
+        silent_seconds=told.silent_ms / 1000.0,
+    )
 
 
 def _lag(left: ReadableEnds | None) -> int:

@@ -25,6 +25,7 @@ def commit_request(
     group_id: str,
     offsets: Mapping[PartitionKey, Committed],
     transaction: coordinator_pb2.TransactionalCommit | None = None,
+    member: coordinator_pb2.GroupMember | None = None,
 ) -> coordinator_pb2.CommitOffsetsRequest:
     """All or none of them are committed; with a `transaction` when that is."""
     return coordinator_pb2.CommitOffsetsRequest(
@@ -39,6 +40,7 @@ def commit_request(
             for key, each in sorted(offsets.items())
         ],
         transaction=transaction,
+        member=member,
     )
 
 

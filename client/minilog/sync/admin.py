@@ -276,7 +276,7 @@ class Admin:
         return self._loop.run(self._admin.delete_records(dict(before)))
 
     def list_groups(self) -> list[GroupListing]:
-        """The groups with committed offsets, by name. The client asks all coordinators."""
+        """The groups with committed offsets or with members, by name. The client asks all coordinators."""
         return self._loop.run(self._admin.list_groups())
 
     def describe_group(self, group_id: str) -> GroupDescription:
@@ -294,8 +294,13 @@ class Admin:
         return self._loop.run(self._admin.seek_group(group_id, dict(to)))
 
     def delete_group(self, group_id: str) -> None:
-        """Delete all committed offsets of a group. Raises GroupIdNotFound, UnstableOffsetCommit."""
+        """Delete all committed offsets of a group. Raises GroupIdNotFound, UnstableOffsetCommit, NonEmptyGroup."""
         self._loop.run(self._admin.delete_group(group_id))
+
+    def remove_group_member(self, group_id: str, member: str) -> None:
+        """Fence a member, by its id or its instance id: its partitions go to the others. A process that still runs
+        joins anew with its next poll. Raises UnknownMemberId."""
+        self._loop.run(self._admin.remove_group_member(group_id, member))
 
     def list_transactions(self) -> list[TransactionListing]:
         """The known transactional ids, by name. The client asks all coordinators."""

@@ -100,6 +100,13 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_INVALID_TIMESTAMP: _ErrorCode.ValueType  # 82
     """A record is further behind or ahead of the leader's clock than message.timestamp.before.max.ms or .after.max.ms allow."""
     ERROR_CODE_VOTERS_NOT_READY: _ErrorCode.ValueType  # 83
+    ERROR_CODE_UNKNOWN_MEMBER_ID: _ErrorCode.ValueType  # 84
+    ERROR_CODE_STALE_MEMBER_EPOCH: _ErrorCode.ValueType  # 85
+    ERROR_CODE_FENCED_MEMBER_EPOCH: _ErrorCode.ValueType  # 86
+    ERROR_CODE_GROUP_MAX_SIZE_REACHED: _ErrorCode.ValueType  # 87
+    ERROR_CODE_UNRELEASED_INSTANCE_ID: _ErrorCode.ValueType  # 88
+    ERROR_CODE_UNSUPPORTED_ASSIGNOR: _ErrorCode.ValueType  # 89
+    ERROR_CODE_NON_EMPTY_GROUP: _ErrorCode.ValueType  # 90
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """The names are Kafka's where Kafka has one. minilog.errors holds the table of meanings and of what may be retried."""
@@ -181,6 +188,13 @@ ERROR_CODE_NARROW_SCHEMA_VERSION: ErrorCode.ValueType  # 81
 ERROR_CODE_INVALID_TIMESTAMP: ErrorCode.ValueType  # 82
 """A record is further behind or ahead of the leader's clock than message.timestamp.before.max.ms or .after.max.ms allow."""
 ERROR_CODE_VOTERS_NOT_READY: ErrorCode.ValueType  # 83
+ERROR_CODE_UNKNOWN_MEMBER_ID: ErrorCode.ValueType  # 84
+ERROR_CODE_STALE_MEMBER_EPOCH: ErrorCode.ValueType  # 85
+ERROR_CODE_FENCED_MEMBER_EPOCH: ErrorCode.ValueType  # 86
+ERROR_CODE_GROUP_MAX_SIZE_REACHED: ErrorCode.ValueType  # 87
+ERROR_CODE_UNRELEASED_INSTANCE_ID: ErrorCode.ValueType  # 88
+ERROR_CODE_UNSUPPORTED_ASSIGNOR: ErrorCode.ValueType  # 89
+ERROR_CODE_NON_EMPTY_GROUP: ErrorCode.ValueType  # 90
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

@@ -971,6 +971,7 @@ class CommitOffsetsRequest(_message.Message):
     GROUP_ID_FIELD_NUMBER: _builtins.int
     OFFSETS_FIELD_NUMBER: _builtins.int
     TRANSACTION_FIELD_NUMBER: _builtins.int
+    MEMBER_FIELD_NUMBER: _builtins.int
     COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     coordinator_epoch: _builtins.int
@@ -982,6 +983,10 @@ class CommitOffsetsRequest(_message.Message):
     def transaction(self) -> Global___TransactionalCommit:
         """Set: the offsets are part of a transaction, and hidden until its end."""
 
+    @_builtins.property
+    def member(self) -> Global___GroupMember:
+        """The member that commits. Absent: the committer is no member, and the group has none."""
+
     def __init__(
         self,
         *,
@@ -989,17 +994,48 @@ class CommitOffsetsRequest(_message.Message):
         group_id: _builtins.str = ...,
         offsets: _abc.Iterable[Global___OffsetToCommit] | None = ...,
         transaction: Global___TransactionalCommit | None = ...,
+        member: Global___GroupMember | None = ...,
         coordinator_epoch: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_transaction", b"_transaction", "client", b"client", "transaction", b"transaction"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_member", b"_member", "_transaction", b"_transaction", "client", b"client", "member", b"member", "transaction", b"transaction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_transaction", b"_transaction", "client", b"client", "coordinator_epoch", b"coordinator_epoch", "group_id", b"group_id", "offsets", b"offsets", "transaction", b"transaction"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_member", b"_member", "_transaction", b"_transaction", "client", b"client", "coordinator_epoch", b"coordinator_epoch", "group_id", b"group_id", "member", b"member", "offsets", b"offsets", "transaction", b"transaction"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__member: _TypeAlias = _typing.Literal["member"]  # noqa: Y015
+    _WhichOneofArgType__member: _TypeAlias = _typing.Literal["_member", b"_member"]  # noqa: Y015
     _WhichOneofReturnType__transaction: _TypeAlias = _typing.Literal["transaction"]  # noqa: Y015
     _WhichOneofArgType__transaction: _TypeAlias = _typing.Literal["_transaction", b"_transaction"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__member) -> _WhichOneofReturnType__member | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__transaction) -> _WhichOneofReturnType__transaction | None: ...
 
 Global___CommitOffsetsRequest: _TypeAlias = CommitOffsetsRequest  # noqa: Y015
+
+@_typing.final
+class GroupMember(_message.Message):
+    """A member as it fences what it commits."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    member_id: _builtins.str
+    member_epoch: _builtins.int
+    """The highest that the member was told."""
+    def __init__(
+        self,
+        *,
+        member_id: _builtins.str = ...,
+        member_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["member_epoch", b"member_epoch", "member_id", b"member_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupMember: _TypeAlias = GroupMember  # noqa: Y015
 
 @_typing.final
 class TransactionalCommit(_message.Message):
@@ -1040,7 +1076,9 @@ class CommitOffsetsResponse(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def error(self) -> _common_pb2.Error:
-        """PRODUCER_FENCED: the transaction has ended. UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE."""
+        """PRODUCER_FENCED: the transaction has ended. UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE. UNKNOWN_MEMBER_ID: the
+        committer is no member of a group that has members. STALE_MEMBER_EPOCH: a partition is not the member's any more.
+        """
 
     def __init__(
         self,
@@ -1201,17 +1239,20 @@ class GroupListing(_message.Message):
 
     GROUP_ID_FIELD_NUMBER: _builtins.int
     PARTITION_COUNT_FIELD_NUMBER: _builtins.int
+    MEMBER_COUNT_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     partition_count: _builtins.int
+    member_count: _builtins.int
     def __init__(
         self,
         *,
         group_id: _builtins.str = ...,
         partition_count: _builtins.int = ...,
+        member_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "partition_count", b"partition_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "member_count", b"member_count", "partition_count", b"partition_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1247,6 +1288,12 @@ class DescribeGroupResponse(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     OFFSETS_FIELD_NUMBER: _builtins.int
     PENDING_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    GROUP_EPOCH_FIELD_NUMBER: _builtins.int
+    ASSIGNOR_FIELD_NUMBER: _builtins.int
+    group_epoch: _builtins.int
+    """The number of the target assignment; 0 without members."""
+    assignor: _builtins.str
     @_builtins.property
     def error(self) -> _common_pb2.Error:
         """GROUP_ID_NOT_FOUND."""
@@ -1257,20 +1304,89 @@ class DescribeGroupResponse(_message.Message):
 
     @_builtins.property
     def pending(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingOffsets]: ...
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribedMember]:
+        """By member id. None: a group without members."""
+
     def __init__(
         self,
         *,
         error: _common_pb2.Error | None = ...,
         offsets: _abc.Iterable[Global___CommittedOffset] | None = ...,
         pending: _abc.Iterable[Global___PendingOffsets] | None = ...,
+        members: _abc.Iterable[Global___DescribedMember] | None = ...,
+        group_epoch: _builtins.int = ...,
+        assignor: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "offsets", b"offsets", "pending", b"pending"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignor", b"assignor", "error", b"error", "group_epoch", b"group_epoch", "members", b"members", "offsets", b"offsets", "pending", b"pending"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DescribeGroupResponse: _TypeAlias = DescribeGroupResponse  # noqa: Y015
+
+@_typing.final
+class DescribedMember(_message.Message):
+    """A member of a group. Topics and partitions of topics that the caller may not describe are left out."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    RACK_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_HOST_FIELD_NUMBER: _builtins.int
+    MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    ASSIGNED_FIELD_NUMBER: _builtins.int
+    REVOKING_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    AWAY_FIELD_NUMBER: _builtins.int
+    SILENT_MS_FIELD_NUMBER: _builtins.int
+    member_id: _builtins.str
+    instance_id: _builtins.str
+    rack_id: _builtins.str
+    client_id: _builtins.str
+    client_host: _builtins.str
+    member_epoch: _builtins.int
+    away: _builtins.bool
+    """A static member that left for a while."""
+    silent_ms: _builtins.int
+    """Since its last heartbeat."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def assigned(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionId]:
+        """What it has, what it is to give back and has not yet, and what it is to have."""
+
+    @_builtins.property
+    def revoking(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionId]: ...
+    @_builtins.property
+    def target(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionId]: ...
+    def __init__(
+        self,
+        *,
+        member_id: _builtins.str = ...,
+        instance_id: _builtins.str = ...,
+        rack_id: _builtins.str = ...,
+        client_id: _builtins.str = ...,
+        client_host: _builtins.str = ...,
+        member_epoch: _builtins.int = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        assigned: _abc.Iterable[_common_pb2.PartitionId] | None = ...,
+        revoking: _abc.Iterable[_common_pb2.PartitionId] | None = ...,
+        target: _abc.Iterable[_common_pb2.PartitionId] | None = ...,
+        away: _builtins.bool = ...,
+        silent_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "away", b"away", "client_host", b"client_host", "client_id", b"client_id", "instance_id", b"instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "rack_id", b"rack_id", "revoking", b"revoking", "silent_ms", b"silent_ms", "target", b"target", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribedMember: _TypeAlias = DescribedMember  # noqa: Y015
 
 @_typing.final
 class PendingOffsets(_message.Message):
@@ -1338,7 +1454,7 @@ class DeleteGroupResponse(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def error(self) -> _common_pb2.Error:
-        """GROUP_ID_NOT_FOUND, or UNSTABLE_OFFSET_COMMIT while a transaction has offsets of it."""
+        """GROUP_ID_NOT_FOUND, UNSTABLE_OFFSET_COMMIT while a transaction has offsets of it, or NON_EMPTY_GROUP."""
 
     def __init__(
         self,
@@ -1352,3 +1468,215 @@ class DeleteGroupResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteGroupResponse: _TypeAlias = DeleteGroupResponse  # noqa: Y015
+
+@_typing.final
+class RemoveMemberRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    member: _builtins.str
+    """A member id, or the instance id of a static member."""
+    @_builtins.property
+    def client(self) -> _common_pb2.ClientIdentity: ...
+    def __init__(
+        self,
+        *,
+        client: _common_pb2.ClientIdentity | None = ...,
+        group_id: _builtins.str = ...,
+        member: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "group_id", b"group_id", "member", b"member"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveMemberRequest: _TypeAlias = RemoveMemberRequest  # noqa: Y015
+
+@_typing.final
+class RemoveMemberResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def error(self) -> _common_pb2.Error:
+        """UNKNOWN_MEMBER_ID, GROUP_ID_NOT_FOUND."""
+
+    def __init__(
+        self,
+        *,
+        error: _common_pb2.Error | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveMemberResponse: _TypeAlias = RemoveMemberResponse  # noqa: Y015
+
+@_typing.final
+class MemberRequest(_message.Message):
+    """The first message of a stream opens it for one member. Every message is a heartbeat."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    OWNED_PARTITIONS_FIELD_NUMBER: _builtins.int
+    COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    member_id: _builtins.str
+    """A UUID that the client makes once for each of its lives in a group."""
+    member_epoch: _builtins.int
+    """The number of the assignment that the member carries out: it holds no partition that is not in it. 0 in the first
+    message of a stream: it holds nothing, and joins. -1: it holds nothing, and leaves. -2: the same, and it comes back
+    under its instance id.
+    """
+    number: _builtins.int
+    """1, 2, 3, ...: of the messages of this stream."""
+    coordinator_epoch: _builtins.int
+    @_builtins.property
+    def client(self) -> _common_pb2.ClientIdentity: ...
+    @_builtins.property
+    def subscription(self) -> Global___MemberSubscription:
+        """In the first message of a stream, and when anything of it has changed."""
+
+    @_builtins.property
+    def owned_partitions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionId]:
+        """In the first message of a stream: all that the member holds."""
+
+    def __init__(
+        self,
+        *,
+        client: _common_pb2.ClientIdentity | None = ...,
+        group_id: _builtins.str = ...,
+        member_id: _builtins.str = ...,
+        member_epoch: _builtins.int = ...,
+        number: _builtins.int = ...,
+        subscription: Global___MemberSubscription | None = ...,
+        owned_partitions: _abc.Iterable[_common_pb2.PartitionId] | None = ...,
+        coordinator_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_subscription", b"_subscription", "client", b"client", "subscription", b"subscription"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_subscription", b"_subscription", "client", b"client", "coordinator_epoch", b"coordinator_epoch", "group_id", b"group_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "number", b"number", "owned_partitions", b"owned_partitions", "subscription", b"subscription"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__subscription: _TypeAlias = _typing.Literal["subscription"]  # noqa: Y015
+    _WhichOneofArgType__subscription: _TypeAlias = _typing.Literal["_subscription", b"_subscription"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__subscription) -> _WhichOneofReturnType__subscription | None: ...
+
+Global___MemberRequest: _TypeAlias = MemberRequest  # noqa: Y015
+
+@_typing.final
+class MemberSubscription(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    RACK_ID_FIELD_NUMBER: _builtins.int
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    ASSIGNOR_FIELD_NUMBER: _builtins.int
+    instance_id: _builtins.str
+    """Of a static member: the name that outlives its processes. Empty: there is none."""
+    rack_id: _builtins.str
+    rebalance_timeout_ms: _builtins.int
+    """How long the member may take to give partitions back, before it is fenced."""
+    assignor: _builtins.str
+    """Empty: the first of the broker's."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        instance_id: _builtins.str = ...,
+        rack_id: _builtins.str = ...,
+        rebalance_timeout_ms: _builtins.int = ...,
+        assignor: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignor", b"assignor", "instance_id", b"instance_id", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemberSubscription: _TypeAlias = MemberSubscription  # noqa: Y015
+
+@_typing.final
+class MemberResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _builtins.int
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    CONFIRMED_NUMBER_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
+    member_epoch: _builtins.int
+    """The number of the member's assignment; -1 or -2: it has left."""
+    heartbeat_interval_ms: _builtins.int
+    session_timeout_ms: _builtins.int
+    confirmed_number: _builtins.int
+    """The highest number of a message that came while the sender was the coordinator, as a later record of its log that is
+    committed has shown.
+    """
+    coordinator_epoch: _builtins.int
+    @_builtins.property
+    def error(self) -> _common_pb2.Error:
+        """The stream ends behind it. UNKNOWN_MEMBER_ID and FENCED_MEMBER_EPOCH: the member holds nothing any more, and may
+        join anew. UNRELEASED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED, UNSUPPORTED_ASSIGNOR, LEVEL_NOT_REACHED: it may not join.
+        """
+
+    @_builtins.property
+    def assignment(self) -> Global___MemberAssignment:
+        """Set: all that the member may hold from now on."""
+
+    def __init__(
+        self,
+        *,
+        error: _common_pb2.Error | None = ...,
+        member_epoch: _builtins.int = ...,
+        heartbeat_interval_ms: _builtins.int = ...,
+        session_timeout_ms: _builtins.int = ...,
+        confirmed_number: _builtins.int = ...,
+        assignment: Global___MemberAssignment | None = ...,
+        coordinator_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_assignment", b"_assignment", "assignment", b"assignment", "error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_assignment", b"_assignment", "assignment", b"assignment", "confirmed_number", b"confirmed_number", "coordinator_epoch", b"coordinator_epoch", "error", b"error", "heartbeat_interval_ms", b"heartbeat_interval_ms", "member_epoch", b"member_epoch", "session_timeout_ms", b"session_timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__assignment: _TypeAlias = _typing.Literal["assignment"]  # noqa: Y015
+    _WhichOneofArgType__assignment: _TypeAlias = _typing.Literal["_assignment", b"_assignment"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__assignment) -> _WhichOneofReturnType__assignment | None: ...
+
+Global___MemberResponse: _TypeAlias = MemberResponse  # noqa: Y015
+
+@_typing.final
+class MemberAssignment(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionId]: ...
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[_common_pb2.PartitionId] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemberAssignment: _TypeAlias = MemberAssignment  # noqa: Y015

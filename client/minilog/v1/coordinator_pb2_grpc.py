@@ -566,6 +566,16 @@ class GroupServiceStub:
                 request_serializer=minilog_dot_v1_dot_coordinator__pb2.DeleteGroupRequest.SerializeToString,
                 response_deserializer=minilog_dot_v1_dot_coordinator__pb2.DeleteGroupResponse.FromString,
                 _registered_method=True)
+        self.RemoveMember = channel.unary_unary(
+                '/minilog.v1.GroupService/RemoveMember',
+                request_serializer=minilog_dot_v1_dot_coordinator__pb2.RemoveMemberRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_coordinator__pb2.RemoveMemberResponse.FromString,
+                _registered_method=True)
+        self.Member = channel.stream_stream(
+                '/minilog.v1.GroupService/Member',
+                request_serializer=minilog_dot_v1_dot_coordinator__pb2.MemberRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_coordinator__pb2.MemberResponse.FromString,
+                _registered_method=True)
 
 
 class GroupServiceServicer:
@@ -603,6 +613,20 @@ class GroupServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RemoveMember(self, request, context):
+        """For people: a member is fenced, and its partitions go to the others.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Member(self, request_iterator, context):
+        """One member's life in a group, on a connection of its own: assignments are pushed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GroupServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -630,6 +654,16 @@ def add_GroupServiceServicer_to_server(servicer, server):
                     servicer.DeleteGroup,
                     request_deserializer=minilog_dot_v1_dot_coordinator__pb2.DeleteGroupRequest.FromString,
                     response_serializer=minilog_dot_v1_dot_coordinator__pb2.DeleteGroupResponse.SerializeToString,
+            ),
+            'RemoveMember': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveMember,
+                    request_deserializer=minilog_dot_v1_dot_coordinator__pb2.RemoveMemberRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_coordinator__pb2.RemoveMemberResponse.SerializeToString,
+            ),
+            'Member': grpc.stream_stream_rpc_method_handler(
+                    servicer.Member,
+                    request_deserializer=minilog_dot_v1_dot_coordinator__pb2.MemberRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_coordinator__pb2.MemberResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -768,6 +802,60 @@ class GroupService:
             '/minilog.v1.GroupService/DeleteGroup',
             minilog_dot_v1_dot_coordinator__pb2.DeleteGroupRequest.SerializeToString,
             minilog_dot_v1_dot_coordinator__pb2.DeleteGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveMember(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.GroupService/RemoveMember',
+            minilog_dot_v1_dot_coordinator__pb2.RemoveMemberRequest.SerializeToString,
+            minilog_dot_v1_dot_coordinator__pb2.RemoveMemberResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Member(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/minilog.v1.GroupService/Member',
+            minilog_dot_v1_dot_coordinator__pb2.MemberRequest.SerializeToString,
+            minilog_dot_v1_dot_coordinator__pb2.MemberResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -206,6 +206,10 @@ class GroupServiceStub:
     """For people: the groups whose coordinator this broker is."""
     DescribeGroup: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.DescribeGroupRequest, _coordinator_pb2.DescribeGroupResponse]
     DeleteGroup: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.DeleteGroupRequest, _coordinator_pb2.DeleteGroupResponse]
+    RemoveMember: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.RemoveMemberRequest, _coordinator_pb2.RemoveMemberResponse]
+    """For people: a member is fenced, and its partitions go to the others."""
+    Member: _grpc.StreamStreamMultiCallable[_coordinator_pb2.MemberRequest, _coordinator_pb2.MemberResponse]
+    """One member's life in a group, on a connection of its own: assignments are pushed."""
 
 @_typing.type_check_only
 class GroupServiceAsyncStub(GroupServiceStub):
@@ -218,6 +222,10 @@ class GroupServiceAsyncStub(GroupServiceStub):
     """For people: the groups whose coordinator this broker is."""
     DescribeGroup: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.DescribeGroupRequest, _coordinator_pb2.DescribeGroupResponse]  # type: ignore[assignment]
     DeleteGroup: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.DeleteGroupRequest, _coordinator_pb2.DeleteGroupResponse]  # type: ignore[assignment]
+    RemoveMember: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.RemoveMemberRequest, _coordinator_pb2.RemoveMemberResponse]  # type: ignore[assignment]
+    """For people: a member is fenced, and its partitions go to the others."""
+    Member: _aio.StreamStreamMultiCallable[_coordinator_pb2.MemberRequest, _coordinator_pb2.MemberResponse]  # type: ignore[assignment]
+    """One member's life in a group, on a connection of its own: assignments are pushed."""
 
 class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
     """To the coordinator of a group."""
@@ -257,5 +265,21 @@ class GroupServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _coordinator_pb2.DeleteGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_coordinator_pb2.DeleteGroupResponse, _abc.Awaitable[_coordinator_pb2.DeleteGroupResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def RemoveMember(
+        self,
+        request: _coordinator_pb2.RemoveMemberRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_coordinator_pb2.RemoveMemberResponse, _abc.Awaitable[_coordinator_pb2.RemoveMemberResponse]]:
+        """For people: a member is fenced, and its partitions go to the others."""
+
+    @_abc_1.abstractmethod
+    def Member(
+        self,
+        request_iterator: _MaybeAsyncIterator[_coordinator_pb2.MemberRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_coordinator_pb2.MemberResponse], _abc.AsyncIterator[_coordinator_pb2.MemberResponse]]:
+        """One member's life in a group, on a connection of its own: assignments are pushed."""
 
 def add_GroupServiceServicer_to_server(servicer: GroupServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

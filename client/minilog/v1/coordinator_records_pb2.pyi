@@ -206,9 +206,21 @@ class GroupLogKey(_message.Message):
     GROUP_ID_FIELD_NUMBER: _builtins.int
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    TARGET_OF_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_OF_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     producer_id: _builtins.int
     """The value is a PendingOffsetsRecord."""
+    group: _builtins.bool
+    """True: the value is a GroupRecord."""
+    member_id: _builtins.str
+    """The value is a MemberRecord."""
+    target_of: _builtins.str
+    """A member id: the value is a TargetRecord."""
+    assignment_of: _builtins.str
+    """A member id: the value is an AssignmentRecord."""
     @_builtins.property
     def partition_id(self) -> _common_pb2.PartitionId:
         """The value is an OffsetRecord."""
@@ -219,16 +231,165 @@ class GroupLogKey(_message.Message):
         group_id: _builtins.str = ...,
         partition_id: _common_pb2.PartitionId | None = ...,
         producer_id: _builtins.int = ...,
+        group: _builtins.bool = ...,
+        member_id: _builtins.str = ...,
+        target_of: _builtins.str = ...,
+        assignment_of: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["of", b"of", "partition_id", b"partition_id", "producer_id", b"producer_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment_of", b"assignment_of", "group", b"group", "member_id", b"member_id", "of", b"of", "partition_id", b"partition_id", "producer_id", b"producer_id", "target_of", b"target_of"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "of", b"of", "partition_id", b"partition_id", "producer_id", b"producer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_of", b"assignment_of", "group", b"group", "group_id", b"group_id", "member_id", b"member_id", "of", b"of", "partition_id", b"partition_id", "producer_id", b"producer_id", "target_of", b"target_of"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_of: _TypeAlias = _typing.Literal["partition_id", "producer_id"]  # noqa: Y015
+    _WhichOneofReturnType_of: _TypeAlias = _typing.Literal["partition_id", "producer_id", "group", "member_id", "target_of", "assignment_of"]  # noqa: Y015
     _WhichOneofArgType_of: _TypeAlias = _typing.Literal["of", b"of"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_of) -> _WhichOneofReturnType_of | None: ...
 
 Global___GroupLogKey: _TypeAlias = GroupLogKey  # noqa: Y015
+
+@_typing.final
+class GroupRecord(_message.Message):
+    """Of a group with members; it is removed with the last one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    ASSIGNOR_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """The number of the target assignment."""
+    assignor: _builtins.str
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        assignor: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignor", b"assignor", "epoch", b"epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupRecord: _TypeAlias = GroupRecord  # noqa: Y015
+
+@_typing.final
+class MemberRecord(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    RACK_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_HOST_FIELD_NUMBER: _builtins.int
+    REBALANCE_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    ASSIGNOR_FIELD_NUMBER: _builtins.int
+    AWAY_FIELD_NUMBER: _builtins.int
+    instance_id: _builtins.str
+    rack_id: _builtins.str
+    client_id: _builtins.str
+    client_host: _builtins.str
+    rebalance_timeout_ms: _builtins.int
+    assignor: _builtins.str
+    away: _builtins.bool
+    """A static member that left for a while: it holds nothing, and its partitions are kept for it."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        instance_id: _builtins.str = ...,
+        rack_id: _builtins.str = ...,
+        client_id: _builtins.str = ...,
+        client_host: _builtins.str = ...,
+        rebalance_timeout_ms: _builtins.int = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        assignor: _builtins.str = ...,
+        away: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignor", b"assignor", "away", b"away", "client_host", b"client_host", "client_id", b"client_id", "instance_id", b"instance_id", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemberRecord: _TypeAlias = MemberRecord  # noqa: Y015
+
+@_typing.final
+class TargetRecord(_message.Message):
+    """What a member is to have."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionId]: ...
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[_common_pb2.PartitionId] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TargetRecord: _TypeAlias = TargetRecord  # noqa: Y015
+
+@_typing.final
+class AssignmentRecord(_message.Message):
+    """What a member may hold."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    ASSIGNED_FIELD_NUMBER: _builtins.int
+    REVOKING_FIELD_NUMBER: _builtins.int
+    member_epoch: _builtins.int
+    @_builtins.property
+    def assigned(self) -> _containers.RepeatedCompositeFieldContainer[Global___AssignedPartition]: ...
+    @_builtins.property
+    def revoking(self) -> _containers.RepeatedCompositeFieldContainer[Global___AssignedPartition]: ...
+    def __init__(
+        self,
+        *,
+        member_epoch: _builtins.int = ...,
+        assigned: _abc.Iterable[Global___AssignedPartition] | None = ...,
+        revoking: _abc.Iterable[Global___AssignedPartition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assigned", b"assigned", "member_epoch", b"member_epoch", "revoking", b"revoking"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AssignmentRecord: _TypeAlias = AssignmentRecord  # noqa: Y015
+
+@_typing.final
+class AssignedPartition(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_ID_FIELD_NUMBER: _builtins.int
+    GIVEN_EPOCH_FIELD_NUMBER: _builtins.int
+    REVOKED_EPOCH_FIELD_NUMBER: _builtins.int
+    given_epoch: _builtins.int
+    """The member epochs in which the member was given the partition, and was to give it back (0: it was not)."""
+    revoked_epoch: _builtins.int
+    @_builtins.property
+    def partition_id(self) -> _common_pb2.PartitionId: ...
+    def __init__(
+        self,
+        *,
+        partition_id: _common_pb2.PartitionId | None = ...,
+        given_epoch: _builtins.int = ...,
+        revoked_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["partition_id", b"partition_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["given_epoch", b"given_epoch", "partition_id", b"partition_id", "revoked_epoch", b"revoked_epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AssignedPartition: _TypeAlias = AssignedPartition  # noqa: Y015
 
 @_typing.final
 class OffsetRecord(_message.Message):

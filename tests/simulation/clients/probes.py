@@ -89,6 +89,9 @@ PROBES: Mapping[str, Probe] = {
         "GroupService/ListGroups": _empty(_c.ListGroupsRequest),
         "GroupService/DescribeGroup": _group(_c.DescribeGroupRequest),
         "GroupService/DeleteGroup": _group(_c.DeleteGroupRequest),
+        "GroupService/RemoveMember": lambda client, of: _c.RemoveMemberRequest(
+            client=client, group_id=of.name, member="nobody"
+        ),
         "AdminService/CreateTopics": lambda client, of: _a.CreateTopicsRequest(
             client=client, timeout_ms=TIMEOUT_MS, topics=[_a.NewTopic(name=of.name)], validate_only=True
         ),

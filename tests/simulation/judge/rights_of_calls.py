@@ -59,6 +59,11 @@ def _commit(request: Any, answer: Any, topics: NamesOfTopics) -> Iterator[Right]
         yield Right(Operation.WRITE, _TRANSACTION, request.transaction.transactional_id)
 
 
+def _join(request: Any, answer: Any, topics: NamesOfTopics) -> Iterator[Right]:
+    yield Right(Operation.READ, _GROUP, request.group_id)
+    yield from (Right(Operation.DESCRIBE, _TOPIC, name) for name in request.subscription.topics)
+
+
 def _look_at_group(request: Any, answer: Any, topics: NamesOfTopics) -> Iterator[Right]:
     yield Right(Operation.DESCRIBE, _GROUP, request.group_id)
     if answer is not None:
@@ -107,6 +112,8 @@ NEEDS: Mapping[str, Needs] = {
         "GroupService/ListGroups": _cluster(_O.DESCRIBE),
         "GroupService/DescribeGroup": _look_at_group,
         "GroupService/DeleteGroup": _named(_O.DELETE, _GROUP, "group_id"),
+        "GroupService/Member": _join,
+        "GroupService/RemoveMember": _named(_O.DELETE, _GROUP, "group_id"),
         "AdminService/CreateTopics": _topics_named(_O.CREATE),
         "AdminService/DeleteTopics": _topics_named(_O.DELETE),
         "AdminService/AlterTopics": _topics_named(_O.ALTER),

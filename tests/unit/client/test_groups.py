@@ -118,7 +118,7 @@ class GroupBroker(metadata_pb2_grpc.MetadataServiceServicer, coordinator_pb2_grp
     ) -> coordinator_pb2.DescribeGroupResponse:
         core = self.core_of(request.group_id)
         ticket = core.ticket()
-        core.coordinator.describe(ticket, request)
+        core.coordinator.describe(ticket, request, core.now)
         return core.answer(ticket, coordinator_pb2.DescribeGroupResponse)
 
     async def DeleteGroup(  # noqa: N802
@@ -129,6 +129,14 @@ class GroupBroker(metadata_pb2_grpc.MetadataServiceServicer, coordinator_pb2_grp
         core.coordinator.delete(ticket, request)
         core.commit()
         return core.answer(ticket, coordinator_pb2.DeleteGroupResponse)
+
+    async def RemoveMember(  # noqa: N802
+        self, request: coordinator_pb2.RemoveMemberRequest, context: object
+    ) -> coordinator_pb2.RemoveMemberResponse:
+        raise AssertionError("no test asks for it")
+
+    def Member(self, request_iterator: object, context: object) -> Any:  # noqa: N802
+        raise AssertionError("no test joins: streams have a port of their own")
 
     async def ListOffsets(  # noqa: N802
         self, request: metadata_pb2.ListOffsetsRequest, context: object

@@ -9,23 +9,52 @@ from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator_effects import RegisterProducer
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
-from tests.unit.coordinators.cluster import CoordinatorCluster, error_of
+from minilog_broker.coordinators.groups.membership import KnownTopic
+from minilog_broker.coordinators.groups.presences import MemberSettings
+from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, CoordinatorCluster, error_of
 from tests.unit.coordinators.transacting import partition_id
 
 G, T = "report", "program"
 
 
+SETTINGS = MemberSettings(session_timeout_ms=10_000, heartbeat_interval_ms=1_000, max_size=5)
+
+
+class SeenTopics:
+    """The topics of the image, by name: as many partitions as a test says, each with replicas in all racks."""
+
+    def __init__(self) -> None:
+        self.counts = {"orders": 6, "payments": 4}
+        self.ids = {"orders": ORDERS, "payments": PAYMENTS}
+
+    def find(self, name: str) -> KnownTopic | None:
+        return KnownTopic(self.ids[name], self.counts[name]) if name in self.counts else None
+
+    def racks(self, key: PartitionKey) -> frozenset[str]:
+        return frozenset({f"rack-{key.partition % 3}"})
+
+
 class Grouping(CoordinatorCluster[GroupCoordinator]):
     """See the module's text. `ended`: producers that the coordinator of transactions refuses to register."""
 
-    def __init__(self, *, lead: bool = True) -> None:
+    def __init__(self, *, lead: bool = True, settings: MemberSettings = SETTINGS) -> None:
+        self.seen = SeenTopics()
+        self.allows_members = True
+        self.settings = settings
         super().__init__()
         self.ended: dict[int, MinilogError] = {}
         if lead:
             self.begin()
 
     def make(self) -> GroupCoordinator:
-        return GroupCoordinator("__groups-3", self.append, lambda topic: topic in self.topics)
+        return GroupCoordinator(
+            "__groups-3",
+            self.append,
+            lambda topic: topic in self.topics,
+            self.seen,
+            lambda: self.allows_members,
+            self.settings,
+        )
 
     # -- commits
 

@@ -269,12 +269,12 @@ def test_groups_are_listed_and_described() -> None:
     cluster.coordinator.list(ticket, coordinator_pb2.ListGroupsRequest())
     response = cluster.answer(ticket, coordinator_pb2.ListGroupsResponse)
     assert [(each.group_id, each.partition_count) for each in response.groups] == [("only pending", 0), (G, 2)]
-    cluster.coordinator.describe(ticket, coordinator_pb2.DescribeGroupRequest(group_id=G))
+    cluster.coordinator.describe(ticket, coordinator_pb2.DescribeGroupRequest(group_id=G), cluster.now)
     described = cluster.answer(ticket, coordinator_pb2.DescribeGroupResponse)
     assert [each.offset for each in described.offsets] == [5, 6]
     (pending,) = described.pending
     assert (pending.transactional_id, pending.producer_id, pending.offsets[0].offset) == (T, P, 7)
-    cluster.coordinator.describe(ticket, coordinator_pb2.DescribeGroupRequest(group_id="unknown"))
+    cluster.coordinator.describe(ticket, coordinator_pb2.DescribeGroupRequest(group_id="unknown"), cluster.now)
     assert isinstance(error_of(cluster.answer(ticket, coordinator_pb2.DescribeGroupResponse)), GroupIdNotFound)
 
 

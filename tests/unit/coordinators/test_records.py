@@ -12,7 +12,18 @@ from minilog.errors import CorruptMessage, UnsupportedVersion
 from minilog.partition_key import PartitionKey
 from minilog.transactions.messages import Contents
 from minilog.v1 import coordinator_records_pb2
-from minilog_broker.coordinators.groups.records import GroupKey, Offset, Pending, group_codec
+from minilog_broker.coordinators.groups.records import (
+    Given,
+    GroupEpoch,
+    GroupKey,
+    Held,
+    Member,
+    Offset,
+    Part,
+    Pending,
+    Target,
+    group_codec,
+)
 from minilog_broker.coordinators.record_kinds import RecordCodec
 from minilog_broker.coordinators.table import Change, LogRecord
 from minilog_broker.coordinators.transactions.records import (
@@ -57,9 +68,39 @@ names = st.text(min_size=1, max_size=20)
 transaction_changes = st.builds(
     Change, st.builds(TransactionKey, names, st.none()), st.none() | transactions
 ) | st.builds(Change, st.builds(TransactionKey, names, numbers), st.none() | producers)
-group_changes = st.builds(Change, st.builds(GroupKey, names, partitions, st.none()), st.none() | offsets) | st.builds(
-    Change, st.builds(GroupKey, names, st.none(), numbers), st.none() | pendings
+group_changes: st.SearchStrategy[Any] = st.builds(Change, names.map(lambda name: GroupKey(name)), st.none())
+group_changes |= st.builds(
+    Change, st.builds(lambda name, key: GroupKey(name, partition=key), names, partitions), st.none() | offsets
 )
+group_changes |= st.builds(
+    Change, st.builds(lambda name, number: GroupKey(name, producer_id=number), names, numbers), st.none() | pendings
+)
+givens = st.dictionaries(partitions, st.builds(Given, st.integers(1, 99), st.integers(0, 99)), max_size=3)
+parts_of_groups: list[tuple[Part, st.SearchStrategy[Any]]] = [
+    (Part.GROUP, st.builds(GroupEpoch, st.integers(0, 99), names)),
+    (
+        Part.MEMBER,
+        st.builds(
+            Member,
+            st.lists(names, max_size=3).map(tuple),
+            instance_id=names,
+            rack=names,
+            assignor=names,
+            rebalance_timeout_ms=st.integers(0, 2**31 - 1),
+            client_id=names,
+            client_host=names,
+            is_away=st.booleans(),
+        ),
+    ),
+    (Part.TARGET, st.builds(Target, st.frozensets(partitions, max_size=3))),
+    (Part.HELD, st.builds(Held, st.integers(0, 99), givens, givens)),
+]
+for of_part, values in parts_of_groups:
+    owners = names if of_part is not Part.GROUP else st.just("")
+    keys = st.builds(
+        lambda name, owner, part: GroupKey(name, part=part, member_id=owner), names, owners, st.just(of_part)
+    )
+    group_changes |= st.builds(Change, keys, st.none() | values)
 CODECS: list[RecordCodec[Any, Any]] = [transaction_codec(), group_codec()]
 
 
@@ -103,6 +144,12 @@ FIELD_OF_LATER = b"\xfa\x01\x02hi"
         (transaction_codec(), Change(TransactionKey("t", None), None)),
         (transaction_codec(), Change(TransactionKey("t", 1), None)),
         (group_codec(), Change(GroupKey("g", producer_id=0), None)),
+        (group_codec(), Change(GroupKey("g", part=Part.GROUP), None)),
+        *(
+            (group_codec(), Change(GroupKey("g", part=part, member_id="m"), None))
+            for part in Part
+            if part is not Part.GROUP
+        ),
         (group_codec(), Change(GroupKey("g", partition=PartitionKey(bytes(16), 0)), None)),
     ],
 )

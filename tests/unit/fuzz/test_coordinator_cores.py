@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from minilog.errors import InvalidArgument
 from minilog.v1 import coordinator_pb2
+from minilog_broker.coordinators.coordinator_effects import MemberAnswer
 from minilog_broker.replication.replica_effects import EndMarker
 from minilog_broker.server.services.coordinator_checks import (
     check_commit,
@@ -54,6 +55,10 @@ PLAUSIBLE: Plausible = {
     "committed": (True,),
     "timeout_ms": (1_000,),
     "metadata": ("m",),
+    "member_id": ("a",),
+    "member_epoch": (0, 1),
+    "topics": ("orders",),
+    "assignor": ("uniform",),
 }
 Ask = Callable[[Any, int, Any], None]
 """(world, ticket, request): what the service checks, and then what it asks its core."""
@@ -75,6 +80,17 @@ def group(call: Callable[..., None], check: Callable[[Any], None] = check_group,
         call(cluster.coordinator, ticket, request, *((cluster.now,) if timed else ()))
 
     return ask
+
+
+def _member(cluster: Grouping, ticket: int, request: Any) -> None:
+    """Its answers come on its stream: those are taken for the answer of the ticket."""
+    check_group(request)
+    cluster.coordinator.member(ticket, request, "host", cluster.now)
+    cluster.commit()
+    told = [effect.message for effect in cluster.take(MemberAnswer) if effect.stream == ticket]
+    if told and ticket not in cluster.answers:
+        cluster.answers[ticket] = told[0]
+    cluster.coordinator.member_stream_ended(ticket)
 
 
 TRANSACTIONS: dict[type[Message], Ask] = {
@@ -111,7 +127,13 @@ GROUPS: dict[type[Message], Ask] = {
     coordinator_pb2.FetchOffsetsRequest: group(
         lambda core, ticket, request: core.fetch(ticket, request), check_group_partitions
     ),
-    coordinator_pb2.DescribeGroupRequest: group(lambda core, ticket, request: core.describe(ticket, request)),
+    coordinator_pb2.DescribeGroupRequest: group(
+        lambda core, ticket, request, now: core.describe(ticket, request, now), timed=True
+    ),
+    coordinator_pb2.RemoveMemberRequest: group(
+        lambda core, ticket, request, now: core.remove_member(ticket, request, now), timed=True
+    ),
+    coordinator_pb2.MemberRequest: _member,
     coordinator_pb2.DeleteGroupRequest: group(
         lambda core, ticket, request: core.delete(ticket, request), check_group_partitions
     ),

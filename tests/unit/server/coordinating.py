@@ -16,6 +16,7 @@ from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, INTERNAL_PARTITIONS, 
 from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2
 from minilog_broker.controller.image import MetadataImage, TopicImage
+from minilog_broker.coordinators.groups.presences import MemberSettings
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
 from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
 from minilog_broker.replication.manager import ReplicaManager
@@ -85,7 +86,14 @@ class CoordinatingBroker:
             self._spawn,
             SYSTEM_BROKER_RUNTIME.wall_us,
         )
-        self.coordinators: Coordinators = Coordinators(self.image, self.internal_topics, TransactionSettings(), around)
+        self.coordinators: Coordinators = Coordinators(
+            self.image,
+            self.internal_topics,
+            ClusterLevel(SUPPORTED_LEVELS),
+            TransactionSettings(),
+            MemberSettings(),
+            around,
+        )
         manager.set_broker_epoch(BROKER_EPOCH, now_ms())
         self.leader_epoch = -1
 

@@ -51,14 +51,17 @@ class OneBroker:
         asked = outside(failed=self.crashed.append, tell_coordinator=lambda _: None)
         self.replicas = ReplicationShell(self.manager, self.disk, logs, reserve, asked, self.readers)
         self.image = MetadataImage()
-        self.deletions = 0
+        self.deletions = self.changes_of_topics = 0
         self.tasks: list[asyncio.Task[None]] = []
-        self.told = ImageToReplicas(self.image, self.replicas, self._deleted, Turns(), self._spawn)
+        self.told = ImageToReplicas(self.image, self.replicas, self, Turns(), self._spawn)
         self.apply(broker_registration=records_pb2.BrokerRegistrationRecord(broker_id=1, host="h", port=1))
         self.manager.set_broker_epoch(0, 0.0)
 
-    def _deleted(self) -> None:
+    def topics_deleted(self) -> None:
         self.deletions += 1
+
+    def topics_changed(self) -> None:
+        self.changes_of_topics += 1
 
     def _spawn(self, work: Any) -> None:
         self.tasks.append(asyncio.ensure_future(work))

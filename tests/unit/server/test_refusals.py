@@ -105,6 +105,7 @@ JUDGED_BY_ANOTHER_NAME = {
     "FetchRequest.forgotten",  # of the stream's own positions
     "EndTransactionRequest.winners.partitions.partition_id",  # where each was registered when it was written
     "DeleteGroupRequest.partitions",  # who may delete the group may delete its parts
+    "MemberRequest.owned_partitions",  # those that its own coordinator gave the member
 }
 
 

@@ -117,6 +117,8 @@ def test_what_is_checked_together_at_the_start_is_not_dynamic() -> None:
         "broker.heartbeat.interval.ms",
         "transaction.timeout.ms",
         "transaction.max.timeout.ms",
+        "group.consumer.session.timeout.ms",
+        "group.consumer.heartbeat.interval.ms",
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
     }

@@ -1,6 +1,8 @@
-"""The coordinator of the groups of one partition of `__groups`: their offsets. A group has no members.
+"""The coordinator of the groups of one partition of `__groups`: their offsets, and their members where they have any.
 
     call or event                      what follows
+    member                             its assignment is pushed, and it is heard (members.py)
+    remove_member                      the member is fenced
     commit                             the group's offsets change; answered when that is committed
     commit in a transaction            the producer is registered first (registrations.py); its offsets are pending
     write_markers                      the pending offsets become the group's, or are gone; answered when that is so
@@ -14,11 +16,12 @@ a marker that changes nothing here: where another coordinator leads, it may have
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from minilog.errors import (
     GroupIdNotFound,
     MinilogError,
+    NonEmptyGroup,
     ProducerFenced,
     UnstableOffsetCommit,
     wire_error,
@@ -26,8 +29,18 @@ from minilog.errors import (
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator import Coordinator, CoordinatorState
-from minilog_broker.coordinators.coordinator_effects import CoordinatorAnswer, Moment, RegisterProducer
+from minilog_broker.coordinators.coordinator_effects import (
+    CoordinatorAnswer,
+    MemberAnswer,
+    Moment,
+    RegisterProducer,
+)
 from minilog_broker.coordinators.groups import offsets as rules
+from minilog_broker.coordinators.groups.committers import check_committer
+from minilog_broker.coordinators.groups.describing import described_members
+from minilog_broker.coordinators.groups.members import Members, Surroundings
+from minilog_broker.coordinators.groups.membership import Topics
+from minilog_broker.coordinators.groups.presences import MemberSettings
 from minilog_broker.coordinators.groups.records import (
     GroupChange,
     GroupKey,
@@ -43,16 +56,75 @@ NO_OFFSET = -1
 
 
 class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
-    """The coordinator that keeps the committed offsets of groups.
+    """The coordinator that keeps the committed offsets of groups, and their members.
 
-    `knows_topic(topic_id)`: whether this broker's image, as it is now, has the topic.
+    `knows_topic(topic_id)`: whether this broker's image, as it is now, has the topic. `topics`: those of the image.
+    `allows_members`: whether the level of the cluster has groups with members.
     """
 
-    def __init__(self, name: str, append: AppendRecords, knows_topic: rules.KnowsTopic) -> None:
+    def __init__(
+        self,
+        name: str,
+        append: AppendRecords,
+        knows_topic: rules.KnowsTopic,
+        topics: Topics,
+        allows_members: Callable[[], bool],
+        settings: MemberSettings,
+    ) -> None:
         super().__init__(name, group_codec(), append)
         self._knows_topic = knows_topic
         self._registrations = Registrations()
+        around = Surroundings(
+            self._table, self._write, self._answer_member, topics, allows_members, lambda: self._leader_epoch
+        )
+        self._members = Members(settings, around)
         self._groups_of: dict[int, set[str]] = {}  # in which a producer has, or had, something pending
+
+    # -- members
+
+    def member(self, stream: object, request: coordinator_pb2.MemberRequest, host: str, now: Moment) -> None:
+        """MemberResponses, as they come, on `stream`; a refusal is the last."""
+        try:
+            self._require_active(request.coordinator_epoch)
+            self._members.request(stream, request, host, now)
+        except MinilogError as error:
+            self._members.stream_ended(stream)
+            self._answer(stream, request.group_id, self._refusal(coordinator_pb2.MemberResponse, error))
+
+    def member_stream_ended(self, stream: object) -> None:
+        """Nothing comes or goes on it any more."""
+        self._members.stream_ended(stream)
+
+    def _answer_member(self, stream: object, message: coordinator_pb2.MemberResponse) -> None:
+        self._effects.append(MemberAnswer(stream, message))
+
+    def remove_member(self, ticket: object, request: coordinator_pb2.RemoveMemberRequest, now: Moment) -> None:
+        """RemoveMemberResponse."""
+
+        def decide() -> coordinator_pb2.RemoveMemberResponse:
+            self._members.remove(request.group_id, request.member, now)
+            return coordinator_pb2.RemoveMemberResponse()
+
+        self._decide(ticket, request.group_id, coordinator_pb2.RemoveMemberResponse, decide)
+
+    def topics_changed(self, now: Moment) -> None:
+        """The image has topics, or partitions, that it had not, or lacks some."""
+        if self._state is CoordinatorState.ACTIVE:
+            self._members.topics_changed(now)
+
+    def tick(self, now: Moment) -> None:
+        """`next_tick_ms` has come."""
+        if self._state is CoordinatorState.ACTIVE:
+            self._members.tick(now)
+
+    @property
+    def next_tick_ms(self) -> float:
+        """When `tick` should be called."""
+        return self._members.next_tick_ms
+
+    def member_counts(self) -> dict[str, int]:
+        """For people, without a decision: the members of each group that has any."""
+        return self._members.counts()
 
     # -- commits
 
@@ -64,6 +136,7 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
 
         def decide() -> coordinator_pb2.CommitOffsetsResponse:
             rules.check_commit(request, self._knows_topic)
+            check_committer(self._table, request)
             self._write(rules.commit(request, self._table.end_offset, now.wall_us))
             return coordinator_pb2.CommitOffsetsResponse()
 
@@ -75,6 +148,7 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
         try:
             self._require_active(request.coordinator_epoch)
             rules.check_commit(request, self._knows_topic)
+            check_committer(self._table, request)
             groups = self._groups_of.get(producer_id, ())
             if rules.last_sequence(self._table, producer_id, groups) == rules.NO_SEQUENCE:
                 number = self._registrations.wait(producer_id, commit)
@@ -99,6 +173,7 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
         request = commit.request
 
         def decide() -> coordinator_pb2.CommitOffsetsResponse:
+            check_committer(self._table, request)
             producer_id = request.transaction.producer_id
             groups = self._groups_of.get(producer_id, set())
             self._write(rules.commit_in_transaction(self._table, request, groups, now.wall_us))
@@ -153,26 +228,33 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
 
         def decide() -> coordinator_pb2.ListGroupsResponse:
             found = {group: self._offsets(group) for group in self._table.owners()}
+            members = {group: len(self._members.view(group).members) for group in found}
             return coordinator_pb2.ListGroupsResponse(
                 groups=[
-                    coordinator_pb2.GroupListing(group_id=group, partition_count=len(offsets))
+                    coordinator_pb2.GroupListing(
+                        group_id=group, partition_count=len(offsets), member_count=members[group]
+                    )
                     for group, offsets in found.items()
-                    if offsets or self._pending(group)
+                    if offsets or self._pending(group) or members[group]
                 ]
             )
 
         self._decide(ticket, None, coordinator_pb2.ListGroupsResponse, decide)
 
-    def describe(self, ticket: object, request: coordinator_pb2.DescribeGroupRequest) -> None:
+    def describe(self, ticket: object, request: coordinator_pb2.DescribeGroupRequest, now: Moment) -> None:
         """DescribeGroupResponse."""
         group = request.group_id
 
         def decide() -> coordinator_pb2.DescribeGroupResponse:
             committed, pending = self._offsets(group), self._pending(group)
+            view = self._members.view(group)
             self._require_known(group)
             return coordinator_pb2.DescribeGroupResponse(
                 offsets=[_told(key, offset) for key, offset in sorted(committed.items())],
                 pending=[_told_pending(producer_id, each) for producer_id, each in sorted(pending.items())],
+                members=described_members(view, lambda member_id: self._members.silent_ms(group, member_id, now)),
+                group_epoch=0 if view.group is None else view.group.epoch,
+                assignor="" if view.group is None else view.group.assignor,
             )
 
         self._decide(ticket, group, coordinator_pb2.DescribeGroupResponse, decide)
@@ -183,6 +265,8 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
 
         def decide() -> coordinator_pb2.DeleteGroupResponse:
             self._require_known(group)
+            if self._members.view(group).members and not request.partitions:
+                raise NonEmptyGroup(f"group '{group}' has members: end them first, or `minilog group remove-member`")
             if self._pending(group):
                 raise UnstableOffsetCommit(f"group '{group}' has offsets of a transaction that has not ended: retry")
             committed = self._offsets(group)
@@ -211,7 +295,7 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
         }
 
     def _require_known(self, group: str) -> None:
-        if not self._offsets(group) and not self._pending(group):
+        if not self._offsets(group) and not self._pending(group) and not self._members.view(group).members:
             raise GroupIdNotFound(f"group '{group}' has committed nothing: see `minilog group list`")
 
     def _offsets(self, group: str) -> dict[PartitionKey, Offset]:
@@ -235,6 +319,7 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
             for producer_id in self._pending(group):
                 self._groups_of.setdefault(producer_id, set()).add(group)
         self.drop_deleted_topics()
+        self._members.activated(now)
 
     def _changed(self, changes: Sequence[GroupChange], high_watermark: int, now: Moment) -> None:
         for change in changes:
@@ -244,9 +329,11 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
                 groups.discard(change.key.owner)
                 if not groups:
                     self._groups_of.pop(producer_id, None)
+        self._members.committed(changes, high_watermark, now)
 
     def _ended(self) -> None:
         self._groups_of.clear()
+        self._members.ended(self._not_coordinator())
         response = self._refusal(coordinator_pb2.CommitOffsetsResponse, self._not_coordinator())
         self._effects.extend(CoordinatorAnswer(commit.ticket, response) for commit in self._registrations.take_all())
 

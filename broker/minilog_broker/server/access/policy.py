@@ -134,7 +134,10 @@ class Policy:
         def sees_transaction(name: str) -> bool:
             return caller.may(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, name)
 
-        redact(answer, sees_topic, sees_transaction)
+        def sees_topic_named(name: str) -> bool:
+            return caller.may(Operation.DESCRIBE, ResourceKind.TOPIC, name)
+
+        redact(answer, sees_topic, sees_transaction, sees_topic_named)
 
     def _tell(
         self, caller: Caller, operation: Operation, resources: Sequence[str], decision: Decision, reason: str

@@ -15,12 +15,12 @@ from minilog.v1 import coordinator_pb2
 
 NO_PRODUCER = -1
 SeesTopic = Callable[[bytes], bool]
-SeesTransaction = Callable[[str], bool]
+SeesName = Callable[[str], bool]
 
 
-def redact(answer: Any, sees_topic: SeesTopic, sees_transaction: SeesTransaction) -> None:
-    """Remove the hidden parts of an answer. `sees_topic` takes a topic's id, `sees_transaction` a name. Other answers
-    stay whole."""
+def redact(answer: Any, sees_topic: SeesTopic, sees_transaction: SeesName, sees_topic_named: SeesName) -> None:
+    """Remove the hidden parts of an answer. `sees_topic` takes a topic's id, the others take a name. Other answers stay
+    whole."""
     match answer:
         case coordinator_pb2.FetchOffsetsResponse():
             _keep(answer.offsets, lambda committed: sees_topic(committed.partition_id.topic_id))
@@ -31,6 +31,10 @@ def redact(answer: Any, sees_topic: SeesTopic, sees_transaction: SeesTransaction
                 if not sees_transaction(pending.transactional_id):
                     pending.transactional_id, pending.producer_id = "", NO_PRODUCER
             _keep(answer.pending, lambda pending: bool(pending.offsets))
+            for member in answer.members:
+                _keep(member.topics, sees_topic_named)
+                for partitions in (member.assigned, member.revoking, member.target):
+                    _keep(partitions, lambda each: sees_topic(each.topic_id))
         case coordinator_pb2.DescribeTransactionResponse():
             for producer in answer.producers:
                 _keep(producer.partitions, lambda partition: sees_topic(partition.topic_id))

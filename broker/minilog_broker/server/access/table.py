@@ -142,6 +142,10 @@ def _transaction_of_commit(request: Any, image: MetadataImage) -> Iterable[str]:
     return (request.transaction.transactional_id,) if request.HasField("transaction") else ()
 
 
+def _subscribed_topics(request: Any, image: MetadataImage) -> Iterable[str]:
+    return tuple(request.subscription.topics)
+
+
 def _peers(field: str) -> OfPeers:
     return OfPeers(_field(field))
 
@@ -202,6 +206,13 @@ _SERVICES: Mapping[str, Mapping[str, Row]] = {
         "ListGroups": _READS_CLUSTER,
         "DescribeGroup": _asked(_O.DESCRIBE, _K.GROUP, _names("group_id")),
         "DeleteGroup": _asked(_O.DELETE, _K.GROUP, _names("group_id")),
+        "RemoveMember": _asked(_O.DELETE, _K.GROUP, _names("group_id")),
+        "Member": AllOf(
+            (
+                _asked(_O.READ, _K.GROUP, _names("group_id")),
+                _asked(_O.DESCRIBE, _K.TOPIC, _subscribed_topics),
+            )
+        ),
     },
     "AdminService": {
         "CreateTopics": _asked(_O.CREATE, _K.TOPIC, _names("topics.name")),

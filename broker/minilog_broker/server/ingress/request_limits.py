@@ -98,6 +98,8 @@ _MAX: dict[str, tuple[int, str]] = {
     "WriteMarkersRequest.markers": (MAX_MARKERS, "a transaction has no more producers"),
     "CommitOffsetsRequest.offsets": (limits.MAX_GROUP_OFFSETS, "they are one batch of the coordinator"),
     "FetchOffsetsRequest.partitions": (limits.MAX_GROUP_OFFSETS, "a commit has no more"),
+    "MemberRequest.owned_partitions": (limits.MAX_OWNED_PARTITIONS, "each is held against the member's assignment"),
+    "MemberSubscription.topics": (limits.MAX_SUBSCRIBED_TOPICS, "each is kept with the member, and looked up"),
     "DeleteGroupRequest.partitions": (limits.MAX_GROUP_OFFSETS, "they are one batch of the coordinator"),
 }
 """By message and field: the limit for all messages of that kind in one request together, and its reason."""

@@ -1,17 +1,19 @@
-"""GroupService: the offsets of consumer groups, and the markers that end transactions with such offsets."""
+"""GroupService: the offsets of groups, and their members, of which each has a stream."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, TypeVar
 
-from minilog.errors import wire_error
+from minilog.errors import MinilogError, wire_error
+from minilog.stream_messages import StreamMessage
 from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
 from minilog_broker.coordinators.transactions.coordinator import PRODUCER_EPOCH
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.producer_owners import Claim, ProducerOwners
+from minilog_broker.server.clients.streams import pump
 from minilog_broker.server.services.calls import Ask, Response, UnaryCall, coordinator_call, listing, untimed
 from minilog_broker.server.services.coordinator_checks import (
     GroupsRequest,
@@ -19,7 +21,12 @@ from minilog_broker.server.services.coordinator_checks import (
     check_group,
     check_group_partitions,
 )
+from minilog_broker.server.shells.coordinator_shell import GroupShell
 from minilog_broker.server.shells.coordinators import Coordinators
+from minilog_broker.server.shells.member_stream import MemberStream, StreamOver
+
+if TYPE_CHECKING:
+    from minilog_broker.server.ingress.client_stream import ClientStream
 
 _Request = TypeVar("_Request", bound=GroupsRequest)
 
@@ -50,6 +57,32 @@ class GroupService(coordinator_pb2_grpc.GroupServiceServicer):
 
     _commit = _call(coordinator_pb2.CommitOffsetsResponse, GroupCoordinator.commit, check_commit)
     FetchOffsets = _call(coordinator_pb2.FetchOffsetsResponse, untimed(GroupCoordinator.fetch), check_group_partitions)
-    DescribeGroup = _call(coordinator_pb2.DescribeGroupResponse, untimed(GroupCoordinator.describe))
+    DescribeGroup = _call(coordinator_pb2.DescribeGroupResponse, GroupCoordinator.describe)
     DeleteGroup = _call(coordinator_pb2.DeleteGroupResponse, untimed(GroupCoordinator.delete), check_group_partitions)
+    RemoveMember = _call(coordinator_pb2.RemoveMemberResponse, GroupCoordinator.remove_member)
+
+    async def Member(  # type: ignore[override]  # noqa: N802
+        self, request_iterator: AsyncIterator[StreamMessage[coordinator_pb2.MemberRequest]], context: ClientStream
+    ) -> None:
+        stream = MemberStream()
+        coordinator: GroupShell | None = None
+
+        def receive(received: StreamMessage[coordinator_pb2.MemberRequest]) -> None:
+            nonlocal coordinator
+            try:
+                if coordinator is None:
+                    check_group(received.message)
+                    coordinator = self.coordinators.of_group(received.message.group_id)
+                coordinator.member(stream, received.message, context.caller.host)
+            except MinilogError as error:
+                stream.put(coordinator_pb2.MemberResponse(error=wire_error(error)))
+
+        try:
+            await pump(request_iterator, receive, stream.next_message, context.write, stream.ready)
+        except StreamOver:
+            return
+        finally:
+            if coordinator is not None:
+                coordinator.member_stream_ended(stream)
+
     ListGroups = listing(Coordinators.groups_here, coordinator_pb2.ListGroupsResponse, GroupCoordinator.list)

@@ -22,6 +22,7 @@ from google.protobuf.message import Message
 
 from minilog.errors import CoordinatorLoadInProgress, CorruptMessage, wire_error
 from minilog.partition_key import PartitionKey
+from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.batches import encode_batch
 from minilog_broker.coordinators.coordinator import Coordinator, CoordinatorState
 from minilog_broker.coordinators.coordinator_effects import (
@@ -30,6 +31,7 @@ from minilog_broker.coordinators.coordinator_effects import (
     DeleteRecordsBelow,
     LoadLog,
     MarkersRefused,
+    MemberAnswer,
     Moment,
     RegisterProducer,
     WriteMarkers,
@@ -46,6 +48,7 @@ from minilog_broker.replication.replica_effects import (
 from minilog_broker.server.clients.coordinator_calls import CoordinatorCalls, outcome
 from minilog_broker.server.runtime.timer import CoreTimer, now_ms
 from minilog_broker.server.shells.coordinator_loading import Loader
+from minilog_broker.server.shells.member_stream import MemberStream
 from minilog_broker.server.shells.replication_shell import ReplicationShell
 
 logger = structlog.get_logger()
@@ -175,7 +178,7 @@ class CoordinatorShell(Generic[_Core]):
                 self._loading = self._around.spawn(self._load(effect))
             case DeleteRecordsBelow(leader_epoch=leader_epoch, offset=offset):
                 self._around.replicas.manager.delete_own_records(self.key, leader_epoch, offset)
-            case WriteMarkers() | MarkersRefused() | RegisterProducer() | CoordinatorAnswer():
+            case WriteMarkers() | MarkersRefused() | RegisterProducer() | CoordinatorAnswer() | MemberAnswer():
                 raise AssertionError(f"{self.core} cannot ask for {effect}")
 
     # -- time
@@ -234,10 +237,26 @@ class TransactionShell(CoordinatorShell[TransactionCoordinator]):
 
 
 class GroupShell(CoordinatorShell[GroupCoordinator]):
-    """A coordinator of groups: registers producers with the coordinators of their transactions."""
+    """A coordinator of groups: registers producers with the coordinators of their transactions, and answers members."""
+
+    def member(self, stream: MemberStream, request: coordinator_pb2.MemberRequest, host: str) -> None:
+        """The next message of a member's stream."""
+        self.core.member(stream, request, host, self._around.moment())
+        self.run()
+
+    def member_stream_ended(self, stream: MemberStream) -> None:
+        """Nothing comes or goes on it any more."""
+        self.core.member_stream_ended(stream)
+        self.run()
 
     def _carry_out(self, effect: CoordinatorEffect) -> None:
         match effect:
+            case MemberAnswer(stream=MemberStream() as stream, message=message):
+                stream.put(message)
+            case CoordinatorAnswer(
+                ticket=MemberStream() as stream, message=coordinator_pb2.MemberResponse() as message
+            ):
+                stream.put(message)
             case RegisterProducer():
                 self._around.spawn(self._register(effect))
             case _:
@@ -251,4 +270,16 @@ class GroupShell(CoordinatorShell[GroupCoordinator]):
     def drop_deleted_topics(self) -> None:
         """Drop the offsets of topics that the image no longer has."""
         self.core.drop_deleted_topics()
+        self.run()
+
+    def topics_changed(self) -> None:
+        """The image has topics or partitions that it had not, or lacks some."""
+        self.core.topics_changed(self._around.moment())
+        self.run()
+
+    def _next_tick_ms(self) -> float:
+        return self.core.next_tick_ms
+
+    def _tick(self) -> None:
+        self.core.tick(self._around.moment())
         self.run()

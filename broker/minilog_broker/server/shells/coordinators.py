@@ -14,9 +14,11 @@ from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NA
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.coordinators.groups.presences import MemberSettings
 from minilog_broker.coordinators.kinds import GROUPS, TRANSACTIONS, CoordinatorKind, Core, CoreParts
 from minilog_broker.coordinators.table import AppendRecords
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
+from minilog_broker.levels import GROUP_MEMBERS_LEVEL, ClusterLevel
 from minilog_broker.replication.replica_effects import BeganToLead, LeadershipEffect
 from minilog_broker.server.clients.internal_topics import InternalTopics
 from minilog_broker.server.shells.coordinator_shell import (
@@ -25,6 +27,7 @@ from minilog_broker.server.shells.coordinator_shell import (
     Surroundings,
     TransactionShell,
 )
+from minilog_broker.server.shells.image_topics import ImageTopics
 
 Shell = TypeVar("Shell", bound=CoordinatorShell[Any])
 
@@ -83,12 +86,24 @@ class Coordinators:
     """All coordinators of one broker, by partition. `image` is this broker's replay of the committed metadata."""
 
     def __init__(
-        self, image: MetadataImage, internal_topics: InternalTopics, settings: TransactionSettings, around: Surroundings
+        self,
+        image: MetadataImage,
+        internal_topics: InternalTopics,
+        level: ClusterLevel,
+        settings: TransactionSettings,
+        member_settings: MemberSettings,
+        around: Surroundings,
     ) -> None:
         self._image = image
         self._internal_topics = internal_topics
         self.moment = around.moment
-        parts = CoreParts(settings, lambda topic_id: topic_id in image.topics)
+        parts = CoreParts(
+            settings,
+            lambda topic_id: topic_id in image.topics,
+            ImageTopics(image),
+            lambda: level.allows(GROUP_MEMBERS_LEVEL),
+            member_settings,
+        )
         self._transactions = CoordinatorsOf(TRANSACTIONS, TransactionShell, parts, around)
         self._groups = CoordinatorsOf(GROUPS, GroupShell, parts, around)
         kinds: tuple[CoordinatorsOf[Any, Any], ...] = (self._transactions, self._groups)
@@ -109,6 +124,11 @@ class Coordinators:
         """Drop the state of topics that the image no longer has."""
         for shell in self._groups.all():
             shell.drop_deleted_topics()
+
+    def topics_changed(self) -> None:
+        """The image has topics or partitions that it had not, or lacks some."""
+        for shell in self._groups.all():
+            shell.topics_changed()
 
     def expire(self, wall_us: int) -> None:
         """Drop old state, by the wall clock while it is trusted."""

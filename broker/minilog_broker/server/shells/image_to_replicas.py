@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from collections.abc import Set as AbstractSet
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 from minilog.partition_key import PartitionKey
 from minilog_broker.controller.image import ImageChanges, MetadataImage
@@ -26,17 +26,25 @@ from minilog_broker.server.shells.replication_shell import ReplicationShell
 PARTITIONS_AT_ONCE = 250  # some ten milliseconds, with all effects of each
 
 
+class HearsOfTopics(Protocol):
+    """The coordinators of this broker."""
+
+    def topics_deleted(self) -> None: ...
+
+    def topics_changed(self) -> None: ...
+
+
 class ImageToReplicas:
     """The way of changes from the image to the replicas of this broker.
 
-    `topics_deleted` is called when partitions were removed.
+    `coordinators` hear of partitions that were removed, and of topics that came, grew or went.
     """
 
     def __init__(
         self,
         image: MetadataImage,
         replicas: ReplicationShell,
-        topics_deleted: Callable[[], None],
+        coordinators: HearsOfTopics,
         turns: Turns,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         observer: Observer = UNOBSERVED,
@@ -44,7 +52,7 @@ class ImageToReplicas:
         self._observer = observer
         self._image = image
         self._replicas = replicas
-        self._topics_deleted = topics_deleted
+        self._coordinators = coordinators
         self._turns = turns
         self._spawn = spawn
         self._waiting: dict[PartitionKey, None] = {}
@@ -64,6 +72,8 @@ class ImageToReplicas:
             if self._waiting:
                 self._settled.clear()
                 self._spawn(self._hand_over_the_rest())
+        if changes.topics or changes.removed:
+            self._coordinators.topics_changed()
 
     async def settled(self) -> None:
         """Return when the replicas have all changes of the image until now."""
@@ -91,7 +101,7 @@ class ImageToReplicas:
         removed = [key for key in keys if key not in self._image.partitions]
         self._apply(present, removed, {key.topic_id for key in present} | configured)
         if removed:
-            self._topics_deleted()
+            self._coordinators.topics_deleted()
 
     def _apply(self, present: list[PartitionKey], removed: list[PartitionKey], topic_ids: set[bytes]) -> None:
         image = self._image

@@ -1,0 +1,41 @@
+"""Who may commit the offsets of a group: its members alone, and anybody while it has none.
+
+A member commits what it holds: the partition was given to it in an epoch up to the one that it names, and that epoch
+is not above its own. So its commits go on while its epoch moves for the sake of other partitions, and a partition that
+went to another is not written by the one before (KIP-1251; Kafka first compared the epochs alone, and refused commits
+that were on their way).
+"""
+
+from __future__ import annotations
+
+from minilog.errors import StaleMemberEpoch, UnknownMemberId
+from minilog.partition_key import PartitionKey
+from minilog.v1 import coordinator_pb2
+from minilog_broker.coordinators.groups.offsets import GroupTable
+from minilog_broker.coordinators.groups.records import GroupKey, Held, Part
+
+
+def check_committer(table: GroupTable, request: coordinator_pb2.CommitOffsetsRequest) -> None:
+    """Raises UnknownMemberId, StaleMemberEpoch."""
+    group = request.group_id
+    if not request.HasField("member"):
+        if table.get(GroupKey(group, part=Part.GROUP)) is not None:
+            raise UnknownMemberId(
+                f"group '{group}' has members, and only they commit: join it (group.protocol=consumer), wait until its "
+                f"members have left, or use another group. `minilog group describe {group}` shows them"
+            )
+        return
+    member_id, epoch = request.member.member_id, request.member.member_epoch
+    held = table.get(GroupKey(group, part=Part.HELD, member_id=member_id))
+    if not isinstance(held, Held):
+        raise UnknownMemberId(
+            f"group '{group}' has no member '{member_id}': it left, or was silent for the session time-out"
+        )
+    for each in request.offsets:
+        key = PartitionKey.of(each.partition_id)
+        given = held.given(key)
+        if given is None or not given.given_epoch <= epoch <= held.member_epoch:
+            raise StaleMemberEpoch(
+                f"group '{group}': partition {key.partition} of topic id {key.topic_id.hex()} is not of member "
+                f"'{member_id}' in its epoch {epoch}: nothing of the commit was done"
+            )

@@ -1,0 +1,254 @@
+"""The rules of a group with members: who is to have what, and when a partition changes hands. Pure.
+
+    event                                   what changes
+    a member joins, leaves, or changes      the members; then a new target
+    a new target                            the group's epoch, and what each member is to have (assignors.py)
+    reconcile                               what each member may hold, as near to its target as can be: what is not in
+                                            the target it is to give back, and what nobody holds it is given
+    a member says that it carries out       what it was to give back before is free
+    the assignment of its epoch
+
+A partition that a member may hold, or is to give back, is given to nobody else: the next member gets it when this one
+has given it back, has left, or is fenced (M1). Each change of what a member may hold has a member epoch of its own. So
+a member's word "I carry out epoch 7" is said of exactly one assignment, however late older messages come. A partition
+that a member is to give back comes back to the same member, too, only after its word (Kafka lost the owner there:
+KAFKA-16147).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from minilog.partition_key import PartitionKey
+from minilog_broker.coordinators.groups.assignors import ASSIGNORS, Subscriber, Wanted
+from minilog_broker.coordinators.groups.records import (
+    Given,
+    GroupChange,
+    GroupEpoch,
+    GroupKey,
+    GroupValue,
+    Held,
+    Member,
+    Part,
+    Target,
+)
+from minilog_broker.coordinators.table import Change
+
+
+class KnownTopic(NamedTuple):
+    """A topic, as the metadata image has it."""
+
+    topic_id: bytes
+    partition_count: int
+
+
+class Topics(Protocol):
+    """The topics of the metadata image."""
+
+    def find(self, name: str) -> KnownTopic | None: ...
+
+    def racks(self, key: PartitionKey) -> frozenset[str]:
+        """Those of the brokers with a replica."""
+
+
+@dataclass(slots=True)
+class GroupView:
+    """A group with members while it is decided about: what is known of it, and the changes so far."""
+
+    name: str
+    group: GroupEpoch | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    targets: dict[str, Target] = field(default_factory=dict)
+    held: dict[str, Held] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, values: Iterable[tuple[GroupKey, GroupValue]]) -> GroupView:
+        """From the values of the table."""
+        view = cls(name)
+        for key, value in values:
+            if key.part is not None:
+                view._set(key, value)
+        return view
+
+    def apply(self, changes: Iterable[GroupChange]) -> None:
+        """These were decided."""
+        for change in changes:
+            self._set(change.key, change.value)
+
+    def _set(self, key: GroupKey, value: GroupValue | None) -> None:
+        match value:
+            case GroupEpoch():
+                self.group = value
+            case Member():
+                self.members[key.member_id] = value
+            case Target():
+                self.targets[key.member_id] = value
+            case Held():
+                self.held[key.member_id] = value
+            case None if key.part is Part.GROUP:
+                self.group = None
+            case None:
+                by_part: dict[Part | None, dict[str, Any]] = {
+                    Part.MEMBER: self.members,
+                    Part.TARGET: self.targets,
+                    Part.HELD: self.held,
+                }
+                by_part[key.part].pop(key.member_id, None)
+
+    def key(self, part: Part, member_id: str = "") -> GroupKey:
+        return GroupKey(self.name, part=part, member_id=member_id)
+
+    def change(self, part: Part, member_id: str, value: GroupValue | None) -> GroupChange:
+        return Change(self.key(part, member_id), value)
+
+    def next_epoch(self) -> int:
+        """Above all that were, of the group and of its members."""
+        epochs = [0 if self.group is None else self.group.epoch, *(held.member_epoch for held in self.held.values())]
+        return 1 + max(epochs)
+
+    def of_instance(self, instance_id: str) -> str | None:
+        """The member with this instance id."""
+        if not instance_id:
+            return None
+        return next((name for name, each in self.members.items() if each.instance_id == instance_id), None)
+
+
+# -- members come and go
+
+
+def join(view: GroupView, member_id: str, member: Member) -> list[GroupChange]:
+    """A member that holds nothing. One that is known under this id holds nothing any more."""
+    changes = [view.change(Part.MEMBER, member_id, member)]
+    if member_id in view.held:
+        changes.append(view.change(Part.HELD, member_id, Held(view.next_epoch())))
+    return changes
+
+
+def come_back(view: GroupView, away: str, member_id: str, member: Member) -> list[GroupChange]:
+    """A static member, which left for a while as `away`, under a new id: what was kept for it is given to it."""
+    epoch = view.next_epoch()
+    kept = view.held.get(away, Held())
+    return [
+        *([] if away == member_id else removal(view, away)),
+        view.change(Part.MEMBER, member_id, member),
+        view.change(Part.TARGET, member_id, view.targets.get(away, Target())),
+        view.change(Part.HELD, member_id, Held(epoch, dict.fromkeys(kept.assigned, Given(epoch)))),
+    ]
+
+
+def go_away(view: GroupView, member_id: str) -> list[GroupChange]:
+    """A static member holds nothing, and what it had is kept for it."""
+    held = view.held.get(member_id, Held())
+    return [
+        view.change(Part.MEMBER, member_id, dataclasses.replace(view.members[member_id], is_away=True)),
+        view.change(Part.HELD, member_id, Held(view.next_epoch(), held.assigned)),
+    ]
+
+
+def removal(view: GroupView, member_id: str) -> list[GroupChange]:
+    """It left, or is fenced. Of a group without members nothing is kept."""
+    changes = [view.change(part, member_id, None) for part in (Part.MEMBER, Part.TARGET, Part.HELD)]
+    if not view.members.keys() - {member_id}:
+        changes.append(view.change(Part.GROUP, "", None))
+    return changes
+
+
+# -- the target
+
+
+def seen_topics(view: GroupView, topics: Topics) -> dict[str, KnownTopic]:
+    """The topics that members subscribe to, and that are there."""
+    names = sorted({name for member in view.members.values() for name in member.topics})
+    return {name: known for name in names if (known := topics.find(name)) is not None}
+
+
+def new_target(view: GroupView, topics: Topics, assignors: tuple[str, ...]) -> list[GroupChange]:
+    """What each member is to have, where that is something else than before. `assignors`: those of this broker, the
+    first for members that ask for none."""
+    if not view.members:
+        return []
+    known = seen_topics(view, topics)
+    name = chosen_assignor(view.members, assignors)
+    assignment = ASSIGNORS[name](_wanted(view, known, topics))
+    targets = {
+        member_id: Target(partitions)
+        for member_id, partitions in assignment.items()
+        if view.targets.get(member_id) != Target(partitions)
+    }
+    if not targets and view.group is not None and view.group.assignor == name:
+        return []
+    group = view.change(Part.GROUP, "", GroupEpoch(view.next_epoch(), name))
+    return [group, *(view.change(Part.TARGET, member_id, target) for member_id, target in sorted(targets.items()))]
+
+
+def chosen_assignor(members: Mapping[str, Member], assignors: tuple[str, ...]) -> str:
+    """What most members ask for; of several, the first of the brokers'. One that the brokers lack by now counts for
+    nothing."""
+    asked = [member.assignor or assignors[0] for member in members.values()]
+    return max(assignors, key=lambda name: (asked.count(name), -assignors.index(name)))
+
+
+def _wanted(view: GroupView, known: Mapping[str, KnownTopic], topics: Topics) -> Wanted:
+    counts = {each.topic_id: each.partition_count for each in known.values()}
+    ids = {name: each.topic_id for name, each in known.items()}
+    racks = {}
+    if any(member.rack for member in view.members.values()):
+        keys = (PartitionKey(topic_id, number) for topic_id, count in counts.items() for number in range(count))
+        racks = {key: topics.racks(key) for key in keys}
+    return Wanted(
+        {
+            member_id: Subscriber(
+                frozenset(ids[name] for name in member.topics if name in ids),
+                member.rack,
+                member.instance_id,
+                view.targets.get(member_id, Target()).partitions,
+            )
+            for member_id, member in view.members.items()
+        },
+        counts,
+        racks,
+    )
+
+
+# -- from target to held
+
+
+def carries_out(view: GroupView, member_id: str, member_epoch: int) -> list[GroupChange]:
+    """The member holds nothing that is not in its assignment of this epoch: what it was to give back is free."""
+    held = view.held[member_id]
+    left = {key: each for key, each in held.revoking.items() if each.revoked_epoch > member_epoch}
+    if len(left) == len(held.revoking):
+        return []
+    return [view.change(Part.HELD, member_id, dataclasses.replace(held, revoking=left))]
+
+
+def reconcile(view: GroupView) -> list[GroupChange]:
+    """See the module's text. A member that is new gets an assignment in any case, if only an empty one."""
+    taken = {key for held in view.held.values() for key in (*held.assigned, *held.revoking)}
+    changes = []
+    for member_id, member in sorted(view.members.items()):
+        target = view.targets.get(member_id, Target()).partitions
+        held = view.held.get(member_id)
+        kept = {} if held is None else {key: each for key, each in held.assigned.items() if key in target}
+        free = target - taken
+        if held is not None and not free and len(kept) == len(held.assigned):
+            continue
+        now = _changed(held or Held(), kept, free, 0 if view.group is None else view.group.epoch, member)
+        taken |= free
+        changes.append(view.change(Part.HELD, member_id, now))
+    return changes
+
+
+def _changed(
+    held: Held, kept: Mapping[PartitionKey, Given], free: frozenset[PartitionKey], group_epoch: int, member: Member
+) -> Held:
+    epoch = max(held.member_epoch + 1, group_epoch)
+    revoked = {
+        key: Given(each.given_epoch, epoch)
+        for key, each in held.assigned.items()
+        if key not in kept and not member.is_away  # who is away holds nothing
+    }
+    return Held(epoch, {**kept, **dict.fromkeys(free, Given(epoch))}, {**held.revoking, **revoked})

@@ -1,0 +1,120 @@
+"""The presence of members at one coordinator: who is heard, on which stream, and which heartbeats are confirmed.
+
+What members may hold is in the table. This here is of one term, and of no record.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from minilog.errors import InvalidArgument
+from minilog.v1 import coordinator_pb2
+from minilog_broker.coordinators.groups.records import Member
+
+LOOKS_PER_HEARTBEAT = 4
+MAX_MEMBER_ID_CHARACTERS = 64  # a UUID in any spelling
+MAX_NAME_CHARACTERS = 255  # of an instance id, a rack
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSettings:
+    """Those of the broker's configuration. `assignors`: of them the first is for members that ask for none."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    max_size: int = 1_000
+    assignors: tuple[str, ...] = ("uniform", "range")
+
+    @property
+    def look_interval_ms(self) -> float:
+        return self.heartbeat_interval_ms / LOOKS_PER_HEARTBEAT
+
+
+@dataclass(slots=True)
+class Presence:
+    """A member while this coordinator leads. `joins_as`: it joined, and until that is committed nothing is pushed: what
+    is committed sooner is of its life before. `farewell`: its end is decided, and is told when that is committed."""
+
+    group: str
+    member_id: str
+    heard_ms: float
+    stream: object = None
+    rebalance_timeout_ms: float = 0.0
+    joins_as: Member | None = None
+    pushed_epoch: int = 0
+    confirmed_number: int = 0
+    revoking_since_ms: float = math.inf
+    farewell: coordinator_pb2.MemberResponse | None = None
+    unconfirmed: Heartbeat | None = None
+
+
+@dataclass(slots=True)
+class Heartbeat:
+    """The last heartbeat of a member that came while the log ended at `log_end`; nothing has confirmed it yet."""
+
+    log_end: int
+    presence: Presence
+    stream: object
+    number: int
+
+
+class Heartbeats:
+    """Those that nothing has confirmed yet, in order: one for each member and each end of the log."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Heartbeat] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def note(self, presence: Presence, stream: object, number: int, log_end: int) -> None:
+        """A heartbeat came when the log ended there."""
+        last = presence.unconfirmed
+        if last is not None and (last.log_end, last.stream) == (log_end, stream):
+            last.number = number
+        else:
+            presence.unconfirmed = Heartbeat(log_end, presence, stream, number)
+            self._waiting.append(presence.unconfirmed)
+
+    def confirm(self, high_watermark: int) -> list[Presence]:
+        """What was appended behind their arrival is committed. The members that may hear of it."""
+        found = []
+        while self._waiting and self._waiting[0].log_end < high_watermark:
+            each = self._waiting.popleft()
+            if each.presence.unconfirmed is each:
+                each.presence.unconfirmed = None
+            if each.presence.stream is each.stream:
+                each.presence.confirmed_number = each.number
+                found.append(each.presence)
+        return found
+
+
+def asks_for(member: Member) -> tuple[object, ...]:
+    """What a target depends on."""
+    return member.topics, member.rack, member.assignor, member.instance_id
+
+
+def member_of(request: coordinator_pb2.MemberRequest, host: str) -> Member:
+    """What a member says of itself."""
+    wanted = request.subscription
+    return Member(
+        tuple(sorted(set(wanted.topics))),
+        wanted.instance_id,
+        wanted.rack_id,
+        wanted.assignor,
+        wanted.rebalance_timeout_ms,
+        request.client.client_id,
+        host,
+    )
+
+
+def check_names(request: coordinator_pb2.MemberRequest) -> None:
+    """Raises InvalidArgument."""
+    if not 1 <= len(request.member_id) <= MAX_MEMBER_ID_CHARACTERS:
+        raise InvalidArgument(f"a member id has 1 to {MAX_MEMBER_ID_CHARACTERS} characters: it is a UUID")
+    wanted = request.subscription
+    for what, name in (("an instance id", wanted.instance_id), ("a rack", wanted.rack_id)):
+        if len(name) > MAX_NAME_CHARACTERS:
+            raise InvalidArgument(f"{what} has at most {MAX_NAME_CHARACTERS} characters, this one has {len(name)}")

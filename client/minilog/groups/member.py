@@ -1,0 +1,406 @@
+"""A member of a group: what it may read, what it gives back, and until when. No I/O.
+
+    state      what it is                                                    it holds
+    OUT        no member: not yet, not any more, or fenced                   nothing, once the program was told
+    JOINING    its first message goes, or went                               nothing
+    IN         the coordinator has given it an assignment                    what the program was told of it
+    LEAVING    it says that it leaves                                        nothing
+
+    event                                    what follows
+    an assignment with less than before      the rest is withheld at once: its records are handed out no more. The next
+                                             poll tells the program, which may commit. Then the member says so
+    an assignment with more                  the next poll tells the program, and reads
+    nothing confirmed for the session        the member fences itself: it holds nothing, and the next poll tells the
+    time-out less two heartbeats             program what it lost. Then it joins anew
+    the coordinator fences it                the same
+    no poll for max.poll.interval.ms         the same, and it leaves: others read on
+
+The session is counted from the sending of the last message that the coordinator has confirmed, by this process's own
+clock. The coordinator counts from its arrival, which is later, and for two heartbeats longer. So only the rates of the
+two clocks matter, and they may differ by two heartbeats in a session time-out (docs/spec/transactions.md § Members).
+
+A coordinator that this member left for another is heard no more: each stream is one coordinator's, and there is one.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from minilog.errors import FencedMemberEpoch, LevelNotReached, MinilogError, UnknownMemberId, error_from_wire
+from minilog.partition_key import PartitionKey
+from minilog.v1 import coordinator_pb2
+
+JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
+FIRST_HEARTBEAT_MS = 5_000.0  # until the coordinator says another: Kafka's default
+HEARTBEATS_TO_SPARE = 2  # of the session time-out: it ends so much earlier here
+
+
+class MemberState(enum.Enum):
+    """See the module's text."""
+
+    OUT = "out"
+    JOINING = "joining"
+    IN = "in"
+    LEAVING = "leaving"
+
+
+WAYS = {
+    (MemberState.OUT, MemberState.JOINING): "subscribed, and the program knows what it lost",
+    (MemberState.JOINING, MemberState.IN): "the first assignment came",
+    (MemberState.JOINING, MemberState.OUT): "refused",
+    (MemberState.IN, MemberState.OUT): "fenced by the coordinator, or by itself",
+    (MemberState.JOINING, MemberState.LEAVING): "leave, or no poll for too long",
+    (MemberState.IN, MemberState.LEAVING): "the same",
+    (MemberState.LEAVING, MemberState.OUT): "the coordinator has taken it, or the stream is lost",
+}
+"""Every way from a state to another."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSettings:
+    """Those of the client's configuration."""
+
+    group_id: str
+    member_id: str
+    instance_id: str = ""
+    rack: str = ""
+    assignor: str = ""
+    max_poll_interval_ms: int = 300_000
+    retry_backoff_ms: float = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The program is told, and reads them. Answer with `assigned`."""
+
+    partitions: frozenset[PartitionKey]
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """The program is told, and may commit; then they are read no more. Answer with `revoked`."""
+
+    partitions: frozenset[PartitionKey]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The member holds nothing any more, and others may read them already. The program is told. Answer with `lost`."""
+
+    partitions: frozenset[PartitionKey]
+    reason: str
+
+
+GroupChange: TypeAlias = Assigned | Revoked | Lost
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStream:
+    """To the group's coordinator; answer with stream_opened or stream_lost. `anew`: it may be another by now."""
+
+    anew: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CloseStream:
+    """Nothing more comes or goes on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendToCoordinator:
+    """On the open stream."""
+
+    request: coordinator_pb2.MemberRequest
+
+
+MemberEffect: TypeAlias = OpenStream | CloseStream | SendToCoordinator
+
+
+@dataclass(frozen=True, slots=True)
+class _Assignment:
+    epoch: int
+    partitions: frozenset[PartitionKey]
+
+
+class MemberCore:
+    """See the module's text. Owned by one event loop. Times are milliseconds of its monotonic clock."""
+
+    def __init__(self, settings: MemberSettings) -> None:
+        self._settings = settings
+        self._state = MemberState.OUT
+        self._topics: tuple[str, ...] | None = None
+        self._epoch = JOIN
+        self._held: frozenset[PartitionKey] = frozenset()  # what the program reads
+        self._next: _Assignment | None = None  # what it is to read
+        self._lost: Lost | None = None
+        self._failure: MinilogError | None = None  # the program is told it, once
+        self._leave_epoch = LEAVE
+        self._subscribe_on_stream = False  # what is subscribed to has changed
+        # the stream
+        self._is_open = self._is_opening = False
+        self._is_anew = False
+        self._number = 0
+        self._sent: deque[tuple[int, float]] = deque()  # not confirmed: number, and when it was sent
+        self._open_at_ms = 0.0
+        self._session_ends_ms = math.inf
+        self._session_ms = math.inf
+        self.heartbeat_ms = FIRST_HEARTBEAT_MS
+        """How often the coordinator expects a message."""
+        self._polled_ms = -math.inf
+        self._polls = 0  # under way
+        self._effects: list[MemberEffect] = []
+
+    # -- what is asked
+
+    @property
+    def state(self) -> MemberState:
+        return self._state
+
+    @property
+    def member_id(self) -> str:
+        return self._settings.member_id
+
+    @property
+    def epoch(self) -> int:
+        """What fences a commit: the highest epoch that the program knows the assignment of."""
+        return self._epoch
+
+    @property
+    def held(self) -> frozenset[PartitionKey]:
+        """What the program was told that it reads."""
+        return self._held
+
+    def withheld(self) -> frozenset[PartitionKey]:
+        """What is handed out no more: it is to be given back."""
+        return frozenset() if self._next is None else self._held - self._next.partitions
+
+    def may_hand_out(self, now_ms: float) -> bool:
+        """Whether any record may be: the session is not over."""
+        return self._state is MemberState.IN and now_ms < self._session_ends_ms
+
+    def take_failure(self) -> MinilogError | None:
+        """Why it is not in the group, to be raised once; it tries anew."""
+        failure, self._failure = self._failure, None
+        return failure
+
+    def next_change(self, now_ms: float) -> GroupChange | None:
+        """What the program is to be told next."""
+        self._look_at_session(now_ms)
+        if self._lost is not None:
+            return self._lost
+        if self._next is None or self._state is not MemberState.IN:
+            return None
+        if withheld := self.withheld():
+            return Revoked(withheld)
+        if new := self._next.partitions - self._held:
+            return Assigned(new)
+        self._next = None
+        return None
+
+    # -- what the program says
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Read its share of these from now on."""
+        topics = tuple(sorted(set(topics)))
+        if topics != self._topics:
+            self._topics = topics
+            if self._is_open and self._state in (MemberState.JOINING, MemberState.IN):
+                self._subscribe_on_stream = True
+
+    def poll_began(self, now_ms: float) -> None:
+        self._polls += 1
+        self._polled_ms = now_ms
+
+    def poll_ended(self, now_ms: float) -> None:
+        self._polls -= 1
+        self._polled_ms = now_ms
+
+    def revoked(self, change: Revoked, now_ms: float) -> None:
+        """The program was told, and reads them no more."""
+        self._held -= change.partitions
+        if self._next is not None and not self.withheld() and self._state is MemberState.IN:
+            self._carry_out(self._next, now_ms)
+
+    def assigned(self, change: Assigned) -> None:
+        """The program was told, and reads them."""
+        self._held |= change.partitions
+
+    def lost(self, change: Lost) -> None:
+        """The program was told."""
+        if self._lost is change:
+            self._lost, self._held = None, frozenset()
+
+    def leave(self, now_ms: float, *, for_good: bool) -> None:
+        """It reads nothing any more: the program was told. With an instance id and not `for_good` it comes back."""
+        self._topics, self._held = None, frozenset()
+        is_static = bool(self._settings.instance_id)
+        self._start_leaving(now_ms, LEAVE_FOR_A_WHILE if is_static and not for_good else LEAVE)
+
+    @property
+    def is_out(self) -> bool:
+        return self._state is MemberState.OUT
+
+    # -- what becomes of the stream
+
+    def stream_opened(self, now_ms: float) -> None:
+        self._is_open, self._is_opening = True, False
+        self._number = 0
+        self._sent.clear()
+        self._send(now_ms, first=True)
+
+    def stream_lost(self, now_ms: float) -> None:
+        self._is_open = self._is_opening = False
+        self._is_anew = True
+        self._open_at_ms = now_ms + self._settings.retry_backoff_ms
+        if self._state is MemberState.LEAVING:
+            self._go_out()
+
+    def heartbeat(self, now_ms: float) -> coordinator_pb2.MemberRequest:
+        """The next message of the stream, where nothing else went for a heartbeat interval."""
+        return self._message(now_ms)
+
+    def received(self, response: coordinator_pb2.MemberResponse, now_ms: float) -> None:
+        """The next message of the coordinator, on the open stream."""
+        if not self._is_open:
+            return
+        if (error := error_from_wire(response.error)) is not None:
+            self._refused(error, now_ms)
+            return
+        if response.member_epoch < 0:
+            if self._state is MemberState.LEAVING:
+                self._close()
+                self._go_out()
+            return
+        self.heartbeat_ms = response.heartbeat_interval_ms or self.heartbeat_ms
+        self._session_ms = response.session_timeout_ms
+        self._confirmed(response.confirmed_number)
+        if response.HasField("assignment") and self._state in (MemberState.JOINING, MemberState.IN):
+            self._state = MemberState.IN
+            partitions = frozenset(map(PartitionKey.of, response.assignment.partitions))
+            self._next = _Assignment(response.member_epoch, partitions)
+            if not self.withheld():
+                self._carry_out(self._next, now_ms)
+
+    def poll(self, now_ms: float) -> list[MemberEffect]:
+        """Everything to be done now."""
+        self._look_at_session(now_ms)
+        self._look_at_polls(now_ms)
+        wants_in = self._topics is not None and self._lost is None and self._failure is None
+        if self._state is MemberState.OUT and wants_in and self._is_polled(now_ms):
+            self._state, self._epoch, self._next = MemberState.JOINING, JOIN, None
+        is_without = self._state is not MemberState.OUT and not self._is_open and not self._is_opening
+        if is_without and now_ms >= self._open_at_ms:
+            self._is_opening = True
+            self._effects.append(OpenStream(self._is_anew))
+            self._is_anew = False
+        if self._subscribe_on_stream and self._is_open:
+            self._send(now_ms)
+        effects, self._effects = self._effects, []
+        return effects
+
+    def next_wake_ms(self) -> float:
+        """When `poll` should be called at the latest if nothing happens before."""
+        times = [math.inf]
+        if self._state is MemberState.IN:
+            times.append(self._session_ends_ms)
+        if self._state in (MemberState.IN, MemberState.JOINING) and not self._polls:
+            times.append(self._polled_ms + self._settings.max_poll_interval_ms)
+        if self._state is not MemberState.OUT and not self._is_open and not self._is_opening:
+            times.append(self._open_at_ms)
+        return min(times)
+
+    # -- inside
+
+    def _is_polled(self, now_ms: float) -> bool:
+        return self._polls > 0 or now_ms - self._polled_ms < self._settings.max_poll_interval_ms
+
+    def _look_at_session(self, now_ms: float) -> None:
+        if self._state is MemberState.IN and now_ms >= self._session_ends_ms:
+            self._give_up(f"the coordinator of group '{self._settings.group_id}' was silent for a session time-out")
+            self._close()
+
+    def _look_at_polls(self, now_ms: float) -> None:
+        if self._state in (MemberState.JOINING, MemberState.IN) and not self._is_polled(now_ms):
+            self._note_loss(f"there was no poll for {self._settings.max_poll_interval_ms} ms (max.poll.interval.ms)")
+            self._start_leaving(now_ms, LEAVE)
+
+    def _start_leaving(self, now_ms: float, epoch: int) -> None:
+        if self._state in (MemberState.JOINING, MemberState.IN):
+            self._state, self._leave_epoch, self._next = MemberState.LEAVING, epoch, None
+            if self._is_open:
+                self._send(now_ms)
+
+    def _give_up(self, reason: str) -> None:
+        """It holds nothing any more."""
+        self._note_loss(reason)
+        self._go_out()
+
+    def _note_loss(self, reason: str) -> None:
+        if self._held and self._lost is None:
+            self._lost = Lost(self._held, reason)
+
+    def _go_out(self) -> None:
+        self._state, self._epoch, self._next = MemberState.OUT, JOIN, None
+        self._session_ends_ms = math.inf
+
+    def _close(self) -> None:
+        if self._is_open or self._is_opening:
+            self._effects.append(CloseStream())
+        self._is_open = self._is_opening = False
+
+    def _refused(self, error: MinilogError, now_ms: float) -> None:
+        self._close()
+        self._is_anew = True
+        self._open_at_ms = now_ms + self._settings.retry_backoff_ms
+        if isinstance(error, UnknownMemberId | FencedMemberEpoch) or self._state is MemberState.LEAVING:
+            self._give_up(str(error))
+        elif not error.retriable or isinstance(error, LevelNotReached):
+            self._failure = error
+            self._give_up(str(error))
+
+    def _confirmed(self, number: int) -> None:
+        spare_ms = HEARTBEATS_TO_SPARE * self.heartbeat_ms
+        while self._sent and self._sent[0][0] <= number:
+            _, sent_ms = self._sent.popleft()
+            self._session_ends_ms = sent_ms + self._session_ms - spare_ms
+
+    def _carry_out(self, assignment: _Assignment, now_ms: float) -> None:
+        """It holds nothing that is not in this assignment, and says so."""
+        if assignment.epoch != self._epoch:
+            self._epoch = assignment.epoch
+            if self._is_open:
+                self._send(now_ms)
+
+    def _send(self, now_ms: float, *, first: bool = False) -> None:
+        self._effects.append(SendToCoordinator(self._message(now_ms, first=first)))
+
+    def _message(self, now_ms: float, *, first: bool = False) -> coordinator_pb2.MemberRequest:
+        self._number += 1
+        self._sent.append((self._number, now_ms))
+        request = coordinator_pb2.MemberRequest(
+            group_id=self._settings.group_id,
+            member_id=self._settings.member_id,
+            member_epoch=self._leave_epoch if self._state is MemberState.LEAVING else self._epoch,
+            number=self._number,
+        )
+        if (first or self._subscribe_on_stream) and self._topics is not None:
+            request.subscription.CopyFrom(self._subscription(self._topics))
+            self._subscribe_on_stream = False
+        if first:
+            request.owned_partitions.extend(key.to_wire() for key in sorted(self._held))
+        return request
+
+    def _subscription(self, topics: Sequence[str]) -> coordinator_pb2.MemberSubscription:
+        settings = self._settings
+        return coordinator_pb2.MemberSubscription(
+            topics=topics,
+            instance_id=settings.instance_id,
+            rack_id=settings.rack,
+            rebalance_timeout_ms=settings.max_poll_interval_ms,
+            assignor=settings.assignor,
+        )
