@@ -35,6 +35,12 @@ class ClientConfig:
     metadata_max_age_ms: int
     session_keepalive_ms: int
     group_id: str
+    group_protocol: str
+    group_instance_id: str
+    group_remote_assignor: str
+    max_poll_interval_ms: int
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
     auto_offset_reset: str
     isolation_level: str
     fetch_min_bytes: int

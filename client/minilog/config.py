@@ -138,6 +138,12 @@ _TABLE: dict[str, tuple[_Parser, object]] = {
     "metadata.max.age.ms": (_integer(1), 5_000),
     "session.keepalive.ms": (_integer(1, MAX_KEEPALIVE_MS), 1_000),
     "group.id": (_text, ""),
+    "group.protocol": (_choice(none="none", consumer="consumer"), "none"),  # consumer: subscribe joins the group
+    "group.instance.id": (_text, ""),
+    "group.remote.assignor": (_text, ""),  # empty: the brokers' first
+    "max.poll.interval.ms": (_integer(1), 300_000),
+    "enable.auto.commit": (_boolean, "false"),  # Kafka's default is true: what was polled is not what was done
+    "auto.commit.interval.ms": (_integer(1), 5_000),
     "auto.offset.reset": (_RESET, "latest"),
     "isolation.level": (
         _choice(read_committed="read_committed", read_uncommitted="read_uncommitted"),
@@ -193,8 +199,16 @@ def parse_config(settings: Mapping[str, object], environment: Mapping[str, str] 
         _check_transactional(given, values)
     if values["delivery_timeout_ms"] < values["linger_ms"]:
         raise _refuse("delivery.timeout.ms", values["delivery_timeout_ms"], "at least linger.ms")
+    _check_group(values)
     _check_security(values)
     return ClientConfig(**values, lingers_alone="linger.ms" in given)
+
+
+def _check_group(values: Mapping[str, Any]) -> None:
+    if values["group_protocol"] == "consumer" and not values["group_id"]:
+        raise _refuse("group.protocol", "consumer", "none, or used with group.id: the group to join")
+    if values["enable_auto_commit"] and not values["group_id"]:
+        raise _refuse("enable.auto.commit", "true", "false, or used with group.id: the group to commit for")
 
 
 def explain_config(

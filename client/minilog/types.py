@@ -302,6 +302,16 @@ class PendingOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupMetadata:
+    """A member as it commits in a transaction: give it to `Transaction.commit_offsets` in the place of the group's id.
+    Without a membership `member_id` is empty."""
+
+    group_id: str
+    member_id: str = ""
+    member_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class GroupMember:
     """A member of a group. It reads `assigned`, is to give `revoking` back and has not yet, and is to read `target`.
     `is_away`: a static member that left for a while, for which its partitions are kept. `silent_seconds`: since its

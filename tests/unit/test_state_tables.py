@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from minilog.groups import member as member_core
+from minilog.groups.member import MemberCore
 from minilog_broker.coordinators import coordinator
 from minilog_broker.coordinators.coordinator import Coordinator
 from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
@@ -22,6 +24,8 @@ from minilog_broker.replication.follower.partition import FollowerPartition
 from minilog_broker.replication.sessions import session
 from minilog_broker.replication.sessions.session import SessionPartition
 from minilog_broker.replication.settings import ReplicationSettings
+from tests.unit.coordinators.grouping import SETTINGS
+from tests.unit.coordinators.membering import Membering
 from tests.unit.coordinators.transacting import TransactionCalls
 from tests.unit.quorum import test_future_epochs as future_epochs
 from tests.unit.quorum.histories import QuorumHistory
@@ -100,11 +104,35 @@ def coordinators() -> Iterator[None]:
     yield
 
 
+def members() -> Iterator[None]:
+    world = Membering()
+    member = world.member("a")
+    member.core.leave(member.now_ms, for_good=True)  # nothing to leave
+    member.core.subscribe(["orders"])
+    member.poll()
+    member.core.leave(member.now_ms, for_good=True)  # before the first assignment
+    world.settle(300.0)
+    member.core.subscribe(["orders"])
+    world.settle(300.0)
+    member.core.leave(member.now_ms, for_good=True)
+    world.settle(300.0)
+    member.core.subscribe(["orders"])
+    world.settle(300.0)
+    member.reaches_coordinator = False
+    member.link = None
+    world.settle(SETTINGS.session_timeout_ms)  # it fences itself
+    world.allows_members = False
+    member.reaches_coordinator = True
+    world.settle(300.0)  # refused
+    yield
+
+
 @pytest.mark.parametrize(
     ("owner", "attribute", "table", "drive"),
     [
         (Transitions, "state", transitions.WAYS, quorum_histories),
         (Coordinator, "_state", coordinator.WAYS, coordinators),
+        (MemberCore, "_state", member_core.WAYS, members),
         (ReplicaFetcher, "state", fetcher.WAYS, sessions_to_leaders),
         (FollowerPartition, "state", partition.WAYS, followers),
         (SessionPartition, "state", session.WAYS, replication_histories),

@@ -43,6 +43,17 @@ class Isolation(enum.StrEnum):
     READ_UNCOMMITTED = "read_uncommitted"
 
 
+GroupToCommitFor = Annotated[
+    str,
+    typer.Option(
+        "-g",
+        "--group",
+        metavar="GROUP",
+        help="Commit how far it was printed for this group. With -c group.protocol=consumer: join it as a member.",
+    ),
+]
+
+
 def consume(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics to read.")],
     partition: Annotated[int | None, typer.Option("-p", "--partition", min=0, help="Default: all of them.")] = None,
@@ -55,9 +66,7 @@ def consume(
             help="Where to begin. Default: the group's offset, or start where the group has none.",
         ),
     ] = None,
-    group: Annotated[
-        str, typer.Option("-g", "--group", metavar="GROUP", help="Commit how far it was printed for this group.")
-    ] = "",
+    group: GroupToCommitFor = "",
     count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Stop after so many records.")] = None,
     exit_at_end: Annotated[bool, typer.Option("--exit-at-end", help="Stop at what is the end now.")] = False,
     record_format: Annotated[
@@ -93,6 +102,7 @@ def consume(
     if offset is not None:
         check_offset(offset)
     group, config = _config(client_settings(bootstrap_servers, command_config), group, isolation, settings)
+    joins = _joins(config, is_placed=offset is not None or partition is not None or exit_at_end)
     offset = "start" if not group and offset is None else offset
     rows = {"--format": form, "--columns": columns, "--where": where, "--metadata": metadata}
     of_rows = [name for name, given in rows.items() if given]
@@ -102,10 +112,10 @@ def consume(
     try:
         with admin_client(config) as admin:
             described = admin.describe_topics(topics)
-            assignment = _assignments(admin, described, partition, offset, exit_at_end)
+            assignment = {} if joins else _assignments(admin, described, partition, offset, exit_at_end)
         of_topics = _check_schemas(described, of_rows)
         with Consumer(config) as consumer, PrintedProgress(consumer, commits=bool(group)) as progress:
-            consumer.assign(assignment)
+            _begin(consumer, topics, None if joins else assignment, progress)
             if of_topics and of_records is None:
                 shown = RowsShown(form or ShownAs.JSON, column_names(columns), where, metadata, count, exit_at_end)
                 print_rows(consumer, shown, progress)
@@ -113,6 +123,25 @@ def consume(
                 _print_records(consumer, count, exit_at_end, of_records or _value_line, progress)
     except KeyboardInterrupt:
         return
+
+
+def _joins(config: dict[str, Any], *, is_placed: bool) -> bool:
+    """Whether the command reads as a member of its group. Raises BadParameter for options that say what to read."""
+    joins = config.get("group.protocol") == "consumer"
+    if joins and is_placed:
+        raise typer.BadParameter(
+            "a member of a group (group.protocol=consumer) reads its share without end: leave -o, -p and --exit-at-end "
+            "out"
+        )
+    return joins
+
+
+def _begin(consumer: Consumer, topics: list[str], assignment: Any, progress: PrintedProgress) -> None:
+    """Without an assignment as a member, which the group gives its share."""
+    if assignment is None:
+        consumer.subscribe(topics, on_revoked=progress.give_back, on_lost=progress.forget)
+    else:
+        consumer.assign(assignment)
 
 
 def _check_shown(

@@ -48,9 +48,21 @@ class PrintedProgress:
         if time.monotonic() - self._committed_s >= _COMMIT_EVERY_S:
             self._commit()
 
+    def give_back(self, partitions: list[TopicPartition]) -> None:
+        """Others read them from here on: what was printed of them is committed."""
+        sys.stdout.flush()
+        self._commit()
+        self.forget(partitions)
+
+    def forget(self, partitions: list[TopicPartition]) -> None:
+        """Others read them already."""
+        for partition in partitions:
+            self._printed.pop(partition, None)
+            self._committed.pop(partition, None)
+
     def _commit(self) -> None:
         self._committed_s = time.monotonic()
-        if self._commits and self._printed != self._committed:
+        if self._commits and self._printed and self._printed != self._committed:
             self._consumer.commit(self._printed)
             self._committed = dict(self._printed)
 

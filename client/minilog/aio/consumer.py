@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -13,9 +14,10 @@ from minilog.config import parse_config
 from minilog.consumer.decode import RECORD_BYTES, DecodedRuns, as_polled, decode_all, records
 from minilog.consumer.row_selection import AS_RECORDS, RowSelection, row_selection
 from minilog.consumer.subscription import Topics
+from minilog.groups.callbacks import Callback, Callbacks, GroupStep
 from minilog.net.lookups import list_topics
 from minilog.net.runtime import SYSTEM_RUNTIME, Runtime, now_s
-from minilog.types import Record, TopicPartition
+from minilog.types import GroupMetadata, Record, TopicPartition
 
 if TYPE_CHECKING:
     from minilog.typed.topic_schema import TopicSchema
@@ -36,10 +38,38 @@ class Consumer:
         await self.close()
 
     async def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
-        await self._shell.change(lambda: self._shell.core.assign(partitions))
+        await self._shell.assign(partitions)
 
-    async def subscribe(self, topics: Topics) -> None:
-        await self._shell.change(lambda: self._shell.core.subscribe(topics))
+    async def subscribe(
+        self,
+        topics: Topics,
+        *,
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
+    ) -> None:
+        await self._shell.subscribe(topics, Callbacks(on_assigned, on_revoked, on_lost))
+
+    def group_metadata(self) -> GroupMetadata:
+        return self._shell.group_metadata()
+
+    async def _tell(self, step: GroupStep) -> None:
+        """The program's callback may be a coroutine function."""
+        assert self._shell.group is not None
+        told = step.tell(self._shell.group.callbacks)
+        if inspect.isawaitable(told):
+            try:
+                await told
+            except Exception as error:
+                step.failed(error)
+
+    async def _follow_group(self) -> None:
+        """Tell a member's program what changes of what it reads, before it gets records."""
+        while (step := await self._shell.next_step()) is not None:
+            try:
+                await self._tell(step)
+            finally:
+                await self._shell.told(step)
 
     async def seek(self, partition: TopicPartition, offset: int) -> None:
         await self._shell.change(lambda: self._shell.core.seek(partition, offset))
@@ -107,6 +137,8 @@ class Consumer:
         shell, iterated = self._shell, self._shell.core.iterated
         if shell.takes_wakeup():
             raise StopAsyncIteration
+        if iterated and not shell.may_iterate_on(now_s() * 1000.0):
+            shell.core.steering.put_iterated_back()
         while not iterated or not shell.polls.are_settled():
             shell.settle()
             if not iterated and shell.core.has_ended():
@@ -120,6 +152,8 @@ class Consumer:
 
     async def poll(self, timeout: float = 1.0) -> list[Record]:  # noqa: ASYNC109
         self._shell.settle()
+        if self._shell.core.iterated and self._shell.group is not None:
+            await self._shell.change(self._shell.core.steering.put_iterated_back)
         if self._shell.core.iterated:
             return self._shell.core.iterated.take_all()
         number, taken = await self._decoded(timeout, POLL_BYTES, AS_RECORDS, RECORD_BYTES)
@@ -154,13 +188,22 @@ class Consumer:
         """The poll's number, to be noted when it returns, and rows."""
         deadline_s = now_s() + timeout
         while True:
+            if self._shell.group is not None:
+                await self._follow_group()
             number = self._shell.polls.begin()
             taken = await self._shell.take(deadline_s - now_s(), max_bytes, selection, number)
             outcome = decode_all(taken, self._shell.config.max_poll_bytes, record_bytes)
             await self._shell.report(outcome)  # nothing else runs between taking and putting back
-            if is_an_answer(taken, outcome, is_late=now_s() >= deadline_s or self._shell.was_woken):
+            is_late = now_s() >= deadline_s or self._shell.was_woken
+            is_answer = is_late or bool(taken) or not self._shell.has_group_news()
+            if is_answer and is_an_answer(taken, outcome, is_late=is_late):
                 return number, outcome.good
             self._shell.polls.returned = number  # there was nothing for the program in it
 
-    async def close(self) -> None:
-        await self._shell.close()
+    async def close(self, leave: bool = True) -> None:
+        if (step := await self._shell.last_step()) is not None:
+            try:
+                await self._tell(step)
+            finally:
+                await self._shell.told(step)
+        await self._shell.close(leave=leave)

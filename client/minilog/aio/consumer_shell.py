@@ -8,6 +8,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from minilog.aio.auto_commit import AutoCommit
+from minilog.aio.membership import GroupMembership
 from minilog.client_config import ClientConfig
 from minilog.consumer.consumer_effects import (
     CloseSession,
@@ -24,8 +26,11 @@ from minilog.consumer.handing import Polls
 from minilog.consumer.partition import FetchedRun
 from minilog.consumer.requests import name_of
 from minilog.consumer.row_selection import RowSelection
+from minilog.consumer.subscription import Topics
 from minilog.errors import Closed, InvalidArgument, MinilogError, OffsetNotAvailable
+from minilog.groups.callbacks import Callbacks, GroupStep
 from minilog.groups.client import Groups
+from minilog.groups.member import Revoked
 from minilog.groups.messages import Committed
 from minilog.net.broker_streams import BrokerStreams
 from minilog.net.lookups import list_offsets, list_topics
@@ -34,7 +39,7 @@ from minilog.net.offsets_query import offset_of
 from minilog.net.runtime import Runtime, now_ms, now_s
 from minilog.partition_key import PartitionKey
 from minilog.stream_messages import FETCH, StreamMessage
-from minilog.types import TopicPartition
+from minilog.types import GroupMetadata, TopicPartition
 from minilog.v1 import data_pb2
 
 POLL_BYTES = 1024 * 1024  # what one poll() makes records of, about
@@ -59,6 +64,11 @@ class ConsumerShell:
         self._wakes_user = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._groups = Groups(self.cluster)
+        self.group: GroupMembership | None = None
+        """Set while this consumer is subscribed as a member (group.protocol=consumer)."""
+        self._auto_commit = None
+        if config.enable_auto_commit:
+            self._auto_commit = AutoCommit(config.auto_commit_interval_ms, lambda: self.commit(None, ""))
         self._wake = asyncio.Event()
         self._arrived = asyncio.Event()
         self._wants_metadata = asyncio.Event()
@@ -116,6 +126,74 @@ class ConsumerShell:
         change()
         self._wake.set()
 
+    async def subscribe(self, topics: Topics, callbacks: Callbacks) -> None:
+        """See Consumer.subscribe."""
+        is_member = self.config.group_protocol == "consumer"
+        if not is_member and callbacks != Callbacks():
+            raise InvalidArgument(
+                "on_assigned, on_revoked and on_lost are for members: configure group.protocol=consumer"
+            )
+        if self.group is not None:
+            raise InvalidArgument("a member subscribes once: close this consumer, and make another for other topics")
+        await self.change(lambda: self.core.subscribe(topics))
+        if is_member:
+            self.group = GroupMembership(self.config, self.cluster, self.core, self._spawn, self._arrived.set)
+            self.group.subscribe(callbacks)
+
+    async def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
+        """See Consumer.assign."""
+        if self.group is not None:
+            raise InvalidArgument("this consumer is a member of a group, which assigns: assign with another consumer")
+        await self.change(lambda: self.core.assign(partitions))
+
+    async def next_step(self) -> GroupStep | None:
+        """What a member's program is to be told before it is given records; `told` follows."""
+        self.start()
+        self.settle()
+        if self.group is None:
+            return None
+        self.group.poll_began()
+        try:
+            step = self.group.next_step()
+        finally:
+            self.group.poll_ended()
+        if step is not None and isinstance(step.change, Revoked) and self._auto_commit is not None:
+            await self._auto_commit.now()
+        return step
+
+    async def told(self, step: GroupStep) -> None:
+        """The program was."""
+        if self.group is not None:
+            self.group.told(step)
+        self._wake.set()
+
+    async def last_step(self) -> GroupStep | None:
+        """What a member's program is told before it closes, when its positions are committed."""
+        if self._closed or not self._started:
+            return None
+        self.settle()
+        if self._auto_commit is not None:
+            await self._auto_commit.finish()
+        return None if self.group is None else self.group.last_step()
+
+    def group_metadata(self) -> GroupMetadata:
+        """See Consumer.group_metadata."""
+        return GroupMetadata(self._group_id()) if self.group is None else self.group.metadata()
+
+    @property
+    def says_goodbye(self) -> bool:
+        """Whether `last_step` has anything to do."""
+        return self.group is not None or self._auto_commit is not None
+
+    def may_iterate_on(self, monotonic_ms: float) -> bool:
+        """Whether records that a poll took may still be given to the program. From any thread."""
+        group = self.group
+        return group is None or (not group.has_news and group.member.may_hand_out(monotonic_ms))
+
+    def has_group_news(self) -> bool:
+        """Whether a member's program is to be told something first."""
+        return self.group is not None and self.group.has_news
+
     async def take(self, timeout_s: float, max_bytes: int, selection: RowSelection, number: int) -> list[FetchedRun]:
         """Runs for the poll of that number as they come, none after `timeout_s`; fewer than fetch.min.bytes only after
         fetch.max.wait.ms.
@@ -126,6 +204,17 @@ class ConsumerShell:
         self.settle()
         self.core.select(selection)
         self.was_woken = False
+        if self._auto_commit is not None:
+            self._auto_commit.poll_began(now_ms())
+        if self.group is None:
+            return await self._take(timeout_s, max_bytes, number)
+        self.group.poll_began()
+        try:
+            return await self._take(timeout_s, max_bytes, number)
+        finally:
+            self.group.poll_ended()
+
+    async def _take(self, timeout_s: float, max_bytes: int, number: int) -> list[FetchedRun]:
         deadline_s = now_s() + timeout_s
         gathering_s = min(deadline_s, now_s() + self.config.fetch_max_wait_ms / 1000.0)
         while True:
@@ -135,12 +224,13 @@ class ConsumerShell:
                 await self._something_arrived(gathering_s - now_s())
                 continue
             self.settle()  # another poll, that was given up, may have taken meanwhile
-            taken = self.core.take(max_bytes)
+            taken = self.core.take(max_bytes) if self.group is None or self.group.may_hand_out() else []
             remaining_s = deadline_s - now_s()
             if taken:
                 self._taken_by = number
                 self._wake.set()  # credit has come back
-            if taken or remaining_s <= 0 or self.was_woken or (self.core.finished() and self.core.assignment()):
+            is_over = self.was_woken or self.has_group_news() or (self.core.finished() and self.core.assignment())
+            if taken or remaining_s <= 0 or is_over:
                 return taken
             await self._something_arrived(remaining_s)
 
@@ -163,9 +253,11 @@ class ConsumerShell:
         self.core.runs_are_corrupt(outcome.corrupt, now_ms())
         self._wake.set()
 
-    async def close(self) -> None:
-        """Close the streams. Idempotent."""
+    async def close(self, *, leave: bool = True) -> None:
+        """Leave the group, and close the streams. Idempotent."""
         self.cluster.home.check()
+        if self.group is not None and not self._closed:
+            await self.group.end(leave=leave)
         self._closed = True
         for task in list(self._tasks):
             task.cancel()
@@ -267,7 +359,8 @@ class ConsumerShell:
             given = {keys[partition]: offset for partition, offset in offsets.items()}
             at = {(key, each.offset): each for key, each in consumed.items()}
             consumed = {key: at.get((key, offset), Committed(offset)) for key, offset in given.items()}
-        await self._groups.commit(group_id, {key: each._replace(metadata=metadata) for key, each in consumed.items()})
+        described = {key: each._replace(metadata=metadata) for key, each in consumed.items()}
+        await self._groups.commit(group_id, described, member=None if self.group is None else self.group.committer())
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """See Consumer.committed."""
@@ -345,6 +438,8 @@ class ConsumerShell:
                 try:
                     await self._refresh()
                     self.core.metadata_changed(now_ms())
+                    if self.group is not None:
+                        self.group.topics_changed()
                     self._tell_of_missing_topics()
                 except MinilogError as error:
                     _log.debug("no metadata yet, asking again: %s", error)

@@ -13,12 +13,12 @@ from minilog.aio.producer_shell import ProducerShell
 from minilog.client_config import ClientConfig
 from minilog.errors import InvalidTxnState, MinilogError
 from minilog.groups.client import Groups
-from minilog.groups.messages import Committed
+from minilog.groups.messages import Committed, committing_member
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 from minilog.net.runtime import Runtime
 from minilog.partition_key import PartitionKey
 from minilog.transactions.messages import Enlistment, Run, TransactionOutcome, Winner, WrittenPartition
-from minilog.types import TopicPartition
+from minilog.types import GroupMetadata, TopicPartition
 from minilog.v1 import coordinator_pb2
 
 _log = logging.getLogger(__name__)
@@ -88,8 +88,9 @@ class Transaction:
         finally:
             self._participation.leave()
 
-    async def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    async def commit_offsets(self, group: str | GroupMetadata, offsets: Mapping[TopicPartition, int]) -> None:
         """Store the next offsets to read as part of the transaction: `group` gets them at its commit, and not before.
+        A member of a group gives `Consumer.group_metadata()`.
 
         Raises the error of the group's coordinator, and then the transaction is aborted. It is also aborted if the
         caller cancels this call: the offsets may be stored, and then the coordinator refuses a commit without them.
@@ -97,7 +98,8 @@ class Transaction:
         enlistment = self._open()
         if not offsets:
             return
-        partition = coordinator_partition(group)
+        committer = GroupMetadata(group) if isinstance(group, str) else group
+        partition = coordinator_partition(committer.group_id)
         async with self._group_lock:
             if self._has_ended:
                 raise InvalidTxnState("the transaction has ended: commit offsets, and await it, inside of its block")
@@ -109,10 +111,11 @@ class Transaction:
                 producer_proof=enlistment.producer_proof,
             )
             try:
-                await self._groups.commit(group, await self._keys(offsets), part)
+                keys, member = await self._keys(offsets), committing_member(committer)
+                await self._groups.commit(committer.group_id, keys, part, member)
             except BaseException as error:
                 if not self._has_ended:  # otherwise the producer may be in another transaction
-                    given_up = InvalidTxnState(f"the program cancelled a commit of offsets for group '{group}'")
+                    given_up = InvalidTxnState(f"the program cancelled a commit of offsets for group '{committer.group_id}'")
                     self._shell.fail(error if isinstance(error, MinilogError) else given_up)
                 raise
             self._group_sequences[partition] = sequence

@@ -82,6 +82,8 @@ class ConsumerCore:
         self._numbers = 0
         self._wants_metadata = False
         self._turn = 0
+        self.withheld: frozenset[TopicPartition] = frozenset()
+        """Of these nothing is handed out: a member of a group is to give them back."""
         self._taken: list[FetchedRun] = []  # last; since then nothing was given back
 
     # -- what users say
@@ -104,11 +106,24 @@ class ConsumerCore:
             return False
 
     def subscribe(self, topics: Topics) -> None:
-        """Read all partitions of these topics, new ones too. Raises InvalidArgument."""
+        """Read all partitions of these topics, new ones too; as a member of a group those of `read_more`. Raises
+        InvalidArgument."""
         wanted = Subscription.to(topics)
         self._drop_all()
         self.subscription = wanted
         self._wants_metadata = True
+
+    def read_more(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are this member's from now on."""
+        for partition in partitions:
+            later = self.subscription.came_later(partition.topic)
+            self._add(partition, "earliest" if later else self._config.auto_offset_reset)
+
+    def read_less(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are this member's no more."""
+        gone = [partition for partition in partitions if partition in self._assigned]
+        self.iterated.let_go(gone)
+        self._drop(gone)
 
     def _drop_all(self) -> None:
         self._drop(list(self._assigned))
@@ -194,7 +209,7 @@ class ConsumerCore:
         """
         self._taken = []
         self._with_runs = {each.partition: each for each in self._with_runs.values() if each.runs}
-        ready = [each for each in self._with_runs.values() if not each.is_held]
+        ready = [each for each in self._with_runs.values() if not each.is_held and each.partition not in self.withheld]
         if not ready:
             raise_error(self._unsettled.values())
             return []
@@ -251,8 +266,9 @@ class ConsumerCore:
     def metadata_changed(self, now_ms: float) -> None:
         """The cache has news: subscribed topics may have grown, assigned ones may be gone."""
         self._unasked, self._answered_ms = None, now_ms
-        for topic in self.subscription.names:
-            self._grow(topic)
+        if self._config.group_protocol == "none":  # else the group's coordinator says what is read
+            for topic in self.subscription.names:
+                self._grow(topic)
         self.subscription.look(self._cache.topics)
         for assigned in self._assigned.values():
             if assigned.error is None:

@@ -145,6 +145,7 @@ class MemberCore:
         self._is_open = self._is_opening = False
         self._is_anew = False
         self._number = 0
+        self._sent_ms = -math.inf
         self._sent: deque[tuple[int, float]] = deque()  # not confirmed: number, and when it was sent
         self._open_at_ms = 0.0
         self._session_ends_ms = math.inf
@@ -182,6 +183,11 @@ class MemberCore:
     def may_hand_out(self, now_ms: float) -> bool:
         """Whether any record may be: the session is not over."""
         return self._state is MemberState.IN and now_ms < self._session_ends_ms
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether `take_failure` has one."""
+        return self._failure is not None
 
     def take_failure(self) -> MinilogError | None:
         """Why it is not in the group, to be raised once; it tries anew."""
@@ -260,8 +266,12 @@ class MemberCore:
         if self._state is MemberState.LEAVING:
             self._go_out()
 
+    def stream_refused(self, error: MinilogError, now_ms: float) -> None:
+        """The broker ended it, or did not take it, with this error. `stream_lost` follows, or follows not."""
+        self._refused(error, now_ms)
+
     def heartbeat(self, now_ms: float) -> coordinator_pb2.MemberRequest:
-        """The next message of the stream, where nothing else went for a heartbeat interval."""
+        """One more message of the stream."""
         return self._message(now_ms)
 
     def received(self, response: coordinator_pb2.MemberResponse, now_ms: float) -> None:
@@ -298,14 +308,14 @@ class MemberCore:
             self._is_opening = True
             self._effects.append(OpenStream(self._is_anew))
             self._is_anew = False
-        if self._subscribe_on_stream and self._is_open:
+        if self._is_open and (self._subscribe_on_stream or now_ms >= self._sent_ms + self.heartbeat_ms):
             self._send(now_ms)
         effects, self._effects = self._effects, []
         return effects
 
     def next_wake_ms(self) -> float:
         """When `poll` should be called at the latest if nothing happens before."""
-        times = [math.inf]
+        times = [self._sent_ms + self.heartbeat_ms if self._is_open else math.inf]
         if self._state is MemberState.IN:
             times.append(self._session_ends_ms)
         if self._state in (MemberState.IN, MemberState.JOINING) and not self._polls:
@@ -381,6 +391,7 @@ class MemberCore:
 
     def _message(self, now_ms: float, *, first: bool = False) -> coordinator_pb2.MemberRequest:
         self._number += 1
+        self._sent_ms = now_ms
         self._sent.append((self._number, now_ms))
         request = coordinator_pb2.MemberRequest(
             group_id=self._settings.group_id,

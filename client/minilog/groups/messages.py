@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from minilog.errors import error_from_wire
 from minilog.partition_key import PartitionKey
+from minilog.types import GroupMetadata
 from minilog.v1 import coordinator_pb2
 
 _NOT_KNOWN = -1
@@ -42,6 +43,13 @@ def commit_request(
         transaction=transaction,
         member=member,
     )
+
+
+def committing_member(committer: GroupMetadata) -> coordinator_pb2.GroupMember | None:
+    """None for who is no member."""
+    if not committer.member_id:
+        return None
+    return coordinator_pb2.GroupMember(member_id=committer.member_id, member_epoch=committer.member_epoch)
 
 
 def fetch_request(group_id: str, keys: Iterable[PartitionKey]) -> coordinator_pb2.FetchOffsetsRequest:

@@ -17,10 +17,11 @@ from minilog.consumer.decode import RECORD_BYTES, DecodedRuns, as_polled, decode
 from minilog.consumer.partition import FetchedRun
 from minilog.consumer.row_selection import AS_RECORDS, RowSelection, row_selection
 from minilog.consumer.subscription import Topics
+from minilog.groups.callbacks import Callback, Callbacks, GroupStep
 from minilog.net.lookups import list_topics
 from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.sync.loop import shared_loop
-from minilog.types import Record, TopicPartition
+from minilog.types import GroupMetadata, Record, TopicPartition
 
 if TYPE_CHECKING:
     from minilog.typed.topic_schema import TopicSchema
@@ -62,18 +63,48 @@ class Consumer:
 
         Raises InvalidArgument for one given twice or for offsets below 0.
         """
-        self._loop.run(self._shell.change(lambda: self._shell.core.assign(partitions)))
+        self._loop.run(self._shell.assign(partitions))
 
-    def subscribe(self, topics: Topics) -> None:
+    def subscribe(
+        self,
+        topics: Topics,
+        *,
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
+    ) -> None:
         """Read all partitions of these topics, from where the group got to, as `assign` does; partitions and topics
-        that come later are read from their start. A group has no members: every consumer reads all partitions.
+        that come later are read from their start.
+
+        With group.protocol=consumer this consumer joins the group as a member: each partition is read by one of its
+        members. `on_assigned` is told of partitions that this member reads from now on, `on_revoked` of those that it
+        reads no more, before another reads them: commit there. `on_lost` is told of partitions that others may read
+        already (by default on_revoked is). They run within a poll, take a list of partitions, and may commit and seek;
+        what raises in one is logged. Without group.protocol=consumer every consumer reads all partitions.
 
         `topics`: their names, or a pattern such as re.compile("flights-.*") for the whole name. The client looks for
         topics of the pattern as often as metadata.max.age.ms says: new ones are read, and deleted ones are let go.
         Internal topics never match. Raises InvalidArgument for a name alone, and for a pattern as text.
         """
         wanted = topics if isinstance(topics, str | re.Pattern) else list(topics)
-        self._loop.run(self._shell.change(lambda: self._shell.core.subscribe(wanted)))
+        self._loop.run(self._shell.subscribe(wanted, Callbacks(on_assigned, on_revoked, on_lost)))
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who commits, for `Transaction.commit_offsets`. Raises InvalidArgument without group.id."""
+        self._loop.check_process()
+        return self._shell.group_metadata()
+
+    def _tell(self, step: GroupStep) -> None:
+        assert self._shell.group is not None
+        try:
+            step.tell(self._shell.group.callbacks)
+        finally:
+            self._loop.run(self._shell.told(step))
+
+    def _follow_group(self) -> None:
+        """Tell a member's program what changes of what it reads, before it gets records."""
+        while (step := self._loop.run(self._shell.next_step())) is not None:
+            self._tell(step)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from `offset`. Raises InvalidArgument for a partition that is not assigned."""
@@ -184,6 +215,8 @@ class Consumer:
         iterated, polls = self._shell.core.iterated, self._polls
         if self._shell.takes_wakeup():
             raise StopIteration
+        if iterated and not self._shell.may_iterate_on(time.monotonic() * 1000.0):
+            self._loop.run(self._shell.change(self._shell.core.steering.put_iterated_back))
         while not iterated or not polls.are_settled():
             self._settle()
             if not iterated and self._shell.core.has_ended():
@@ -206,6 +239,8 @@ class Consumer:
         """
         if self._shell.core.iterated:
             self._settle()
+            if self._shell.group is not None:
+                self._loop.run(self._shell.change(self._shell.core.steering.put_iterated_back))
             if self._shell.core.iterated:
                 return self._shell.core.iterated.take_all()
         number, taken = self._take(timeout, POLL_BYTES, AS_RECORDS, RECORD_BYTES)
@@ -251,13 +286,17 @@ class Consumer:
         """The poll's number, to be noted when it returns, and rows."""
         deadline_s = time.monotonic() + timeout
         while True:
+            if self._shell.group is not None:
+                self._follow_group()
             number = self._polls.begin()
             taken = self._loop.run(self._take_alone(deadline_s - time.monotonic(), max_bytes, selection, number))
             outcome = decode_all(taken, self._shell.config.max_poll_bytes, record_bytes)
             if outcome.corrupt or outcome.rest or self._had_corrupt:  # else the loop need not be visited
                 self._loop.run(self._shell.report(outcome))
                 self._had_corrupt = bool(outcome.corrupt)
-            if is_an_answer(taken, outcome, is_late=time.monotonic() >= deadline_s or self._shell.was_woken):
+            is_late = time.monotonic() >= deadline_s or self._shell.was_woken
+            is_answer = is_late or bool(taken) or not self._shell.has_group_news()
+            if is_answer and is_an_answer(taken, outcome, is_late=is_late):
                 return number, outcome.good
             self._polls.returned = number  # there was nothing for the program in it
 
@@ -279,8 +318,13 @@ class Consumer:
     async def _settle_there(self) -> None:
         self._shell.settle()
 
-    def close(self) -> None:
-        """Close the connections. Idempotent."""
+    def close(self, leave: bool = True) -> None:
+        """Close the connections. Idempotent. A member is told on_revoked, and leaves its group: with group.instance.id
+        for a while, else for good. With `leave` False it goes silently, and is fenced after its session time-out."""
         if not self._closed:
-            self._loop.close(self._shell.close)
             self._closed = True
+            if self._shell.says_goodbye and not self._loop.is_gone:
+                step = self._loop.run(self._shell.last_step())
+                if step is not None:
+                    self._tell(step)
+            self._loop.close(lambda: self._shell.close(leave=leave))

@@ -15,7 +15,7 @@ from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.sync.loop import LoopThread, shared_loop
 from minilog.transactions.client import Transactions as AsyncTransactions
 from minilog.transactions.messages import AlreadyCommitted, Attempt, Contents, Enlistment, TransactionOutcome, Winner
-from minilog.types import TopicPartition
+from minilog.types import GroupMetadata, TopicPartition
 
 
 class Transaction:
@@ -47,8 +47,9 @@ class Transaction:
             self._loop.run(self._transaction.abandon())
             raise
 
-    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit_offsets(self, group: str | GroupMetadata, offsets: Mapping[TopicPartition, int]) -> None:
         """Store the next offsets to read as part of the transaction: `group` gets them at its commit, and not before.
+        A member of a group gives `Consumer.group_metadata()`.
 
         Raises the error of the group's coordinator, and then the transaction is aborted.
         """

@@ -58,7 +58,6 @@ class SimulatedMember:
         self.core = MemberCore(settings)
         self.link: Link | None = None
         self.told: list[GroupChange] = []
-        self.sent_ms = 0.0
         self.reaches_coordinator = True
 
     @property
@@ -66,7 +65,7 @@ class SimulatedMember:
         return self.world.now_ms * self.rate
 
     def run(self) -> None:
-        """Carry out the effects; a heartbeat goes where nothing else did for so long."""
+        """Carry out the effects."""
         for effect in self.core.poll(self.now_ms):
             match effect:
                 case OpenStream():
@@ -75,8 +74,6 @@ class SimulatedMember:
                     self.break_link(tell=False)
                 case SendToCoordinator(request):
                     self._send(request)
-        if self.link is not None and self.now_ms - self.sent_ms >= self.core.heartbeat_ms:
-            self._send(self.core.heartbeat(self.now_ms))
 
     def _open(self) -> None:
         if not self.reaches_coordinator:
@@ -88,7 +85,6 @@ class SimulatedMember:
         self.run()
 
     def _send(self, request: coordinator_pb2.MemberRequest) -> None:
-        self.sent_ms = self.now_ms
         if self.link is not None:
             self.link.requests.append(request)
 

@@ -1,0 +1,331 @@
+"""The driver of a member of a group: its stream to the coordinator, and its share in the consumer's core.
+
+    the member's core (groups/member.py) ──► OpenStream, SendToCoordinator, CloseStream ──► one DuplexStream
+    the coordinator's messages ──► the member's core ──► a GroupStep, with the program's next poll
+    a step ──► the program's callback ──► ConsumerCore.read_more, read_less
+
+Revoked partitions are withheld when the message comes, and given back when the program was told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from minilog.client_config import ClientConfig
+from minilog.consumer.core import ConsumerCore
+from minilog.errors import InvalidArgument, LeaderNotAvailable, MinilogError
+from minilog.groups.callbacks import Callbacks, GroupStep
+from minilog.groups.member import (
+    Assigned,
+    CloseStream,
+    Lost,
+    MemberCore,
+    MemberSettings,
+    MemberState,
+    OpenStream,
+    Revoked,
+    SendToCoordinator,
+)
+from minilog.groups.messages import committing_member
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
+from minilog.net.network_client import NetworkClient
+from minilog.net.runtime import now_ms, now_s
+from minilog.net.stream import DuplexStream
+from minilog.net.stream_frames import SharedMemory
+from minilog.net.stream_opener import BrokerOpener
+from minilog.partition_key import PartitionKey
+from minilog.stream_messages import MEMBER, StreamMessage
+from minilog.types import GroupMetadata, TopicPartition
+from minilog.v1 import coordinator_pb2
+
+_FINDING_S = 5.0  # to ask for the leader of the group's partition; then it is asked again
+_LEAVING_S = 3.0  # a coordinator that does not answer fences the member with its session
+_LONGEST_WAIT_S = 1.0
+_log = logging.getLogger(__name__)
+
+
+class GroupMembership:
+    """Of one consumer, on its event loop. `wake` is called when the program's poll may have something to do."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        cluster: NetworkClient,
+        core: ConsumerCore,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._cluster, self._core = cluster, core
+        self._spawn, self._wake_poll = spawn, wake
+        self._partition = TopicPartition(GROUPS_TOPIC_NAME, coordinator_partition(config.group_id))
+        self._group_id = config.group_id
+        member_id = str(uuid.UUID(bytes=cluster.runtime.unique_bytes(16), version=4))
+        self.member = MemberCore(
+            MemberSettings(
+                config.group_id,
+                member_id,
+                config.group_instance_id,
+                config.client_rack,
+                config.group_remote_assignor,
+                config.max_poll_interval_ms,
+                config.retry_backoff_max_ms,
+            )
+        )
+        self.callbacks = Callbacks()
+        self.has_news = False
+        """Whether the next poll has to tell the program something first."""
+        self._names: dict[PartitionKey, TopicPartition] = {}  # of what is read
+        self._shared = SharedMemory()
+        self._stream: DuplexStream | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._event = asyncio.Event()  # the driver has something to do
+        self._changed = asyncio.Event()  # `end` looks again
+        self._started = self._is_telling = False
+
+    # -- what the program says
+
+    def subscribe(self, callbacks: Callbacks) -> None:
+        """Join, or read other topics: those of the consumer's subscription."""
+        self.callbacks = callbacks
+        self.topics_changed()
+        if not self._started:
+            self._started = True
+            self._spawn(self._run_forever())
+
+    def topics_changed(self) -> None:
+        """Metadata may tell of other topics, or name those of partitions that wait."""
+        if not self._core.subscription.names and self._core.subscription.pattern is None:
+            return
+        self.member.subscribe(self._core.subscription.names)
+        self._look()
+
+    def metadata(self) -> GroupMetadata:
+        """Who commits."""
+        return GroupMetadata(self._group_id, self.member.member_id, self.member.epoch)
+
+    def committer(self) -> coordinator_pb2.GroupMember | None:
+        """The same on the wire."""
+        return committing_member(self.metadata())
+
+    # -- polls
+
+    def poll_began(self) -> None:
+        self.member.poll_began(now_ms())
+        self._event.set()
+
+    def poll_ended(self) -> None:
+        self.member.poll_ended(now_ms())
+
+    def may_hand_out(self) -> bool:
+        """Whether the session lasts. What is withheld the consumer's core knows."""
+        if self.member.may_hand_out(now_ms()):
+            return True
+        self._look()
+        return False
+
+    def next_step(self) -> GroupStep | None:
+        """What the program is to be told next. Raises why this consumer is not in the group, once."""
+        if self._is_telling:
+            raise InvalidArgument("a callback of a group may commit and seek, and may not poll")
+        if (failure := self.member.take_failure()) is not None:
+            self._look()
+            raise failure
+        change = self.member.next_change(now_ms())
+        if change is None:
+            self._look()
+            return None
+        names = {topic.topic_id: topic.name for topic in self._cluster.cache.topics.values()}
+        if isinstance(change, Assigned):
+            if any(key.topic_id not in names for key in change.partitions):
+                self.has_news = False  # until metadata names them
+                return None
+            self._names |= {key: TopicPartition(names[key.topic_id], key.partition) for key in change.partitions}
+        found = sorted(self._names[key] for key in change.partitions if key in self._names)
+        self._is_telling = True
+        if isinstance(change, Assigned):
+            self._core.read_more(found)
+            self.member.assigned(change)
+        return GroupStep(change, found)
+
+    def told(self, step: GroupStep) -> None:
+        """The program knows."""
+        self._is_telling = False
+        if not isinstance(step.change, Assigned):
+            self._core.read_less(step.partitions)
+            for key in step.change.partitions:
+                self._names.pop(key, None)
+        match step.change:
+            case Revoked() as change:
+                self.member.revoked(change, now_ms())
+            case Lost() as change:
+                _log.warning("this member of group %r lost its partitions: %s", self._group_id, change.reason)
+                self.member.lost(change)
+        self._look()
+
+    def last_step(self) -> GroupStep | None:
+        """Before the consumer closes: all that it reads is given back."""
+        held = self.member.held
+        found = sorted(self._names[key] for key in held if key in self._names)
+        return GroupStep(Revoked(held), found) if found else None
+
+    async def end(self, *, leave: bool) -> None:
+        """Nothing is read any more. The group is told, for `_LEAVING_S` at the most."""
+        if leave:
+            self.member.leave(now_ms(), for_good=False)
+            self._look()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LEAVING_S):
+                    while self.member.state is not MemberState.OUT:
+                        self._changed.clear()
+                        await self._changed.wait()
+        await self._close()
+
+    # -- the driver
+
+    def _look(self) -> None:
+        """Something has become of the member."""
+        change = self.member.next_change(now_ms())
+        self.has_news = change is not None or self.member.has_failed
+        self._core.withheld = frozenset(self._names[key] for key in self.member.withheld() if key in self._names)
+        self._event.set()
+        self._changed.set()
+        if self.has_news:
+            self._wake_poll()
+
+    async def _run_forever(self) -> None:
+        while True:
+            self._event.clear()
+            try:
+                for effect in self.member.poll(now_ms()):
+                    await self._carry_out(effect)
+                if self.member.next_change(now_ms()) is not None and not self.has_news:
+                    self._look()
+                    self._event.clear()
+            except Exception:  # a bug: say so, and go on with what can go on
+                _log.exception("the member of group %r met an error it has no name for", self._group_id)
+            wait_s = (self.member.next_wake_ms() - now_ms()) / 1000.0
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(max(wait_s, 0.001), _LONGEST_WAIT_S)):
+                    await self._event.wait()
+
+    async def _carry_out(self, effect: OpenStream | CloseStream | SendToCoordinator) -> None:
+        match effect:
+            case OpenStream(anew=anew):
+                self._opening = asyncio.get_running_loop().create_task(self._open(is_anew=anew))
+            case CloseStream():
+                await self._close()
+            case SendToCoordinator(request) if self._stream is not None:
+                self._stream.send(StreamMessage(self._completed(request)))
+
+    async def _close(self) -> None:
+        opening, self._opening = self._opening, None
+        stream, self._stream = self._stream, None
+        if opening is not None:
+            opening.cancel()
+        if stream is not None:
+            await stream.close()
+
+    async def _open(self, *, is_anew: bool) -> None:
+        try:
+            broker_id = await self._coordinator(is_anew=is_anew)
+            address, streams = self._cluster.address(broker_id), self._cluster.stream_address(broker_id)
+            if address is None or streams is None:
+                raise LeaderNotAvailable(f"where broker {broker_id} is reached is not known")
+        except MinilogError as error:
+            _log.debug("the coordinator of group %r is not found yet: %s", self._group_id, error)
+            self._ended(error)
+            return
+        opener = _MemberOpener(self._cluster, address, streams, self._shared, self._refused)
+        self._stream = stream = DuplexStream(
+            opener,
+            f"broker {broker_id}, as a member of group {self._group_id!r}",
+            lambda: self._completed(self.member.heartbeat(now_ms())),
+            keepalive_ms=self.member.heartbeat_ms,
+            opened=self._opened,
+            received=self._received,
+            lost=lambda: self._lost(stream),
+            doubted=self._doubted,
+        )
+
+    async def _coordinator(self, *, is_anew: bool) -> int:
+        """The leader of the group's partition. Raises a MinilogError."""
+        cache = self._cluster.cache
+        if is_anew or GROUPS_TOPIC_NAME not in cache.topics:
+            await self._cluster.refresh([GROUPS_TOPIC_NAME], now_s() + _FINDING_S)
+        leader = cache.leader(cache.key(self._partition))
+        if leader is None:
+            raise LeaderNotAvailable(f"partition {self._partition.partition} of {GROUPS_TOPIC_NAME} has no leader now")
+        return leader.broker_id
+
+    def _completed(self, request: coordinator_pb2.MemberRequest) -> coordinator_pb2.MemberRequest:
+        cache = self._cluster.cache
+        request.client.CopyFrom(self._cluster.identity)
+        request.coordinator_epoch = max(cache.seen_epoch(cache.key(self._partition)), 0)
+        return request
+
+    def _opened(self) -> None:
+        self.member.stream_opened(now_ms())
+        self._event.set()
+
+    def _received(self, received: StreamMessage[coordinator_pb2.MemberResponse]) -> None:
+        response, cache = received.message, self._cluster.cache
+        key = cache.key(self._partition)
+        if response.coordinator_epoch > cache.seen_epoch(key):
+            cache.see_epoch(key, response.coordinator_epoch)
+        self.member.received(response, now_ms())
+        self._look()
+
+    def _lost(self, stream: DuplexStream) -> None:
+        if self._stream is stream:
+            self._stream = None
+            self._ended(None)
+
+    def _ended(self, error: MinilogError | None) -> None:
+        self._opening = None
+        if error is not None and not error.retriable:
+            self.member.stream_refused(error, now_ms())
+        else:
+            self.member.stream_lost(now_ms())
+        self._look()
+
+    def _refused(self, error: MinilogError) -> None:
+        if not error.retriable:
+            self.member.stream_refused(error, now_ms())
+
+    def _doubted(self) -> None:
+        """Another broker may have taken its place: the next stream asks who."""
+        self._spawn(self._ask_who_leads())
+
+    async def _ask_who_leads(self) -> None:
+        cache = self._cluster.cache
+        before = cache.leader(cache.key(self._partition))
+        with contextlib.suppress(MinilogError):
+            await self._cluster.refresh([GROUPS_TOPIC_NAME], now_s() + _FINDING_S)
+        if cache.leader(cache.key(self._partition)) != before and self._stream is not None:
+            await self._close()
+            self._ended(None)
+
+
+class _MemberOpener(BrokerOpener):
+    """One that says why a broker ended the stream."""
+
+    def __init__(
+        self,
+        cluster: NetworkClient,
+        address: tuple[str, int],
+        stream_address: tuple[str, int],
+        shared: SharedMemory,
+        refused: Callable[[MinilogError], None],
+    ) -> None:
+        super().__init__(cluster, address, stream_address, MEMBER, shared)
+        self._refused = refused
+
+    def failed(self, error: MinilogError | OSError) -> None:
+        super().failed(error)
+        if isinstance(error, MinilogError):
+            self._refused(error)

@@ -1,0 +1,56 @@
+"""What a program wants to be told of its membership of a group.
+
+Callbacks run within a poll, in the program's own thread, or task. They may commit and seek, and may not poll. What
+raises in one is logged, and the member goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from minilog.groups.member import Assigned, GroupChange, Lost, Revoked
+from minilog.types import TopicPartition
+
+Callback: TypeAlias = Callable[[list[TopicPartition]], Any]
+"""Of a minilog.aio consumer it may be a coroutine function."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """`on_lost` None: `on_revoked` is told of a loss, too."""
+
+    on_assigned: Callback | None = None
+    on_revoked: Callback | None = None
+    on_lost: Callback | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStep:
+    """One change of what a member reads, on its way to the program."""
+
+    change: GroupChange
+    partitions: list[TopicPartition]
+
+    def tell(self, callbacks: Callbacks) -> Any:
+        """Call the callback that it is for. Its result; an awaitable is for the caller."""
+        match self.change:
+            case Assigned():
+                callback = callbacks.on_assigned
+            case Revoked():
+                callback = callbacks.on_revoked
+            case Lost():
+                callback = callbacks.on_lost or callbacks.on_revoked
+        try:
+            return None if callback is None else callback(list(self.partitions))
+        except Exception as error:
+            self.failed(error)
+            return None
+
+    def failed(self, error: Exception) -> None:
+        """The program's callback raised it."""
+        name = type(self.change).__name__.lower()
+        _log.error("the callback on_%s raised, and the member goes on", name, exc_info=error)
