@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from tests.simulation import mutants
 from tests.simulation.clients.history import History
 from tests.simulation.clients.queries import Queries
+from tests.simulation.clients.sharing import Sharing
 from tests.simulation.clients.transacting import Transacting
 from tests.simulation.clients.workload import Workload
 from tests.simulation.cluster import SimulatedCluster
@@ -32,6 +33,7 @@ from tests.simulation.judge import (
     check_forged,
     check_over,
     check_queries,
+    check_sharing,
     check_transactions,
     copies_agree,
     recovery_s,
@@ -80,6 +82,9 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
         transacting.add_writer(f"w{number}")
     if plan.writers:
         transacting.add_reader()
+    sharing = Sharing(cluster, workload)
+    if plan.sharing:
+        sharing.begin()
     if workload.guest is not None:
         workload.guest.begin()
     if workload.forger is not None:
@@ -99,7 +104,9 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
     watching.cancel()
     try:
         async with asyncio.timeout(ENDS_WITHIN_S):
-            await _come_right(cluster, history, workload, transacting, _Checked(faults, judge, exceptions, queries))
+            await _come_right(
+                cluster, history, workload, transacting, _Checked(faults, judge, exceptions, queries, sharing)
+            )
     except TimeoutError as error:
         raise Violation("V19", f"{ENDS_WITHIN_S:.0f} s after the last fault the run has not come to its end") from error
     looking.cancel()
@@ -114,6 +121,7 @@ class _Checked:
     judge: Judge
     exceptions: Exceptions
     queries: Queries
+    sharing: Sharing
 
 
 async def _come_right(
@@ -143,6 +151,8 @@ async def _come_right(
         await check_transactions(cluster, transacting, faults)
     if plan.queries:
         await check_queries(cluster, checked.queries, faults)
+    if plan.sharing:
+        await check_sharing(cluster, checked.sharing, faults)
     judge.answers.check_over()
     for host in cluster.hosts.values():
         host.stop()

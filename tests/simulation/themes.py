@@ -16,6 +16,7 @@ from tests.simulation.large import large
 from tests.simulation.narrowing import configured, of_brokers, weights
 from tests.simulation.plan import Plan
 from tests.simulation.retiring_theme import retiring
+from tests.simulation.sharing_theme import sharing
 from tests.simulation.typed_theme import typed
 from tests.simulation.users_theme import cut_off, quotas, users
 from tests.simulation.voting_theme import voting
@@ -536,8 +537,8 @@ THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
     for each in (
         calm, disks, damaged, unheard, emptied, forks, clients, readers, members, stretched, transactions, coordinators,
         epochs, outages, settings, voters, trims, young, stalls, sick_machine, unsynced, unclean,
-        typed, users, quotas, cut_off, large, retiring, scrubbed, voting,
+        typed, users, quotas, cut_off, large, retiring, scrubbed, voting, sharing,
     )
 }  # fmt: skip
-_UNDRAWN = (calm, cut_off, large, scrubbed, voting)
+_UNDRAWN = (calm, cut_off, large, scrubbed, voting, sharing)
 DRAWN = tuple(name for name, theme in THEMES.items() if theme not in _UNDRAWN)

@@ -17,7 +17,7 @@ _SUFFIXES = ("_bucket", "_sum", "_count")
 _LABELS = {"job", "instance", "le"}
 # What nobody needs to look at all day: who it is, and details that a person asks for.
 DETAILS = {
-    names.BROKER_INFO, names.CONTROLLER_EPOCH, names.METADATA_OFFSET, names.TOPICS, names.PARTITIONS, names.GROUPS,
+    names.BROKER_INFO, names.CONTROLLER_EPOCH, names.METADATA_OFFSET, names.TOPICS, names.PARTITIONS, names.GROUPS, names.GROUP_MEMBERS,
     names.REPLICA_PARTITIONS, names.REGISTERED_BROKERS, names.FENCED_BROKERS, names.LOG_SIZE_BYTES,
     names.APPENDED_BYTES, names.CLIENTS_WAITING, names.GROUPS_NOT_SHOWN, names.CONTROLLER_SILENCE_SECONDS,
     names.PARTITION_LOG_START_OFFSET, names.PARTITION_HIGH_WATERMARK, names.PARTITION_LOG_SIZE_BYTES,

@@ -21,7 +21,7 @@ from minilog.errors import (
 )
 from minilog.partition_key import PartitionKey
 from minilog.types import BatchMetadata, NewTopic, Record, RecordMetadata, TopicPartition
-from tests.simulation.clients import guest, spark_sink, transacting
+from tests.simulation.clients import guest, sharing, spark_sink, transacting
 from tests.simulation.clients.filtered_reading import FilteredReading
 from tests.simulation.clients.forger import Forger
 from tests.simulation.clients.glutton import Glutton
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 TOPIC = "t{}"
 SILENT = "silent"
-_SPECIAL = (transacting.TOPIC, spark_sink.TOPIC)
+_SPECIAL = (transacting.TOPIC, spark_sink.TOPIC, sharing.TOPIC)
 IN_FLIGHT = 50
 IDEMPOTENT_SHARE = 0.8  # of producers that wait for all
 SEEN_AGAIN_RECORDS = 50
@@ -144,6 +144,7 @@ class Workload:
             special = [*([transacting.TOPIC] if plan.writers else []), *([spark_sink.TOPIC] if plan.queries else [])]
             silent = [SILENT] if plan.silent_partitions else []
             guests = [guest.TOPIC] if plan.users else []
+            special += [sharing.TOPIC] if plan.sharing else []
             for name in [*names, *special, *silent, *guests]:
                 new = self._new(name)
                 while True:

@@ -25,6 +25,7 @@ from tests.simulation.mutants import (
     repairs,
     replication,
     settings,
+    sharing,
     shell,
     storage,
     transactions,
@@ -228,6 +229,12 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "R55 nobody asks whose a producer id is": access.nobody_asks_whose_a_producer_id_is,
     "R55 one proof is taken for all producer ids": access.one_proof_is_taken_for_all_ids,
     "R55 producer ids that were given are everybody's": access.ids_that_were_given_are_everybodys,
+    "M1 a partition is given before it was given back": sharing.given_before_given_back,
+    "M1 a fail-over begins no session anew": sharing.no_new_session,
+    "M1 a member does not fence itself": sharing.no_self_fence,
+    "M1 a heartbeat is confirmed when it comes": sharing.confirmed_at_once,
+    "M1 a static member lives twice": sharing.a_second_life,
+    "M3 a commit is taken in any epoch": sharing.any_epoch_commits,
 }
 
 

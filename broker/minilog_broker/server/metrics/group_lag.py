@@ -133,8 +133,10 @@ class GroupLag:
         self._histories = {key: self._histories.get(key) or EndHistory() for key in keys}
         for key, end in ends.items():
             self._histories[key].note(now_s, end.high_watermark)
+        members = [shell.core.member_counts() for shell in parts.coordinators.groups_here()]
         self._samples = [
             (names.GROUPS, (), float(len(committed))),
+            (names.GROUP_MEMBERS, (), float(sum(sum(each.values()) for each in members))),
             (names.GROUPS_NOT_SHOWN, (), float(len(committed) - len(shown))),
         ]
         for group, offsets in shown.items():

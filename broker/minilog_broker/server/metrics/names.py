@@ -145,6 +145,7 @@ OLDEST_OPEN_TRANSACTION_SECONDS = _gauge(
     "oldest_open_transaction_seconds", "Since the begin of the oldest one's generation, 0 without one"
 )
 GROUPS = _gauge("groups", "Groups coordinated here that have committed offsets")
+GROUP_MEMBERS = _gauge("group_members", "Members of the groups coordinated here")
 GROUP_LAG_RECORDS = _gauge("group_lag_records", "High watermark less committed offset, over all partitions", "group")
 GROUP_LAG_BYTES = _gauge(
     "group_lag_bytes", "The same in bytes, estimated: by the average record of each partition's log", "group"

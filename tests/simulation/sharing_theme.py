@@ -1,0 +1,47 @@
+"""The theme of groups with members."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from tests.simulation.narrowing import configured, of_brokers, weights
+from tests.simulation.plan import Plan
+
+
+def sharing(plan: Plan, chance: random.Random) -> Plan:
+    """Members come, go, hang and are killed while their coordinator moves, is cut off, or dies between decisions."""
+    plan = of_brokers(plan, 3)
+    return replace(
+        plan,
+        sharing=chance.choice((2, 3, 4)),
+        levels={},
+        partitions=4,
+        producers=1,
+        consumers=0,
+        writers=0,
+        queries=(),
+        configs=configured(
+            plan,
+            group_consumer_session_timeout_ms=3_000,
+            group_consumer_heartbeat_interval_ms=300,
+            group_consumer_assignors=chance.choice(("uniform", "uniform", "range")),
+        ),
+        fault_pause_s=0.6,
+        faults=weights(
+            chance,
+            elect=(1.0, 2.0),
+            kill=(0.5, 1.5),
+            restart=(0.0, 0.5),
+            death_in_effects=(0.0, 1.0),
+            stand_still=(0.0, 0.7),
+            isolate=(0.0, 0.7),
+            isolate_leader=(0.0, 1.0),
+            isolate_client=(0.0, 1.0),
+            cut=(0.0, 1.0),
+            cut_one_way=(0.0, 1.0),
+            slow_link=(0.0, 1.0),
+            reset_all=(0.0, 0.5),
+            lossy_link=(0.0, 0.5),
+        ),
+    )
