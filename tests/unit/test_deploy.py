@@ -17,12 +17,12 @@ _SUFFIXES = ("_bucket", "_sum", "_count")
 _LABELS = {"job", "instance", "le"}
 # What nobody needs to look at all day: who it is, and details that a person asks for.
 DETAILS = {
-    names.BROKER_INFO, names.CONTROLLER_EPOCH, names.METADATA_OFFSET, names.TOPICS, names.PARTITIONS, names.GROUPS, names.GROUP_MEMBERS,
+    names.BROKER_INFO, names.CONTROLLER_EPOCH, names.METADATA_OFFSET, names.TOPICS, names.PARTITIONS, names.GROUPS,
     names.REPLICA_PARTITIONS, names.REGISTERED_BROKERS, names.FENCED_BROKERS, names.LOG_SIZE_BYTES,
     names.APPENDED_BYTES, names.CLIENTS_WAITING, names.GROUPS_NOT_SHOWN, names.CONTROLLER_SILENCE_SECONDS,
     names.PARTITION_LOG_START_OFFSET, names.PARTITION_HIGH_WATERMARK, names.PARTITION_LOG_SIZE_BYTES,
     names.PARTITION_IN_SYNC_REPLICAS, names.REPLICA_LOG_END_OFFSET, names.RUNS_READ, names.RUN_BYTES_READ,
-    names.DISK_READS_WAITING,
+    names.DISK_READS_WAITING, names.GROUP_MEMBERS,
 }  # fmt: skip
 
 

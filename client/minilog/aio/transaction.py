@@ -115,7 +115,9 @@ class Transaction:
                 await self._groups.commit(committer.group_id, keys, part, member)
             except BaseException as error:
                 if not self._has_ended:  # otherwise the producer may be in another transaction
-                    given_up = InvalidTxnState(f"the program cancelled a commit of offsets for group '{committer.group_id}'")
+                    given_up = InvalidTxnState(
+                        f"the program cancelled a commit of offsets for group '{committer.group_id}'"
+                    )
                     self._shell.fail(error if isinstance(error, MinilogError) else given_up)
                 raise
             self._group_sequences[partition] = sequence

@@ -31,6 +31,7 @@ MAX_POLL_INTERVAL_MS = 20_000
 LOOK_S = 0.02
 WRITE_PAUSE_S = 0.03
 HANGS_S = (1.0, 4.0)
+STALLS_S = (2.0, 5.0)  # some longer than a session time-out
 CLOCK_RATES = (0.95, 1.05)  # a fifth of the session time-out are two heartbeats
 STATIC_SHARE = 0.4
 
@@ -171,7 +172,7 @@ class Sharing:
             await asyncio.sleep(self._chance.uniform(0.3, 1.5))
             living = [each for each in self.sharers if not each.process.dead and not each.leaves]
             sharer = self._chance.choice(living)
-            what = self._chance.choice(("join", "leave", "kill", "hang", "hang", "stall"))
+            what = self._chance.choice(("join", "leave", "kill", "hang", "stall", "stall", "twin"))
             if what == "join" and len(living) < self._cluster.plan.sharing + 2:
                 self._add("")
             elif what == "leave":
@@ -182,9 +183,12 @@ class Sharing:
                 self._add(sharer.instance_id)
             elif what == "hang":
                 sharer.hangs_s = self._chance.uniform(*HANGS_S)
+            elif what == "twin" and sharer.instance_id and len(living) < self._cluster.plan.sharing + 2:
+                self._add(sharer.instance_id)  # refused while the other lives
             elif what == "stall" and sharer.name in self._cluster.clients:
+                sharer.hangs_s = 0.01  # when it goes on it commits first
                 self._cluster.loop.stand_still(sharer.process)
-                await asyncio.sleep(self._chance.uniform(*HANGS_S))
+                await asyncio.sleep(self._chance.uniform(*STALLS_S))
                 self._cluster.loop.go_on(sharer.process)
 
     async def _watch(self) -> None:
