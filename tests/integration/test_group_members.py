@@ -258,3 +258,15 @@ def test_an_asyncio_member_awaits_its_callbacks_and_iterates(cluster: Cluster) -
         return told, count
 
     assert asyncio.run(asyncio.wait_for(run(), 30.0)) == (["assigned 6", "revoked 6"], 60)
+
+
+def test_the_command_line_reads_as_a_member(cluster: Cluster) -> None:
+    servers = ("-b", cluster.bootstrap_servers)
+    ended = programs.run("consume", TOPIC, "-g", "printed", "-c", "group.protocol=consumer", "-n", "60", *servers)
+    assert ended.returncode == 0, ended.stderr
+    assert sorted(map(int, ended.stdout.split())) == list(range(60))
+    shown = json.loads(programs.run("group", "describe", "printed", "--json", *servers).stdout)
+    assert (shown["kind"], [each["offset"] for each in shown["offsets"]]) == ("offsets", [10] * 6)
+    refused = programs.run("consume", TOPIC, "-g", "printed", "-c", "group.protocol=consumer", "-p", "1", *servers)
+    assert refused.returncode == 2
+    assert "reads its share without end" in " ".join(refused.stderr.replace("│", " ").split())

@@ -4,7 +4,8 @@ rule  what must be
 M1    no partition is held by two members at one moment: from when its program was told until it has given the
       partition back, or its session is over by its own clock, which has a rate of its own
 M2    after the last fault each partition has one reader
-M3    a reader begins nowhere below what was acknowledged as committed before it was given the partition
+M3    no commit succeeds that begins while another member holds the partition; and a reader begins nowhere below what was
+      acknowledged as committed before it was given the partition
 M5    every record that was acknowledged to its writer is handed to some member
 """
 
@@ -33,7 +34,7 @@ WRITE_PAUSE_S = 0.03
 HANGS_S = (1.0, 4.0)
 STALLS_S = (2.0, 5.0)  # some longer than a session time-out
 CLOCK_RATES = (0.95, 1.05)  # a fifth of the session time-out are two heartbeats
-STATIC_SHARE = 0.4
+STATIC_SHARE = 0.5
 
 
 @dataclass(eq=False, slots=True)
@@ -149,12 +150,17 @@ class Sharing:
         offsets = {each: position for each, position in positions.items() if position}
         if not offsets:
             return
+        holders = self._look()
         try:
             await sharer.consumer.commit(offsets)
         except MinilogError as error:
             self._cluster.note(f"{sharer.name} commits nothing: {type(error).__name__}")
             return
         for each, offset in offsets.items():
+            if (holder := holders.get(each.partition, sharer.name)) != sharer.name:
+                raise Violation(
+                    "M3", f"{sharer.name} commits {offset} of partition {each.partition}, which {holder} holds"
+                )
             self._committed[each.partition] = max(self._committed.get(each.partition, 0), offset)
 
     def _saw(self, sharer: Sharer, record: Record) -> None:
@@ -183,8 +189,10 @@ class Sharing:
                 self._add(sharer.instance_id)
             elif what == "hang":
                 sharer.hangs_s = self._chance.uniform(*HANGS_S)
-            elif what == "twin" and sharer.instance_id and len(living) < self._cluster.plan.sharing + 2:
-                self._add(sharer.instance_id)  # refused while the other lives
+            elif what == "twin" and len(living) < self._cluster.plan.sharing + 3:
+                self._add(
+                    next((each.instance_id for each in living if each.instance_id), "")
+                )  # refused, while it lives
             elif what == "stall" and sharer.name in self._cluster.clients:
                 sharer.hangs_s = 0.01  # when it goes on it commits first
                 self._cluster.loop.stand_still(sharer.process)
