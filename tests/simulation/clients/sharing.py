@@ -4,7 +4,7 @@ rule  what must be
 M1    no partition is held by two members at one moment: from when its program was told until it has given the
       partition back, or its session is over by its own clock, which has a rate of its own
 M2    after the last fault each partition has one reader
-M3    no commit succeeds that begins while another member holds the partition; and a reader begins nowhere below what was
+M3    no commit succeeds that begins while another member holds the partition. A reader begins nowhere below what was
       acknowledged as committed before it was given the partition
 M5    every record that was acknowledged to its writer is handed to some member
 """

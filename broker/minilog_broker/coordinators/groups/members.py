@@ -37,7 +37,7 @@ from minilog.errors import (
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator_effects import Moment
-from minilog_broker.coordinators.groups import membership as rules
+from minilog_broker.coordinators.groups import membership
 from minilog_broker.coordinators.groups.offsets import GroupTable
 from minilog_broker.coordinators.groups.presences import (
     Heartbeats,
@@ -64,7 +64,7 @@ class Surroundings:
     table: GroupTable
     write: Callable[[Sequence[GroupChange]], None]
     answer: Callable[[object, coordinator_pb2.MemberResponse], None]
-    topics: rules.Topics
+    topics: membership.Topics
     allows_members: Callable[[], bool]
     coordinator_epoch: Callable[[], int]
 
@@ -86,7 +86,7 @@ class _Volatile:
     heartbeats: Heartbeats = field(default_factory=Heartbeats)
     unsettled: dict[str, _Unsettled] = field(default_factory=dict)
     settled_ms: dict[str, float] = field(default_factory=dict)
-    seen: dict[str, Mapping[str, rules.KnownTopic]] = field(default_factory=dict)
+    seen: dict[str, Mapping[str, membership.KnownTopic]] = field(default_factory=dict)
     look_ms: float = math.inf
 
 
@@ -191,9 +191,9 @@ class Members:
         is_back = other is not None and view.members[other].is_away
         before = view.members.get(other or member_id)
         changes = (
-            rules.come_back(view, other, member_id, member)
+            membership.come_back(view, other, member_id, member)
             if other and is_back
-            else rules.join(view, member_id, member)
+            else membership.join(view, member_id, member)
         )
         self._around.write(changes)
         self._replaced(view.name, other if is_back and other != member_id else None)
@@ -239,7 +239,7 @@ class Members:
             )
         if request.HasField("subscription"):
             self._resubscribe(presence, request, host, now)
-        if changes := rules.carries_out(view, presence.member_id, request.member_epoch):
+        if changes := membership.carries_out(view, presence.member_id, request.member_epoch):
             self._around.write(changes)
             if not self._held(presence).revoking:
                 presence.revoking_since_ms = math.inf
@@ -264,7 +264,7 @@ class Members:
         if member is None:
             raise _unknown(presence.group, presence.member_id)
         if member_epoch == LEAVE_FOR_A_WHILE and member.instance_id:
-            self._around.write(rules.go_away(view, presence.member_id))
+            self._around.write(membership.go_away(view, presence.member_id))
             presence.revoking_since_ms = math.inf
             self._unsettle(presence.group, now, wants_target=False)
         else:
@@ -287,7 +287,7 @@ class Members:
         """Of one group, in one decision."""
         view, changes = self._view(group), list[GroupChange]()
         for member_id in farewells:
-            removal = rules.removal(view, member_id)
+            removal = membership.removal(view, member_id)
             view.apply(removal)
             changes += removal
         self._around.write(changes)
@@ -302,7 +302,7 @@ class Members:
     def topics_changed(self, now: Moment) -> None:
         """Topics came, grew or went."""
         for group, seen in self._now.seen.items():
-            if rules.seen_topics(self._view(group), self._around.topics) != seen:
+            if membership.seen_topics(self._view(group), self._around.topics) != seen:
                 self._unsettle(group, now, wants_target=True)
         self._settle(now)
 
@@ -376,13 +376,13 @@ class Members:
         self._now.settled_ms[group] = now.ms
         waits.at_ms = now.ms + SETTLING_PAUSE_MS
         if waits.wants_target:
-            target = rules.new_target(view, self._around.topics, self._settings.assignors)
+            target = membership.new_target(view, self._around.topics, self._settings.assignors)
             if not self._try(target):
                 return False
             view.apply(target)
             waits.wants_target = False
-            self._now.seen[group] = rules.seen_topics(view, self._around.topics)
-        if not self._try(rules.reconcile(view)):
+            self._now.seen[group] = membership.seen_topics(view, self._around.topics)
+        if not self._try(membership.reconcile(view)):
             return False
         self._now.unsettled.pop(group, None)
         if not view.members:
@@ -466,15 +466,15 @@ class Members:
             found[group] += 1
         return dict(found)
 
-    def view(self, group: str) -> rules.GroupView:
+    def view(self, group: str) -> membership.GroupView:
         return self._view(group)
 
-    def _view(self, group: str) -> rules.GroupView:
-        return rules.GroupView.of(group, self._table.owned(group))
+    def _view(self, group: str) -> membership.GroupView:
+        return membership.GroupView.of(group, self._table.owned(group))
 
-    def _view_of(self, presence: Presence) -> rules.GroupView:
+    def _view_of(self, presence: Presence) -> membership.GroupView:
         """Of what this member may hold alone: a heartbeat walks no group."""
-        view = rules.GroupView(presence.group)
+        view = membership.GroupView(presence.group)
         view.held[presence.member_id] = self._held(presence)
         return view
 
