@@ -144,7 +144,7 @@ def test_the_command_line_commits_what_it_printed(cluster: Cluster) -> None:
     [offset] = json.loads(minilog(cluster, "group", "describe", "printed", "--json"))["offsets"]
     assert (offset["topic"], offset["partition"], offset["offset"], offset["lag_records"]) == (TOPIC, 0, 10, 0)
     listed = json.loads(minilog(cluster, "group", "list", "--json"))
-    assert {"group_id": "printed", "partitions": 1} in listed
+    assert {"group_id": "printed", "partitions": 1, "members": 0} in listed
     moved = json.loads(minilog(cluster, "group", "seek", "printed", "-o", "-2", "--json"))
     assert moved == [{"topic": TOPIC, "partition": 0, "offset": 8}]
     assert minilog(cluster, *consume).split() == ["16", "18"]
