@@ -43,6 +43,7 @@ ASK: dict[type[Message], Ask] = {
         ticket, what
     ),
     admin_pb2.ReplaceVoterRequest: lambda controller, ticket, what, _: controller.replace_voter(ticket, what),
+    admin_pb2.AlterVoterRequest: lambda controller, ticket, what, _: controller.alter_voter(ticket, what),
     admin_pb2.AlterBrokerRequest: lambda controller, ticket, what, now_ms: controller.alter_broker(
         ticket, what, now_ms
     ),
