@@ -205,7 +205,7 @@ def test_a_double_is_a_float_again_only_where_nothing_is_lost(value: float, fits
     if fits:
         assert str(found(asked(SCHEMA, None, "f"), schemas, batch)[0]["f"]) == str(value)
     else:
-        with pytest.raises(NarrowSchemaVersion, match="'f' is double by now"):
+        with pytest.raises(NarrowSchemaVersion, match="column 'f' is double now"):
             found(asked(SCHEMA, None, "f"), schemas, batch)
 
 

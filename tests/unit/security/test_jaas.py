@@ -77,7 +77,7 @@ def test_it_says_name_and_password_of_a_client() -> None:
 
 @pytest.mark.parametrize("name", ["sasl.username", "sasl.password"])
 def test_what_is_said_twice_is_refused(name: str) -> None:
-    with pytest.raises(InvalidConfig, match=f"^{name} and sasl.jaas.config, which says it too"):
+    with pytest.raises(InvalidConfig, match=f"^{name} and sasl.jaas.config, which sets it too"):
         parse_config({**SECURED, "sasl.jaas.config": ALICE, name: "planted"})
 
 

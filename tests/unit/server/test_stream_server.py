@@ -145,8 +145,8 @@ def test_what_is_no_hello_is_refused_and_audited(kind: FrameKind, body: list[byt
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        (hello(version=1), "(version 9) 1: the other side (version 9) is too old"),
-        (hello(version=99), "(version 9) 99"),
+        (hello(version=1), "(version 9) speaks 1: the other side (version 9) is too old"),
+        (hello(version=99), "(version 9) speaks 99"),
         (hello("/minilog.v1.DataService/DeleteRecords"), "is not a stream: use the port of calls"),
         (hello(HEARTBEAT.path), "is not served on this listener"),
     ],
