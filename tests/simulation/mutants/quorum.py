@@ -20,7 +20,7 @@ from minilog_broker.quorum.epochs_told import LEAP_EPOCHS, NEAR_EPOCHS, EpochsTo
 from minilog_broker.quorum.member import Member
 from minilog_broker.quorum.transitions import Transitions
 from minilog_broker.quorum.vote_keeper import VoteKeeper
-from minilog_broker.quorum.voters import VoterHistory, VoterKey, VoterSet
+from minilog_broker.quorum.voters import VoterKey, VoterSet
 from minilog_broker.quorum.voters_heard import VotersHeard
 from minilog_broker.replication.partition_state import NO_LEADER
 from minilog_broker.replication.rules.own_delay import own_delay_ms
@@ -97,26 +97,6 @@ def given_voters_count() -> Patches:
         return (frozenset(recorded.get(number, VoterKey(number, b"")) for number in self.given_ids),)
 
     return [(Member, "voter_sets", voter_sets)]
-
-
-def known_voters_only() -> Patches:
-    """Only voters of our own log are asked, followed and believed."""
-
-    def peer_keys(self: Member) -> list[VoterKey]:
-        return sorted({key for voters in self.voter_sets() for key in voters if key.broker_id != self.node_id})
-
-    return [(Member, "peer_keys", peer_keys)]
-
-
-def observers_vote_for_nobody() -> Patches:
-    """A broker votes when its own log says so, not before."""
-    addressed = voting.is_addressed
-    return [(voting, "is_addressed", lambda member, request: member.is_voter and addressed(member, request))]
-
-
-def joint_majority_for_each_change() -> Patches:
-    """Until it is committed each change needs a majority of the voters before it, too."""
-    return [(VoterHistory, "sets", lambda self, committed_end_offset: tuple(self._uncertain(committed_end_offset)))]
 
 
 def epoch_adopted_without_proof() -> Patches:
