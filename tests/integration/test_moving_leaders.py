@@ -38,7 +38,7 @@ def test_the_preferred_leader_leads_again_by_command(cluster: Cluster) -> None:
         wait_in_sync(cluster, "by-command")
         assert set(client.elect_leaders([TopicPartition("by-command", 0)]).values()) == {None}
         assert set(client.elect_leaders().values()) == {None}
-        assert leaders(cluster, "by-command") == preferred(cluster, "by-command")
+        wait_until(lambda: leaders(cluster, "by-command") == preferred(cluster, "by-command"))
 
 
 def test_rolling_controlled_shutdowns_cost_no_error(cluster: Cluster) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import time
 
 import pytest
 
@@ -41,7 +42,10 @@ def test_one_voter_becomes_three_five_and_three_while_records_are_written_and_br
             assert {voter.id: voter.moved for voter in client.describe_cluster().voters} == dict.fromkeys(left, False)
             cluster.kill(left[0])
             writer.wait_for_more(100)
-            impatient = Admin({**cluster.client, "request.timeout.ms": 1_500})
+            wait_until(lambda: client.describe_cluster().controller not in (None, left[0]))
+            writer.wait_for_more(100)
+            time.sleep(1.0)  # half of quorum.fetch.timeout.ms: until then the dead voter counts as heard
+            impatient = Admin({**cluster.client, "request.timeout.ms": 3_000})
             with impatient, pytest.raises(VotersNotReady, match="no majority is heard"):
                 impatient.remove_voter(left[1])
             with pytest.raises(InvalidArgument, match="remove-voter"):

@@ -96,7 +96,7 @@ def test_every_verb_and_its_options_are_told() -> None:
     rows = re.findall(r"^\| (`minilog .*?) \|(.*)\|$", COMMANDS, re.MULTILINE)
     told: dict[str, str] = {}
     for names, options in rows:
-        first, *others = re.findall(r"`(?:minilog )?([a-z -]+?)(?: [A-Z]+)?`", names)
+        first, *others = re.findall(r"`(?:minilog )?([a-z -]+?)(?: [A-Z]+)*`", names)
         for name in (first, *(f"{first.rpartition(' ')[0]} {other}" for other in others)):
             told[name] = options
     found = dict(verbs(typer.main.get_command(tree()), ""))

@@ -1,8 +1,8 @@
 """Where the voters listen: as the log records it, as another voter says, and as this broker was started.
 
 A voter may have several addresses here, and they are tried in turn. The recorded ones come first from the first change
-of the voters on. Before it those come first that this broker was started with, for the first entry of a log has no more
-than what its brokers were started with then.
+of the voters on. Before it the addresses count that this broker was started with: the first entry of a log has no more
+than those of its brokers' first start, and a copied directory must not find the cluster that it was copied from.
 
 So a broker that was away finds the leader, though its own log names voters of former days (KIP-853 has the leader's
 endpoint in answers for the same reason). A word is believed of a broker that this one has opened a channel to.
@@ -38,7 +38,7 @@ class VoterAddresses:
         recorded = {voter.broker_id: (voter.host, voter.port) for voter in self._history.current}
         sources = (recorded, self._introduced, self._given)
         if not self._history.has_addresses:
-            sources = (self._given, self._introduced, recorded)
+            sources = (self._given, self._introduced, {} if broker_id in self._given else recorded)
         return tuple(dict.fromkeys(source[broker_id] for source in sources if broker_id in source))
 
     def known_ids(self) -> list[int]:

@@ -139,6 +139,7 @@ class Consumer:
         """End a poll that waits in another thread: it returns what is there, possibly nothing. Where none waits, the
         next poll does so. `for record in consumer` ends, and may begin again: no record is lost. The only method for
         other threads, and for handlers of signals."""
+        self._loop.check_process()
         self._shell.wakeup()
 
     def assignment(self) -> list[TopicPartition]:

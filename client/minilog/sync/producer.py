@@ -159,6 +159,7 @@ class Producer:
         All of them are checked before the first one is taken. `keys` has one for each value. A row has its key in its
         columns. Raises InvalidRecord with the number of the first value that does not fit, and what `send` raises.
         """
+        self._loop.check_process()
         known = self._cache.topics.get(topic) or self._topic(topic)
         return self.send_batch(topic, columns_of_many(known, values, keys), partition)
 

@@ -115,7 +115,7 @@ def columns_by_name() -> Patches:
     def mutant(self: Any, wanted: Field) -> pa.Array:
         for place, each in enumerate(self.form.columns):
             if each.name == wanted.name:
-                return as_wanted(self.found.column(place), each, wanted)
+                return as_wanted(self.decoded.column(place), each, wanted)
         return pa.nulls(self.count, arrow_field(wanted).type)
 
     return [(reader._Parts, "column", mutant)]

@@ -39,7 +39,7 @@ def test_what_a_broker_was_started_with_comes_first_until_the_voters_change(
 ) -> None:
     assert hosts(addresses, 2) == ["given2"]
     record(history, has_addresses=False)
-    assert hosts(addresses, 2) == ["given2", "recorded2"]
+    assert (hosts(addresses, 2), hosts(addresses, 3)) == (["given2"], ["recorded3"])
     record(history, has_addresses=True)
     assert hosts(addresses, 2) == ["recorded2", "given2"]
     assert hosts(addresses, 3) == ["recorded3"]

@@ -92,12 +92,15 @@ class QuorumPeers:
         return None if address is None else (voter_id, address)
 
     def failed(self, peer: Peer) -> bool:
-        """No broker of that id answers there: its next address is tried from now on. Whether there is another."""
+        """No broker of that id answers there: its next address is tried from now on. Whether there is one that was not
+        tried in vain."""
         voter_id, address = peer
-        has_others = len(self._find_addresses(voter_id)) > 1
-        if has_others:
-            self._failed.setdefault(voter_id, set()).add(address)
-        return has_others
+        addresses = self._find_addresses(voter_id)
+        if len(addresses) <= 1:
+            return False
+        failed = self._failed.setdefault(voter_id, set())
+        failed.add(address)
+        return not failed.issuperset(addresses)
 
     def _stub(self, voter_id: int) -> Any:
         address = self.address(voter_id)

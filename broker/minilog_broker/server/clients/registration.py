@@ -59,9 +59,16 @@ def peer_address(config: BrokerConfig) -> Address | None:
 
 
 def own_peer_address(options: BrokerOptions) -> Address:
-    """Where other brokers reach this one, by the listener for them or by that of clients without a name."""
+    """Where this broker reaches itself as another broker: as `--voters` says, where it listens there or says so.
+
+    An advertised address may be one that this machine does not reach, or nobody does.
+    """
     clients = {listener.name: listener.advertised for listener in options.client_listeners()}
-    return peer_address(options.config) or clients[""]
+    registered, listen = peer_address(options.config) or clients[""], options.listen
+    if options.config.inter_broker_listen is not None:
+        listen = parse_address(options.config.inter_broker_listen)
+    given = next(((voter.host, voter.port) for voter in options.voters if voter.id == options.broker_id), None)
+    return given if given is not None and given in (registered, listen) else registered
 
 
 def registration_request(
