@@ -140,7 +140,7 @@ def test_five_minutes(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None
 def test_groups(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None:
     reader.topic("flights")
     reader.send("flights", UA="late")
-    assert reader.runs_all("docs/guides/groups.md", ENDS) == 1
+    assert reader.runs_all("docs/guides/groups.md", ENDS) == 2
     assert capfd.readouterr().out.split()[-1] == "b'late'"
     assert sum(place.offset for place in reader.admin.describe_group("report").offsets) == 1
 
