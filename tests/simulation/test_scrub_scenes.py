@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.simulation.scene import AT, Patching, Scene, Story, play
 
 LOG = f"{DATA_PATH}/t0-0"
 LOST_AND_FOUND_S = 20.0
+SLOW_BYTES_PER_S = 1 << 19
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +38,12 @@ def plan(replicas: int = 3, interval_ms: int = 1_000) -> Plan:
         producers=1,
         consumers=0,
     )
+
+
+def slower_than_the_writer(plan: Plan) -> Plan:
+    """A round takes somewhat longer than the writing of what it reads."""
+    rate = {"log.scrub.max.bytes.per.second": str(SLOW_BYTES_PER_S)}
+    return replace(plan, configs={number: {**config, **rate} for number, config in plan.configs.items()})
 
 
 def sealed_segments(host: SimulatedHost) -> list[str]:
@@ -182,6 +190,11 @@ def test_scrubs_begin_when_the_interval_changes() -> None:
 @pytest.mark.parametrize("story", [rotten_follower, rotten_leader, other_follower, other_leader, one_away])
 def test_a_copy_that_nobody_reads_is_mended(story: Story) -> None:
     play(story, plan())
+
+
+def test_a_copy_is_mended_below_records_that_come_as_fast_as_the_scrub_reads() -> None:
+    """The scrub is past the record before it is forged, and behind the writer all the time."""
+    play(other_follower, slower_than_the_writer(plan()))
 
 
 def test_two_of_two_ask_the_operator() -> None:

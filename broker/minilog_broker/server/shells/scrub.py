@@ -178,12 +178,15 @@ class Scrub:
         self.counts.rounds += bool(self._interval_s)
 
     async def _scrub(self, key: PartitionKey) -> None:
-        offset, is_undecided = 0, False
+        """Scrub what the partition has now. The next round scrubs what is sealed meanwhile: where records come as fast
+        as the scrub reads, this round would never end, and never come to the other partitions."""
+        at_begin = self._led(key)
+        offset, last_offset, is_undecided = 0, 0 if at_begin is None else at_begin.end_offset, False
         while self._interval_s and (led := self._led(key)) is not None:
-            offset = max(offset, led.log.log_start_offset)
-            if offset >= led.end_offset:
+            offset, end_offset = max(offset, led.log.log_start_offset), min(last_offset, led.end_offset)
+            if offset >= end_offset:
                 break
-            own = await self._digest(led.log, offset, led.end_offset, RANGE_BYTES)
+            own = await self._digest(led.log, offset, end_offset, RANGE_BYTES)
             if own is None or not own.size_bytes:
                 break
             is_undecided |= await self._compare(led, own)
