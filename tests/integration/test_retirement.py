@@ -70,7 +70,7 @@ def test_bytes_and_leaders_are_spread_over_all_brokers(cluster: Cluster) -> None
         with admin(cluster) as client:
             client.elect_leaders()
         leaders = [entry["leaders"] for entry in brokers(cluster).values()]
-        return max(leaders) - min(leaders) <= 2
+        return bool(max(leaders) - min(leaders) <= 2)
 
     wait_until(spread)
 
