@@ -1,11 +1,11 @@
 """Changes of the voters by command: a broker is added, removed, moved to another address, or goes on with another disk.
 
-Nothing changes by itself: that a disk is empty says nothing of where the old one is, and what was committed may stand
-on that disk and one other alone. So a person has to say that it will not come back (as in KIP-853). One change at a
-time: it counts when a majority of the voters before it, and of those after it, have it.
+Nothing changes by itself. An empty disk does not show where the old one is, and committed metadata may be on the old
+disk and one other disk alone. So a person has to say that the old one will not come back (as in KIP-853). Voters change
+one at a time. The majorities that a change needs are in quorum/voters.py.
 
     refused                                                     because
-    while the change before is not committed                    three sets of voters would each need a majority
+    a change while the one before is not committed              two changes apart, two majorities may share no voter
     a new voter that has not fetched the metadata log           commits would wait for it
     where no majority of the voters after it is heard           nothing would be committed any more, not even the change
     the last voter, and a sixth one                             nobody would decide; each commit would wait for more

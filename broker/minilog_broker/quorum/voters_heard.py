@@ -48,20 +48,19 @@ class VotersHeard:
         return any(key in voters for voters in self._member.voter_sets())
 
     def voters_changed(self, now_ms: float) -> None:
-        """Our log names other voters than before: a new one has a full period from now on, and is told of us.
+        """Our log names other voters than before. A new voter has a full period from now on, and the leader tells it.
 
-        A voter that was removed is told as long as the log may still be cut behind that.
+        A voter that was removed is forgotten: when it comes again, it is a new one.
         """
-        for voters in self._member.voter_sets():
-            for key in voters:
-                self._voters.setdefault(key, _Heard(excused_ms=now_ms))
+        keys = {key for voters in self._member.voter_sets() for key in voters}
+        self._voters = {key: self._voters.get(key, _Heard(excused_ms=now_ms)) for key in sorted(keys)}
         others = [voter_id for voter_id in self._member.voter_ids if voter_id != self._member.node_id]
         pause_ms = self._member.timing.begin_epoch_retry_ms
         self._telling = {voter_id: self._telling.get(voter_id, _Telling(now_ms, pause_ms)) for voter_id in others}
 
     @property
     def known(self) -> set[VoterKey]:
-        """Those that vote, or did in this epoch."""
+        """The voters, by the last change of them in our log."""
         return set(self._voters)
 
     # -- durable ends

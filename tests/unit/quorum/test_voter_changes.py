@@ -153,6 +153,22 @@ def test_a_new_voter_that_does_not_know_it_yet_votes_where_it_is_counted() -> No
     assert role(cluster.machine(4)) is Role.FOLLOWER
 
 
+def test_a_voter_that_was_removed_and_comes_again_has_a_full_period_again() -> None:
+    """Of the time before its removal nothing counts: neither its silence since, nor that it was heard."""
+    cluster = started((1,), (2,))
+    leader, key = cluster.leader(), cluster.machine(2).voter().key
+    for voters in ((1, 2), (1,)):
+        change(cluster, voters)
+    cluster.run(5_000)
+    assert leader.node is not None
+    assert leader.node.hears_majority_of(frozenset((leader.voter().key, key)), cluster.now_ms)
+    epoch = leader.node.epoch
+    end = change(cluster, (1, 2), run_ms=3_000)
+    assert cluster.leaders() == [leader]
+    assert leader.node.epoch == epoch
+    assert leader.image.end_offset >= end
+
+
 def test_a_vote_of_an_observer_is_a_promise() -> None:
     """It goes on fetching from the leader it hears, and what it has of that counts for nothing (V11, V12)."""
     cluster = started((1, 2, 3), (4,))
