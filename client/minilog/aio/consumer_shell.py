@@ -168,7 +168,7 @@ class ConsumerShell:
         self._wake.set()
 
     async def last_step(self) -> GroupStep | None:
-        """What a member's program is told before it closes, when its positions are committed."""
+        """The last callback of a member's program before it closes. Its positions are committed then."""
         if self._closed or not self._started:
             return None
         self.settle()

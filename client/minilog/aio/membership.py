@@ -174,7 +174,7 @@ class GroupMembership:
         return GroupStep(Revoked(held), found) if found else None
 
     async def end(self, *, leave: bool) -> None:
-        """Nothing is read any more. The group is told, for `_LEAVING_S` at the most."""
+        """Read nothing any more, and leave the group. The goodbye takes `_LEAVING_S` at most."""
         if leave:
             self.member.leave(now_ms(), for_good=False)
             self._look()

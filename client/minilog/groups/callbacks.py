@@ -1,4 +1,4 @@
-"""What a program wants to be told of its membership of a group.
+"""The callbacks of a program that joins a group.
 
 Callbacks run within a poll, in the program's own thread, or task. They may commit and seek, and may not poll. What
 raises in one is logged, and the member goes on.
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """`on_lost` None: `on_revoked` is told of a loss, too."""
+    """The functions of one subscription. Without `on_lost`, a loss calls `on_revoked`."""
 
     on_assigned: Callback | None = None
     on_revoked: Callback | None = None

@@ -41,7 +41,7 @@ HEARTBEATS_TO_SPARE = 2  # of the session time-out: it ends so much earlier here
 
 
 class MemberState(enum.Enum):
-    """See the module's text."""
+    """The states of the table above. `WAYS` has the ways between them."""
 
     OUT = "out"
     JOINING = "joining"
@@ -76,21 +76,22 @@ class MemberSettings:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The program is told, and reads them. Answer with `assigned`."""
+    """Partitions that the program reads from now on. The shell calls the program, and answers with `assigned`."""
 
     partitions: frozenset[PartitionKey]
 
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """The program is told, and may commit; then they are read no more. Answer with `revoked`."""
+    """Partitions to give back. The shell calls the program, which may commit, and answers with `revoked`."""
 
     partitions: frozenset[PartitionKey]
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The member holds nothing any more, and others may read them already. The program is told. Answer with `lost`."""
+    """Partitions that the member lost: others may read them already. The shell calls the program, and answers with
+    `lost`."""
 
     partitions: frozenset[PartitionKey]
     reason: str
@@ -128,7 +129,7 @@ class _Assignment:
 
 
 class MemberCore:
-    """See the module's text. Owned by one event loop. Times are milliseconds of its monotonic clock."""
+    """The rules of one member, for one event loop. Times are milliseconds of its monotonic clock."""
 
     def __init__(self, settings: MemberSettings) -> None:
         self._settings = settings
@@ -138,7 +139,7 @@ class MemberCore:
         self._held: frozenset[PartitionKey] = frozenset()  # what the program reads
         self._next: _Assignment | None = None  # what it is to read
         self._lost: Lost | None = None
-        self._failure: MinilogError | None = None  # the program is told it, once
+        self._failure: MinilogError | None = None  # the next poll raises it, once
         self._leave_epoch = LEAVE
         self._subscribe_on_stream = False  # what is subscribed to has changed
         # the stream

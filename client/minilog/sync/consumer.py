@@ -76,11 +76,11 @@ class Consumer:
         """Read all partitions of these topics, from where the group got to, as `assign` does; partitions and topics
         that come later are read from their start.
 
-        With group.protocol=consumer this consumer joins the group as a member: each partition is read by one of its
-        members. `on_assigned` is told of partitions that this member reads from now on, `on_revoked` of those that it
-        reads no more, before another reads them: commit there. `on_lost` is told of partitions that others may read
-        already (by default on_revoked is). They run within a poll, take a list of partitions, and may commit and seek;
-        what raises in one is logged. Without group.protocol=consumer every consumer reads all partitions.
+        With group.protocol=consumer this consumer joins the group as a member. One member reads each partition.
+        `on_assigned` gets the partitions that this member reads from now on. `on_revoked` gets those that it gives back,
+        before another member reads them: commit there. `on_lost` gets partitions that others may read already (by
+        default on_revoked gets them). The callbacks run within a poll, and may commit and seek. The log has an error
+        that one of them raises. Without group.protocol=consumer every consumer reads all partitions.
 
         `topics`: their names, or a pattern such as re.compile("flights-.*") for the whole name. The client looks for
         topics of the pattern as often as metadata.max.age.ms says: new ones are read, and deleted ones are let go.
@@ -320,8 +320,9 @@ class Consumer:
         self._shell.settle()
 
     def close(self, leave: bool = True) -> None:
-        """Close the connections. Idempotent. A member is told on_revoked, and leaves its group: with group.instance.id
-        for a while, else for good. With `leave` False it goes silently, and is fenced after its session time-out."""
+        """Close the connections. Idempotent. A member calls on_revoked and leaves its group: with group.instance.id for
+        a while, else for good. With `leave` False it goes silently, and the group fences it after its session time-out.
+        """
         if not self._closed:
             self._closed = True
             if self._shell.says_goodbye and not self._loop.is_gone:

@@ -46,7 +46,7 @@ class Wanted:
 
 
 def range_assignor(wanted: Wanted) -> Assignment:
-    """See the module's text."""
+    """Cut each topic into consecutive pieces, one for each of its members in their order."""
     shares: dict[str, set[PartitionKey]] = {member: set() for member in wanted.members}
     for topic, count in sorted(wanted.partition_counts.items()):
         takers = sorted(
@@ -62,7 +62,7 @@ def range_assignor(wanted: Wanted) -> Assignment:
 
 
 def uniform_assignor(wanted: Wanted) -> Assignment:
-    """See the module's text."""
+    """Spread all partitions evenly, within one, and move as few of them as that allows."""
     shares = _Shares(wanted)
     shares.keep()
     shares.give_the_rest()

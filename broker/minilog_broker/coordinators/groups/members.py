@@ -91,7 +91,7 @@ class _Volatile:
 
 
 class Members:
-    """See the module's text."""
+    """The members of all groups of one coordinator, from its first decision to the end of its term."""
 
     def __init__(self, settings: MemberSettings, around: Surroundings) -> None:
         self._settings = settings
@@ -405,7 +405,7 @@ class Members:
                 self._around.answer(presence.stream, self._plain(presence, presence.pushed_epoch))
 
     def _told(self, presence: Presence, change: GroupChange, now: Moment) -> bool:
-        """Whether the member was told of it."""
+        """Send the member the change, where it concerns the member. Whether a message was sent."""
         match change.value:
             case Held() as held:
                 return self._push(presence, held, now)

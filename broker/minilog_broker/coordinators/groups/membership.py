@@ -226,7 +226,8 @@ def carries_out(view: GroupView, member_id: str, member_epoch: int) -> list[Grou
 
 
 def reconcile(view: GroupView) -> list[GroupChange]:
-    """See the module's text. A member that is new gets an assignment in any case, if only an empty one."""
+    """Bring each member as near to its target as the others allow. A new member gets an assignment, if only an empty
+    one."""
     taken = {key for held in view.held.values() for key in (*held.assigned, *held.revoking)}
     changes = []
     for member_id, member in sorted(view.members.items()):

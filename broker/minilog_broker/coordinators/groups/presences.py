@@ -34,8 +34,12 @@ class MemberSettings:
 
 @dataclass(slots=True)
 class Presence:
-    """A member while this coordinator leads. `joins_as`: it joined, and until that is committed nothing is pushed: what
-    is committed sooner is of its life before. `farewell`: its end is decided, and is told when that is committed."""
+    """A member while this coordinator leads.
+
+    `joins_as`: it has joined, and that is not committed. The coordinator pushes nothing until then, since an assignment
+    that is committed sooner belongs to its life before. `farewell`: the last message to it, sent when its end is
+    committed.
+    """
 
     group: str
     member_id: str

@@ -75,7 +75,7 @@ class GroupEpoch:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What a member said of itself. `is_away`: a static member that left for a while, and holds nothing."""
+    """A member's own description. `is_away`: a static member that left for a while, and holds nothing."""
 
     topics: tuple[str, ...]
     instance_id: str = ""
