@@ -77,10 +77,10 @@ class Consumer:
         that come later are read from their start.
 
         With group.protocol=consumer this consumer joins the group as a member. One member reads each partition.
-        `on_assigned` gets the partitions that this member reads from now on. `on_revoked` gets those that it gives back,
-        before another member reads them: commit there. `on_lost` gets partitions that others may read already (by
-        default on_revoked gets them). The callbacks run within a poll, and may commit and seek. The log has an error
-        that one of them raises. Without group.protocol=consumer every consumer reads all partitions.
+        `on_assigned` gets the partitions that this member reads from now on. `on_revoked` gets those that it gives
+        back, before another member reads them: commit there. `on_lost` gets partitions that others may read already
+        (by default on_revoked gets them). The callbacks run within a poll, and may commit and seek. The consumer logs
+        an error that one of them raises. Without group.protocol=consumer every consumer reads all partitions.
 
         `topics`: their names, or a pattern such as re.compile("flights-.*") for the whole name. The client looks for
         topics of the pattern as often as metadata.max.age.ms says: new ones are read, and deleted ones are let go.
