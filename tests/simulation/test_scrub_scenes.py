@@ -217,3 +217,8 @@ def test_two_of_two_ask_the_operator() -> None:
 def test_a_wrong_rule_is_seen(story: Story, replicas: int, wrong: Patching) -> None:
     with pytest.raises(AssertionError, match=r"AssertionError|TimeoutError"):
         play(story, plan(replicas), wrong)
+
+
+def test_a_round_that_follows_the_writer_is_seen() -> None:
+    with pytest.raises(AssertionError, match=r"AssertionError|TimeoutError"):
+        play(other_follower, slower_than_the_writer(plan()), scrubbing.the_end_moves_on)

@@ -36,3 +36,8 @@ def the_leader_is_right() -> Patches:
 def what_differs_is_not_cut() -> Patches:
     """A copy that was set aside because it differs is read again: its checksums are right."""
     return [(replica, "RecoverLog", lambda key, config, *_: RecoverLog(key, config))]
+
+
+def the_end_moves_on() -> Patches:
+    """A round goes to the end that the partition has by now: it never ends where records come as fast as it reads."""
+    return [(scrub, "_end_of_round", lambda at_begin, now: now.end_offset)]

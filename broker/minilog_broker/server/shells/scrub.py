@@ -108,6 +108,11 @@ class _Led:
     end_offset: int
 
 
+def _end_of_round(at_begin: _Led, now: _Led) -> int:
+    """A round ends at the end that it found."""
+    return min(at_begin.end_offset, now.end_offset)
+
+
 class Scrub:
     """The task of one broker that scrubs its partitions, and the broker's answers to the scrub of others.
 
@@ -181,9 +186,9 @@ class Scrub:
         """Scrub what the partition has now. The next round scrubs what is sealed meanwhile: where records come as fast
         as the scrub reads, this round would never end, and never come to the other partitions."""
         at_begin = self._led(key)
-        offset, last_offset, is_undecided = 0, 0 if at_begin is None else at_begin.end_offset, False
-        while self._interval_s and (led := self._led(key)) is not None:
-            offset, end_offset = max(offset, led.log.log_start_offset), min(last_offset, led.end_offset)
+        offset, is_undecided = 0, False
+        while self._interval_s and at_begin is not None and (led := self._led(key)) is not None:
+            offset, end_offset = max(offset, led.log.log_start_offset), _end_of_round(at_begin, led)
             if offset >= end_offset:
                 break
             own = await self._digest(led.log, offset, end_offset, RANGE_BYTES)
