@@ -8,7 +8,7 @@
      24  crc                     u32   crc32c of topic id, partition (i32) and bytes 28 to the end
      28  attributes              u32   see Attributes
      32  record_count            u32
-     36  last_offset_delta       u32   record_count - 1, except in a compacted batch
+     36  last_offset_delta       u32   record_count - 1, except in a compacted batch (gaps.py)
      40  base_timestamp_us       i64   of the first record
      48  max_timestamp_us        i64
      56  producer_id             i64   -1: none
@@ -74,12 +74,14 @@ class Attributes(enum.IntEnum):
     ZSTD = 8
     TRANSACTIONAL = 16
     CONTROL = 32  # the payload is a ControlRecord, not Arrow
-    COMPACTED = 64  # the payload has a column of offset deltas
+    COMPACTED = 64  # records are missing: record_count may be below last_offset_delta + 1
     TYPED = 128  # the payload has the columns of the topic's schema, behind an extension of the header
     PROJECTED = 256  # typed, some of its columns cut out for one reader: on no disk, written by nobody
+    GAPS = 1024  # compacted and on a disk: the last column has the offset delta of each record (gaps.py)
 
 
-_BROUGHT_BY_LEVEL = {1: 127, 2: Attributes.TYPED}  # which may be written from which level of a cluster on
+# which may be written from which level of a cluster on
+_BROUGHT_BY_LEVEL = {1: 127, 2: Attributes.TYPED, 6: Attributes.GAPS}
 _KNOWN_ATTRIBUTES = sum(_BROUGHT_BY_LEVEL.values()) | Attributes.PROJECTED
 _ALIGNMENT = 8
 
@@ -110,6 +112,11 @@ class BatchHeader:
     @property
     def is_typed(self) -> bool:
         return bool(self.attributes & Attributes.TYPED)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether offsets of the batch have no record any more, and a column says which ones are left."""
+        return bool(self.attributes & Attributes.GAPS)
 
     @property
     def last_offset(self) -> int:
@@ -199,6 +206,11 @@ def decode_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     if length < payload_start(fields[14]) or length % _ALIGNMENT:
         raise CorruptMessage(f"a record batch cannot have a length of {length} bytes")
     compacted = attributes & Attributes.COMPACTED
+    has_gaps = bool(attributes & Attributes.GAPS)
+    if has_gaps != bool(compacted) and (has_gaps or count):  # a replica leaves records out without a column of deltas
+        raise CorruptMessage(
+            f"the record batch at offset {base_offset} has attributes {attributes:#x}, which do not go together"
+        )
     in_bounds = base_offset >= 0 and base_offset + last_delta < _END_OF_OFFSETS
     if not in_bounds or count > last_delta + 1 or (count == 0 and not compacted):
         raise CorruptMessage(

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from minilog.errors import CorruptMessage, ResourceExhausted
 from minilog.record_batch.arrow_metadata import ArrowMessage, read_arrow_metadata
+from minilog.record_batch.gaps import records_between
 from minilog.record_batch.header import (
     HEADER_BYTES,
     Attributes,
@@ -43,7 +44,8 @@ _CONTROL_LENGTH = struct.Struct("<I")
 _CODECS = {0: "none", Attributes.LZ4: "lz4", Attributes.ZSTD: "zstd"}
 # Arrow nodes and buffers of the columns: binary 1 and 3, timestamp 1 and 2, list<struct<string, binary>> 4 and 9.
 _SHAPES = {0: (2, 5), 1: (3, 8), 2: (6, 14), 3: (7, 17)}
-MAX_BUFFERS = 17
+_GAPS_SHAPE = (1, 2)  # offset_delta besides
+MAX_BUFFERS = 19
 
 
 def read_payload(
@@ -56,16 +58,26 @@ def read_payload(
     `max_message_bytes`; ResourceExhausted where this process lacks what it takes.
     """
     header = header or decode_header(batch)
+    decoded = read_stored(batch, header, max_message_bytes)
+    return pa.RecordBatch.from_arrays(_all_columns(decoded), schema=PAYLOAD_SCHEMA)
+
+
+def read_stored(batch: Buffer, header: BatchHeader, max_message_bytes: int = MAX_MESSAGE_BYTES) -> pa.RecordBatch:
+    """The columns that the payload of one data batch has, as its attributes say (`payload_schema`). Raises as
+    read_payload."""
     payload = _payload(batch, header)
     _check_message(payload, header, max_message_bytes)
     with arrow_errors(header):
         decoded = pa.ipc.read_record_batch(pa.py_buffer(payload), payload_schema(header.attributes))
         decoded.validate(full=True)
-        columns = [
-            decoded.column(field.name) if field.name in decoded.schema.names else pa.nulls(decoded.num_rows, field.type)
-            for field in PAYLOAD_SCHEMA
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=PAYLOAD_SCHEMA)
+    return decoded
+
+
+def _all_columns(decoded: pa.RecordBatch) -> list[pa.Array]:
+    return [
+        decoded.column(field.name) if field.name in decoded.schema.names else pa.nulls(decoded.num_rows, field.type)
+        for field in PAYLOAD_SCHEMA
+    ]
 
 
 @contextmanager
@@ -144,15 +156,18 @@ def iterate_records(
         first = max(header.base_offset, start_offset or 0)
         end = header.next_offset if end_offset is None else min(header.next_offset, end_offset)
         rows = None
-        if not header.is_control and first < end and not header.is_aborted(aborted_producer_ids):
+        has_records = header.record_count and not header.is_control and not header.is_aborted(aborted_producer_ids)
+        if has_records and first < end:
             rows = (rows_of or _records_of)(batch, header, first, end)
         yield ReadBatch(rows, position + header.length, header.next_offset, header.partition_leader_epoch)
 
 
-def _records_of(batch: Buffer, header: BatchHeader, first: int, end: int) -> pa.RecordBatch:
-    records = read_payload(batch, header).slice(first - header.base_offset, end - first)
+def _records_of(batch: Buffer, header: BatchHeader, first: int, end: int) -> pa.RecordBatch | None:
+    decoded = read_stored(batch, header)
     with arrow_errors(header):
-        return pa.RecordBatch.from_arrays([*records.columns, pa.arange(first, end)], schema=READ_SCHEMA)
+        records, offsets = records_between(decoded, header, first, end)
+        rows = pa.RecordBatch.from_arrays([*_all_columns(records), offsets], schema=READ_SCHEMA)
+    return rows if rows.num_rows else None
 
 
 _check_crc = check_crc  # `iterate_records` has an argument of that name
@@ -169,18 +184,19 @@ def _whole_payload(batch: Buffer, header: BatchHeader) -> memoryview:
 def _payload(batch: Buffer, header: BatchHeader) -> memoryview:
     """The Arrow message of a data batch of attributes that can be read."""
     payload = _whole_payload(batch, header)
-    if header.attributes & (Attributes.CONTROL | Attributes.COMPACTED | Attributes.TYPED):
+    if header.attributes & (Attributes.CONTROL | Attributes.TYPED) or not header.record_count:
         raise CorruptMessage(
-            f"the record batch at offset {header.base_offset} has attributes {header.attributes:#x}: "
-            "a control, compacted or typed batch, which is not read as records"
+            f"the record batch at offset {header.base_offset} has attributes {header.attributes:#x} and "
+            f"{header.record_count} records: a control, gap or typed batch, which is not read as records"
         )
     return payload
 
 
 def _check_message(payload: memoryview, header: BatchHeader, max_message_bytes: int) -> None:
-    check_message(
-        payload, header, _SHAPES[header.attributes & (Attributes.HAS_KEY | Attributes.HAS_HEADERS)], max_message_bytes
-    )
+    nodes, buffers = _SHAPES[header.attributes & (Attributes.HAS_KEY | Attributes.HAS_HEADERS)]
+    if header.has_gaps:
+        nodes, buffers = nodes + _GAPS_SHAPE[0], buffers + _GAPS_SHAPE[1]
+    check_message(payload, header, (nodes, buffers), max_message_bytes)
 
 
 def check_message(

@@ -19,6 +19,8 @@ PAYLOAD_SCHEMA = pa.schema(
     [("key", pa.binary()), ("value", pa.binary()), ("timestamp", TIMESTAMP), ("headers", HEADERS)]
 )
 READ_SCHEMA = PAYLOAD_SCHEMA.append(pa.field("offset", pa.int64()))
+OFFSET_DELTA = pa.field("offset_delta", pa.int32())
+"""The last column of a payload with gaps (gaps.py)."""
 
 # Above max.message.bytes a batch may become this many times what it is on the wire: text compresses 3 to 10 times.
 MAX_EXPANSION = 16
@@ -28,7 +30,7 @@ _OPTIONAL = {"key": Attributes.HAS_KEY, "headers": Attributes.HAS_HEADERS}
 
 def payload_schema(attributes: int) -> pa.Schema:
     """The schema of the Arrow message of a batch with these `attributes`."""
-    return _SCHEMAS[attributes & (Attributes.HAS_KEY | Attributes.HAS_HEADERS)]
+    return _SCHEMAS[attributes & _SCHEMA_ATTRIBUTES]
 
 
 def uncompressed_limit(batch_bytes: int, max_message_bytes: int = MAX_MESSAGE_BYTES) -> int:
@@ -39,9 +41,11 @@ def uncompressed_limit(batch_bytes: int, max_message_bytes: int = MAX_MESSAGE_BY
 
 
 def _schema_of(attributes: int) -> pa.Schema:
-    return pa.schema(
-        [field for field in PAYLOAD_SCHEMA if field.name not in _OPTIONAL or _OPTIONAL[field.name] & attributes]
-    )
+    fields = [field for field in PAYLOAD_SCHEMA if field.name not in _OPTIONAL or _OPTIONAL[field.name] & attributes]
+    return pa.schema([*fields, OFFSET_DELTA] if attributes & Attributes.GAPS else fields)
 
 
-_SCHEMAS = {attributes: _schema_of(attributes) for attributes in range(4)}
+_SCHEMA_ATTRIBUTES = Attributes.HAS_KEY | Attributes.HAS_HEADERS | Attributes.GAPS
+_SCHEMAS = {
+    attributes | gaps: _schema_of(attributes | gaps) for attributes in range(4) for gaps in (0, Attributes.GAPS)
+}

@@ -31,7 +31,7 @@ from minilog.record_batch.header import (
 from minilog.record_batch.reader import MAX_BUFFERS, read_payload
 
 # Written by brokers and the quorum only, or (projected, and both codecs at once) by nobody.
-_NOT_FOR_CLIENTS = Attributes.CONTROL | Attributes.COMPACTED | Attributes.PROJECTED
+_NOT_FOR_CLIENTS = Attributes.CONTROL | Attributes.COMPACTED | Attributes.GAPS | Attributes.PROJECTED
 _BOTH_CODECS = Attributes.LZ4 | Attributes.ZSTD
 _ATTRIBUTES_AT = 28  # their lowest byte, in which the codecs are
 _EXTENSION_AT, _EXTENSION_BYTES = 70, struct.Struct("<H")

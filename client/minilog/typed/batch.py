@@ -30,6 +30,7 @@ from minilog.record_batch.header import (
     Buffer,
 )
 from minilog.record_batch.schema import HEADERS, TIMESTAMP
+from minilog.typed.payload_forms import Extras
 from minilog.typed.statistics import MAX_COLUMNS, default_columns, statistics_of
 from minilog.typed.topic_schema import TopicSchema
 from minilog.types import Headers
@@ -142,9 +143,7 @@ def build_typed_batch(
 def payload_columns(rows: TypedRows, timestamps: pa.Array | None) -> pa.RecordBatch:
     """What the payload of a batch of these rows has."""
     extras = [extra for extra in (timestamps, rows.headers) if extra is not None]
-    form = rows.schema.payload_forms.form_of(
-        None, has_timestamps=timestamps is not None, has_headers=rows.headers is not None
-    )
+    form = rows.schema.payload_forms.form_of(None, Extras(timestamps is not None, rows.headers is not None))
     return pa.RecordBatch.from_arrays([*rows.columns.columns, *extras], schema=form.arrow_schema)
 
 

@@ -14,6 +14,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from minilog.errors import CorruptMessage, InvalidArgument
+from minilog.record_batch.gaps import records_between
 from minilog.record_batch.header import Attributes, BatchHeader, Buffer
 from minilog.record_batch.reader import arrow_errors, check_message
 from minilog.record_batch.schema import (
@@ -103,8 +104,8 @@ class TypedReader:
 
         Raises CorruptMessage, ResourceExhausted, UnknownSchemaVersion, NarrowSchemaVersion."""
         if header.is_control or not header.record_count:
-            return None  # a marker, or what the replica has left out since the condition cannot be true for it
-        if not header.is_typed or header.attributes & Attributes.COMPACTED:
+            return None  # a marker, a gap, or what the replica left out since the condition cannot be true for it
+        if not header.is_typed:
             raise CorruptMessage(
                 f"the record batch at offset {header.base_offset} of a typed topic has attributes "
                 f"{header.attributes:#x}: it is not read as rows"
@@ -113,10 +114,10 @@ class TypedReader:
         schema = self.schemas.version(extension.schema_version)
         form = schema.payload_forms.form(extension, header)
         decoded = read_columns(batch, header, form, max_message_bytes=MAX_MESSAGE_BYTES)
-        start, count = first - header.base_offset, end - first
         with arrow_errors(header):
-            parts = _Parts(decoded.slice(start, count), count, form, schema, header.base_timestamp_us)
-            return self._selected(parts, pa.arange(first, end))
+            records, offsets = records_between(decoded, header, first, end)
+            parts = _Parts(records, len(offsets), form, schema, header.base_timestamp_us)
+            return self._selected(parts, offsets) if len(offsets) else None
 
     def _selected(self, parts: _Parts, offsets: pa.Array) -> pa.RecordBatch | None:
         selection = self.selection
@@ -160,7 +161,7 @@ class _Parts:
         return as_promised(pa.nulls(self.count, arrow_field(wanted).type), wanted)
 
     def timestamps(self) -> pa.Array:
-        if self.form.has_timestamps:
+        if self.form.extras.timestamps:
             return self.decoded.column(len(self.form.columns))
         if self.schema.timestamp_column is not None:
             return self.column(self.schema.column(self.schema.timestamp_column))
@@ -173,7 +174,7 @@ class _Parts:
     def headers(self) -> pa.Array:
         return (
             self.decoded.column(self.decoded.num_columns - 1)
-            if self.form.has_headers
+            if self.form.extras.headers
             else pa.nulls(self.count, HEADERS)
         )
 

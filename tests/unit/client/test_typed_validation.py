@@ -274,7 +274,11 @@ IN_STATISTICS = typed_pb2.TypedBatch(schema_version=1).SerializeToString() + b"\
     [
         (forged(GOOD, attributes=Attributes.TYPED | Attributes.PROJECTED), CorruptMessage, "a client cannot send"),
         (forged(GOOD, attributes=Attributes.TYPED | Attributes.CONTROL), CorruptMessage, "a client cannot send"),
-        (forged(GOOD, attributes=Attributes.TYPED | Attributes.COMPACTED), CorruptMessage, "a client cannot send"),
+        (
+            forged(GOOD, attributes=Attributes.TYPED | Attributes.COMPACTED | Attributes.GAPS),
+            CorruptMessage,
+            "a client cannot send",
+        ),
         (forged(GOOD, attributes=Attributes.TYPED | Attributes.HAS_KEY), CorruptMessage, "a column of keys"),
         (forged(GOOD, attributes=Attributes.TYPED | Attributes.HAS_HEADERS), CorruptMessage, "columns and buffers"),
         (forged(GOOD, attributes=Attributes.TYPED | Attributes.LZ4), CorruptMessage, "compression none"),

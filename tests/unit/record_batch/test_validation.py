@@ -70,7 +70,7 @@ def test_bounds_of_time_stamps_are_included() -> None:
     [
         (full_batch() + bytes(8), "came"),
         (forged(ATTRIBUTES, "I", 3 | Attributes.CONTROL), "a client cannot send"),
-        (forged(ATTRIBUTES, "I", 3 | Attributes.COMPACTED), "a client cannot send"),
+        (forged(ATTRIBUTES, "I", 3 | Attributes.COMPACTED | Attributes.GAPS), "a client cannot send"),
         (forged(ATTRIBUTES, "I", 3 | Attributes.LZ4 | Attributes.ZSTD), "a client cannot send"),
         (forged(ATTRIBUTES, "I", 3 | Attributes.TRANSACTIONAL), "no producer id"),
         (forged(ATTRIBUTES, "I", 3 | Attributes.LZ4), "compression none"),

@@ -91,7 +91,7 @@ def _check_rows(
         place = places[statistics.field_id]
         check_statistics(statistics, schema.fields[place], columns[place])
     check_timestamps(header, _timestamps(header, extension, schema, rows, extras), bounds)
-    if form.has_headers:
+    if form.extras.headers:
         check_headers(extras[-1])
 
 

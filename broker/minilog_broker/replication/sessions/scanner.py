@@ -4,7 +4,8 @@ A stored batch goes out in one of three forms, always with its own offsets, epoc
 
     projected       the selected columns, which the replica does not decode
     left out        header and extension alone, without records: the statistics show that no row fits the condition
-    as it is        a batch that is not typed (a marker), or of a schema version that this broker does not know yet
+    as it is        a batch that is not typed (a marker) or has no records (a gap), or of a schema version that this
+                    broker does not know yet
 
 The replica checks the stored checksum of a batch before it gives it a new one.
 
@@ -35,6 +36,7 @@ from minilog.record_batch.header import (
 )
 from minilog.typed.batch import read_extension
 from minilog.typed.evolution import is_widened
+from minilog.typed.payload_forms import Extras, PayloadForm
 from minilog.typed.predicate import TRUE, ColumnStatistics, Predicate, field_ids, outcomes, size_of
 from minilog.typed.predicate_wire import predicate_from_wire
 from minilog.typed.projection import Projection
@@ -65,7 +67,7 @@ class Scanner:
     def __init__(self, selection: typed_pb2.Selection, schemas: TopicSchemas) -> None:
         self._selection = selection
         self._schemas = schemas
-        self._projections: dict[tuple[int, bool, bool], _VersionCut] = {}
+        self._cuts: dict[tuple[int, Extras], _VersionCut] = {}
         schema = schemas.version(selection.schema_version)
         self._columns = columns = {field.id: field for field in schema.fields}
         if unknown := [field_id for field_id in selection.field_ids if field_id not in columns]:
@@ -95,7 +97,7 @@ class Scanner:
         return Scanned(b"".join(pieces), end, work)
 
     def _cut(self, key: PartitionKey, batch: memoryview, header: BatchHeader) -> Sequence[Buffer]:
-        if not header.is_typed or header.attributes & Attributes.COMPACTED:
+        if not header.is_typed or not header.record_count:
             return [batch]
         check_crc(key.topic_id, key.partition, batch, header)
         extension = read_extension(batch, header)
@@ -105,10 +107,11 @@ class Scanner:
             return [batch]
         if self._where is not None and not outcomes(self._where, self._statistics(extension, schema, header)) & TRUE:
             return _left_out(key, header, schema.version)
-        form = (schema.version, extension.has_timestamps, bool(header.attributes & Attributes.HAS_HEADERS))
-        if form not in self._projections:
-            self._projections[form] = _VersionCut(self._selection, schema, has_timestamps=form[1], has_headers=form[2])
-        return self._projections[form].cut(key, batch, header)
+        form = schema.payload_forms.form(extension, header)  # of a stored batch, which has all columns
+        cut = self._cuts.get((schema.version, form.extras))
+        if cut is None:
+            cut = self._cuts[schema.version, form.extras] = _VersionCut(self._selection, schema, form)
+        return cut.cut(key, batch, header)
 
     def _statistics(
         self, extension: typed_pb2.TypedBatch, schema: TopicSchema, header: BatchHeader
@@ -132,25 +135,27 @@ class Scanner:
 class _VersionCut:
     """The columns to send of batches of one version."""
 
-    def __init__(
-        self, selection: typed_pb2.Selection, schema: TopicSchema, *, has_timestamps: bool, has_headers: bool
-    ) -> None:
-        wanted = set(selection.field_ids)
-        if selection.timestamps and not has_timestamps and schema.timestamp_column is not None:
+    def __init__(self, selection: typed_pb2.Selection, schema: TopicSchema, whole: PayloadForm) -> None:
+        stored, wanted = whole.extras, set(selection.field_ids)
+        if selection.timestamps and not stored.timestamps and schema.timestamp_column is not None:
             wanted.add(schema.column(schema.timestamp_column).id)
         places = [place for place, field in enumerate(schema.fields) if field.id in wanted]
+        sent = Extras(
+            stored.timestamps and selection.timestamps, stored.headers and selection.headers, stored.offset_deltas
+        )
         self._typed = typed_pb2.TypedBatch(
             schema_version=schema.version,
             field_ids=[schema.fields[place].id for place in places],
-            has_timestamps=has_timestamps and selection.timestamps,
+            has_timestamps=sent.timestamps,
         )
         self._extension = self._typed.SerializeToString()
-        self._without: int = 0 if has_headers and selection.headers else Attributes.HAS_HEADERS
+        self._without: int = 0 if sent.headers else Attributes.HAS_HEADERS
+        sent_names = [field.name for field in sent.arrow_fields]
         extras = [
-            *([len(schema.fields)] if self._typed.has_timestamps else []),
-            *([len(schema.fields) + has_timestamps] if has_headers and selection.headers else []),
+            place
+            for place, field in enumerate(stored.arrow_fields, start=len(schema.fields))
+            if field.name in sent_names
         ]
-        whole = schema.payload_forms.form_of(None, has_timestamps=has_timestamps, has_headers=has_headers)
         chosen = [*places, *extras]
         self._projection = Projection(whole.arrow_schema, chosen) if chosen else None
         if self._projection is None:
@@ -164,7 +169,7 @@ class _VersionCut:
 
 def _left_out(key: PartitionKey, header: BatchHeader, version: int) -> list[Buffer]:
     """A batch without its records, which keeps its place in the log."""
-    gone = Attributes.HAS_HEADERS | Attributes.LZ4 | Attributes.ZSTD
+    gone = Attributes.HAS_HEADERS | Attributes.LZ4 | Attributes.ZSTD | Attributes.GAPS
     attributes = (header.attributes | Attributes.PROJECTED | Attributes.COMPACTED) & ~gone
     return _sealed(key, header, _bare_extension(version), [], attributes=attributes, record_count=0)
 

@@ -1,0 +1,86 @@
+"""A stored batch of rows without some of its rows (record_batch/gaps.py). Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+
+from minilog import compute as pc
+from minilog.record_batch.compaction import CODECS, compressed_batch, compression_of
+from minilog.record_batch.gaps import gap_batch, offset_deltas
+from minilog.record_batch.header import HEADER_BYTES, Attributes, BatchHeader, Buffer
+from minilog.record_batch.schema import MAX_MESSAGE_BYTES
+from minilog.typed.batch import read_extension
+from minilog.typed.payload_forms import Extras
+from minilog.typed.reader import read_columns
+from minilog.typed.statistics import statistics_of
+from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.topic_schemas import TopicSchemas
+from minilog.v1 import typed_pb2
+
+
+def compacted_typed_batch(
+    topic_id: bytes,
+    partition: int,
+    batch: Buffer,
+    header: BatchHeader,
+    is_kept: pa.BooleanArray,
+    schemas: TopicSchemas,
+) -> bytes:
+    """`batch` with the rows of which `is_kept` (one entry a row that it has, none null) is true, and with statistics of
+    those rows, of the columns that had statistics. A gap batch where no row stays. The crc of `batch` is not checked
+    here. Raises CorruptMessage, ResourceExhausted, UnknownSchemaVersion."""
+    extension = read_extension(batch, header)
+    schema = schemas.version(extension.schema_version)
+    form = schema.payload_forms.form(extension, header)
+    decoded = read_columns(batch, header, form, max_message_bytes=MAX_MESSAGE_BYTES)
+    deltas = offset_deltas(decoded, header).filter(is_kept)
+    if not len(deltas):
+        return gap_batch(topic_id, partition, header)
+    extras = Extras(form.extras.timestamps, form.extras.headers, offset_deltas=True)
+    schema_with_gaps = schema.payload_forms.form_of(None, extras).arrow_schema
+    columns = [*decoded.columns[: len(schema_with_gaps) - 1]]
+    rows = pa.RecordBatch.from_arrays(
+        [*(column.filter(is_kept) for column in columns), deltas], schema=schema_with_gaps
+    )
+    content = _extension_of(extension, schema, rows).SerializeToString()
+    kept = _header_of(header, schema, rows, has_timestamps=extras.timestamps, extension_bytes=len(content))
+    padded = content.ljust(kept.payload_start - HEADER_BYTES, b"\0")
+    return compressed_batch(topic_id, partition, kept, padded, rows, compression_of(header))
+
+
+def _extension_of(stored: typed_pb2.TypedBatch, schema: TopicSchema, rows: pa.RecordBatch) -> typed_pb2.TypedBatch:
+    places = {field.id: place for place, field in enumerate(schema.fields)}
+    extension = typed_pb2.TypedBatch()
+    extension.CopyFrom(stored)
+    del extension.statistics[:]
+    extension.statistics.extend(
+        statistics_of(
+            (schema.fields[place], rows.column(place))
+            for place in (places[statistics.field_id] for statistics in stored.statistics)
+        )
+    )
+    return extension
+
+
+def _header_of(
+    header: BatchHeader, schema: TopicSchema, rows: pa.RecordBatch, *, has_timestamps: bool, extension_bytes: int
+) -> BatchHeader:
+    """Where no column has time stamps, those of the header are those of every row."""
+    stamps = None
+    if has_timestamps:
+        stamps = rows.column(len(schema.fields))
+    elif schema.timestamp_column is not None:
+        stamps = rows.column(schema.names.index(schema.timestamp_column))
+    first_us, highest_us = header.base_timestamp_us, header.max_timestamp_us
+    if stamps is not None:
+        first_us, highest_us = stamps[0].value, pc.max(stamps).value
+    return replace(
+        header,
+        attributes=header.attributes & ~CODECS | Attributes.COMPACTED | Attributes.GAPS,
+        record_count=rows.num_rows,
+        base_timestamp_us=first_us,
+        max_timestamp_us=highest_us,
+        extension_bytes=extension_bytes,
+    )
