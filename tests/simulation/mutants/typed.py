@@ -104,7 +104,7 @@ def cut_as_another_version() -> Patches:
 
     def mutant(self: Scanner, asked: Any, schemas: Any) -> None:
         make(self, asked, schemas)
-        self._projections = _OneForAll()
+        self._cuts = _OneForAll()
 
     return [(Scanner, "__init__", mutant)]
 

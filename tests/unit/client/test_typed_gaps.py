@@ -47,8 +47,11 @@ def sent(selection: TypedSelection, schemas: TopicSchemas, batch: bytes) -> byte
 def selections(chance: random.Random, schema: TopicSchema) -> list[TypedSelection]:
     names = chance.sample(schema.names, chance.randint(0, len(schema.names)))
     where = parse_where(chance.choice(["n > 0", "n is null", "n <= 0 or name is not null"]), schema)
-    extras = {"timestamps": chance.random() < 0.5, "keys": chance.random() < 0.5, "headers": chance.random() < 0.5}
-    return [TypedSelection(schema, tuple(names), condition, **extras) for condition in (None, where)]
+    timestamps, keys, headers = (chance.random() < 0.5 for _ in range(3))
+    return [
+        TypedSelection(schema, tuple(names), condition, timestamps=timestamps, keys=keys, headers=headers)
+        for condition in (None, where)
+    ]
 
 
 @pytest.mark.parametrize("seed", range(120))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -31,7 +32,7 @@ def without(batch: bytes, kept: list[bool]) -> bytes:
     return compacted_batch(TOPIC_ID, PARTITION, batch, decode_header(batch), pa.array(kept, pa.bool_()))
 
 
-def read(run: bytes, **bounds: int) -> list[dict[str, object]]:
+def read(run: bytes, **bounds: int) -> list[dict[str, Any]]:
     return [row for rows in read_records(run, TOPIC_ID, PARTITION, **bounds) for row in rows.to_pylist()]
 
 

@@ -108,10 +108,10 @@ class Scanner:
         if self._where is not None and not outcomes(self._where, self._statistics(extension, schema, header)) & TRUE:
             return _left_out(key, header, schema.version)
         form = schema.payload_forms.form(extension, header)  # of a stored batch, which has all columns
-        cut = self._cuts.get((schema.version, form.extras))
-        if cut is None:
-            cut = self._cuts[schema.version, form.extras] = _VersionCut(self._selection, schema, form)
-        return cut.cut(key, batch, header)
+        kind = (schema.version, form.extras)
+        if kind not in self._cuts:
+            self._cuts[kind] = _VersionCut(self._selection, schema, form)
+        return self._cuts[kind].cut(key, batch, header)
 
     def _statistics(
         self, extension: typed_pb2.TypedBatch, schema: TopicSchema, header: BatchHeader
