@@ -78,11 +78,11 @@ def closing_events() -> tuple[pa.RecordBatch, pa.RecordBatch]:
 
 def parts(flights: pa.Table, weather: pa.Table, count: int) -> Iterator[Part]:
     """The whole in `count` spans of as many flights each, in time order; weather goes with the flights of its hour."""
-    flight_rows, weather_rows = (each.combine_chunks().to_batches()[0] for each in (flights, weather))
+    flight_rows, weather_rows = (table.combine_chunks().to_batches()[0] for table in (flights, weather))
     times, hours = flights["time"].cast(pa.int64()).to_numpy(), weather["hour"].cast(pa.int64()).to_numpy()
     weather_done = 0
     for number in range(count):
-        begin, end = (flights.num_rows * each // count for each in (number, number + 1))
+        begin, end = (flights.num_rows * edge // count for edge in (number, number + 1))
         last_part = number == count - 1
         weather_end = len(hours) if last_part else int(hours.searchsorted(times[max(0, end - 1)], side="right"))
         yield Part(

@@ -19,7 +19,7 @@ class Census:
     """One topic against what was written to it; counts of records."""
 
     expected: int
-    found: int
+    actual: int
     lost: int
     duplicated: int
     unexpected: int
@@ -34,7 +34,7 @@ class Agreement:
     """The job's result against pyarrow's; counts of keys."""
 
     expected: int
-    found: int
+    actual: int
     missing: int
     different: int
     unexpected: int
@@ -44,24 +44,24 @@ class Agreement:
         return self.missing == self.different == self.unexpected == 0
 
 
-def take_census(expected: pa.Table, found: pa.Table) -> Census:
+def take_census(expected: pa.Table, actual: pa.Table) -> Census:
     """Compare row by row, by all columns, null like null; both tables have the same columns, in any order of rows.
 
     Every expected row is unlike the others, so more than one of a kind in the topic is a duplicate.
     """
     wanted = expected.append_column("is_wanted", pa.repeat(True, expected.num_rows))
-    held = found.append_column("is_wanted", pa.repeat(False, found.num_rows))
+    held = actual.append_column("is_wanted", pa.repeat(False, actual.num_rows))
     rows = pa.concat_tables([wanted, held])
     sides = rows.group_by(expected.column_names).aggregate([("is_wanted", "any"), ("is_wanted", "all")])
     in_topic = pc.invert(sides["is_wanted_all"])
     kinds = pc.sum(in_topic).as_py() or 0
-    known = pc.sum(pc.and_(in_topic, sides["is_wanted_any"])).as_py() or 0
+    matching = pc.sum(pc.and_(in_topic, sides["is_wanted_any"])).as_py() or 0
     return Census(
         expected=expected.num_rows,
-        found=found.num_rows,
-        lost=expected.num_rows - known,
-        duplicated=found.num_rows - kinds,
-        unexpected=kinds - known,
+        actual=actual.num_rows,
+        lost=expected.num_rows - matching,
+        duplicated=actual.num_rows - kinds,
+        unexpected=kinds - matching,
     )
 
 
@@ -107,20 +107,20 @@ def _result(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in result.items() if value is not None}
 
 
-def last_values(found: pa.Table) -> dict[str, dict[str, Any]]:
+def last_values(records: pa.Table) -> dict[str, dict[str, Any]]:
     """The last value of each key, decoded; `found` has key, value, partition and offset."""
-    ordered = found.sort_by([("partition", "ascending"), ("offset", "ascending")])
+    ordered = records.sort_by([("partition", "ascending"), ("offset", "ascending")])
     keys, values = ordered["key"].to_pylist(), ordered["value"].to_pylist()
     return {key.decode(): json.loads(value) for key, value in zip(keys, values, strict=True)}
 
 
-def compare_delays(expected: Delays, found: Delays) -> Agreement:
+def compare_delays(expected: Delays, actual: Delays) -> Agreement:
     """Compare by key: every total must be the same number."""
-    both = expected.keys() & found.keys()
+    both = expected.keys() & actual.keys()
     return Agreement(
         expected=len(expected),
-        found=len(found),
-        missing=len(expected.keys() - found.keys()),
-        different=sum(expected[key] != found[key] for key in both),
-        unexpected=len(found.keys() - expected.keys()),
+        actual=len(actual),
+        missing=len(expected.keys() - actual.keys()),
+        different=sum(expected[key] != actual[key] for key in both),
+        unexpected=len(actual.keys() - expected.keys()),
     )

@@ -52,10 +52,10 @@ class DemoReport:
         return {
             "passed": self.passed,
             "records_acknowledged": self.acknowledged,
-            "records_in_topic": sum(each.found for each in both),
-            "lost": sum(each.lost for each in both),
-            "duplicated": sum(each.duplicated for each in both),
-            "unexpected": sum(each.unexpected for each in both),
+            "records_in_topic": sum(census.actual for census in both),
+            "lost": sum(census.lost for census in both),
+            "duplicated": sum(census.duplicated for census in both),
+            "unexpected": sum(census.unexpected for census in both),
             "agreement": "exact" if self.delays.is_exact else "different",
             "brokers": self.brokers,
             "killed_broker": self.killed_broker,
@@ -92,7 +92,7 @@ def _topics_table(report: DemoReport) -> Table:
         table.add_row(
             name,
             f"{census.expected:,}",
-            f"{census.found:,}",
+            f"{census.actual:,}",
             _none_is_good(census.lost),
             _none_is_good(census.duplicated),
             _verdict(census.is_exact, f"{census.unexpected:,} unexpected"),
@@ -100,7 +100,7 @@ def _topics_table(report: DemoReport) -> Table:
     delays = report.delays
     wrong = f"{delays.missing:,} missing, {delays.different:,} different, {delays.unexpected:,} unexpected"
     verdict = _verdict(delays.is_exact, wrong)
-    table.add_row("delays (by key)", f"{delays.expected:,}", f"{delays.found:,}", "", "", verdict)
+    table.add_row("delays (by key)", f"{delays.expected:,}", f"{delays.actual:,}", "", "", verdict)
     return table
 
 

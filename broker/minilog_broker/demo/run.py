@@ -170,12 +170,12 @@ class Demo:
         pause_s = min(_LONGEST_S, max(_SHORTEST_S, year.records / _RECORDS_PER_S)) / _PARTS
         due_s = time.monotonic()
         for number, part in enumerate(data.parts(year.flights, year.weather, _PARTS)):
-            held = number >= _HOLD_FROM * _PARTS and not all(each.done() for each in scenarios)
+            held = number >= _HOLD_FROM * _PARTS and not all(scenario.done() for scenario in scenarios)
             due_s = max(due_s + pause_s, time.monotonic())
             until_s = due_s + (_HELD_PART_S if held else 0.0)
             concurrent.futures.wait(scenarios, max(0.0, until_s - time.monotonic()), concurrent.futures.FIRST_EXCEPTION)
             time.sleep(max(0.0, due_s - time.monotonic()))
-            for failed in (each for each in scenarios if each.done()):
+            for failed in (scenario for scenario in scenarios if scenario.done()):
                 failed.result()
             publisher.publish(part)
         publisher.settle_all()
@@ -255,13 +255,13 @@ class Demo:
         return time.monotonic() - began_s
 
     def _count(self, year: Year, delays: expected.Delays, crashes: Crashes, times: Times) -> DemoReport:
-        closing = [pa.Table.from_batches([each]) for each in data.closing_events()]
+        closing = [pa.Table.from_batches([event]) for event in data.closing_events()]
         names, written = (topics.FLIGHTS, topics.WEATHER), (year.flights, year.weather)
         flights, weather = (
             expected.take_census(pa.concat_tables([rows, closed]), topics.read_topic(self._servers, name, rows.schema))
             for name, rows, closed in zip(names, written, closing, strict=True)
         )
-        found = topics.read_topic(self._servers, topics.DELAYS, topics.RECORDS)
+        delay_records = topics.read_topic(self._servers, topics.DELAYS, topics.RECORDS)
         return DemoReport(
             brokers=self._brokers,
             killed_broker=crashes[0].broker_id,
@@ -269,8 +269,8 @@ class Demo:
             acknowledged=year.records + len(closing),
             flights=flights,
             weather=weather,
-            delays=expected.compare_delays(delays, expected.last_values(found)),
-            delays_records=found.num_rows,
+            delays=expected.compare_delays(delays, expected.last_values(delay_records)),
+            delays_records=delay_records.num_rows,
             times=dataclasses.replace(times, total_s=self._elapsed_s()),
         )
 

@@ -66,7 +66,7 @@ class SparkJob:
     def finished_batches(self) -> int:
         """Micro-batches that the checkpoint calls done."""
         commits = self._checkpoint / "commits"
-        return sum(each.name.isdigit() for each in commits.iterdir()) if commits.is_dir() else 0
+        return sum(entry.name.isdigit() for entry in commits.iterdir()) if commits.is_dir() else 0
 
     def wait_for_batches(self, count: int, stop: threading.Event) -> None:
         """Until so many micro-batches are done, or `stop` is set."""

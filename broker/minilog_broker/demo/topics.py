@@ -43,7 +43,9 @@ def find_victim(bootstrap_servers: str) -> int:
     with _admin(bootstrap_servers) as admin:
         controller = admin.describe_cluster().controller
         (flights,) = admin.describe_topics([FLIGHTS])
-    leaders = sorted({each.leader for each in flights.partitions if each.leader not in (None, controller)})
+    leaders = sorted(
+        {partition.leader for partition in flights.partitions if partition.leader not in (None, controller)}
+    )
     if not leaders:
         raise CommandFailed("no broker but the controller leads a partition of the flights: this should not be")
     return int(leaders[-1] or 0)
@@ -62,7 +64,7 @@ def wait_led_by_others(bootstrap_servers: str, broker_id: int, stop: threading.E
     """Until every partition has a leader that is not `broker_id`; the seconds it took."""
     return _wait(
         bootstrap_servers,
-        lambda partitions: all(each.leader not in (None, broker_id) for each in partitions),
+        lambda partitions: all(partition.leader not in (None, broker_id) for partition in partitions),
         f"some partition is still led by broker {broker_id}, or by nobody",
         stop,
     )
@@ -72,7 +74,9 @@ def wait_in_sync(bootstrap_servers: str, broker_id: int, stop: threading.Event) 
     """Until `broker_id` is in the ISR of every partition it replicates; the seconds it took."""
     return _wait(
         bootstrap_servers,
-        lambda partitions: all(broker_id in each.isr for each in partitions if broker_id in each.replicas),
+        lambda partitions: all(
+            broker_id in partition.isr for partition in partitions if broker_id in partition.replicas
+        ),
         f"broker {broker_id} is not back in every ISR",
         stop,
     )
@@ -80,10 +84,10 @@ def wait_in_sync(bootstrap_servers: str, broker_id: int, stop: threading.Event) 
 
 def end_offsets(bootstrap_servers: str, topic: str) -> dict[int, int]:
     """Per partition, the offset behind the last record that readers may see."""
-    asked = {TopicPartition(topic, number): "latest" for number in range(PARTITIONS)}
+    wanted = {TopicPartition(topic, number): "latest" for number in range(PARTITIONS)}
     with _admin(bootstrap_servers) as admin:
-        found = admin.list_offsets(asked)
-    return {each.partition: found[each] or 0 for each in asked}
+        offsets = admin.list_offsets(wanted)
+    return {partition.partition: offsets[partition] or 0 for partition in wanted}
 
 
 def read_topic(bootstrap_servers: str, topic: str, columns: pa.Schema) -> pa.Table:
@@ -114,7 +118,9 @@ def _wait(
     with _admin(bootstrap_servers) as admin:
         while not stop.wait(_ASK_EVERY_S):
             try:
-                partitions = [each for topic in admin.describe_topics(list(TOPICS)) for each in topic.partitions]
+                partitions = [
+                    partition for topic in admin.describe_topics(list(TOPICS)) for partition in topic.partitions
+                ]
             except RetriableError:
                 partitions = []
             waited_s = time.monotonic() - began

@@ -101,7 +101,7 @@ def test_more_parts_than_flights_lose_nothing() -> None:
 def test_the_census_tells_lost_from_duplicated_from_unexpected() -> None:
     again, strange = FLIGHTS.slice(3, 1), _with(FLIGHTS.slice(4), "event", 5)
     census = take_census(FLIGHTS, pa.concat_tables([FLIGHTS.slice(1), again, again, strange]))
-    assert (census.expected, census.found) == (5, 7)
+    assert (census.expected, census.actual) == (5, 7)
     assert (census.lost, census.duplicated, census.unexpected) == (1, 2, 1)
 
 
