@@ -70,7 +70,7 @@ Resource = tuple[ResourceKind, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RuleOptions:
     """What the options say of rules."""
 
     principals: tuple[tuple[str, Permission], ...]
@@ -88,11 +88,13 @@ class Said:
             raise typer.BadParameter("--producer needs --topic NAME")
         if self.consumer and not {ResourceKind.TOPIC, ResourceKind.GROUP} <= kinds:
             raise typer.BadParameter("--consumer needs --topic NAME and --group NAME")
-        found = list(itertools.product(self.resources, self.operations))
+        grants = list(itertools.product(self.resources, self.operations))
         for table, is_meant in ((_PRODUCER, self.producer), (_CONSUMER, self.consumer)):
             if is_meant:
-                found += [(each, operation) for each in self.resources for operation in table.get(each[0], ())]
-        return list(dict.fromkeys(found))
+                grants += [
+                    (resource, operation) for resource in self.resources for operation in table.get(resource[0], ())
+                ]
+        return list(dict.fromkeys(grants))
 
 
 @app.callback()
@@ -124,14 +126,16 @@ def add(
 ) -> None:
     """Add rules: each principal, with each operation, on each resource, from each host."""
     resources = _resources(topics, groups, transactional_ids, of_cluster)
-    said = _said(allowed, denied, operations, resources, hosts, prefixed=prefixed, producer=producer, consumer=consumer)
-    rules = wanted_rules(said)
+    options = _rule_options(
+        allowed, denied, operations, resources, hosts, prefixed=prefixed, producer=producer, consumer=consumer
+    )
+    rules = wanted_rules(options)
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         created = admin.create_access_rules(rules)
         if denied:
             say_who_has_not_heard(admin)
     if as_json:
-        print_json({"created": created, "rules": [rule_document(each) for each in rules]})
+        print_json({"created": created, "rules": [rule_document(rule) for rule in rules]})
         return
     _print_rules(rules)
     say(f"{created} rules added" + (f", {len(rules) - created} were there already" if created < len(rules) else ""))
@@ -162,8 +166,10 @@ def remove(
     """Remove the rules that have what is said: what is not said may be anything. A name is that of literal rules, with
     --prefixed that of prefixed ones."""
     resources = _resources(topics, groups, transactional_ids, of_cluster)
-    said = _said(allowed, denied, operations, resources, hosts, prefixed=prefixed, producer=producer, consumer=consumer)
-    filters = wanted_filters(said)
+    options = _rule_options(
+        allowed, denied, operations, resources, hosts, prefixed=prefixed, producer=producer, consumer=consumer
+    )
+    filters = wanted_filters(options)
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         deleted = admin.delete_access_rules(filters)
         if deleted:
@@ -171,7 +177,7 @@ def remove(
     if not deleted:
         raise CommandFailed("no rule has all of that, and none was removed: see `minilog acl list`")
     if as_json:
-        print_json([rule_document(each) for each in deleted])
+        print_json([rule_document(rule) for rule in deleted])
         return
     _print_rules(deleted)
     say(f"{len(deleted)} rules removed")
@@ -193,10 +199,10 @@ def list_(
     """List the rules, literal ones and prefixed ones: all, or those that name one of the resources."""
     named = _resources(topics, groups, transactional_ids, of_cluster)
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        found = admin.describe_access_rules(AccessRuleFilter(principal=principal))
-    shown = [each for each in found if not named or (each.resource_kind, each.name) in named]
+        rules = admin.describe_access_rules(AccessRuleFilter(principal=principal))
+    shown = [rule for rule in rules if not named or (rule.resource_kind, rule.name) in named]
     if as_json:
-        print_json([rule_document(each) for each in shown])
+        print_json([rule_document(rule) for rule in shown])
     else:
         _print_rules(shown)
 
@@ -214,31 +220,33 @@ def rule_document(rule: AccessRule) -> dict[str, Any]:
     }
 
 
-def wanted_rules(said: Said) -> list[AccessRule]:
+def wanted_rules(options: RuleOptions) -> list[AccessRule]:
     """All that the options say together. Wrong usage where something is missing."""
-    if not said.principals:
+    if not options.principals:
         raise typer.BadParameter("give the rule's principal: --allow-principal User:NAME or --deny-principal User:NAME")
-    if not said.resources:
+    if not options.resources:
         raise typer.BadParameter("give the rule's resource: --topic, --group, --transactional-id or --cluster")
-    if not said.operations and not said.producer and not said.consumer:
+    if not options.operations and not options.producer and not options.consumer:
         raise typer.BadParameter("give the rule's operation: --operation, --producer or --consumer")
-    if (said.producer or said.consumer) and any(each is Permission.DENY for _, each in said.principals):
+    if (options.producer or options.consumer) and any(
+        permission is Permission.DENY for _, permission in options.principals
+    ):
         raise typer.BadParameter("--producer and --consumer allow: deny by --operation")
     return [
-        AccessRule(principal, host, operation, *resource, said.pattern, permission)
-        for principal, permission in said.principals
-        for resource, operation in said.grants()
-        for host in said.hosts or (ANY,)
+        AccessRule(principal, host, operation, *resource, options.pattern, permission)
+        for principal, permission in options.principals
+        for resource, operation in options.grants()
+        for host in options.hosts or (ANY,)
     ]
 
 
-def wanted_filters(said: Said) -> list[AccessRuleFilter]:
+def wanted_filters(options: RuleOptions) -> list[AccessRuleFilter]:
     """What is to be removed. Wrong usage where nothing is said: that would be all rules."""
     grants: Iterable[tuple[Resource | None, Operation | None]]
-    if said.producer or said.consumer:
-        grants = said.grants()
+    if options.producer or options.consumer:
+        grants = options.grants()
     else:
-        grants = itertools.product(said.resources or (None,), said.operations or (None,))
+        grants = itertools.product(options.resources or (None,), options.operations or (None,))
     filters = [
         AccessRuleFilter(
             principal=principal,
@@ -246,11 +254,11 @@ def wanted_filters(said: Said) -> list[AccessRuleFilter]:
             operation=operation,
             resource_kind=None if resource is None else resource[0],
             name=None if resource is None else resource[1],
-            pattern=None if resource is None else said.pattern,
+            pattern=None if resource is None else options.pattern,
             host=host,
         )
         for (principal, permission), (resource, operation), host in itertools.product(
-            said.principals or ((None, None),), grants, said.hosts or (None,)
+            options.principals or ((None, None),), grants, options.hosts or (None,)
         )
     ]
     if filters == [AccessRuleFilter()]:
@@ -270,7 +278,7 @@ def _resources(
     return tuple(dict.fromkeys((kind, name) for kind, names in named.items() for name in names or ()))
 
 
-def _said(
+def _rule_options(
     allowed: list[str] | None,
     denied: list[str] | None,
     operations: list[Operation] | None,
@@ -280,14 +288,14 @@ def _said(
     prefixed: bool,
     producer: bool,
     consumer: bool,
-) -> Said:
+) -> RuleOptions:
     if prefixed and not any(kind is not ResourceKind.CLUSTER for kind, _ in resources):
         raise typer.BadParameter("--prefixed needs a name: --topic, --group or --transactional-id")
     if prefixed and (ResourceKind.CLUSTER, CLUSTER_NAME) in resources:
         raise typer.BadParameter("--prefixed is of names: the cluster has none")
-    permitted = [(each, Permission.ALLOW) for each in allowed or ()]
-    refused = [(each, Permission.DENY) for each in denied or ()]
-    return Said(
+    permitted = [(principal, Permission.ALLOW) for principal in allowed or ()]
+    refused = [(principal, Permission.DENY) for principal in denied or ()]
+    return RuleOptions(
         tuple(dict.fromkeys([*permitted, *refused])),
         tuple(dict.fromkeys(operations or ())),
         resources,
@@ -300,4 +308,4 @@ def _said(
 
 def _print_rules(rules: Iterable[AccessRule]) -> None:
     columns = ("resource", "name", "pattern", "principal", "permission", "operation", "host")
-    print_table(columns, (rule_document(each).values() for each in rules))
+    print_table(columns, (rule_document(rule).values() for rule in rules))

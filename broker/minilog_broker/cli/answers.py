@@ -49,8 +49,8 @@ class Answers:
 
     def _raise(self) -> None:
         if isinstance(self._failure, MinilogError):
-            told = f"{self.acknowledged} {self._unit} were acknowledged{self.place and f', up to {self.place}'}"
-            raise CommandFailed(f"{self._failure} ({told})") from None
+            outcome = f"{self.acknowledged} {self._unit} were acknowledged{self.place and f', up to {self.place}'}"
+            raise CommandFailed(f"{self._failure} ({outcome})") from None
         if self._failure is not None:
             raise self._failure
 
@@ -61,11 +61,11 @@ class Answers:
 
     def _print_one(self, answer: concurrent.futures.Future[Any], count: int, place: str) -> None:
         try:
-            found = answer.result()
+            result = answer.result()
             self.acknowledged += count
             self.place = place
             if self._documents is not None:
-                for document in self._documents(found):
+                for document in self._documents(result):
                     print_json(document)
                 if self._waiting.empty():
                     sys.stdout.flush()

@@ -112,8 +112,8 @@ def _not_loaded() -> None:
     """In the place of a command that the command line does not name."""
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(is_wanted: bool) -> None:
+    if is_wanted:
         say_version()
         raise typer.Exit
 

@@ -21,8 +21,8 @@ def rows_as_csv(rows: pa.RecordBatch, *, header: bool) -> bytes:
     """Of columns without parts; `header`: with the names of the columns before them."""
     columns = [_printable(column) for column in rows.columns]
     sink = io.BytesIO()
-    found = pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
-    pcsv.write_csv(found, sink, pcsv.WriteOptions(include_header=header))
+    batch = pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
+    pcsv.write_csv(batch, sink, pcsv.WriteOptions(include_header=header))
     return sink.getvalue()
 
 
@@ -46,4 +46,4 @@ def _is_far(counts: pa.Array, of_a_day: int) -> bool:
 
 
 def _texts(column: pa.Array, text: Any) -> pa.Array:
-    return pa.array([text(each) if each.is_valid else None for each in column], pa.string())
+    return pa.array([text(value) if value.is_valid else None for value in column], pa.string())

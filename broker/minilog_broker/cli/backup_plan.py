@@ -54,11 +54,11 @@ def plan_of(
 ) -> Plan:
     """`there` is the cluster now, `brokers` those that are registered; `held`: None: offsets of groups are left out."""
     plan = Plan()
-    _topics(plan, wanted, {each.name: each for each in there.topics}, overwrite=overwrite)
+    _topics(plan, wanted, {topic.name: topic for topic in there.topics}, overwrite=overwrite)
     _broker_settings(plan, wanted, there, set(brokers), overwrite=overwrite)
     _quotas(plan, wanted, there, overwrite=overwrite)
-    known = set(there.access_rules)
-    plan.access_rules = [each for each in wanted.access_rules if each not in known]
+    existing_rules = set(there.access_rules)
+    plan.access_rules = [rule for rule in wanted.access_rules if rule not in existing_rules]
     for name in sorted(wanted.users.keys() - there.users.keys()):
         mechanisms = " and ".join(wanted.users[name])
         plan.left.append(f"user {name} ({mechanisms}): passwords are in no backup; run minilog user create {name}")
@@ -71,26 +71,26 @@ def plan_of(
 
 def _topics(plan: Plan, wanted: Metadata, there: Mapping[str, KeptTopic], *, overwrite: bool) -> None:
     for topic in wanted.topics:
-        found = there.get(topic.name)
-        if found is None:
+        existing = there.get(topic.name)
+        if existing is None:
             plan.topics.append(topic)
-        elif found.partitions != topic.partitions:
+        elif existing.partitions != topic.partitions:
             plan.conflicts.append(
-                f"topic {topic.name} has {found.partitions} partitions here, and {topic.partitions} in the file"
+                f"topic {topic.name} has {existing.partitions} partitions here, and {topic.partitions} in the file"
             )
-        elif found.schemas != topic.schemas:
+        elif existing.schemas != topic.schemas:
             plan.conflicts.append(f"topic {topic.name} has another schema here than in the file")
         else:
-            _configs(plan, topic, found, overwrite=overwrite)
+            _configs(plan, topic, existing, overwrite=overwrite)
 
 
-def _configs(plan: Plan, topic: KeptTopic, found: KeptTopic, *, overwrite: bool) -> None:
-    if found.replication_factor != topic.replication_factor:
+def _configs(plan: Plan, topic: KeptTopic, existing: KeptTopic, *, overwrite: bool) -> None:
+    if existing.replication_factor != topic.replication_factor:
         plan.left.append(
-            f"topic {topic.name}: it has {found.replication_factor} replicas here, and {topic.replication_factor} in "
-            f"the file. minilog topic reassign {topic.name} gives it others"
+            f"topic {topic.name}: it has {existing.replication_factor} replicas here, and {topic.replication_factor} "
+            f"in the file. minilog topic reassign {topic.name} gives it others"
         )
-    if changed := _changed(settable_configs(topic), found.configs):
+    if changed := _changed(settable_configs(topic), existing.configs):
         if overwrite:
             plan.configs[topic.name] = changed
         else:
@@ -105,43 +105,45 @@ def settable_configs(topic: KeptTopic) -> dict[str, str]:
     return configs
 
 
-def _changed(wanted: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in wanted.items() if found.get(name) != value}
+def _changed(wanted: Mapping[str, str], existing: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in wanted.items() if existing.get(name) != value}
 
 
 def _broker_settings(plan: Plan, wanted: Metadata, there: Metadata, brokers: set[int], *, overwrite: bool) -> None:
-    former = {(each.broker_id, each.name): each.value for each in there.broker_settings}
-    for each in wanted.broker_settings:
-        value, whose = former.get((each.broker_id, each.name)), each.broker_id
-        name = f"setting {each.name} of {'all brokers' if whose is None else f'broker {whose}'}"
+    former = {(setting.broker_id, setting.name): setting.value for setting in there.broker_settings}
+    for setting in wanted.broker_settings:
+        value, whose = former.get((setting.broker_id, setting.name)), setting.broker_id
+        name = f"setting {setting.name} of {'all brokers' if whose is None else f'broker {whose}'}"
         if whose is not None and whose not in brokers:
             plan.left.append(f"{name}: there is no such broker here")
-        elif value is None or (overwrite and value != each.value):
-            plan.broker_settings.append(each)
-        elif value != each.value:
-            plan.left.append(f"{name}: it is {value} here, and {each.value} in the file")
+        elif value is None or (overwrite and value != setting.value):
+            plan.broker_settings.append(setting)
+        elif value != setting.value:
+            plan.left.append(f"{name}: it is {value} here, and {setting.value} in the file")
 
 
 def _quotas(plan: Plan, wanted: Metadata, there: Metadata, *, overwrite: bool) -> None:
-    former = {(each.entity, each.key): each.value for each in there.quotas}
-    for each in wanted.quotas:
-        value = former.get((each.entity, each.key))
-        if value is None or (overwrite and value != each.value):
-            plan.quotas.append(each)
-        elif value != each.value:
-            plan.left.append(f"quota {each.key} of {each.entity}: it is {value} here, and {each.value} in the file")
+    former = {(quota.entity, quota.key): quota.value for quota in there.quotas}
+    for quota in wanted.quotas:
+        value = former.get((quota.entity, quota.key))
+        if value is None or (overwrite and value != quota.value):
+            plan.quotas.append(quota)
+        elif value != quota.value:
+            plan.left.append(f"quota {quota.key} of {quota.entity}: it is {value} here, and {quota.value} in the file")
 
 
 def _groups(plan: Plan, wanted: Metadata, there: Metadata, held: Held, *, overwrite: bool) -> None:
     for name, offsets in sorted(wanted.groups.items()):
-        former = {(each.topic, each.partition): each.offset for each in there.groups.get(name, ())}
-        for each in offsets:
-            where, found = (each.topic, each.partition), held.get((each.topic, each.partition))
-            text = f"group {name} at {each.offset} of partition {each.partition} of {each.topic}"
-            if found is None or not found.start <= each.offset <= found.end:
-                holds = "it is not there" if found is None else f"its log holds {found.start} to {found.end}"
+        former = {(kept.topic, kept.partition): kept.offset for kept in there.groups.get(name, ())}
+        for kept in offsets:
+            where, log_range = (kept.topic, kept.partition), held.get((kept.topic, kept.partition))
+            text = f"group {name} at {kept.offset} of partition {kept.partition} of {kept.topic}"
+            if log_range is None or not log_range.start <= kept.offset <= log_range.end:
+                holds = (
+                    "it is not there" if log_range is None else f"its log holds {log_range.start} to {log_range.end}"
+                )
                 plan.left.append(f"{text}: {holds}")
-            elif where not in former or (overwrite and former[where] != each.offset):
-                plan.groups.setdefault(name, []).append(each)
-            elif former[where] != each.offset:
+            elif where not in former or (overwrite and former[where] != kept.offset):
+                plan.groups.setdefault(name, []).append(kept)
+            elif former[where] != kept.offset:
                 plan.left.append(f"{text}: it is at {former[where]} here")

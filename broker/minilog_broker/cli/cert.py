@@ -184,7 +184,7 @@ def _read(path: pathlib.Path) -> bytes:
 
 def _write(out: pathlib.Path, files: Mapping[str, bytes], as_json: bool, name: str) -> None:
     """All of `files` into the directory `out`, or none: what was written before a failure is taken back."""
-    existing = [out / each for each in files if os.path.lexists(out / each)]
+    existing = [out / file_name for file_name in files if os.path.lexists(out / file_name)]
     if existing:
         raise CommandFailed(f"{existing[0]} is there already, and nothing is overwritten: give another --out")
     for level in (*reversed(out.parents), out):  # mkdir's `parents` makes those for everybody
@@ -192,16 +192,16 @@ def _write(out: pathlib.Path, files: Mapping[str, bytes], as_json: bool, name: s
     directory = os.open(out, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     written: list[str] = []
     try:
-        for each, content in files.items():
-            _write_new(directory, each, content, written)
+        for file_name, content in files.items():
+            _write_new(directory, file_name, content, written)
         os.fsync(directory)
     except BaseException:
-        for each in written:
-            os.unlink(each, dir_fd=directory)
+        for file_name in written:
+            os.unlink(file_name, dir_fd=directory)
         raise
     finally:
         os.close(directory)
-    paths = {each: str(out / each) for each in files}
+    paths = {file_name: str(out / file_name) for file_name in files}
     if as_json:
         print_json({"name": name, "files": list(paths.values())})
     else:

@@ -30,7 +30,7 @@ SOUND, DAMAGED, NOT_CHECKED = 0, 1, 2
 _CODES = {Verdict.DAMAGED: DAMAGED, Verdict.NOT_CHECKED: NOT_CHECKED}
 
 
-def known() -> Known:
+def upper_layers() -> Known:
     """What a check needs to know of the layers above storage."""
     return Known(
         metadata_log=f"{CLUSTER_METADATA_TOPIC_NAME}-0",
@@ -81,7 +81,7 @@ def _check(files: FileSystem, path: str, *, repair_indexes: bool) -> Report:
         with _progress(segment_bytes(files, stopped)) as read:
             repair = files if repair_indexes else None
             boot_id = SystemBrokerRuntime().boot_id()
-            return DirectoryCheck(files, stopped, known(), boot_id=boot_id, repair=repair, read=read).run()
+            return DirectoryCheck(files, stopped, upper_layers(), boot_id=boot_id, repair=repair, read=read).run()
     finally:
         stopped.close()
 
@@ -102,14 +102,16 @@ def _progress(total_bytes: int) -> Iterator[Callable[[int], None]]:
 
 
 def _tell(report: Report) -> None:
-    for each in report.findings:
-        say(f"{each.path}: {each.verdict.value}: {each.what}")
-        say(f"    {'done' if each.repaired else 'what to do'}: {each.remedy}")
+    for finding in report.findings:
+        say(f"{finding.path}: {finding.verdict.value}: {finding.what}")
+        say(f"    {'done' if finding.repaired else 'what to do'}: {finding.remedy}")
     whose = "a broker" if report.broker_id is None else f"broker {report.broker_id}"
     counts = report.counts
     read = f"{counts.logs} logs, {counts.segments} segments, {counts.batch_bytes:,} bytes of batches of {whose}"
-    found = [each.verdict for each in report.findings]
-    counted = ", ".join(f"{found.count(each)} {each.value}" for each in reversed(Verdict) if each in found)
+    verdicts = [finding.verdict for finding in report.findings]
+    counted = ", ".join(
+        f"{verdicts.count(verdict)} {verdict.value}" for verdict in reversed(Verdict) if verdict in verdicts
+    )
     say(f"checked {read}: {counted or 'all is sound'}")
 
 
@@ -124,12 +126,12 @@ def document(report: Report) -> dict[str, Any]:
         "worst": None if report.worst is None else report.worst.value,
         "findings": [
             {
-                "path": each.path,
-                "verdict": each.verdict.value,
-                "what": each.what,
-                "remedy": each.remedy,
-                "repaired": each.repaired,
+                "path": finding.path,
+                "verdict": finding.verdict.value,
+                "what": finding.what,
+                "remedy": finding.remedy,
+                "repaired": finding.repaired,
             }
-            for each in report.findings
+            for finding in report.findings
         ],
     }

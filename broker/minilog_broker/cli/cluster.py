@@ -38,36 +38,36 @@ def describe(
 ) -> None:
     """Show the brokers, their states and the controller."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        found = admin.describe_cluster()
+        description = admin.describe_cluster()
     if as_json:
         print_json(
             {
-                "cluster_id": found.cluster_id,
-                "level": found.level,
-                "controller": found.controller,
-                "controller_epoch": found.controller_epoch,
-                "brokers": [broker_document(each) for each in found.brokers],
-                "voters": [_voter_document(voter) for voter in found.voters],
+                "cluster_id": description.cluster_id,
+                "level": description.level,
+                "controller": description.controller,
+                "controller_epoch": description.controller_epoch,
+                "brokers": [broker_document(broker) for broker in description.brokers],
+                "voters": [_voter_document(voter) for voter in description.voters],
             }
         )
         return
-    voters = {each.id: "lost its disk" if each.lost else "voter" for each in found.voters}
+    voters = {voter.id: "lost its disk" if voter.lost else "voter" for voter in description.voters}
     rows = (
         (
-            each.id,
-            "controller" if each.id == found.controller else voters.get(each.id, ""),
-            each.host or "-",
-            each.port or "-",
-            each.rack or "-",
-            each.host_label or "-",
-            each.state,
-            each.version or "-",
-            str(VersionRange(each.lowest_level, each.highest_level)),
+            broker.id,
+            "controller" if broker.id == description.controller else voters.get(broker.id, ""),
+            broker.host or "-",
+            broker.port or "-",
+            broker.rack or "-",
+            broker.host_label or "-",
+            broker.state,
+            broker.version or "-",
+            str(VersionRange(broker.lowest_level, broker.highest_level)),
         )
-        for each in found.brokers
+        for broker in description.brokers
     )
     columns = ("broker", "role", "host", "port", "rack", "host label", "state", "version", "levels")
-    print_table(columns, rows, title=f"cluster {found.cluster_id}, level {found.level}")
+    print_table(columns, rows, title=f"cluster {description.cluster_id}, level {description.level}")
 
 
 def _voter_document(voter: VoterDescription) -> dict[str, Any]:
@@ -126,37 +126,37 @@ def health(
 ) -> None:
     """List the problems of the cluster, with what to do. The exit code is 0 where there is none, else 1."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        found = admin.cluster_health()
+        report = admin.cluster_health()
     if as_json:
-        print_json(health_document(found))
-    elif found.healthy:
+        print_json(health_document(report))
+    elif report.healthy:
         say(
-            f"healthy: {len(found.cluster.brokers)} brokers, controller {found.cluster.controller}, "
-            f"{found.topic_count} topics with {found.partition_count} partitions"
+            f"healthy: {len(report.cluster.brokers)} brokers, controller {report.cluster.controller}, "
+            f"{report.topic_count} topics with {report.partition_count} partitions"
         )
-    for each in found.problems if not as_json else ():
-        say(f"{each.code}: {each.message}")
-        say(f"    {each.remedy}")
-    raise typer.Exit(0 if found.healthy else 1)
+    for problem in report.problems if not as_json else ():
+        say(f"{problem.code}: {problem.message}")
+        say(f"    {problem.remedy}")
+    raise typer.Exit(0 if report.healthy else 1)
 
 
-def health_document(found: ClusterHealth) -> dict[str, Any]:
+def health_document(report: ClusterHealth) -> dict[str, Any]:
     """What machines get to read."""
     return {
-        "cluster_id": found.cluster.cluster_id,
-        "healthy": found.healthy,
-        "controller": found.cluster.controller,
-        "topics": found.topic_count,
-        "partitions": found.partition_count,
+        "cluster_id": report.cluster.cluster_id,
+        "healthy": report.healthy,
+        "controller": report.cluster.controller,
+        "topics": report.topic_count,
+        "partitions": report.partition_count,
         "problems": [
             {
-                "code": each.code,
-                "message": each.message,
-                "remedy": each.remedy,
-                "brokers": each.brokers,
-                "partitions": [{"topic": at.topic, "partition": at.partition} for at in each.partitions],
+                "code": problem.code,
+                "message": problem.message,
+                "remedy": problem.remedy,
+                "brokers": problem.brokers,
+                "partitions": [{"topic": at.topic, "partition": at.partition} for at in problem.partitions],
             }
-            for each in found.problems
+            for problem in report.problems
         ],
     }
 

@@ -88,7 +88,7 @@ def read_ranges(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[Topi
     wanted = list(partitions)
     starts = admin.list_offsets(dict.fromkeys(wanted, "earliest"))
     ends = admin.list_offsets(dict.fromkeys(wanted, "latest"))
-    return {each: HeldOffsets(starts[each] or 0, ends[each] or 0) for each in wanted}
+    return {partition: HeldOffsets(starts[partition] or 0, ends[partition] or 0) for partition in wanted}
 
 
 def client_settings(bootstrap_servers: str | None, command_config: str | None) -> dict[str, str]:

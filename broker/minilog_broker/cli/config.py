@@ -102,18 +102,26 @@ def client(
     _print(client_config.explain_config(layers, environment), changed=changed, as_json=as_json)
 
 
-def _print(found: Sequence[EffectiveSetting], *, changed: bool, as_json: bool) -> None:
-    told = [each for each in found if not changed or each.origin.source is not Source.DEFAULT]
+def _print(settings: Sequence[EffectiveSetting], *, changed: bool, as_json: bool) -> None:
+    shown = [setting for setting in settings if not changed or setting.origin.source is not Source.DEFAULT]
     if as_json:
-        print_json(documents(told))
+        print_json(documents(shown))
         return
-    rows = ((each.name, each.value, f"{each.origin.source.value} {each.origin.where}".strip()) for each in told)
+    rows = (
+        (setting.name, setting.value, f"{setting.origin.source.value} {setting.origin.where}".strip())
+        for setting in shown
+    )
     print_table(("setting", "value", "from"), rows)
 
 
-def documents(found: Iterable[EffectiveSetting]) -> list[dict[str, str]]:
+def documents(settings: Iterable[EffectiveSetting]) -> list[dict[str, str]]:
     """What machines get to read."""
     return [
-        {"name": each.name, "value": each.value, "source": each.origin.source.value, "where": each.origin.where}
-        for each in found
+        {
+            "name": setting.name,
+            "value": setting.value,
+            "source": setting.origin.source.value,
+            "where": setting.origin.where,
+        }
+        for setting in settings
     ]

@@ -215,21 +215,21 @@ def _assignment(
     admin: Admin, described: TopicDescription, partition: int | None, offset: str | None, exit_at_end: bool
 ) -> list[TopicPartition]:
     topic = described.name
-    numbers = sorted(each.partition for each in described.partitions)
+    numbers = sorted(description.partition for description in described.partitions)
     if partition is not None:
         if partition not in numbers:
             raise CommandFailed(f"{topic} has no partition {partition}: it has 0 to {numbers[-1]}")
         numbers = [partition]
     chosen = [TopicPartition(topic, number) for number in numbers]
-    ranges = {each.partition: held for each, held in read_ranges(admin, chosen).items()}
+    ranges = {topic_partition.partition: held for topic_partition, held in read_ranges(admin, chosen).items()}
     begins: Mapping[int, int | None]
     if offset is None:
         begins = dict.fromkeys(numbers)
     elif offset.startswith("@"):
-        asked = admin.list_offsets(dict.fromkeys(chosen, int(offset[1:])))
+        answer = admin.list_offsets(dict.fromkeys(chosen, int(offset[1:])))
         # Where no record is that young, the ones that will be come at the end.
-        found = {each.partition: asked[each] for each in chosen}
-        begins = {number: ranges[number].end if begin is None else begin for number, begin in found.items()}
+        first_offsets = {topic_partition.partition: answer[topic_partition] for topic_partition in chosen}
+        begins = {number: ranges[number].end if begin is None else begin for number, begin in first_offsets.items()}
     else:
         begins = begin_offsets(topic, offset, ranges)
     return [

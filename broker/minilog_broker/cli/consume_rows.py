@@ -132,11 +132,11 @@ class _CsvPrinter(_Printer):
         self._write(rows, header=False)
 
     def _write(self, rows: pa.RecordBatch, *, header: bool) -> None:
-        found = rows_as_csv(rows, header=header)
+        content = rows_as_csv(rows, header=header)
         if not sys.stdout.isatty():
-            sys.stdout.buffer.write(found)
+            sys.stdout.buffer.write(content)
             return
-        sys.stdout.buffer.writelines(map(line, found.splitlines()))
+        sys.stdout.buffer.writelines(map(line, content.splitlines()))
 
 
 class _TablePrinter(_Printer):
@@ -155,8 +155,8 @@ class _TablePrinter(_Printer):
         if rows.schema.names != self._names:
             self.end()
             self._names = rows.schema.names
-        for each in rows_as_json(rows):
-            self._held.append(list(map(_cell, json.loads(each).values())))
+        for document in rows_as_json(rows):
+            self._held.append(list(map(_cell, json.loads(document).values())))
             if len(self._held) == _TABLE_ROWS:
                 self.end()
 

@@ -44,18 +44,18 @@ def list_(
 ) -> None:
     """List the groups that have committed anything, or that have members."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        found = admin.list_groups()
+        listings = admin.list_groups()
     if as_json:
         print_json(
             [
-                {"group_id": each.group_id, "partitions": each.partition_count, "members": each.member_count}
-                for each in found
+                {"group_id": listing.group_id, "partitions": listing.partition_count, "members": listing.member_count}
+                for listing in listings
             ]
         )
     else:
         print_table(
             ("group", "partitions", "members"),
-            ((each.group_id, each.partition_count, each.member_count) for each in found),
+            ((listing.group_id, listing.partition_count, listing.member_count) for listing in listings),
         )
 
 
@@ -68,34 +68,34 @@ def describe(
 ) -> None:
     """Show how far a group has got in each partition and how far it is behind, its members, and what each reads."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        found = admin.describe_group(name)
+        description = admin.describe_group(name)
     if as_json:
-        print_json(group_document(found))
+        print_json(group_document(description))
         return
-    if found.members:
-        print_members(found)
+    if description.members:
+        print_members(description)
     print_table(
         ("topic", "partition", "offset", "end", "records behind", "seconds behind"),
         (
             (
-                each.topic,
-                each.partition,
-                each.offset,
-                _shown(each.end_offset),
-                _shown(each.lag_records),
-                "-" if each.lag_seconds is None else f"{each.lag_seconds:.1f}",
+                position.topic,
+                position.partition,
+                position.offset,
+                _shown(position.end_offset),
+                _shown(position.lag_records),
+                "-" if position.lag_seconds is None else f"{position.lag_seconds:.1f}",
             )
-            for each in found.offsets
+            for position in description.offsets
         ),
         title=name,
     )
-    if found.pending:
+    if description.pending:
         print_table(
             ("topic", "partition", "offset", "transaction"),
             (
-                (partition.topic, partition.partition, offset, each.transactional_id or "-")
-                for each in found.pending
-                for partition, offset in each.offsets.items()
+                (partition.topic, partition.partition, offset, transaction.transactional_id or "-")
+                for transaction in description.pending
+                for partition, offset in transaction.offsets.items()
             ),
             title="in transactions that have not ended",
         )
@@ -125,10 +125,15 @@ def seek(
         chosen = _chosen(admin, name, topic, partition)
         offsets = admin.seek_group(name, _positions(admin, chosen, offset))
     if as_json:
-        print_json([{"topic": p.topic, "partition": p.partition, "offset": at} for p, at in offsets.items()])
+        print_json(
+            [
+                {"topic": moved.topic, "partition": moved.partition, "offset": position}
+                for moved, position in offsets.items()
+            ]
+        )
     else:
-        for each, at in offsets.items():
-            say(f"partition {each.partition} of {each.topic}: group {name} goes on at {at}")
+        for moved, position in offsets.items():
+            say(f"partition {moved.partition} of {moved.topic}: group {name} goes on at {position}")
 
 
 @app.command(
@@ -175,118 +180,120 @@ def delete(
 def _chosen(admin: Admin, name: str, topic: str | None, partition: int | None) -> list[TopicPartition]:
     if topic is None:
         try:
-            found = admin.describe_group(name).offsets
+            offsets = admin.describe_group(name).offsets
         except GroupIdNotFound as error:
             raise CommandFailed(f"{error}; to begin one, name a topic with -t") from None
-        return [TopicPartition(each.topic, each.partition) for each in found]
+        return [TopicPartition(committed.topic, committed.partition) for committed in offsets]
     (described,) = admin.describe_topics([topic])
-    numbers = [each.partition for each in described.partitions]
+    numbers = [description.partition for description in described.partitions]
     if partition is not None and partition not in numbers:
         raise CommandFailed(f"{topic} has no partition {partition}: it has 0 to {max(numbers)}")
-    return [TopicPartition(topic, each) for each in (numbers if partition is None else [partition])]
+    return [TopicPartition(topic, number) for number in (numbers if partition is None else [partition])]
 
 
 def _positions(admin: Admin, chosen: Iterable[TopicPartition], offset: str) -> dict[TopicPartition, GroupPosition]:
     if offset.startswith("@"):
         return dict.fromkeys(chosen, offset)
-    ranges = read_ranges(admin, chosen)
-    return {
-        each: begin_offsets(each.topic, offset, {each.partition: held})[each.partition] for each, held in ranges.items()
-    }
+    positions: dict[TopicPartition, GroupPosition] = {}
+    for partition, held in read_ranges(admin, chosen).items():
+        number = partition.partition
+        positions[partition] = begin_offsets(partition.topic, offset, {number: held})[number]
+    return positions
 
 
-def print_members(found: GroupDescription) -> None:
+def print_members(description: GroupDescription) -> None:
     """Who reads what."""
     print_table(
         ("member", "instance", "client", "host", "epoch", "reads", "gives back", "silent s"),
         (
             (
-                each.member_id,
-                each.instance_id or "-",
-                each.client_id or "-",
-                each.client_host,
-                each.member_epoch,
-                _ranges(each.assigned),
-                _ranges(each.revoking),
-                "away" if each.is_away else f"{each.silent_seconds:.1f}",
+                member.member_id,
+                member.instance_id or "-",
+                member.client_id or "-",
+                member.client_host,
+                member.member_epoch,
+                _ranges(member.assigned),
+                _ranges(member.revoking),
+                "away" if member.is_away else f"{member.silent_seconds:.1f}",
             )
-            for each in found.members
+            for member in description.members
         ),
-        title=f"{found.group_id}: {len(found.members)} members, epoch {found.epoch}, assignor {found.assignor}",
+        title=f"{description.group_id}: {len(description.members)} members, epoch {description.epoch}, "
+        f"assignor {description.assignor}",
     )
 
 
 def _ranges(partitions: Iterable[TopicPartition]) -> str:
-    """Such as `flights 0-3,7`, sorted."""
-    numbers: dict[str, list[list[int]]] = {}
-    for each in sorted(partitions):
-        found = numbers.setdefault(each.topic, [])
-        if found and found[-1][1] == each.partition - 1:
-            found[-1][1] = each.partition
+    """The partitions of each topic, sorted, with neighbours as a range: `flights 0-3,7`."""
+    runs_by_topic: dict[str, list[list[int]]] = {}
+    for partition in sorted(partitions):
+        runs = runs_by_topic.setdefault(partition.topic, [])
+        if runs and runs[-1][1] == partition.partition - 1:
+            runs[-1][1] = partition.partition
         else:
-            found.append([each.partition, each.partition])
+            runs.append([partition.partition, partition.partition])
     return (
         " ".join(
-            f"{topic} {','.join(str(first) if first == last else f'{first}-{last}' for first, last in found)}"
-            for topic, found in numbers.items()
+            f"{topic} {','.join(str(first) if first == last else f'{first}-{last}' for first, last in runs)}"
+            for topic, runs in runs_by_topic.items()
         )
         or "-"
     )
 
 
-def group_document(found: GroupDescription) -> dict[str, Any]:
+def group_document(description: GroupDescription) -> dict[str, Any]:
     """A described group, for machines."""
     return {
-        "group_id": found.group_id,
-        "kind": found.kind,
-        "epoch": found.epoch,
-        "assignor": found.assignor,
+        "group_id": description.group_id,
+        "kind": description.kind,
+        "epoch": description.epoch,
+        "assignor": description.assignor,
         "members": [
             {
-                "member_id": each.member_id,
-                "instance_id": each.instance_id,
-                "rack": each.rack,
-                "client_id": each.client_id,
-                "client_host": each.client_host,
-                "member_epoch": each.member_epoch,
-                "topics": each.topics,
-                "assigned": _documents(each.assigned),
-                "revoking": _documents(each.revoking),
-                "target": _documents(each.target),
-                "away": each.is_away,
-                "silent_seconds": round(each.silent_seconds, 3),
+                "member_id": member.member_id,
+                "instance_id": member.instance_id,
+                "rack": member.rack,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "member_epoch": member.member_epoch,
+                "topics": member.topics,
+                "assigned": _documents(member.assigned),
+                "revoking": _documents(member.revoking),
+                "target": _documents(member.target),
+                "away": member.is_away,
+                "silent_seconds": round(member.silent_seconds, 3),
             }
-            for each in found.members
+            for member in description.members
         ],
         "offsets": [
             {
-                "topic": each.topic,
-                "partition": each.partition,
-                "offset": each.offset,
-                "metadata": each.metadata,
-                "committed_at": each.committed_ms,
-                "end_offset": each.end_offset,
-                "lag_records": each.lag_records,
-                "lag_seconds": None if each.lag_seconds is None else round(each.lag_seconds, 3),
+                "topic": position.topic,
+                "partition": position.partition,
+                "offset": position.offset,
+                "metadata": position.metadata,
+                "committed_at": position.committed_ms,
+                "end_offset": position.end_offset,
+                "lag_records": position.lag_records,
+                "lag_seconds": None if position.lag_seconds is None else round(position.lag_seconds, 3),
             }
-            for each in found.offsets
+            for position in description.offsets
         ],
         "pending": [
             {
-                "transactional_id": each.transactional_id,
-                "producer_id": each.producer_id,
+                "transactional_id": transaction.transactional_id,
+                "producer_id": transaction.producer_id,
                 "offsets": [
                     {"topic": partition.topic, "partition": partition.partition, "offset": offset}
-                    for partition, offset in each.offsets.items()
+                    for partition, offset in transaction.offsets.items()
                 ],
             }
-            for each in found.pending
+            for transaction in description.pending
         ],
     }
 
 
 def _documents(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
-    return [{"topic": each.topic, "partition": each.partition} for each in partitions]
+    return [{"topic": partition.topic, "partition": partition.partition} for partition in partitions]
 
 
 def _shown(number: int | None) -> int | str:

@@ -48,12 +48,12 @@ def _blocks(source: Source) -> Iterator[bytes]:
     """Whole lines, about BLOCK_BYTES of them."""
     rest: list[bytes] = []
     is_first = True
-    while found := source.read(BLOCK_BYTES):
-        found, is_first = found.removeprefix(codecs.BOM_UTF8 if is_first else b""), False
-        if cut := found.rfind(b"\n") + 1:
-            yield b"".join((*rest, found[:cut]))
+    while chunk := source.read(BLOCK_BYTES):
+        chunk, is_first = chunk.removeprefix(codecs.BOM_UTF8 if is_first else b""), False
+        if cut := chunk.rfind(b"\n") + 1:
+            yield b"".join((*rest, chunk[:cut]))
             rest = []
-        rest.append(found[cut:])
+        rest.append(chunk[cut:])
         if sum(map(len, rest)) > MAX_LINE_BYTES:
             raise BadRows(f"a line takes more than {MAX_LINE_BYTES >> 20} MiB: write one object a line")
     if any(rest):
@@ -68,9 +68,9 @@ class _JsonForm:
 
     def __init__(self, schema: TopicSchema) -> None:
         self._schema = schema
-        self._fields = {each.name: each for each in schema.fields}
+        self._fields = {field.name: field for field in schema.fields}
         self._by_arrow = all(map(_is_read_by_arrow, schema.fields))
-        self._read = [pa.field(each.name, loose_type(each.type, _read_type)) for each in schema.fields]
+        self._read = [pa.field(field.name, loose_type(field.type, _read_type)) for field in schema.fields]
 
     def parsed(self, block: bytes, lines_before: int) -> pa.RecordBatch:
         """The rows of whole lines. Raises BadRows for the first that does not fit."""
@@ -78,8 +78,8 @@ class _JsonForm:
             text = block.decode()
         except UnicodeDecodeError as error:
             raise self._no_utf8(block, lines_before, error.start) from None
-        found = self._at_once(block)
-        return self._by_line(text, lines_before) if found is None else found
+        rows = self._at_once(block)
+        return self._by_line(text, lines_before) if rows is None else rows
 
     def _at_once(self, block: bytes) -> pa.RecordBatch | None:
         """None where Arrow cannot read it, or where a line does not fit."""
@@ -88,24 +88,24 @@ class _JsonForm:
         try:
             _OBJECTS.decode_lines(block)  # Arrow's reader does not survive a line that is null
             table = _read_json(block, self._read)
-            if table.num_rows != sum(1 for each in block.split(b"\n") if each.strip()):
+            if table.num_rows != sum(1 for line in block.split(b"\n") if line.strip()):
                 return None
-            columns = [as_topic_has_it(table.column(each.name), each) for each in self._schema.fields]
+            columns = [as_topic_has_it(table.column(field.name), field) for field in self._schema.fields]
             return rows_of(pa.table(columns, names=self._schema.names), self._schema)
         except (msgspec.MsgspecError, *UNFIT):
             return None
 
     def _by_line(self, text: str, lines_before: int) -> pa.RecordBatch:
         lines = [(number, line) for number, line in enumerate(text.split("\n"), start=lines_before + 1) if line.strip()]
-        found = [self._of_line(line, number) for number, line in lines]
+        rows = [self._of_line(line, number) for number, line in lines]
         columns = [
-            pa.array([row.get(each.name) for row in found], loose_type(each.type)) for each in self._schema.fields
+            pa.array([row.get(field.name) for row in rows], loose_type(field.type)) for field in self._schema.fields
         ]
         table = pa.table(columns, names=self._schema.names)
         try:
             return rows_of(table, self._schema)
         except UNFIT:
-            bad = first_failing(len(found), lambda count: rows_of(table.slice(0, count), self._schema))
+            bad = first_failing(len(rows), lambda count: rows_of(table.slice(0, count), self._schema))
             number = lines[bad][0]
             try:
                 rows_of(table.slice(bad, 1), self._schema, first_row=number)
@@ -116,17 +116,17 @@ class _JsonForm:
     def _of_line(self, line: str, number: int) -> dict[str, Any]:
         """Raises BadRows."""
         try:
-            said = loads(line)
+            row = loads(line)
         except (ValueError, RecursionError) as error:
             raise BadRows(f"line {number}: this is not one JSON object ({error}): write one object a line") from None
-        if not isinstance(said, dict):
+        if not isinstance(row, dict):
             raise BadRows(
                 f"line {number}: this is no JSON object: write one object a line, with the columns as its names"
             )
-        if unknown := next((name for name in said if name not in self._fields), None):
+        if unknown := next((name for name in row if name not in self._fields), None):
             raise BadRows(f"line {number}: the topic has no column {unknown!r}: it has {', '.join(self._fields)}")
         try:
-            return {name: value_of(value, self._fields[name]) for name, value in said.items()}
+            return {name: value_of(value, self._fields[name]) for name, value in row.items()}
         except BadRows as error:
             raise BadRows(f"line {number}: {error}") from None
 
@@ -136,8 +136,8 @@ class _JsonForm:
         start = block.rfind(b"\n", 0, at) + 1
         line = block[start:].split(b"\n", 1)[0]
         try:
-            said = loads(line.decode(errors="surrogateescape"))
-            column = next((name for name, value in said.items() if not json.dumps(value, ensure_ascii=False).isascii()))
+            row = loads(line.decode(errors="surrogateescape"))
+            column = next((name for name, value in row.items() if not json.dumps(value, ensure_ascii=False).isascii()))
         except (ValueError, RecursionError, AttributeError, TypeError, StopIteration):
             return BadRows(f"line {number}: {no_utf8(block, at)}")
         return BadRows(f"line {number}: column {column!r}: {no_utf8(block, at)}")
@@ -146,8 +146,8 @@ class _JsonForm:
 def _is_read_by_arrow(field: Field) -> bool:
     """Arrow reads no map from JSON, and bytes are made of base64 at the top only."""
     (_, outer), *inner = walk((field,))
-    nested = [each.type for _, each in inner]
-    return not any(isinstance(each, Map) for each in (outer.type, *nested)) and BINARY not in nested
+    nested = [part.type for _, part in inner]
+    return not any(isinstance(kind, Map) for kind in (outer.type, *nested)) and BINARY not in nested
 
 
 def _read_type(kind: FieldType) -> pa.DataType:

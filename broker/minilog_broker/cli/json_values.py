@@ -38,11 +38,11 @@ def loads(text: str) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    values = dict(pairs)
+    if len(values) != len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
-    return found
+    return values
 
 
 def value_of(value: Any, field: Field) -> Any:
@@ -73,9 +73,9 @@ def _value(value: Any, kind: FieldType, path: str) -> Any:
         case Struct(fields) if isinstance(value, dict):
             return _struct(value, fields, path)
         case Array(element) if isinstance(value, list):
-            return [_part(each, element, path) for each in value]
+            return [_part(entry, element, path) for entry in value]
         case Map(key, item) if isinstance(value, dict):
-            return [(_key(name, key, path), _part(each, item, path)) for name, each in value.items()]
+            return [(_key(name, key, path), _part(entry, item, path)) for name, entry in value.items()]
         case Decimal(precision, scale):
             return _decimal(value, precision, scale)
         case Primitive(name):
@@ -92,9 +92,9 @@ def _part(value: Any, field: Field, path: str) -> Any:
 
 
 def _struct(value: dict[str, Any], fields: tuple[Field, ...], path: str) -> dict[str, Any]:
-    if unknown := sorted(value.keys() - {each.name for each in fields}):
+    if unknown := sorted(value.keys() - {field.name for field in fields}):
         raise BadRows(f"column {path!r} has no field {unknown[0]!r}: leave it out, or add it to the schema")
-    return {each.name: _part(value.get(each.name), each, path) for each in fields}
+    return {field.name: _part(value.get(field.name), field, path) for field in fields}
 
 
 def _key(name: str, field: Field, path: str) -> Any:
@@ -111,18 +111,18 @@ def _key(name: str, field: Field, path: str) -> Any:
 def _primitive(value: Any, name: str) -> Any:
     if name in _INTEGER_BITS:
         most = 1 << (_INTEGER_BITS[name] - 1)
-        found: Any = value if type(value) is int and -most <= value < most else None
+        converted: Any = value if type(value) is int and -most <= value < most else None
     elif name in ("float", "double"):
-        found = _float(value, math.inf if name == "double" else _LARGEST_FLOAT)
+        converted = _float(value, math.inf if name == "double" else _LARGEST_FLOAT)
     elif name == "boolean":
-        found = value if isinstance(value, bool) else None
+        converted = value if isinstance(value, bool) else None
     elif isinstance(value, str):
-        found = _from_text(value, name)
+        converted = _from_text(value, name)
     else:
-        found = None
-    if found is None:
+        converted = None
+    if converted is None:
         raise _Unfit
-    return found
+    return converted
 
 
 def _float(value: Any, largest: float) -> float | None:
@@ -133,10 +133,10 @@ def _float(value: Any, largest: float) -> float | None:
     if type(value) is not int and not isinstance(value, decimal.Decimal):
         return None
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
         return None
-    return None if math.isinf(found) or abs(found) > largest else found
+    return None if math.isinf(number) or abs(number) > largest else number
 
 
 def _from_text(value: str, name: str) -> Any:
@@ -168,10 +168,10 @@ def _from_base64(text: str) -> bytes | None:
 
 def _decimal(value: Any, precision: int, scale: int) -> decimal.Decimal:
     try:
-        found = decimal.Decimal(value) if isinstance(value, str) or type(value) is int else value
-        if not isinstance(found, decimal.Decimal) or not found.is_finite():
+        number = decimal.Decimal(value) if isinstance(value, str) or type(value) is int else value
+        if not isinstance(number, decimal.Decimal) or not number.is_finite():
             raise _Unfit
-        whole = found.quantize(decimal.Decimal(1).scaleb(-scale), context=_ENOUGH_DIGITS)
+        whole = number.quantize(decimal.Decimal(1).scaleb(-scale), context=_ENOUGH_DIGITS)
     except (decimal.DecimalException, ValueError):
         raise _Unfit from None
     if len(whole.as_tuple().digits) > precision and whole:

@@ -43,8 +43,8 @@ class PrintedProgress:
 
     def printed_all(self) -> None:
         """All that was polled: what lies behind the last record, such as markers, is done too."""
-        positions = {each: self._consumer.position(each) for each in self._consumer.assignment()}
-        self._printed = {each: offset for each, offset in positions.items() if offset is not None}
+        positions = {partition: self._consumer.position(partition) for partition in self._consumer.assignment()}
+        self._printed = {partition: offset for partition, offset in positions.items() if offset is not None}
         if time.monotonic() - self._committed_s >= _COMMIT_EVERY_S:
             self._commit()
 

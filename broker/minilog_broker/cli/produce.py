@@ -137,9 +137,9 @@ def _given(key_delimiter: str | None, *others: object) -> tuple[str, ...]:
     )
 
 
-def _documents(found: RecordMetadata) -> list[dict[str, Any]]:
-    where = {"topic": found.topic, "partition": found.partition}
-    return [{**where, "offset": found.offset, "timestamp": found.timestamp}]
+def _documents(metadata: RecordMetadata) -> list[dict[str, Any]]:
+    where = {"topic": metadata.topic, "partition": metadata.partition}
+    return [{**where, "offset": metadata.offset, "timestamp": metadata.timestamp}]
 
 
 def _of_rows(config: Mapping[str, Any], topic: str, error: InvalidRecord) -> Exception:

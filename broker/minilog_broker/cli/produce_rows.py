@@ -101,15 +101,15 @@ def _schema(config: dict[str, Any], topic: str) -> TopicSchema:
     return described.schema
 
 
-def _documents(found: list[BatchMetadata]) -> list[dict[str, Any]]:
+def _documents(batches: list[BatchMetadata]) -> list[dict[str, Any]]:
     return [
         {
-            "topic": each.topic,
-            "partition": each.partition,
-            "first_offset": each.first_offset,
-            "last_offset": each.last_offset,
+            "topic": batch.topic,
+            "partition": batch.partition,
+            "first_offset": batch.first_offset,
+            "last_offset": batch.last_offset,
         }
-        for each in found
+        for batch in batches
     ]
 
 
@@ -153,5 +153,5 @@ def _progress(files: list[pathlib.Path]) -> Iterator[Callable[[float], None]]:
         return
     with Progress(*columns, console=console) as progress:
         what = printable(_name(files[0])) if len(files) == 1 else f"{len(files)} files"
-        task = progress.add_task(what.replace("[", r"\["), total=sum(each.stat().st_size for each in files))
+        task = progress.add_task(what.replace("[", r"\["), total=sum(path.stat().st_size for path in files))
         yield lambda size: progress.advance(task, size)

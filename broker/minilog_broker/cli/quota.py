@@ -54,13 +54,13 @@ def set_(
     """Set quotas: bytes a second, a number a second, or a number at a time, of one broker."""
     wanted = [QuotaAlteration(entity, key, whole_number(key, value)) for key, value in _parsed(assignments).items()]
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        former = {each.key: each.value for each in admin.alter_quotas(wanted)}
+        former = {limit.key: limit.value for limit in admin.alter_quotas(wanted)}
     if as_json:
-        values = {each.key: each.value for each in wanted}
+        values = {alteration.key: alteration.value for alteration in wanted}
         print_json({"entity": entity, "quotas": values, "former": former})
         return
-    for each in wanted:
-        say(f"{each.key} of {entity} is {each.value}; it was {former.get(each.key, 'without limit')}")
+    for alteration in wanted:
+        say(f"{alteration.key} of {entity} is {alteration.value}; it was {former.get(alteration.key, 'without limit')}")
 
 
 @app.command("list", epilog=examples("minilog quota list", "minilog quota list User:alice --json"))
@@ -72,11 +72,11 @@ def list_(
 ) -> None:
     """List the quotas that are set."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        found = admin.describe_quotas(entity)
+        quotas = admin.describe_quotas(entity)
     if as_json:
-        print_json(quota_documents(found))
+        print_json(quota_documents(quotas))
         return
-    rows = ((each.entity, each.key, each.value, _unit(each.key)) for each in found)
+    rows = ((limit.entity, limit.key, limit.value, _unit(limit.key)) for limit in quotas)
     print_table(("entity", "key", "value", "unit"), rows)
 
 
@@ -90,8 +90,10 @@ def remove(
 ) -> None:
     """Remove quotas."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        wanted = list(dict.fromkeys(keys)) if keys else [each.key for each in admin.describe_quotas(entity)]
-        former = {each.key: each.value for each in admin.alter_quotas(QuotaAlteration(entity, k, None) for k in wanted)}
+        wanted = list(dict.fromkeys(keys)) if keys else [limit.key for limit in admin.describe_quotas(entity)]
+        former = {
+            limit.key: limit.value for limit in admin.alter_quotas(QuotaAlteration(entity, key, None) for key in wanted)
+        }
     if missing := [key for key in wanted if key not in former] or ([] if wanted else ["quota"]):
         removed = f"; removed {', '.join(former)}" if former else ""
         raise CommandFailed(f"{entity} had no {', no '.join(missing)}: see `minilog quota list`{removed}")
@@ -102,10 +104,13 @@ def remove(
         say(f"{key} of {entity} is without limit; it was {value}")
 
 
-def quota_documents(found: list[Quota]) -> list[dict[str, Any]]:
+def quota_documents(quotas: list[Quota]) -> list[dict[str, Any]]:
     """What machines get to read: one document for each entity."""
-    entities = dict.fromkeys(each.entity for each in found)
-    return [{"entity": name, "quotas": {e.key: e.value for e in found if e.entity == name}} for name in entities]
+    entities = dict.fromkeys(limit.entity for limit in quotas)
+    return [
+        {"entity": name, "quotas": {limit.key: limit.value for limit in quotas if limit.entity == name}}
+        for name in entities
+    ]
 
 
 def whole_number(key: str, text: str) -> int:
@@ -126,5 +131,5 @@ def _parsed(assignments: list[str]) -> dict[str, str]:
 
 
 def _unit(key: str) -> str:
-    known = QUOTA_KEYS.get(key)
-    return known.unit if known else ""
+    quota_key = QUOTA_KEYS.get(key)
+    return quota_key.unit if quota_key else ""

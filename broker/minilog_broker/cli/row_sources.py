@@ -69,12 +69,12 @@ class Pipe:
     def read(self, size: int = -1, /) -> bytes:
         """See Source."""
         most = size if size >= 0 else BLOCK_BYTES
-        found = [os.read(self._descriptor, most)]
-        left = most - len(found[0])
-        while found[-1] and left and select.select([self._descriptor], [], [], _PIPE_WAIT_S)[0]:
-            found.append(os.read(self._descriptor, left))
-            left -= len(found[-1])
-        return b"".join(found)
+        pieces = [os.read(self._descriptor, most)]
+        left = most - len(pieces[0])
+        while pieces[-1] and left and select.select([self._descriptor], [], [], _PIPE_WAIT_S)[0]:
+            pieces.append(os.read(self._descriptor, left))
+            left -= len(pieces[-1])
+        return b"".join(pieces)
 
 
 class Counted:
@@ -88,9 +88,9 @@ class Counted:
 
     def read(self, size: int = -1, /) -> bytes:
         """See Source."""
-        found = self._source.read(size)
-        self._tell(len(found))
-        return found
+        content = self._source.read(size)
+        self._tell(len(content))
+        return content
 
 
 def first_failing(count: int, check: Callable[[int], object]) -> int:
@@ -110,7 +110,7 @@ def loose_type(kind: FieldType, leaf: Callable[[FieldType], pa.DataType] = arrow
     """The Arrow type with `leaf` of what has no parts; nulls are allowed everywhere, and refused later, with rows."""
     match kind:
         case Struct(fields):
-            return pa.struct([pa.field(each.name, loose_type(each.type, leaf)) for each in fields])
+            return pa.struct([pa.field(field.name, loose_type(field.type, leaf)) for field in fields])
         case Array(element):
             return pa.list_(pa.field("element", loose_type(element.type, leaf)))
         case Map(key, value):
@@ -122,13 +122,13 @@ def loose_type(kind: FieldType, leaf: Callable[[FieldType], pa.DataType] = arrow
 def as_topic_has_it(column: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:
     """What was read as text or as a double. Raises ArrowException, BadRows."""
     if field.type == BINARY and column.type == pa.string():
-        return pa.chunked_array([[_from_base64(each.as_py()) for each in column]], pa.binary())
+        return pa.chunked_array([[_from_base64(value.as_py()) for value in column]], pa.binary())
     if column.type == pa.string() and field.type in _TIMES:
         return _times(column, field)
-    found = column.cast(loose_type(field.type))
-    if field.type == FLOAT and pc.any(pc.xor(pc.is_inf(found), pc.is_inf(column))).as_py():
+    converted = column.cast(loose_type(field.type))
+    if field.type == FLOAT and pc.any(pc.xor(pc.is_inf(converted), pc.is_inf(column))).as_py():
         raise BadRows("above what a float holds")
-    return found
+    return converted
 
 
 def _times(column: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:
@@ -138,10 +138,10 @@ def _times(column: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:
     try:
         return texts.cast(kind)
     except pa.ArrowInvalid:
-        found = [None if text is None else _TIMES[field.type](text) for text in texts.to_pylist()]
-        if found.count(None) > texts.null_count:
+        values = [None if text is None else _TIMES[field.type](text) for text in texts.to_pylist()]
+        if values.count(None) > texts.null_count:
             raise
-        return pa.chunked_array([found], kind)
+        return pa.chunked_array([values], kind)
 
 
 def _from_base64(text: str | None) -> bytes | None:

@@ -65,16 +65,16 @@ def csv_rows(source: Source, schema: TopicSchema) -> Iterator[Part]:
 
 def _as_if_cast(read: pa.Schema, schema: TopicSchema) -> pa.Schema:
     """Names are checked before any row."""
-    kinds = {each.name: arrow_type(each.type) for each in schema.fields}
-    return pa.schema([(each.name, kinds.get(each.name, each.type)) for each in read])
+    kinds = {field.name: arrow_type(field.type) for field in schema.fields}
+    return pa.schema([(field.name, kinds.get(field.name, field.type)) for field in read])
 
 
 def _refuse_nested(names: list[str], schema: TopicSchema) -> None:
     """Raises BadRows for columns that CSV has no place for."""
-    for each in schema.fields:
-        if children(each.type) and each.name in names:
+    for field in schema.fields:
+        if children(field.type) and field.name in names:
             raise BadRows(
-                f"column {each.name!r} is {each.type}, for which CSV has no place: use --format json or parquet"
+                f"column {field.name!r} is {field.type}, for which CSV has no place: use --format json or parquet"
             )
 
 
@@ -86,8 +86,8 @@ class _Begun:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._ahead = b""
-        while b"\n" not in self._ahead and len(self._ahead) < _HEADER_BYTES and (found := source.read(BLOCK_BYTES)):
-            self._ahead += found
+        while b"\n" not in self._ahead and len(self._ahead) < _HEADER_BYTES and (chunk := source.read(BLOCK_BYTES)):
+            self._ahead += chunk
         first = self._ahead[:_HEADER_BYTES]
         line = first.split(b"\n", 1)[0]
         try:
@@ -102,12 +102,12 @@ class _Begun:
         if not self._ahead:
             return self._source.read(size)
         size = len(self._ahead) if size < 0 else size
-        found, self._ahead = self._ahead[:size], self._ahead[size:]
-        return found
+        content, self._ahead = self._ahead[:size], self._ahead[size:]
+        return content
 
 
 def _open(source: _Begun, schema: TopicSchema) -> pcsv.CSVStreamingReader:
-    kinds = {each.name: _AS_READ.get(each.type, arrow_type(each.type)) for each in schema.fields}
+    kinds = {field.name: _AS_READ.get(field.type, arrow_type(field.type)) for field in schema.fields}
     return pcsv.open_csv(
         source,
         read_options=pcsv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),  # else no rows are told
@@ -124,12 +124,12 @@ def _open(source: _Begun, schema: TopicSchema) -> pcsv.CSVStreamingReader:
 
 
 def _csv_batch(read: pa.RecordBatch, schema: TopicSchema, first_row: int) -> pa.RecordBatch:
-    def rows(found: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    def rows(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
         columns = [
             as_topic_has_it(pa.chunked_array([column]), schema.column(name))
-            for name, column in zip(found.schema.names, found.columns, strict=True)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
         ]
-        return rows_of(pa.table(columns, names=found.schema.names), schema, first_row=first)
+        return rows_of(pa.table(columns, names=batch.schema.names), schema, first_row=first)
 
     try:
         return rows(read, first_row)
@@ -156,19 +156,19 @@ def _fails(rows: Callable[[pa.RecordBatch, int], object], one: pa.RecordBatch) -
     return False
 
 
-def _csv_reason(told: str, names: list[str], schema: TopicSchema) -> str:
+def _csv_reason(message: str, names: list[str], schema: TopicSchema) -> str:
     """What Arrow says, with the column's name and type."""
-    if found := _COLUMN.fullmatch(told):
-        place, row, reason = int(found[1]), found[2], found[3].split(". ")[0]
+    if match := _COLUMN.fullmatch(message):
+        place, row, reason = int(match[1]), match[2], match[3].split(". ")[0]
         where = f"row {row}: " if row else ""
         if place < len(names) and names[place] in schema.names:
             field = schema.column(names[place])
             advice = ": save the file as UTF-8" if "UTF8" in reason else hint(field.type)
             return f"{where}column {field.name!r} is {field.type}: {reason}{advice}"
         return f"{where}column {place + 1}: {reason}"
-    if found := _PARSE.fullmatch(told):
-        return f"row {found[1]}: {found[2][:1].lower()}{found[2][1:]}" if found[1] else found[2]
-    return told
+    if match := _PARSE.fullmatch(message):
+        return f"row {match[1]}: {match[2][:1].lower()}{match[2][1:]}" if match[1] else match[2]
+    return message
 
 
 def parquet_rows(
@@ -195,9 +195,9 @@ def _parquet_batch(
     read: pa.RecordBatch | pa.Table, schema: TopicSchema, time_zone: str | None, first_row: int
 ) -> pa.RecordBatch:
     naive = [
-        each.name
-        for each in schema.fields
-        if each.type == INSTANT and each.name in read.schema.names and _is_naive(read.schema.field(each.name).type)
+        field.name
+        for field in schema.fields
+        if field.type == INSTANT and field.name in read.schema.names and _is_naive(read.schema.field(field.name).type)
     ]
     if naive and time_zone is None:
         raise BadRows(

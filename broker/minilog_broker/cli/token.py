@@ -158,36 +158,36 @@ def list_(
     A user that may describe the cluster sees all tokens.
     """
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        found = admin.describe_delegation_tokens(owners)
+        tokens = admin.describe_delegation_tokens(owners)
     if as_json:
-        print_json([token_document(each) for each in found])
+        print_json([token_document(information) for information in tokens])
     else:
-        _print_tokens(found)
+        _print_tokens(tokens)
 
 
-def token_document(found: TokenInformation) -> dict[str, Any]:
+def token_document(information: TokenInformation) -> dict[str, Any]:
     """What machines get to read of one token."""
     return {
-        "id": found.token_id,
-        "owner": found.owner,
-        "renewers": list(found.renewers),
-        "issue_timestamp": found.issue_timestamp_ms,
-        "expiry_timestamp": found.expiry_timestamp_ms,
-        "max_timestamp": found.max_timestamp_ms,
+        "id": information.token_id,
+        "owner": information.owner,
+        "renewers": list(information.renewers),
+        "issue_timestamp": information.issue_timestamp_ms,
+        "expiry_timestamp": information.expiry_timestamp_ms,
+        "max_timestamp": information.max_timestamp_ms,
     }
 
 
 def client_file(settings: Mapping[str, Any], made: DelegationToken) -> str:
     """The properties file of a client that logs in with the token, where `settings` have led to it."""
     config = parse_config(settings)
-    told: dict[str, str | Secret] = {
+    properties: dict[str, str | Secret] = {
         "bootstrap.servers": str(settings["bootstrap.servers"]),
         "security.protocol": config.security_protocol,
         "ssl.truststore.location": config.ssl_truststore_location,
         **made.client_settings(),
     }
-    said = {name: value.reveal() if isinstance(value, Secret) else value for name, value in told.items()}
-    return "".join(f"{name}={value.replace(_BACKSLASH, _BACKSLASH * 2)}\n" for name, value in said.items() if value)
+    texts = {name: value.reveal() if isinstance(value, Secret) else value for name, value in properties.items()}
+    return "".join(f"{name}={value.replace(_BACKSLASH, _BACKSLASH * 2)}\n" for name, value in texts.items() if value)
 
 
 _BACKSLASH = "\\"
@@ -208,15 +208,15 @@ def _private_file(path: pathlib.Path) -> Iterator[IO[str]]:
         raise
 
 
-def _print_tokens(found: list[TokenInformation]) -> None:
+def _print_tokens(tokens: list[TokenInformation]) -> None:
     rows = (
         (
-            each.token_id,
-            each.owner,
-            join(each.renewers),
-            *map(_moment, (each.expiry_timestamp_ms, each.max_timestamp_ms)),
+            information.token_id,
+            information.owner,
+            join(information.renewers),
+            *map(_moment, (information.expiry_timestamp_ms, information.max_timestamp_ms)),
         )
-        for each in found
+        for information in tokens
     )
     print_table(("id", "owner", "renewers", "ends", "is renewed until"), rows)
 

@@ -74,7 +74,7 @@ def create(
         num_partitions=partitions,
         replication_factor=replication,
         configs=parse_assignments(settings or [], "-c"),
-        schema=None if all(each is None for each in given) else _given_schema(*given),
+        schema=None if all(option is None for option in given) else _given_schema(*given),
     )
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         admin.create_topics([new])
@@ -116,27 +116,31 @@ def describe(
 ) -> None:
     """Show a topic's settings, its schema, and its partitions: leaders, replicas, offsets."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        (found,) = admin.describe_topics([name], replica_ends=replicas)
-    document = topic_document(found)
+        (description,) = admin.describe_topics([name], replica_ends=replicas)
+    document = topic_document(description)
     if as_json:
         print_json(document)
         return
     settings = ", ".join(f"{key}={value}" for key, value in sorted(document["configs"].items())) or "all defaults"
-    moving = any("adding_replicas" in each for each in document["partitions"])
+    moving = any("adding_replicas" in partition for partition in document["partitions"])
     rows = (
         (
-            each["partition"],
-            _shown(each["leader"]),
-            each["leader_epoch"],
-            join(each["replicas"]),
-            join(each["isr"]),
-            _shown(each["log_start_offset"]),
-            _shown(each["high_watermark"]),
-            _shown(each["log_end_offset"]),
-            *([join(each.get("adding_replicas", ())), join(each.get("removing_replicas", ()))] if moving else ()),
-            *([_shown_ends(each)] if replicas else ()),
+            partition["partition"],
+            _shown(partition["leader"]),
+            partition["leader_epoch"],
+            join(partition["replicas"]),
+            join(partition["isr"]),
+            _shown(partition["log_start_offset"]),
+            _shown(partition["high_watermark"]),
+            _shown(partition["log_end_offset"]),
+            *(
+                [join(partition.get("adding_replicas", ())), join(partition.get("removing_replicas", ()))]
+                if moving
+                else ()
+            ),
+            *([_shown_ends(partition)] if replicas else ()),
         )
-        for each in document["partitions"]
+        for partition in document["partitions"]
     )
     columns: tuple[str, ...] = (
         "partition",
@@ -150,7 +154,7 @@ def describe(
     )
     columns += (("adding", "removing") if moving else ()) + (("ends of replicas",) if replicas else ())
     print_table(columns, rows, title=f"{name} (id {document['id']}; {settings})")
-    if (schema := found.schema) is not None:
+    if (schema := description.schema) is not None:
         from minilog_broker.cli.topic_schema import print_schema  # as in _given_schema
 
         print_schema(schema, f"version {schema.version} of the schema")
@@ -215,8 +219,8 @@ def elect(
     """Let the preferred leader, the first replica, lead again."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         if not partitions:
-            (found,) = admin.describe_topics([name])
-            partitions = [each.partition for each in found.partitions]
+            (description,) = admin.describe_topics([name])
+            partitions = [partition.partition for partition in description.partitions]
         results = admin.elect_leaders([TopicPartition(name, number) for number in partitions])
     _print_results(results, as_json, "led by its preferred leader")
 
@@ -260,9 +264,13 @@ def reassign(
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         wanted: dict[TopicPartition, list[int] | None] = dict(targets)
         if cancel:
-            (found,) = admin.describe_topics([name])
-            moving = [each for each in found.partitions if each.adding_replicas or each.removing_replicas]
-            wanted = {TopicPartition(name, each.partition): None for each in moving}
+            (description,) = admin.describe_topics([name])
+            moving = [
+                partition
+                for partition in description.partitions
+                if partition.adding_replicas or partition.removing_replicas
+            ]
+            wanted = {TopicPartition(name, partition.partition): None for partition in moving}
         results = admin.alter_partition_reassignments(wanted, throttle_bytes_per_second=throttle) if wanted else {}
     _print_results(results, as_json, "cancelled" if cancel else "has begun to move")
 
@@ -272,7 +280,7 @@ def _target(name: str, text: str) -> tuple[TopicPartition, list[int]]:
     try:
         if not separator:
             raise ValueError(text)
-        return TopicPartition(name, int(partition)), [int(each) for each in brokers.split(",")]
+        return TopicPartition(name, int(partition)), [int(broker) for broker in brokers.split(",")]
     except ValueError:
         raise typer.BadParameter(f"--to {text}: expected PARTITION:BROKER,..., such as 0:1,2,3") from None
 
@@ -300,18 +308,21 @@ def trim(
         starts = admin.delete_records(before)
     if as_json:
         print_json(
-            [{"topic": each.topic, "partition": each.partition, "low_watermark": at} for each, at in starts.items()]
+            [
+                {"topic": partition.topic, "partition": partition.partition, "low_watermark": at}
+                for partition, at in starts.items()
+            ]
         )
         return
-    for each, at in starts.items():
-        say(f"partition {each.partition} of {each.topic}: starts at {at}")
+    for partition, at in starts.items():
+        say(f"partition {partition.partition} of {partition.topic}: starts at {at}")
 
 
 def _place(name: str, text: str) -> tuple[TopicPartition, int]:
-    found = _PLACE.fullmatch(text)
-    if found is None:
+    match = _PLACE.fullmatch(text)
+    if match is None:
         raise typer.BadParameter(f"--to {text}: expected PARTITION:OFFSET, such as 0:1000, or 0:end")
-    return TopicPartition(name, int(found[1])), END if found[2] == "end" else int(found[2])
+    return TopicPartition(name, int(match[1])), END if match[2] == "end" else int(match[2])
 
 
 def _print_results(results: Mapping[TopicPartition, MinilogError | None], as_json: bool, done: str) -> None:
@@ -321,17 +332,18 @@ def _print_results(results: Mapping[TopicPartition, MinilogError | None], as_jso
         print_json(
             [
                 {
-                    "topic": each.topic,
-                    "partition": each.partition,
+                    "topic": partition.topic,
+                    "partition": partition.partition,
                     "error": error.code if error else None,
                     "message": str(error) if error else None,
                 }
-                for each, error in results.items()
+                for partition, error in results.items()
             ]
         )
     else:
-        for each in (partition for partition in results if partition not in failed):
-            say(f"partition {each.partition} of {each.topic}: {done}")
+        for partition in results:
+            if partition not in failed:
+                say(f"partition {partition.partition} of {partition.topic}: {done}")
     if failed:
         first = next(iter(failed.values()))
         assert first is not None
@@ -339,31 +351,31 @@ def _print_results(results: Mapping[TopicPartition, MinilogError | None], as_jso
         raise type(first)(f"{first}{others}")
 
 
-def topic_document(found: TopicDescription) -> dict[str, Any]:
+def topic_document(description: TopicDescription) -> dict[str, Any]:
     """A described topic in the form of docs/reference/commands.md § JSON."""
     partitions = [
         {
-            "partition": each.partition,
-            "leader": each.leader,
-            "leader_epoch": each.leader_epoch,
-            "partition_epoch": each.partition_epoch,
-            "replicas": list(each.replicas),
-            "isr": list(each.isr),
-            "log_start_offset": each.log_start_offset,
-            "last_stable_offset": each.last_stable_offset,
-            "high_watermark": each.high_watermark,
-            "log_end_offset": each.log_end_offset,
-            **_replica_ends_document(each),
-            **_reassignment_document(each),
+            "partition": partition.partition,
+            "leader": partition.leader,
+            "leader_epoch": partition.leader_epoch,
+            "partition_epoch": partition.partition_epoch,
+            "replicas": list(partition.replicas),
+            "isr": list(partition.isr),
+            "log_start_offset": partition.log_start_offset,
+            "last_stable_offset": partition.last_stable_offset,
+            "high_watermark": partition.high_watermark,
+            "log_end_offset": partition.log_end_offset,
+            **_replica_ends_document(partition),
+            **_reassignment_document(partition),
         }
-        for each in found.partitions
+        for partition in description.partitions
     ]
     return {
-        "name": found.name,
-        "id": found.id,
-        "internal": found.internal,
-        "configs": dict(found.configs),
-        **({} if found.schema is None else {"schema": _schema_document(found.schema)}),
+        "name": description.name,
+        "id": description.id,
+        "internal": description.internal,
+        "configs": dict(description.configs),
+        **({} if description.schema is None else {"schema": _schema_document(description.schema)}),
         "partitions": partitions,
     }
 
@@ -376,13 +388,13 @@ def _schema_document(schema: TopicSchema) -> dict[str, Any]:
 
 def _replica_ends_document(partition: PartitionDescription) -> dict[str, Any]:
     """An extra key, only where it was asked for and the leader told: null of a replica that has told it nothing."""
-    ends = [{"broker": each, "log_end_offset": end} for each, end in partition.replica_ends.items()]
+    ends = [{"broker": broker_id, "log_end_offset": end} for broker_id, end in partition.replica_ends.items()]
     return {"replica_ends": ends} if ends else {}
 
 
 def _shown_ends(document: dict[str, Any]) -> str:
     ends = document.get("replica_ends", ())
-    return ", ".join(f"{each['broker']}: {_shown(each['log_end_offset'])}" for each in ends) or "-"
+    return ", ".join(f"{end['broker']}: {_shown(end['log_end_offset'])}" for end in ends) or "-"
 
 
 def _reassignment_document(partition: PartitionDescription) -> dict[str, Any]:

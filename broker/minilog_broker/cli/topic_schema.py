@@ -49,7 +49,7 @@ def given_schema(
 ) -> TopicSchema | None:
     """What the options of `topic create` say; None where they say nothing. Raises InvalidArgument, InvalidSchema."""
     keys = list(parse_names(key_columns)) if key_columns else []
-    if sum(each is not None for each in (ddl, file, like)) > 1:
+    if sum(option is not None for option in (ddl, file, like)) > 1:
         raise typer.BadParameter("--ddl, --schema and --like say the same thing: give one of them")
     if ddl is not None:
         return schema_from_ddl(ddl, keys, timestamp_column)
@@ -96,18 +96,18 @@ def show(settings: Mapping[str, str], name: str, version: int | None, *, as_json
     shown = versions[-1 if version is None else version - 1]
     if as_json:
         chosen = versions if version is None else [shown]
-        print_json({"name": name, "versions": [schema_document(each) for each in chosen]})
+        print_json({"name": name, "versions": [schema_document(schema) for schema in chosen]})
         return
     print_schema(shown, f"{name}, version {shown.version} of {len(versions)}")
-    for former, each in itertools.pairwise(versions):
-        say(f"version {each.version}: {_told(changes_between(former, each))}")
+    for former, later in itertools.pairwise(versions):
+        say(f"version {later.version}: {_told(changes_between(former, later))}")
 
 
 def _versions(admin: Admin, name: str) -> list[TopicSchema]:
-    (found,) = admin.describe_topics([name])
-    if not found.schema_versions:
+    (description,) = admin.describe_topics([name])
+    if not description.schema_versions:
         raise InvalidSchema(f"topic {name} has no schema: its records are keys and values")
-    return found.schema_versions
+    return description.schema_versions
 
 
 def schema_document(schema: TopicSchema) -> dict[str, Any]:
@@ -123,8 +123,8 @@ def print_schema(schema: TopicSchema, title: str) -> None:
         stamp = schema.timestamp_column
         roles[stamp] = ", ".join(filter(None, (roles.get(stamp), "time stamp")))
     rows = (
-        (each.id, path, each.type, "yes" if each.nullable else "no", roles.get(path, ""))
-        for path, each in walk(schema.fields)
+        (column.id, path, column.type, "yes" if column.nullable else "no", roles.get(path, ""))
+        for path, column in walk(schema.fields)
     )
     print_table(("id", "name", "type", "nullable", "role"), rows, title=title)
 
@@ -157,11 +157,11 @@ class Evolution:
             schema = evolution.drop_column(schema, path)
         for path in self.loosened:
             schema = evolution.loosen_column(schema, path)
-        for path, said in self.widened:
-            schema = evolution.widen_column(schema, path, said.type)
-        for path, said in self.added:
+        for path, column in self.widened:
+            schema = evolution.widen_column(schema, path, column.type)
+        for path, column in self.added:
             parent, _, name = path.rpartition(".")
-            schema = evolution.add_column(schema, replace(said, name=name), parent)
+            schema = evolution.add_column(schema, replace(column, name=name), parent)
         if self.wanted is not None:
             schema = evolution.merged(schema, self.wanted.fields)
         for name, after in self.moved:
@@ -240,24 +240,24 @@ def _plain(text: str) -> str:
 
 
 def _typed(option: str, text: str) -> tuple[str, Field]:
-    found = _TYPED.fullmatch(text)
-    if found is None:
+    match = _TYPED.fullmatch(text)
+    if match is None:
         raise typer.BadParameter(f"{option} {text!r}: expected a column and its type, such as 'gate string'")
-    columns = parse_ddl(f"{option.strip('-')} {found[2]}")
+    columns = parse_ddl(f"{option.strip('-')} {match[2]}")
     if len(columns) != 1:
         raise typer.BadParameter(f"{option} {text!r}: expected one column; the option can be given several times")
-    return _plain(found[1]), columns[0]
+    return _plain(match[1]), columns[0]
 
 
 def _renamed(text: str) -> tuple[str, str]:
-    found = _RENAMED.fullmatch(text)
-    if found is None:
+    match = _RENAMED.fullmatch(text)
+    if match is None:
         raise typer.BadParameter(f"--rename {text!r}: expected OLD=NEW, such as delay=delay_minutes")
-    return _plain(found[1]), _plain(found[2])
+    return _plain(match[1]), _plain(match[2])
 
 
 def _moved(text: str) -> tuple[str, str]:
-    found = _MOVED.fullmatch(text)
-    if found is None:
+    match = _MOVED.fullmatch(text)
+    if match is None:
         raise typer.BadParameter(f"--move {text!r}: expected 'COLUMN after OTHER', 'COLUMN first' or 'COLUMN last'")
-    return _plain(found[1]), found[2] or _plain(found[3])
+    return _plain(match[1]), match[2] or _plain(match[3])

@@ -36,21 +36,21 @@ def list_(
 ) -> None:
     """List the transactional ids that are known."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        found = admin.list_transactions()
+        listings = admin.list_transactions()
     if as_json:
-        print_json([listing_document(each) for each in found])
+        print_json([listing_document(listing) for listing in listings])
         return
     print_table(
         ("transactional id", "state", "generation", "last committed", "producers"),
         (
             (
-                each.transactional_id,
-                each.state,
-                each.generation,
-                _shown(each.last_committed_generation),
-                each.producer_count,
+                listing.transactional_id,
+                listing.state,
+                listing.generation,
+                _shown(listing.last_committed_generation),
+                listing.producer_count,
             )
-            for each in found
+            for listing in listings
         ),
     )
 
@@ -66,26 +66,28 @@ def describe(
 ) -> None:
     """Show what is open under an id: its producers, where they write, and how long nothing was heard of them."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        found = admin.describe_transaction(name)
+        description = admin.describe_transaction(name)
     if as_json:
-        print_json(transaction_document(found))
+        print_json(transaction_document(description))
         return
-    listing = found.listing
-    silent = "" if found.silent_ms is None else f"; silent for {found.silent_ms} ms of {found.timeout_ms}"
+    listing = description.listing
+    silent = (
+        "" if description.silent_ms is None else f"; silent for {description.silent_ms} ms of {description.timeout_ms}"
+    )
     print_table(
         ("producer id", "generation", "task", "fate", "partitions"),
         (
             (
-                each.producer_id,
-                each.generation,
-                _shown(each.task),
-                each.fate,
-                ", ".join(f"{where.topic}-{where.partition}" for where in each.partitions) or "none",
+                producer.producer_id,
+                producer.generation,
+                _shown(producer.task),
+                producer.fate,
+                ", ".join(f"{where.topic}-{where.partition}" for where in producer.partitions) or "none",
             )
-            for each in found.producers
+            for producer in description.producers
         ),
         title=f"{name}: {listing.state}; generation {listing.generation}, last committed "
-        f"{_shown(listing.last_committed_generation)}; run {found.run_id}{silent}",
+        f"{_shown(listing.last_committed_generation)}; run {description.run_id}{silent}",
     )
 
 
@@ -121,25 +123,25 @@ def listing_document(listing: TransactionListing) -> dict[str, Any]:
     }
 
 
-def transaction_document(found: TransactionDescription) -> dict[str, Any]:
+def transaction_document(description: TransactionDescription) -> dict[str, Any]:
     """What machines get to read."""
     return {
-        **listing_document(found.listing),
-        "attempt_id": found.attempt_id,
-        "run_id": found.run_id,
-        "timeout_ms": found.timeout_ms,
-        "expires": found.expires,
-        "updated_at": found.updated_ms,
-        "silent_ms": found.silent_ms,
+        **listing_document(description.listing),
+        "attempt_id": description.attempt_id,
+        "run_id": description.run_id,
+        "timeout_ms": description.timeout_ms,
+        "expires": description.expires,
+        "updated_at": description.updated_ms,
+        "silent_ms": description.silent_ms,
         "producers": [
             {
-                "producer_id": each.producer_id,
-                "generation": each.generation,
-                "task": each.task,
-                "fate": each.fate,
-                "partitions": [{"topic": where.topic, "partition": where.partition} for where in each.partitions],
+                "producer_id": producer.producer_id,
+                "generation": producer.generation,
+                "task": producer.task,
+                "fate": producer.fate,
+                "partitions": [{"topic": where.topic, "partition": where.partition} for where in producer.partitions],
             }
-            for each in found.producers
+            for producer in description.producers
         ],
     }
 

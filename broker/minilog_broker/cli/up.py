@@ -102,21 +102,21 @@ def _open_security(data_dir: pathlib.Path, ports: Sequence[int], settings: Mappi
     return open_security(data_dir, range(1, len(ports) + 1), servers)
 
 
-def _http_ports(asked: int | None, ports: Sequence[int]) -> list[int | None]:
+def _http_ports(wanted_port: int | None, ports: Sequence[int]) -> list[int | None]:
     """One for each broker. Where nobody asked for any, one that is taken is done without; else CommandFailed."""
-    if asked == 0:
+    if wanted_port == 0:
         return [None] * len(ports)
-    first = DEFAULT_HTTP_PORT if asked is None else asked
-    found: list[int | None] = []
+    first = DEFAULT_HTTP_PORT if wanted_port is None else wanted_port
+    http_ports: list[int | None] = []
     for broker_id, port in enumerate(range(first, first + len(ports)), start=1):
         own = f"port {port} on {HOST} is a broker's of this cluster" if port in ports else None
         trouble = own or port_trouble(port)
-        if trouble is not None and asked is not None:
+        if trouble is not None and wanted_port is not None:
             raise CommandFailed(f"{trouble}: choose another with --http-port, or stop the process that listens there")
         if trouble is not None:
             say(f"minilog: {trouble}: broker {broker_id} tells no health and metrics; choose --http-port", error=True)
-        found.append(port if trouble is None else None)
-    return found
+        http_ports.append(port if trouble is None else None)
+    return http_ports
 
 
 def _check_console_port(port: int, ports: Sequence[int]) -> None:

@@ -109,7 +109,7 @@ def delete(
 ) -> None:
     """Delete a user, or what it has under a mechanism. Its rules and quotas stay: see `minilog acl list`."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        admin.alter_users([UserDeletion(name, each) for each in dict.fromkeys(mechanisms or (None,))])
+        admin.alter_users([UserDeletion(name, mechanism) for mechanism in dict.fromkeys(mechanisms or (None,))])
         say_who_has_not_heard(admin)
     if as_json or not mechanisms:
         _done(name, "deleted", as_json=as_json)
@@ -126,18 +126,24 @@ def list_(
 ) -> None:
     """List the users with their mechanisms."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        found = admin.describe_users(None if name is None else [name])
+        users = admin.describe_users(None if name is None else [name])
     if as_json:
-        print_json([user_document(each) for each in found])
+        print_json([user_document(description) for description in users])
         return
-    rows = ((each.name, mechanism, count) for each in found for mechanism, count in each.iterations.items())
+    rows = (
+        (description.name, mechanism, count)
+        for description in users
+        for mechanism, count in description.iterations.items()
+    )
     print_table(("user", "mechanism", "iterations"), rows)
 
 
-def user_document(found: UserDescription) -> dict[str, Any]:
+def user_document(description: UserDescription) -> dict[str, Any]:
     """What machines get to read of one user."""
-    credentials = [{"mechanism": str(each), "iterations": count} for each, count in found.iterations.items()]
-    return {"name": found.name, "credentials": credentials}
+    credentials = [
+        {"mechanism": str(mechanism), "iterations": count} for mechanism, count in description.iterations.items()
+    ]
+    return {"name": description.name, "credentials": credentials}
 
 
 def _upsert(
@@ -150,7 +156,7 @@ def _upsert(
 ) -> None:
     wanted = dict.fromkeys(mechanisms or (ScramMechanism.SCRAM_SHA_512,))
     with admin_client(settings) as admin:
-        admin.alter_users([UserUpsertion(name, password, each, iterations, expectation) for each in wanted])
+        admin.alter_users([UserUpsertion(name, password, mechanism, iterations, expectation) for mechanism in wanted])
         if expectation is UserExpectation.EXISTING:  # the former password counts where that is not known
             say_who_has_not_heard(admin)
 
@@ -168,8 +174,8 @@ def _password(name: str, file: pathlib.Path | None, *, from_stdin: bool) -> str:
         raise typer.BadParameter(
             "there is no terminal to ask for the password: give --password-file FILE or --password-stdin"
         )
-    asked: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-    return asked
+    password: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    return password
 
 
 def one_line(content: bytes, where: str) -> str:

@@ -8,12 +8,12 @@ import pytest
 import typer
 
 from minilog.security.access_rules import AccessRule, AccessRuleFilter, Operation, Pattern, Permission, ResourceKind
-from minilog_broker.cli.acl import Said, wanted_filters, wanted_rules
+from minilog_broker.cli.acl import RuleOptions, wanted_filters, wanted_rules
 from minilog_broker.cli.quota import whole_number
 from minilog_broker.cli.user import one_line
 
 TOPIC, GROUP = (ResourceKind.TOPIC, "flights"), (ResourceKind.GROUP, "report")
-READ = Said(
+READ = RuleOptions(
     principals=(("User:alice", Permission.ALLOW),),
     operations=(Operation.READ,),
     resources=(TOPIC,),
@@ -64,7 +64,7 @@ def test_a_producer_writes_and_creates_topics_and_writes_transactions() -> None:
         replace(READ, consumer=True, resources=(TOPIC, GROUP), principals=(("User:a", Permission.DENY),)),
     ],
 )
-def test_a_rule_that_is_not_said_whole_is_wrong_usage(said: Said) -> None:
+def test_a_rule_that_is_not_said_whole_is_wrong_usage(said: RuleOptions) -> None:
     with pytest.raises(typer.BadParameter):
         wanted_rules(said)
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from minilog.errors import UnsupportedVersion
-from minilog_broker.cli.check import known
+from minilog_broker.cli.check import upper_layers
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.snapshot import encode_snapshot
 from minilog_broker.quorum.quorum_effects import VoteState
@@ -71,7 +71,7 @@ def check(files: CrashableFiles, *, repair: bool = False) -> Report:
     heard: list[int] = []
     total = segment_bytes(files, stopped)
     report = DirectoryCheck(
-        files, stopped, known(), settings=SETTINGS, repair=files if repair else None, read=heard.append
+        files, stopped, upper_layers(), settings=SETTINGS, repair=files if repair else None, read=heard.append
     ).run()
     stopped.close()
     assert sum(heard) <= total
@@ -208,7 +208,7 @@ def test_a_disk_that_does_not_give_a_segment_is_damage(files: CrashableFiles) ->
 def test_a_file_that_may_not_be_read_was_not_checked(files: CrashableFiles, name: str) -> None:
     stopped = look_into(files, DATA)
     files.fail("pread", errno.EACCES, name)
-    report = DirectoryCheck(files, stopped, known(), settings=SETTINGS).run()
+    report = DirectoryCheck(files, stopped, upper_layers(), settings=SETTINGS).run()
     assert Verdict.NOT_CHECKED in found(report).values()
 
 
