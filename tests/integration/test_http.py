@@ -310,7 +310,7 @@ def test_up_fails_on_a_taken_port_that_was_asked_for_and_does_without_a_default_
         process.terminate()
         assert process.wait(WITHIN_S) == 0
         said = process.stderr.read()
-    assert said == f"minilog: port 8080 on {HOST} is taken: broker 1 tells no health and metrics; choose --http-port\n"
+    assert said == f"minilog: port 8080 on {HOST} is taken: broker 1 has no health and metrics. Choose --http-port\n"
 
 
 def test_logs_are_json_where_nobody_looks(scene: HttpCluster) -> None:

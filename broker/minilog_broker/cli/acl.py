@@ -1,4 +1,4 @@
-"""`minilog acl`: who may do what, in the words of kafka-acls."""
+"""`minilog acl` adds, removes and lists access rules. Its options have the names of kafka-acls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from minilog_broker.cli.common import (
     print_json,
     print_table,
     say,
-    say_who_has_not_heard,
+    say_late_brokers,
 )
 from minilog_broker.cli.examples import examples
 from minilog_broker.failure import CommandFailed
@@ -38,23 +38,26 @@ Allowed = Annotated[
     list[str] | None, typer.Option("--allow-principal", metavar="User:NAME", help="User:* is everybody. Repeatable.")
 ]
 Denied = Annotated[
-    list[str] | None, typer.Option("--deny-principal", metavar="User:NAME", help="Counts above what is allowed.")
+    list[str] | None,
+    typer.Option("--deny-principal", metavar="User:NAME", help="A deny counts before an allow. Repeatable."),
 ]
 Operations = Annotated[list[Operation] | None, typer.Option("--operation", help="Repeatable.")]
 Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="NAME", help="'*' is every topic. Repeatable.")]
 Groups = Annotated[list[str] | None, typer.Option("--group", metavar="NAME", help="'*' is every group. Repeatable.")]
 TransactionalIds = Annotated[
-    list[str] | None, typer.Option("--transactional-id", metavar="NAME", help="'*' is every one. Repeatable.")
+    list[str] | None, typer.Option("--transactional-id", metavar="NAME", help="'*' is every id. Repeatable.")
 ]
 OfCluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
-Prefixed = Annotated[bool, typer.Option("--prefixed", help="All whose names begin so.")]
+Prefixed = Annotated[bool, typer.Option("--prefixed", help="All names that begin with the given one.")]
 Hosts = Annotated[
     list[str] | None, typer.Option("--host", metavar="ADDRESS", help="The client's address. Default: any.")
 ]
 OfProducer = Annotated[
-    bool, typer.Option("--producer", help="What writing to --topic needs, and to --transactional-id.")
+    bool, typer.Option("--producer", help="The operations that a producer needs on --topic and --transactional-id.")
 ]
-OfConsumer = Annotated[bool, typer.Option("--consumer", help="What reading --topic in --group needs.")]
+OfConsumer = Annotated[
+    bool, typer.Option("--consumer", help="The operations that a consumer needs on --topic and --group.")
+]
 
 _PRODUCER = {
     ResourceKind.TOPIC: (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE),
@@ -64,14 +67,15 @@ _CONSUMER = {
     ResourceKind.TOPIC: (Operation.READ, Operation.DESCRIBE),
     ResourceKind.GROUP: (Operation.READ,),
 }
-"""By kind: what a producer and a consumer need (Kafka's --producer and --consumer)."""
+"""The operations that a producer or a consumer needs, by the kind of resource. They are those of Kafka's --producer and
+--consumer."""
 
 Resource = tuple[ResourceKind, str]
 
 
 @dataclass(frozen=True, slots=True)
 class RuleOptions:
-    """What the options say of rules."""
+    """The rules that one command line names: each principal, with each operation, on each resource, from each host."""
 
     principals: tuple[tuple[str, Permission], ...]
     operations: tuple[Operation, ...]
@@ -82,15 +86,15 @@ class RuleOptions:
     consumer: bool
 
     def grants(self) -> list[tuple[Resource, Operation]]:
-        """Which operations on which resources. Wrong usage where that is not said whole."""
+        """The pairs of a resource and an operation. Raises BadParameter where --producer or --consumer needs more."""
         kinds = {kind for kind, _ in self.resources}
         if self.producer and ResourceKind.TOPIC not in kinds:
             raise typer.BadParameter("--producer needs --topic NAME")
         if self.consumer and not {ResourceKind.TOPIC, ResourceKind.GROUP} <= kinds:
             raise typer.BadParameter("--consumer needs --topic NAME and --group NAME")
         grants = list(itertools.product(self.resources, self.operations))
-        for table, is_meant in ((_PRODUCER, self.producer), (_CONSUMER, self.consumer)):
-            if is_meant:
+        for table, is_given in ((_PRODUCER, self.producer), (_CONSUMER, self.consumer)):
+            if is_given:
                 grants += [
                     (resource, operation) for resource in self.resources for operation in table.get(resource[0], ())
                 ]
@@ -133,7 +137,7 @@ def add(
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         created = admin.create_access_rules(rules)
         if denied:
-            say_who_has_not_heard(admin)
+            say_late_brokers(admin)
     if as_json:
         print_json({"created": created, "rules": [rule_document(rule) for rule in rules]})
         return
@@ -163,8 +167,10 @@ def remove(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove the rules that have what is said: what is not said may be anything. A name is that of literal rules, with
-    --prefixed that of prefixed ones."""
+    """Remove the rules that match all given options. An option that is not given matches anything.
+
+    A name matches literal rules, and with --prefixed prefixed rules.
+    """
     resources = _resources(topics, groups, transactional_ids, of_cluster)
     options = _rule_options(
         allowed, denied, operations, resources, hosts, prefixed=prefixed, producer=producer, consumer=consumer
@@ -173,9 +179,9 @@ def remove(
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         deleted = admin.delete_access_rules(filters)
         if deleted:
-            say_who_has_not_heard(admin)
+            say_late_brokers(admin)
     if not deleted:
-        raise CommandFailed("no rule has all of that, and none was removed: see `minilog acl list`")
+        raise CommandFailed("no rule matches all of the options, and none was removed: see `minilog acl list`")
     if as_json:
         print_json([rule_document(rule) for rule in deleted])
         return
@@ -196,7 +202,7 @@ def list_(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the rules, literal ones and prefixed ones: all, or those that name one of the resources."""
+    """List the rules, literal and prefixed: all of them, or those that name one of the given resources."""
     named = _resources(topics, groups, transactional_ids, of_cluster)
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         rules = admin.describe_access_rules(AccessRuleFilter(principal=principal))
@@ -208,7 +214,7 @@ def list_(
 
 
 def rule_document(rule: AccessRule) -> dict[str, Any]:
-    """What machines get to read of one rule."""
+    """One rule, for JSON."""
     return {
         "resource": rule.resource_kind.value,
         "name": rule.name,
@@ -221,7 +227,7 @@ def rule_document(rule: AccessRule) -> dict[str, Any]:
 
 
 def wanted_rules(options: RuleOptions) -> list[AccessRule]:
-    """All that the options say together. Wrong usage where something is missing."""
+    """All rules that the options name together. Raises BadParameter where an option is missing."""
     if not options.principals:
         raise typer.BadParameter("give the rule's principal: --allow-principal User:NAME or --deny-principal User:NAME")
     if not options.resources:
@@ -231,7 +237,7 @@ def wanted_rules(options: RuleOptions) -> list[AccessRule]:
     if (options.producer or options.consumer) and any(
         permission is Permission.DENY for _, permission in options.principals
     ):
-        raise typer.BadParameter("--producer and --consumer allow: deny by --operation")
+        raise typer.BadParameter("--producer and --consumer are for rules that allow: deny by --operation")
     return [
         AccessRule(principal, host, operation, *resource, options.pattern, permission)
         for principal, permission in options.principals
@@ -241,7 +247,7 @@ def wanted_rules(options: RuleOptions) -> list[AccessRule]:
 
 
 def wanted_filters(options: RuleOptions) -> list[AccessRuleFilter]:
-    """What is to be removed. Wrong usage where nothing is said: that would be all rules."""
+    """Filters for the rules to remove. Raises BadParameter without any option, because that would remove all rules."""
     grants: Iterable[tuple[Resource | None, Operation | None]]
     if options.producer or options.consumer:
         grants = options.grants()
@@ -292,7 +298,7 @@ def _rule_options(
     if prefixed and not any(kind is not ResourceKind.CLUSTER for kind, _ in resources):
         raise typer.BadParameter("--prefixed needs a name: --topic, --group or --transactional-id")
     if prefixed and (ResourceKind.CLUSTER, CLUSTER_NAME) in resources:
-        raise typer.BadParameter("--prefixed is of names: the cluster has none")
+        raise typer.BadParameter("--prefixed needs names, and the cluster has none: leave out --cluster or --prefixed")
     permitted = [(principal, Permission.ALLOW) for principal in allowed or ()]
     refused = [(principal, Permission.DENY) for principal in denied or ()]
     return RuleOptions(

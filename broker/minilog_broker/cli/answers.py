@@ -1,6 +1,6 @@
-"""What the brokers answer to what a command sends: waited for in order, on a thread of its own, and printed.
+"""The brokers' answers to the records that a command sends. A thread waits for them in order, and prints them.
 
-Between the thread that sends and this one stands a bounded queue, so that who sends fast waits for the brokers.
+A bounded queue stands between this thread and the thread that sends. So a fast sender waits for the brokers.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from minilog.errors import MinilogError
 from minilog_broker.cli.common import print_json
 from minilog_broker.failure import CommandFailed
 
-# Answers outstanding at a time: some linger times' worth of lines, and little memory.
+# The most answers that are outstanding at once. That many hold the lines of several linger times in little memory.
 _OUTSTANDING = 20_000
 
 
 class Answers:
-    """`documents`: what is printed of an answer where JSON is wanted. `unit` is what is counted."""
+    """The outstanding answers of one command. `documents` makes the JSON documents of an answer, and is None without
+    --json. `unit` is the word for the counted things."""
 
     def __init__(self, documents: Callable[[Any], list[dict[str, Any]]] | None, unit: str = "records") -> None:
         self.acknowledged = 0
@@ -34,14 +35,14 @@ class Answers:
         self._thread.start()
 
     def expect(self, answer: concurrent.futures.Future[Any], count: int = 1, place: str = "") -> None:
-        """One more answer to wait for, to `count` records that end at `place`; the failure of an earlier one is raised
-        here."""
+        """Wait for one more answer. It is for `count` records, which end at `place`. Raises the failure of an earlier
+        answer."""
         if self._failure is not None:
             self._raise()
         self._waiting.put((answer, count, place))
 
     def finish(self) -> None:
-        """Until all answers are in; the first failure is raised."""
+        """Wait until all answers are in. Raises the first failure."""
         self._waiting.put(None)
         self._thread.join()
         if self._failure is not None:

@@ -1,4 +1,4 @@
-"""The tree of commands, and how every failure ends: one line saying what and what to do, and the right exit code."""
+"""The tree of commands. Each failure ends with one line, which names the problem and the remedy, and an exit code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from minilog_broker.version import say_version
 DONE, FAILED, WRONG_USAGE = 0, 1, 2
 _INTERRUPTED_BY_TYPER = 130
 
-# Each is a function of the module of its name. Here: its summary for the list of commands, and examples.
+# Each command is a function in the module of its name. Here are its summary for the list of commands and its examples.
 _COMMANDS = {
     "up": (
         "Run a local cluster until SIGINT or SIGTERM.",
@@ -68,11 +68,11 @@ _COMMANDS = {
         ),
     ),
 }
-# Each is the `app` of the module of its name.
+# Each group is the `app` of the module of its name.
 _GROUPS = {
     "acl": "Add, list and remove access rules.",
-    "broker": "Run one broker until SIGINT or SIGTERM. Or alter settings of brokers, and retire them.",
-    "cert": "Keys and certificates, of an authority for tests and trials.",
+    "broker": "Run one broker until SIGINT or SIGTERM. Its verbs alter settings of brokers, and retire brokers.",
+    "cert": "Make keys and certificates for tests and trials.",
     "cluster": "Describe, upgrade, rebalance, back up and restore the cluster.",
     "config": "Print settings as they count, with their origins.",
     "group": "List, describe, seek and delete groups.",
@@ -86,7 +86,7 @@ VERBS = (*_COMMANDS, *_GROUPS)
 
 
 def tree(loaded: Container[str] = VERBS) -> typer.Typer:
-    """The tree of commands. A verb that is not in `loaded` is there by its name and help alone, its module is not."""
+    """The tree of commands. A verb that is not in `loaded` has only its name and help. Its module is not imported."""
     app = typer.Typer(
         name="minilog",
         help="A replicated, columnar commit log for Apache Spark.",
@@ -109,7 +109,7 @@ def _module(name: str) -> Any:
 
 
 def _not_loaded() -> None:
-    """In the place of a command that the command line does not name."""
+    """Stands for a command that the command line does not name."""
 
 
 def _version(is_wanted: bool) -> None:
@@ -127,7 +127,7 @@ def _minilog(
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line; its exit code."""
+    """Run one command line, and return its exit code."""
     try:
         typed = words_to_complete(os.environ) if ASKED_VARIABLE in os.environ else arguments
         named = [word for word in typed if not word.startswith("-")][:1]
@@ -170,6 +170,6 @@ def _tell(message: object, code: int) -> int:
 
 
 def _reader_left() -> int:
-    """Whoever read our output has closed it, as `head` does: the rest is not wanted, and nothing is wrong."""
+    """The reader of our output has closed it, as `head` does. It does not want the rest, and nothing is wrong."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return DONE

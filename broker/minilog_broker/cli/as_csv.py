@@ -1,4 +1,4 @@
-"""Rows as CSV: an empty field is null, `""` an empty text, bytes are base64. What it prints, `table_rows.py` reads."""
+"""Rows as CSV. An empty field is null, `""` is an empty text, and bytes are base64. `table_rows.py` reads this form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DAY_US = 86_400_000_000
 
 
 def rows_as_csv(rows: pa.RecordBatch, *, header: bool) -> bytes:
-    """Of columns without parts; `header`: with the names of the columns before them."""
+    """The rows as CSV, where no column has parts. With `header` the names of the columns stand before the rows."""
     columns = [_printable(column) for column in rows.columns]
     sink = io.BytesIO()
     batch = pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
@@ -27,7 +27,7 @@ def rows_as_csv(rows: pa.RecordBatch, *, header: bool) -> bytes:
 
 
 def _printable(column: pa.Array) -> pa.Array:
-    """The column, or its text where Arrow has none that can be read back."""
+    """The column, or its values as text where nobody could read back the text that Arrow prints."""
     kind = column.type
     if pa.types.is_binary(kind):
         return _texts(column, lambda value: base64.b64encode(value.as_py()).decode())

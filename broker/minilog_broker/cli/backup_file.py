@@ -25,8 +25,8 @@ FORM, VERSION = "minilog cluster metadata", 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptTopic:
-    """A topic. `configs`: its settings, with the values from its creation that are not built in. `schemas`: of a typed
-    topic all versions, the first one first, each as the JSON of its message (typed.proto)."""
+    """One topic. `configs` has its settings, also those values from its creation that are not built in. `schemas` has
+    all versions of a typed topic's schema in order, each as the JSON of its message (typed.proto)."""
 
     name: str
     partitions: int
@@ -37,7 +37,7 @@ class KeptTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptOffset:
-    """Where a group goes on in one partition."""
+    """The offset at which a group goes on in one partition."""
 
     topic: str
     partition: int
@@ -46,7 +46,7 @@ class KeptOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """The content of a file. `users`: by name, with their mechanisms, and without their secrets."""
+    """The content of a file. `users` has the mechanisms of each user by name, and no secrets."""
 
     cluster_id: str
     level: int
@@ -59,7 +59,7 @@ class Metadata:
 
 
 def encode(metadata: Metadata) -> bytes:
-    """The whole file."""
+    """The bytes of the whole file."""
     content = msgspec.to_builtins(metadata)
     document = {"form": FORM, "version": VERSION, "sha256": _checksum(content), "content": content}
     return json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
@@ -81,7 +81,7 @@ def decode(data: bytes, name: str) -> Metadata:
         )
     content = document.get("content")
     if document.get("sha256") != _checksum(content):
-        raise CommandFailed(f"{name} is damaged, for its content has another checksum: take another copy")
+        raise CommandFailed(f"{name} is damaged, because its content has another checksum: take another copy")
     try:
         return msgspec.convert(content, Metadata)
     except msgspec.ValidationError as error:

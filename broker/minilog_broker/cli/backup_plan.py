@@ -1,12 +1,12 @@
-"""What `minilog cluster restore` does, decided before anything is done: from what a file has, and what is there. Pure.
+"""The plan of `minilog cluster restore`. It compares a file with the cluster before the command changes anything. Pure.
 
-    missing      is created
-    the same     is left
-    different    is left and named; with `overwrite` it becomes as in the file. Nothing is ever deleted
-    conflict     a topic with other partitions or another schema: nothing at all is done, and all of them are named
+    missing      the plan creates it
+    the same     the plan leaves it
+    different    the plan leaves it and names it. With `overwrite` it takes the value of the file. It deletes nothing
+    conflict     a topic with other partitions or another schema. The plan names all of these, and the command ends
 
-Group offsets are of data: an offset says nothing in a log that does not hold it. They are restored where that is asked
-for alone, and there only where the log holds them now (`held`).
+The offset of a group means nothing in a log that does not hold it. So a plan has offsets of groups only if the user
+gives --group-offsets, and only those that the logs hold now (`held`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ Held = Mapping[tuple[str, int], HeldOffsets]
 
 @dataclass(slots=True)
 class Plan:
-    """`topics` are created, `configs` set on topics that are there; `left` says what is not done, and why."""
+    """The steps of a restore. It creates `topics`, and sets `configs` of topics that exist. `left` has a sentence for
+    each step that the plan leaves out."""
 
     topics: list[KeptTopic] = field(default_factory=list)
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -38,7 +39,7 @@ class Plan:
     conflicts: list[str] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
-        """How much is done of each kind."""
+        """The number of steps of each kind."""
         return {
             "topics": len(self.topics),
             "topics_altered": len(self.configs),
@@ -52,7 +53,8 @@ class Plan:
 def plan_of(
     wanted: Metadata, there: Metadata, brokers: Iterable[int], *, overwrite: bool, held: Held | None = None
 ) -> Plan:
-    """`there` is the cluster now, `brokers` those that are registered; `held`: None: offsets of groups are left out."""
+    """The plan that restores `wanted`. `there` is the cluster now, and `brokers` are the registered brokers. Without
+    `held` the plan leaves out the offsets of groups."""
     plan = Plan()
     _topics(plan, wanted, {topic.name: topic for topic in there.topics}, overwrite=overwrite)
     _broker_settings(plan, wanted, there, set(brokers), overwrite=overwrite)
@@ -61,9 +63,11 @@ def plan_of(
     plan.access_rules = [rule for rule in wanted.access_rules if rule not in existing_rules]
     for name in sorted(wanted.users.keys() - there.users.keys()):
         mechanisms = " and ".join(wanted.users[name])
-        plan.left.append(f"user {name} ({mechanisms}): passwords are in no backup; run minilog user create {name}")
+        plan.left.append(f"user {name} ({mechanisms}): a backup has no passwords. Run minilog user create {name}")
     if held is None:
-        plan.left += [f"group {name}: its offsets are of data; see --group-offsets" for name in sorted(wanted.groups)]
+        plan.left += [
+            f"group {name}: its offsets belong to data. See --group-offsets" for name in sorted(wanted.groups)
+        ]
     else:
         _groups(plan, wanted, there, held, overwrite=overwrite)
     return plan
@@ -98,7 +102,7 @@ def _configs(plan: Plan, topic: KeptTopic, existing: KeptTopic, *, overwrite: bo
 
 
 def settable_configs(topic: KeptTopic) -> dict[str, str]:
-    """Those that a topic of its replication factor can have set: a topic may have been made with more."""
+    """The settings that a topic of this replication factor accepts. The topic may have had more replicas at first."""
     configs = dict(topic.configs)
     if int(configs.get(MIN_IN_SYNC, "1")) > topic.replication_factor:
         del configs[MIN_IN_SYNC]
@@ -112,9 +116,9 @@ def _changed(wanted: Mapping[str, str], existing: Mapping[str, str]) -> dict[str
 def _broker_settings(plan: Plan, wanted: Metadata, there: Metadata, brokers: set[int], *, overwrite: bool) -> None:
     former = {(setting.broker_id, setting.name): setting.value for setting in there.broker_settings}
     for setting in wanted.broker_settings:
-        value, whose = former.get((setting.broker_id, setting.name)), setting.broker_id
-        name = f"setting {setting.name} of {'all brokers' if whose is None else f'broker {whose}'}"
-        if whose is not None and whose not in brokers:
+        value, broker_id = former.get((setting.broker_id, setting.name)), setting.broker_id
+        name = f"setting {setting.name} of {'all brokers' if broker_id is None else f'broker {broker_id}'}"
+        if broker_id is not None and broker_id not in brokers:
             plan.left.append(f"{name}: there is no such broker here")
         elif value is None or (overwrite and value != setting.value):
             plan.broker_settings.append(setting)

@@ -1,5 +1,5 @@
-"""`minilog broker`: one broker process in the foreground. Its verbs, for running brokers, are in broker_verbs.py and
-retirement_verbs.py."""
+"""`minilog broker` runs one broker process in the foreground. Its verbs are for running brokers. They are in
+broker_verbs.py and retirement_verbs.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from minilog_broker.stop_signal import ended_by_interrupt
 
 
 def parse_voters(text: str) -> tuple[VoterAddress, ...]:
-    """`1@HOST:PORT,2@HOST:PORT` as addresses; ValueError names the part that is not one, or an id given twice."""
+    """The addresses in `1@HOST:PORT,2@HOST:PORT`. Raises ValueError for a wrong part, and for an id given twice."""
     voters = []
     for part in text.split(","):
         number, separator, address = part.strip().partition("@")
@@ -40,7 +40,7 @@ def parse_voters(text: str) -> tuple[VoterAddress, ...]:
 
 
 def _read_address(text: str | None, option: str) -> Address | None:
-    """None where it is not given. Raises BadParameter."""
+    """The address in the option's text, or None without the option. Raises BadParameter."""
     try:
         return None if text is None else parse_address(text)
     except ValueError as error:
@@ -48,7 +48,7 @@ def _read_address(text: str | None, option: str) -> Address | None:
 
 
 def _read_voters(text: str) -> tuple[VoterAddress, ...]:
-    """Raises BadParameter."""
+    """The voters in the text of --voters. Raises BadParameter."""
     try:
         return parse_voters(text)
     except ValueError as error:
@@ -56,7 +56,7 @@ def _read_voters(text: str) -> tuple[VoterAddress, ...]:
 
 
 def _console_setting(address: str | None) -> dict[str, str]:
-    """--console as the setting that it stands for. Raises BadParameter."""
+    """The setting that --console stands for. Raises BadParameter."""
     _read_address(address, "--console")
     return {} if address is None else {CONSOLE_LISTEN: address}
 
@@ -90,30 +90,31 @@ def broker(
             metavar="HOST:PORT", help="The address for clients and brokers. The setting `listeners` has further ones."
         ),
     ] = None,
-    rack: Annotated[str | None, typer.Option(metavar="NAME", help="Where it stands.")] = None,
+    rack: Annotated[str | None, typer.Option(metavar="NAME", help="The rack of the broker.")] = None,
     host_label: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The host it runs on, where several brokers share one.")
+        str | None, typer.Option(metavar="NAME", help="The host of the broker, where several brokers share one.")
     ] = None,
     http: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="The address for health and metrics. None by default.")
     ] = None,
     console: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Of pages for a browser. Off loopback by https only.")
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="The address of pages for a browser. Off loopback they need https."),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Plaintext also on other addresses than loopback.")
+        bool, typer.Option("--insecure", help="Allow plaintext on other addresses than loopback.")
     ] = False,
     config_file: Annotated[pathlib.Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings.")] = None,
     assignments: Assignments = None,
 ) -> None:
-    """Run one broker until SIGINT or SIGTERM: --id, --data-dir and --voters are needed. Or a verb, without them."""
+    """Run one broker until SIGINT or SIGTERM. It needs --id, --data-dir and --voters. The verbs take none of them."""
     if context.invoked_subcommand is not None:
         _check_none_given(context)
         return
     if broker_id is None or data_dir is None or voters is None:
         needed = {"--id": broker_id, "--data-dir": data_dir, "--voters": voters}
         missing = next(name for name, value in needed.items() if value is None)
-        raise typer.BadParameter("a broker process needs this option, and it is not given", param_hint=missing)
+        raise typer.BadParameter("a broker process needs this option: give it", param_hint=missing)
     listen_address = _read_address(listen, "--listen")
     addresses = _read_voters(voters)
     if host_label == "":
@@ -137,7 +138,7 @@ def broker(
     check_reachable(options.client_listeners(), config, insecure=insecure)
     _check_console(options)
     with ended_by_interrupt(), uncollected(), without(*_unused()):
-        # The loop must not stand still at the first batch for the load of Arrow's functions: see minilog.compute.
+        # Else the loop would stand still at the first batch, while Arrow loads its functions: see minilog.compute.
         import pyarrow.compute  # noqa: F401
 
         from minilog_broker.server.broker import run_broker
@@ -157,7 +158,7 @@ def _check_console(options: BrokerOptions) -> None:
 
 
 def _check_none_given(context: typer.Context) -> None:
-    """A verb has options of its own. Raises BadParameter."""
+    """Raises BadParameter where an option of a broker process stands before a verb."""
     sources = (context.get_parameter_source(name) for name in context.params)
     if any(source is not None and source.name == "COMMANDLINE" for source in sources):
         raise typer.BadParameter(
@@ -167,6 +168,7 @@ def _check_none_given(context: typer.Context) -> None:
 
 
 def _unused() -> tuple[str, ...]:
-    """What libraries load where it is installed, and a broker has no use for: a tenth of its start, and 14 MiB. Arrow
-    needs numpy for numpy's arrays alone, and structlog needs rich where it writes to a terminal."""
+    """Packages that libraries import if they are installed, and that a broker does not use. Their import would take a
+    tenth of its start, and 14 MiB. Arrow needs numpy only for numpy's arrays. Structlog needs rich only on a
+    terminal."""
     return ("numpy",) if sys.stderr.isatty() else ("numpy", "rich")

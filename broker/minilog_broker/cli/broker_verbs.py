@@ -1,4 +1,4 @@
-"""`minilog broker alter` and `settings`: the settings of running brokers."""
+"""`minilog broker alter` and `settings` change and list the settings of running brokers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ALL = "all brokers"
 
 def alter(
     broker_id: Annotated[
-        int | None, typer.Argument(metavar="ID", min=1, help="The broker, or --all in its place for all of them.")
+        int | None, typer.Argument(metavar="ID", min=1, help="The broker. Give --all in its place for all brokers.")
     ] = None,
     of_all: Annotated[bool, typer.Option("--all", help="All brokers that have no such setting of their own.")] = False,
     settings: Settings = None,
@@ -71,7 +71,7 @@ def alter(
 def settings(
     bootstrap_servers: BootstrapServers = None, command_config: CommandConfig = None, as_json: AsJson = False
 ) -> None:
-    """List the settings of brokers that `alter` has changed. All of one broker: minilog config print broker --id ID."""
+    """List the settings that `alter` has changed. `minilog config print broker --id ID` has all of one broker."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         kept = admin.describe_broker_settings()
     if as_json:
@@ -83,7 +83,7 @@ def settings(
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make them verbs of `minilog broker`."""
+    """Add the verbs `alter` and `settings` to `minilog broker`."""
     app.command(
         epilog=examples(
             "minilog broker alter --all -c replica.lag.time.max.ms=20000",

@@ -1,7 +1,7 @@
-"""`minilog cert create`: keys and certificates of a test authority, as PEM files.
+"""`minilog cert create` makes keys and certificates of a test authority, as PEM files.
 
-Keys are written for their owner alone (0600, in directories of 0700), never through a link, and nothing is overwritten:
-a key that is lost cannot be had again. The library for certificates is imported by these commands only.
+Only the owner can read a key (mode 0600, in directories of 0700). The commands write through no link, and overwrite
+nothing, because nobody can make a lost key again. Only these commands import the library for certificates.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ KEYSTORE = "keystore.pem"
 _MAX_FILE_BYTES = 64 << 10  # a certificate has one or two KiB
 
 Out = Annotated[
-    pathlib.Path, typer.Option("--out", metavar="DIR", help="The directory for the files. Made where it is missing.")
+    pathlib.Path, typer.Option("--out", metavar="DIR", help="The directory for the files. The command makes it.")
 ]
 AuthorityDirectory = Annotated[
-    pathlib.Path, typer.Option("--authority", metavar="DIR", help="What `create authority` has written.")
+    pathlib.Path, typer.Option("--authority", metavar="DIR", help="The directory of `create authority`.")
 ]
 Days = Annotated[int, typer.Option("--days", min=1, max=3_650, help="For how many days it is valid.")]
 Hosts = Annotated[
@@ -57,7 +57,7 @@ def cert() -> None:
     )
 )
 def authority(out: Out, days: Days = 365, as_json: AsJson = False) -> None:
-    """Create an authority: one for brokers among themselves, and another one for the clients' listener."""
+    """Create an authority. Use one for brokers among themselves, and another one for the clients' listener."""
     from minilog_broker.security import certificates
 
     with _invalid_is_usage():
@@ -83,7 +83,7 @@ def broker(
     days: Days = 365,
     as_json: AsJson = False,
 ) -> None:
-    """Create what a broker shows other brokers, whether it calls or is called."""
+    """Create the key and the certificate that a broker shows to other brokers, in calls of both directions."""
     from minilog_broker.security.certificates import broker_identity
 
     _create(lambda: broker_identity(cluster, broker_id, hosts), authority, out, days, as_json)
@@ -96,7 +96,7 @@ def broker(
     )
 )
 def server(authority: AuthorityDirectory, hosts: Hosts, out: Out, days: Days = 365, as_json: AsJson = False) -> None:
-    """Create what a broker shows clients."""
+    """Create the key and the certificate that a broker shows to clients."""
     from minilog_broker.security.certificates import server_identity
 
     _create(lambda: server_identity(hosts), authority, out, days, as_json)
@@ -110,12 +110,12 @@ def server(authority: AuthorityDirectory, hosts: Hosts, out: Out, days: Days = 3
 )
 def client(
     authority: AuthorityDirectory,
-    name: Annotated[str, typer.Option("--name", metavar="USER", help="Who the client is: User:NAME in rules.")],
+    name: Annotated[str, typer.Option("--name", metavar="USER", help="The user's name. Rules call it User:NAME.")],
     out: Out,
     days: Days = 365,
     as_json: AsJson = False,
 ) -> None:
-    """Create what a client shows brokers."""
+    """Create the key and the certificate that a client shows to brokers."""
     from minilog_broker.security.certificates import client_identity
 
     _create(lambda: client_identity(name), authority, out, days, as_json)
@@ -170,7 +170,7 @@ def _read_authority(directory: pathlib.Path) -> Authority:
         return read_authority(_read(directory / AUTHORITY_CERTIFICATE), _read(directory / AUTHORITY_KEY))
     except FileNotFoundError as missing:
         raise CommandFailed(
-            f"{missing.filename} is not there: make an authority first, with `minilog cert create authority --out "
+            f"{missing.filename} does not exist: make an authority first, with `minilog cert create authority --out "
             f"{directory}`"
         ) from None
     except InvalidCertificate as error:
@@ -183,11 +183,11 @@ def _read(path: pathlib.Path) -> bytes:
 
 
 def _write(out: pathlib.Path, files: Mapping[str, bytes], as_json: bool, name: str) -> None:
-    """All of `files` into the directory `out`, or none: what was written before a failure is taken back."""
+    """Write all of `files` into the directory `out`, or none. A failure removes the files that were written before."""
     existing = [out / file_name for file_name in files if os.path.lexists(out / file_name)]
     if existing:
-        raise CommandFailed(f"{existing[0]} is there already, and nothing is overwritten: give another --out")
-    for level in (*reversed(out.parents), out):  # mkdir's `parents` makes those for everybody
+        raise CommandFailed(f"{existing[0]} exists, and the command overwrites nothing: give another --out")
+    for level in (*reversed(out.parents), out):  # mkdir's `parents` would let everybody read them
         level.mkdir(mode=0o700, exist_ok=True)
     directory = os.open(out, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     written: list[str] = []

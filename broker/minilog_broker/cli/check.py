@@ -1,6 +1,7 @@
-"""`minilog check`: whether the data directory of a stopped broker is what was written. No broker is asked.
+"""`minilog check` looks for damage in the data directory of a stopped broker. It asks no broker.
 
-Exit codes: 0 sound, or nothing but what the next start sees to; 1 damaged; 2 it could not be checked, or not all of it.
+The exit code is 0 for a sound directory, also if the next start has something to repair. It is 1 for a damaged one. It
+is 2 if the command could not check all of it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _CODES = {Verdict.DAMAGED: DAMAGED, Verdict.NOT_CHECKED: NOT_CHECKED}
 
 
 def upper_layers() -> Known:
-    """What a check needs to know of the layers above storage."""
+    """The names and the checks that a check of the directory needs from the layers above storage."""
     return Known(
         metadata_log=f"{CLUSTER_METADATA_TOPIC_NAME}-0",
         vote_file=VOTE_FILE,
@@ -71,7 +72,7 @@ def check(
     if as_json:
         print_json(document(report))
     else:
-        _tell(report)
+        _print_report(report)
     raise typer.Exit(SOUND if report.worst is None else _CODES.get(report.worst, SOUND))
 
 
@@ -101,13 +102,13 @@ def _progress(total_bytes: int) -> Iterator[Callable[[int], None]]:
         yield lambda size_bytes: progress.advance(task, size_bytes)
 
 
-def _tell(report: Report) -> None:
+def _print_report(report: Report) -> None:
     for finding in report.findings:
         say(f"{finding.path}: {finding.verdict.value}: {finding.what}")
         say(f"    {'done' if finding.repaired else 'what to do'}: {finding.remedy}")
-    whose = "a broker" if report.broker_id is None else f"broker {report.broker_id}"
+    owner = "a broker" if report.broker_id is None else f"broker {report.broker_id}"
     counts = report.counts
-    read = f"{counts.logs} logs, {counts.segments} segments, {counts.batch_bytes:,} bytes of batches of {whose}"
+    read = f"{counts.logs} logs, {counts.segments} segments, {counts.batch_bytes:,} bytes of batches of {owner}"
     verdicts = [finding.verdict for finding in report.findings]
     counted = ", ".join(
         f"{verdicts.count(verdict)} {verdict.value}" for verdict in reversed(Verdict) if verdict in verdicts
@@ -116,7 +117,7 @@ def _tell(report: Report) -> None:
 
 
 def document(report: Report) -> dict[str, Any]:
-    """What machines get to read."""
+    """The report, for JSON."""
     return {
         "broker_id": report.broker_id,
         "cluster_id": report.cluster_id,

@@ -1,4 +1,4 @@
-"""`minilog cluster`: the brokers and who controls them."""
+"""`minilog cluster` describes and upgrades the cluster, and lists its problems. Other modules have more verbs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _voter_document(voter: VoterDescription) -> dict[str, Any]:
 
 
 def broker_document(broker: BrokerDescription) -> dict[str, Any]:
-    """What machines get to read of one broker."""
+    """One broker, for JSON."""
     return {
         "id": broker.id,
         "host": broker.host or None,
@@ -98,15 +98,15 @@ def broker_document(broker: BrokerDescription) -> dict[str, Any]:
 @app.command(epilog=examples("minilog cluster upgrade", "minilog cluster upgrade --level 3"))
 def upgrade(
     level: Annotated[
-        int | None, typer.Option("--level", min=1, help="By default the highest that any broker supports.")
+        int | None, typer.Option("--level", min=1, help="Default: the highest level that any broker supports.")
     ] = None,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Raise the level of the cluster, where all brokers support the new one.
+    """Raise the level of the cluster. All brokers must support the new level.
 
-    There is no way back: brokers of a version that does not support the level refuse to start from then on.
+    There is no way back. From then on a broker refuses to start if its version does not support the level.
     """
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         former, reached = admin.upgrade_level(level)
@@ -115,7 +115,7 @@ def upgrade(
     elif former == reached:
         say(f"the cluster is at level {reached} already")
     else:
-        say(f"the cluster is at level {reached} from now on; it was at {former}")
+        say(f"the cluster is at level {reached} from now on. It was at level {former}")
 
 
 @app.command(epilog=examples("minilog cluster health", "minilog cluster health --json || echo look at it"))
@@ -124,7 +124,7 @@ def health(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the problems of the cluster, with what to do. The exit code is 0 where there is none, else 1."""
+    """List the problems of the cluster and their remedies. The exit code is 0 where there is no problem, else 1."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         report = admin.cluster_health()
     if as_json:
@@ -141,7 +141,7 @@ def health(
 
 
 def health_document(report: ClusterHealth) -> dict[str, Any]:
-    """What machines get to read."""
+    """The health of the cluster, for JSON."""
     return {
         "cluster_id": report.cluster.cluster_id,
         "healthy": report.healthy,

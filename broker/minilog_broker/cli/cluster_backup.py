@@ -1,4 +1,4 @@
-"""`minilog cluster backup` and `restore`: the metadata of a cluster as a file, without data."""
+"""`minilog cluster backup` writes the metadata of a cluster to a file, without data. `restore` reads it back."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def restore(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make what a file of `backup` has and this cluster lacks.
+    """Create what a file of `backup` has and this cluster lacks.
 
-    The command leaves what is there, names what differs, and deletes nothing.
+    The command leaves what exists, names the differences, and deletes nothing.
     """
     settings = client_settings(bootstrap_servers, command_config)
     wanted = decode(file.read_bytes(), str(file))
@@ -82,7 +82,9 @@ def restore(
         brokers = [broker.id for broker in admin.describe_cluster().brokers]
         plan = plan_of(wanted, there, brokers, overwrite=overwrite, held=held)
         if plan.conflicts:
-            raise CommandFailed(f"nothing was done: {'; '.join(plan.conflicts)}. Delete those here, or edit the file")
+            raise CommandFailed(
+                f"nothing was done: {'; '.join(plan.conflicts)}. Delete the topics here, or edit the file"
+            )
         if not dry_run:
             carry_out(admin, plan)
     if as_json:
@@ -95,7 +97,7 @@ def restore(
 
 
 def collect(admin: Admin) -> Metadata:
-    """The metadata of the cluster now. Several calls read it: a change in between may be in it or not."""
+    """The metadata of the cluster now. Several calls read it, so it may lack a change that happens in between."""
     described = admin.describe_cluster()
     return Metadata(
         cluster_id=described.cluster_id,
@@ -130,17 +132,18 @@ def _offsets(admin: Admin, group_id: str) -> list[KeptOffset]:
 
 
 def _held(admin: Admin, wanted: Metadata, there: Metadata) -> Held:
-    """The offsets that logs here hold, of the partitions that the file has group offsets of. A partition that this
-    command will make holds none."""
+    """The offsets that the logs here hold, for each partition with offsets of groups in the file. A partition that does
+    not exist yet is left out."""
     counts = {topic.name: topic.partitions for topic in there.topics}
     named = {(offset.topic, offset.partition) for offsets in wanted.groups.values() for offset in offsets}
     existing = [TopicPartition(name, number) for name, number in sorted(named) if number < counts.get(name, 0)]
-    return {(at.topic, at.partition): offsets for at, offsets in read_ranges(admin, existing).items()}
+    ranges = read_ranges(admin, existing)
+    return {(partition.topic, partition.partition): offsets for partition, offsets in ranges.items()}
 
 
 def carry_out(admin: Admin, plan: Plan) -> None:
-    """Carry out a plan. After a failure the command may run again: it leaves what is there by then. Access rules come
-    last, for a rule that denies may be about the user that restores."""
+    """Carry out a plan. After a failure the command may run again, because it leaves what exists by then. Access rules
+    come last, because a rule may deny something to the user that restores."""
     for topic in plan.topics:
         _create(admin, topic)
     for name, configs in plan.configs.items():
@@ -157,7 +160,8 @@ def carry_out(admin: Admin, plan: Plan) -> None:
 
 
 def _create(admin: Admin, topic: KeptTopic) -> None:
-    """A typed topic gets all versions of its schema, one after the other, and so the same ids of fields."""
+    """Create a topic. A typed topic gets all versions of its schema, one after the other. So its fields keep their
+    ids."""
     from minilog.typed.wire import schema_from_wire  # as above
     from minilog.v1 import typed_pb2
 
@@ -183,7 +187,7 @@ def _write(file: pathlib.Path, content: bytes) -> None:
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise CommandFailed(f"{file} is there already: give the name of a new file") from None
+        raise CommandFailed(f"{file} exists: give the name of a new file") from None
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content)
@@ -201,7 +205,7 @@ def _write(file: pathlib.Path, content: bytes) -> None:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make them verbs of `minilog cluster`."""
+    """Add the verbs `backup` and `restore` to `minilog cluster`."""
     app.command(epilog=examples("minilog cluster backup metadata.json", "minilog cluster backup metadata.json --json"))(
         backup
     )

@@ -58,7 +58,7 @@ def rebalance(
 ) -> None:
     """Spread replicas by bytes, and preferred leaders by number, over the brokers that run and are not cordoned.
 
-    At most 20 partitions move at once. A partition keeps as many racks as it has. Interrupt it at any time.
+    At most 20 partitions move at once. A partition keeps as many racks as it has. You can interrupt it at any time.
     """
     if dry_run and apply:
         raise typer.BadParameter("give --dry-run or --apply, and not both")
@@ -76,15 +76,15 @@ def rebalance(
 
 
 def placed_partitions(admin: Admin) -> list[Placed]:
-    """All partitions that the user may see. Raises CommandFailed where the size of one is not known."""
+    """All partitions that the user may see. Raises CommandFailed where it cannot learn the size of one."""
     placed = []
     for topic in admin.describe_topics(sizes=lambda _: SizesFrom(0, [_ALL_BYTES])):
         for partition in topic.partitions:
             named = TopicPartition(topic.name, partition.partition)
             if not partition.sizes:
-                why = partition.why_no_offsets or "its leader does not answer"
+                reason = partition.why_no_offsets or "its leader does not answer"
                 raise CommandFailed(
-                    f"the size of partition {named.partition} of {named.topic} is not known: {why}. See `minilog "
+                    f"the size of partition {named.partition} of {named.topic} is not known: {reason}. See `minilog "
                     f"cluster health`, and try again when every partition has a leader"
                 )
             placed.append(Placed(named, _becomes(partition), partition.sizes[0].size_bytes, _is_moving(partition)))
@@ -161,10 +161,11 @@ def _move_document(move: Move) -> dict[str, Any]:
 
 
 def _carry_out(admin: Admin, moves: Sequence[Move], throttle: int | None) -> None:
-    """Raises CommandFailed where the controller refuses a reassignment. Earlier moves stay."""
+    """Ask for the moves, a few at a time, and wait for them. Raises CommandFailed where the controller refuses a
+    reassignment. Earlier moves stay."""
     done = 0
-    for some in _parts(moves):
-        wanted = {move.partition: list(move.after) for move in some}
+    for part in _parts(moves):
+        wanted = {move.partition: list(move.after) for move in part}
         results = admin.alter_partition_reassignments(wanted, throttle_bytes_per_second=throttle)
         refused = {partition: error for partition, error in results.items() if error is not None}
         while admin.list_partition_reassignments().keys() & wanted.keys():
@@ -175,20 +176,20 @@ def _carry_out(admin: Admin, moves: Sequence[Move], throttle: int | None) -> Non
             raise CommandFailed(
                 f"the controller refused {len(refused)} reassignments, such as that of partition "
                 f"{partition.partition} of {partition.topic}: {error}. "
-                f"{done + len(some) - len(refused)} of {len(moves)} partitions have moved"
+                f"{done + len(part) - len(refused)} of {len(moves)} partitions have moved"
             )
-        done += len(some)
+        done += len(part)
         say(f"{done} of {len(moves)} partitions have moved", error=True)
 
 
 def _parts(moves: Sequence[Move]) -> Iterator[tuple[Move, ...]]:
     remaining = iter(moves)
-    while some := tuple(itertools.islice(remaining, AT_ONCE)):
-        yield some
+    while part := tuple(itertools.islice(remaining, AT_ONCE)):
+        yield part
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make it a verb of `minilog cluster`."""
+    """Add the verb `rebalance` to `minilog cluster`."""
     app.command(
         epilog=examples("minilog cluster rebalance --dry-run", "minilog cluster rebalance --apply --throttle 20000000")
     )(rebalance)

@@ -1,4 +1,4 @@
-"""What every verb shares: where the brokers are, what machines get to read, the failure that is told in one line."""
+"""The parts that verbs share: their options, the client that they use, and the output for people and for machines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from minilog import Admin, TopicPartition
 
 DEFAULT_BOOTSTRAP_SERVERS = "127.0.0.1:9092"
-# A person waits at the terminal: half a minute is long enough to say that nobody answers.
+# A person waits at the terminal, so a command gives up soon where no broker answers.
 ANSWER_WITHIN_MS = 15_000
 
 _SERVERS = "bootstrap.servers"
@@ -35,7 +35,7 @@ BootstrapServers = Annotated[
         "-b",
         "--bootstrap-server",
         metavar="HOST:PORT[,...]",
-        help="One or more brokers of the cluster. Default: as --command-config says, else "
+        help="One or more brokers of the cluster. Default: those of --command-config, else of "
         f"{_SERVERS_VARIABLE}, else {DEFAULT_BOOTSTRAP_SERVERS}.",
     ),
 ]
@@ -57,7 +57,8 @@ _OFFSET = re.compile(r"start|end|-?\d+|@\d+", re.ASCII)
 
 
 def parse_assignments(pairs: Iterable[str], option: str) -> dict[str, str]:
-    """`key=value` as typed after `option` (`--set`, `-c`) as a dictionary; the last of a name wins."""
+    """The settings in texts of the form `key=value`. The last value of a key counts. Raises InvalidConfig, which names
+    the `option` (`--set`, `-c`)."""
     parsed: dict[str, str] = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")
@@ -69,14 +70,14 @@ def parse_assignments(pairs: Iterable[str], option: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class HeldOffsets:
-    """What one partition holds now: offsets from `start` up to, not including, `end`."""
+    """The offsets that one partition holds now: from `start`, and below `end`."""
 
     start: int
     end: int
 
 
 def check_offset(text: str) -> None:
-    """Wrong usage unless it is one of OFFSET_FORMS."""
+    """Raises BadParameter unless the text has one of the OFFSET_FORMS."""
     if _OFFSET.fullmatch(text) is None:
         raise typer.BadParameter(
             f"{text!r} is not valid: expected start, end, N, -N or @TIMESTAMP_MS", param_hint="--offset"
@@ -84,7 +85,7 @@ def check_offset(text: str) -> None:
 
 
 def read_ranges(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, HeldOffsets]:
-    """What may be read of each now."""
+    """The offsets of each partition that a client can read now."""
     wanted = list(partitions)
     starts = admin.list_offsets(dict.fromkeys(wanted, "earliest"))
     ends = admin.list_offsets(dict.fromkeys(wanted, "latest"))
@@ -92,8 +93,8 @@ def read_ranges(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[Topi
 
 
 def client_settings(bootstrap_servers: str | None, command_config: str | None) -> dict[str, str]:
-    """What the command line says of a client: servers that are named win over those of the file, and these over the
-    environment's. Raises InvalidConfig."""
+    """The settings of a client. The servers of the command line count before those of the file, and these before those
+    of the environment. Raises InvalidConfig."""
     settings = {"isolation.level": "read_committed"}
     if command_config is not None:
         settings |= properties_file(command_config)
@@ -105,7 +106,7 @@ def client_settings(bootstrap_servers: str | None, command_config: str | None) -
 
 @contextlib.contextmanager
 def admin_client(settings: Mapping[str, Any]) -> Iterator[Admin]:
-    """An Admin for the span of one command; its isolation level decides what "latest" means."""
+    """An Admin for one command. Its isolation level decides what "latest" means."""
     with uncollected():
         from minilog import Admin  # with it comes gRPC, which no help needs
 
@@ -114,28 +115,28 @@ def admin_client(settings: Mapping[str, Any]) -> Iterator[Admin]:
 
 
 def print_json(document: object) -> None:
-    """One JSON document on one line of stdout."""
+    """Print one JSON document on one line of stdout."""
     sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
 
 
-def say_who_has_not_heard(admin: Admin) -> None:
-    """On stderr: brokers where what was taken away, or forbidden, may hold still."""
+def say_late_brokers(admin: Admin) -> None:
+    """Name the brokers that have not heard of a change, on stderr. There a right that was taken away may still hold."""
     try:
         missing = admin.not_heard_by()
     except MinilogError as error:
-        say(f"it is done; which brokers know of it is not known: {error}", error=True)
+        say(f"it is done. The command does not know which brokers have heard of it: {error}", error=True)
         return
     if missing:
         say(
-            f"brokers {', '.join(map(str, missing))} have not heard of it yet. Where no controller is heard for "
-            "broker.session.timeout.ms they refuse clients, unless stale.access.rules.enable is set there: see "
-            "minilog cluster health",
+            f"brokers {', '.join(map(str, missing))} have not heard of it yet. A broker that hears no controller for "
+            "broker.session.timeout.ms refuses clients, unless it has stale.access.rules.enable: see minilog cluster "
+            "health",
             error=True,
         )
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], title: str | None = None) -> None:
-    """A table for people; as wide as it needs when nobody looks at it on a terminal. Cells are text, never markup."""
+    """Print a table for people. It is as wide as the terminal, else 200 characters. Cells are text, never markup."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -148,7 +149,7 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[object]], title:
 
 
 def current_environment() -> Mapping[str, str]:
-    """The environment that configuration is read from."""
+    """The environment variables, which may hold settings."""
     return os.environ
 
 

@@ -1,4 +1,5 @@
-"""`minilog completion`: the script by which a shell completes verbs and options. The script asks `minilog` for them."""
+"""`minilog completion` prints a script by which a shell completes verbs and options. The script asks `minilog` for
+them."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> No
 
 
 def words_to_complete(environment: Mapping[str, str]) -> list[str]:
-    """The words behind the program's name, of the line that a shell wants to complete. Empty where no shell asks."""
+    """The words behind the program's name in the line that a shell wants to complete. Empty where no shell asks."""
     if ASKED_VARIABLE not in environment:
         return []
     from typer.completion import completion_init  # type: ignore[attr-defined]  # nor for this

@@ -1,5 +1,5 @@
-"""`minilog config print`: each setting as it counts, and its origin, without secrets. Only with --id the command asks a
-broker."""
+"""`minilog config print` shows each setting as it counts, and its origin, without secrets. It asks a broker only with
+--id."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ app = typer.Typer(no_args_is_help=True)
 print_ = typer.Typer(no_args_is_help=True, help="Print the settings of a broker, or of a client.")
 app.add_typer(print_, name="print")
 
-Changed = Annotated[bool, typer.Option("--changed", help="Only what is not a default.")]
+Changed = Annotated[bool, typer.Option("--changed", help="Leave out settings with their default.")]
 
 
 @app.callback()
@@ -60,7 +60,7 @@ def broker(
 ) -> None:
     """Print the settings that `minilog broker` would have with the same options and environment.
 
-    With --id: the settings of a running broker, with those that were set while it runs.
+    With --id: print the settings of a running broker, also those that were set while it ran.
     """
     if broker_id is not None:
         if config_file is not None or assignments:
@@ -88,7 +88,7 @@ def client(
     changed: Changed = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the settings of a client that is made of this file. Verbs set a few of their own besides."""
+    """Print the settings that a client has with this file and these options. Verbs set a few more."""
     layers: list[tuple[Origin, dict[str, str]]] = []
     if command_config is not None:
         layers.append((Origin(Source.FILE, command_config), properties_file(command_config)))
@@ -115,7 +115,7 @@ def _print(settings: Sequence[EffectiveSetting], *, changed: bool, as_json: bool
 
 
 def documents(settings: Iterable[EffectiveSetting]) -> list[dict[str, str]]:
-    """What machines get to read."""
+    """The settings, for JSON."""
     return [
         {
             "name": setting.name,

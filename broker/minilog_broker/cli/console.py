@@ -1,8 +1,8 @@
-"""`minilog console`: pages about a cluster for a browser, in the foreground.
+"""`minilog console` serves pages about a cluster to a browser, in the foreground.
 
 A broker that serves a console runs this command, too, with --of-broker (server/console_process.py). Then the process
-ends with the broker, and gives way to it: the kernel runs the broker first, and ends the console first where memory is
-short.
+ends with the broker, and gives way to it. The kernel runs the broker first. Where memory is short, it ends the console
+first.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _OUT_OF_MEMORY_FILE = pathlib.Path("/proc/self/oom_score_adj")
 def console(
     bootstrap_servers: BootstrapServers = None,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The address for browsers. Off loopback with --ssl-keystore only.")
+        str, typer.Option(metavar="HOST:PORT", help="The address for browsers. Off loopback it needs --ssl-keystore.")
     ] = DEFAULT_LISTEN,
     keystore: Annotated[
         pathlib.Path | None,
-        typer.Option(_KEYSTORE, metavar="FILE.pem", help="Key and certificate: browsers come by https."),
+        typer.Option(_KEYSTORE, metavar="FILE.pem", help="The key and the certificate for https."),
     ] = None,
     actions: Annotated[
         bool,
@@ -83,8 +83,8 @@ def console(
 
 
 def _end_with_broker() -> None:
-    """In a thread, which runs where the event loop hangs. The broker holds the other end of stdin and writes nothing,
-    so that an end of the input means its end."""
+    """End this process when the broker ends. The function needs a thread, which runs even if the event loop hangs. The
+    broker holds the other end of stdin and writes nothing. So the input ends when the broker ends."""
     with contextlib.suppress(OSError):
         while os.read(0, 4_096):
             pass
@@ -102,7 +102,7 @@ def _give_way() -> None:
 
 
 def _server_context(keystore: pathlib.Path) -> ssl.SSLContext:
-    """A context whose connections show the certificate that the file has when they come. Raises InvalidConfig."""
+    """A TLS context. Each new connection shows the certificate that the file has at that time. Raises InvalidConfig."""
     with ended_by_interrupt(), uncollected():
         from minilog_broker.server.ingress.server_credentials import ServerFiles
 

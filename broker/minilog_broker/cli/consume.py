@@ -1,4 +1,5 @@
-"""`minilog consume`: prints the records of a topic, or the rows of a typed one, from where and as far as it is told."""
+"""`minilog consume` prints the records of topics, or the rows of a typed topic. Its options say where it begins and
+ends."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ _POLL_S = 0.5
 
 
 class Isolation(enum.StrEnum):
-    """What of transactions is shown."""
+    """Which records of transactions the command prints."""
 
     READ_COMMITTED = "read_committed"
     READ_UNCOMMITTED = "read_uncommitted"
@@ -49,7 +50,7 @@ GroupToCommitFor = Annotated[
         "-g",
         "--group",
         metavar="GROUP",
-        help="Commit how far it was printed for this group. With -c group.protocol=consumer: join it as a member.",
+        help="Commit the printed offsets for this group. With -c group.protocol=consumer: join it as a member.",
     ),
 ]
 
@@ -68,7 +69,7 @@ def consume(
     ] = None,
     group: GroupToCommitFor = "",
     count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Stop after so many records.")] = None,
-    exit_at_end: Annotated[bool, typer.Option("--exit-at-end", help="Stop at what is the end now.")] = False,
+    exit_at_end: Annotated[bool, typer.Option("--exit-at-end", help="Stop at the present end.")] = False,
     record_format: Annotated[
         str | None,
         typer.Option(
@@ -79,19 +80,19 @@ def consume(
         ),
     ] = None,
     form: Annotated[
-        ShownAs | None, typer.Option("--format", help="How the rows of a typed topic are shown. Default: json.")
+        ShownAs | None, typer.Option("--format", help="The form of the rows of a typed topic. Default: json.")
     ] = None,
     columns: Annotated[
-        str | None, typer.Option("--columns", metavar="COLUMN,...", help="Of a typed topic: only these columns.")
+        str | None, typer.Option("--columns", metavar="COLUMN,...", help="Only these columns of a typed topic.")
     ] = None,
     where: Annotated[
-        str | None, typer.Option("--where", metavar="SQL", help="Of a typed topic: only rows for which this is true.")
+        str | None, typer.Option("--where", metavar="SQL", help="Only rows of a typed topic for which this is true.")
     ] = None,
     metadata: Annotated[
-        bool, typer.Option("--metadata", help="Of a typed topic: also _topic, _partition, _offset, _timestamp, _key.")
+        bool, typer.Option("--metadata", help="In a typed topic: also _topic, _partition, _offset, _timestamp, _key.")
     ] = False,
     isolation: Annotated[
-        Isolation | None, typer.Option(help="What of transactions is shown. Default: read_committed.")
+        Isolation | None, typer.Option(help="Which records of transactions to print. Default: read_committed.")
     ] = None,
     settings: Settings = None,
     bootstrap_servers: BootstrapServers = None,
@@ -137,7 +138,7 @@ def _joins(config: dict[str, Any], *, is_placed: bool) -> bool:
 
 
 def _begin(consumer: Consumer, topics: list[str], assignment: Any, progress: PrintedProgress) -> None:
-    """Without an assignment as a member, which the group gives its share."""
+    """Read the assignment. Without one, join the group, which assigns partitions to its members."""
     if assignment is None:
         consumer.subscribe(topics, on_revoked=progress.give_back, on_lost=progress.forget)
     else:
@@ -152,21 +153,23 @@ def _check_shown(
     if len(whole) > 1:
         raise typer.BadParameter("give either --json or -f", param_hint="-f")
     if whole and of_rows:
-        raise typer.BadParameter(f"{whole[0]} prints whole records, {of_rows[0]} is of rows: leave one of them out")
+        raise typer.BadParameter(
+            f"{whole[0]} prints whole records, and {of_rows[0]} is for rows: leave one of them out"
+        )
     if len(set(topics)) < len(topics):
         raise typer.BadParameter("a topic is named twice", param_hint="TOPIC")
     if len(topics) > 1 and partition is not None:
-        raise typer.BadParameter("a partition is of one topic: name that topic alone", param_hint="--partition")
+        raise typer.BadParameter("a partition belongs to one topic: name that topic alone", param_hint="--partition")
 
 
 def _check_schemas(described: list[TopicDescription], of_rows: list[str]) -> bool:
     """Whether the command prints rows. Raises CommandFailed where the topics have no common form."""
     plain = [topic.name for topic in described if topic.schemas is None]
     if plain and of_rows:
-        raise CommandFailed(f"topic {plain[0]} has no schema, and {of_rows[0]} is of rows: leave it out")
+        raise CommandFailed(f"topic {plain[0]} has no schema, and {of_rows[0]} is for rows: leave it out")
     typed = [topic.name for topic in described if topic.schemas is not None]
     if typed and of_rows and len(described) > 1:
-        raise CommandFailed(f"{of_rows[0]} is of the rows of one topic: name that topic alone")
+        raise CommandFailed(f"{of_rows[0]} is for the rows of one topic: name that topic alone")
     return bool(typed) and len(described) == 1
 
 
@@ -227,7 +230,7 @@ def _assignment(
         begins = dict.fromkeys(numbers)
     elif offset.startswith("@"):
         answer = admin.list_offsets(dict.fromkeys(chosen, int(offset[1:])))
-        # Where no record is that young, the ones that will be come at the end.
+        # Where no record is that young, the first such record will come at the end.
         first_offsets = {topic_partition.partition: answer[topic_partition] for topic_partition in chosen}
         begins = {number: ranges[number].end if begin is None else begin for number, begin in first_offsets.items()}
     else:
@@ -238,7 +241,8 @@ def _assignment(
 
 
 def begin_offsets(topic: str, offset: str, ranges: Mapping[int, HeldOffsets]) -> dict[int, int]:
-    """Where each partition begins for start, end, N or -N. CommandFailed names the partition that does not hold N."""
+    """The first offset of each partition for start, end, N or -N. Raises CommandFailed, which names a partition that
+    does not hold N."""
     begins = {}
     for partition, held in ranges.items():
         if offset == "start":
@@ -275,7 +279,8 @@ def _print_records(
 
 
 def record_document(record: Record) -> dict[str, Any]:
-    """A record in the form of commands.md § JSON: text where it is UTF-8, else base64 under another name."""
+    """A record in the form of commands.md § JSON. Bytes are text where they are UTF-8, else base64 under another
+    name."""
     headers = [{"key": name, **_text("value", value)} for name, value in record.headers or ()]
     return {
         "topic": record.topic,

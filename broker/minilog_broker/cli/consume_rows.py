@@ -1,4 +1,4 @@
-"""`minilog consume` of a typed topic: rows as JSON, as CSV, or as tables for people."""
+"""The rows that `minilog consume` prints of a typed topic: as JSON, as CSV, or as tables for people."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from minilog_broker.cli.printed import PrintedProgress, line
 from minilog_broker.failure import CommandFailed
 
 _POLL_S = 0.5
-_TABLE_ROWS = 1_000  # of one table: what comes behind them stands in another
+_TABLE_ROWS = 1_000  # the most rows of one table. Further rows stand in another one
 _PARTITION, _OFFSET, _TOPIC = "_partition", "_offset", "_topic"
 _METADATA = (_TOPIC, _PARTITION, _OFFSET, "_timestamp", "_key")
 
 
 class ShownAs(enum.StrEnum):
-    """How rows are shown."""
+    """The form in which rows are printed."""
 
     JSON = "json"
     TABLE = "table"
@@ -33,7 +33,7 @@ class ShownAs(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowsShown:
-    """Which rows and columns, how, and how far."""
+    """Which rows and columns the command prints, in which form, and how many."""
 
     form: ShownAs
     columns: list[str] | None = None
@@ -44,17 +44,17 @@ class RowsShown:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether it ends by itself."""
+        """Whether the command ends by itself."""
         return self.exit_at_end or self.count is not None
 
 
 def column_names(text: str | None) -> list[str] | None:
-    """What --columns says; None: all. Raises InvalidArgument."""
+    """The columns that --columns names, or None for all. Raises InvalidArgument."""
     return None if text is None else list(parse_names(text))
 
 
 def print_rows(consumer: Consumer, shown: RowsShown, progress: PrintedProgress) -> None:
-    """Until so many are printed, or all that there were; else for ever."""
+    """Print rows until `shown.count` or the present end, if one of them is given, else for ever."""
     printer = _PRINTERS[shown.form](shown)
     try:
         _print_polled(consumer, shown, printer, progress)
@@ -65,14 +65,14 @@ def print_rows(consumer: Consumer, shown: RowsShown, progress: PrintedProgress) 
 
 def _print_polled(consumer: Consumer, shown: RowsShown, printer: _Printer, progress: PrintedProgress) -> None:
     left = shown.count
-    # Where some rows of a batch are left out, it has to be known up to which one it was printed.
+    # A count may end inside a batch. Then the progress needs the offset of the last printed row.
     places = shown.metadata or left is not None
     while not (shown.exit_at_end and consumer.finished()):
         for polled in consumer.poll_arrow(_POLL_S, columns=shown.columns, where=shown.where, metadata=places):
             rows = polled if left is None else polled.slice(0, left)
             printer.rows(rows if shown.metadata or not places else _without_metadata(rows))
             if left is not None:
-                _tell_places(rows, progress)
+                _note_printed(rows, progress)
                 left -= rows.num_rows
                 if left == 0:
                     return
@@ -86,8 +86,8 @@ def _without_metadata(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.select([name for name in rows.schema.names if name not in _METADATA])
 
 
-def _tell_places(rows: pa.RecordBatch, progress: PrintedProgress) -> None:
-    """Rows of one poll come in runs, each of one partition, in the order of offsets."""
+def _note_printed(rows: pa.RecordBatch, progress: PrintedProgress) -> None:
+    """Note the offset behind the last of these rows. They are of one partition, in the order of their offsets."""
     if rows.num_rows:
         last = rows.slice(rows.num_rows - 1).to_pylist()[0]
         progress.printed_to(TopicPartition(last[_TOPIC], last[_PARTITION]), last[_OFFSET] + 1)
@@ -102,18 +102,18 @@ class _Printer:
         self.shown = shown
 
     def rows(self, rows: pa.RecordBatch) -> None:
-        """Some more."""
+        """Print more rows."""
         sys.stdout.buffer.writelines(map(line, rows_as_json(rows)))
 
     def polled(self) -> None:
-        """Nothing more at the moment."""
+        """Note that a poll is over. More rows may come later."""
 
     def end(self) -> None:
-        """Nothing more at all."""
+        """Note that no more rows come."""
 
 
 class _CsvPrinter(_Printer):
-    """The names of the columns, then rows; bytes are base64, and an empty field is null."""
+    """Rows as CSV behind the names of the columns. Bytes are base64, and an empty field is null."""
 
     _schema: pa.Schema | None = None
 
@@ -140,7 +140,7 @@ class _CsvPrinter(_Printer):
 
 
 class _TablePrinter(_Printer):
-    """Tables of many rows where it is known that it ends, else one for what each poll gave."""
+    """Rows as tables for people. A command that ends by itself prints long tables, others print one for each poll."""
 
     def __init__(self, shown: RowsShown) -> None:
         super().__init__(shown)
@@ -172,7 +172,7 @@ class _TablePrinter(_Printer):
 
 
 def _cell(value: object) -> object:
-    """Text as it is; what is nested, and null, as JSON."""
+    """Text as it is, and every other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

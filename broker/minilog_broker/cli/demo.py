@@ -1,4 +1,4 @@
-"""`minilog demo`: the whole house at work on real data; the work itself is in minilog_broker.demo."""
+"""`minilog demo` shows brokers, clients and Spark at work on real data. Its work is in minilog_broker.demo."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from minilog_broker.stop_signal import ended_by_interrupt
 
 def demo(
     report: Annotated[pathlib.Path | None, typer.Option(metavar="FILE", help="Write the result there as JSON.")] = None,
-    brokers: Annotated[int, typer.Option(min=2, max=9, help="How many.")] = 3,
+    brokers: Annotated[int, typer.Option(min=2, max=9, help="The number of brokers.")] = 3,
     records: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the first N flights.")] = None,
 ) -> None:
     """Replicate the flights of 2013, let Spark join them with the weather, kill a broker, and count."""

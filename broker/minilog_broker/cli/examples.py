@@ -1,4 +1,4 @@
-"""The examples below the help of each command: at least two, one of the plain use and one of further options."""
+"""The examples below the help of each command. There are at least two: one of the plain use, one of further options."""
 
 from __future__ import annotations
 

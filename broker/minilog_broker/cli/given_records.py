@@ -45,7 +45,8 @@ def parse_headers(pairs: Iterable[str]) -> tuple[tuple[str, bytes], ...]:
 
 
 def key_of(key: str | None, key_file: pathlib.Path | None, key_delimiter: str | None) -> bytes | None:
-    """The key of every record: as typed, or all bytes of a file. Raises BadParameter where two are given, OSError."""
+    """The key of every record: the text of --key, or all bytes of a file. Raises BadParameter where the options give
+    two keys, and OSError."""
     given = [
         name
         for name, value in (("--key", key), ("--key-file", key_file), ("--key-delimiter", key_delimiter))
@@ -66,7 +67,7 @@ def of_files(files: Iterable[pathlib.Path], key: bytes | None) -> list[GivenReco
 
 
 def split_lines(lines: Iterable[bytes], key: bytes | None, key_delimiter: str | None) -> Iterator[GivenRecord]:
-    """Key and value of each line. CommandFailed names the line that has no delimiter."""
+    """Key and value of each line. Raises CommandFailed, which names the line without a delimiter."""
     for number, line in enumerate(lines, start=1):
         content = line.removesuffix(b"\n")
         if key_delimiter is None:
@@ -75,7 +76,7 @@ def split_lines(lines: Iterable[bytes], key: bytes | None, key_delimiter: str | 
         before, separator, after = content.partition(key_delimiter.encode())
         if not separator:
             raise CommandFailed(
-                f"line {number} has no key delimiter {key_delimiter!r}: the lines before it are written, "
-                f"write it and the lines behind it again"
+                f"line {number} has no key delimiter {key_delimiter!r}, and the lines before it are written: "
+                f"correct it, and write it and the lines behind it again"
             )
         yield before, after

@@ -1,4 +1,4 @@
-"""`minilog group`: the groups, their members, how far each has got, where it is to go on, and forgetting one."""
+"""`minilog group` lists, describes and deletes groups, moves their offsets, and removes members."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def describe(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far a group has got in each partition and how far it is behind, its members, and what each reads."""
+    """Show a group's offset in each partition and how far it is behind, its members, and the partitions of each."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         description = admin.describe_group(name)
     if as_json:
@@ -106,10 +106,8 @@ def describe(
 )
 def seek(
     name: Group,
-    offset: Annotated[str, typer.Option("-o", "--offset", metavar=OFFSET_FORMS, help="Where to go on.")],
-    topic: Annotated[
-        str | None, typer.Option("-t", "--topic", help="Default: all that the group has committed.")
-    ] = None,
+    offset: Annotated[str, typer.Option("-o", "--offset", metavar=OFFSET_FORMS, help="Where the group goes on.")],
+    topic: Annotated[str | None, typer.Option("-t", "--topic", help="Default: all topics of the group.")] = None,
     partition: Annotated[
         int | None, typer.Option("-p", "--partition", min=0, help="With -t. Default: all partitions.")
     ] = None,
@@ -117,7 +115,8 @@ def seek(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a group go on elsewhere, from when its readers begin anew: stop them first, they commit where they are."""
+    """Move the offsets of a group. Stop its readers first, because they commit their own offsets. Then start them
+    again."""
     check_offset(offset)
     if partition is not None and topic is None:
         raise typer.BadParameter("-p needs -t TOPIC")
@@ -150,7 +149,7 @@ def remove_member(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fence a member of a group: its partitions go to the others. A process that still runs joins anew."""
+    """Fence a member of a group. Its partitions go to the other members. If its process still runs, it joins again."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         admin.remove_group_member(name, member)
     if as_json:
@@ -168,7 +167,7 @@ def delete(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Forget all that a group has committed."""
+    """Delete a group, with all offsets that it has committed."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         admin.delete_group(name)
     if as_json:
@@ -182,7 +181,7 @@ def _chosen(admin: Admin, name: str, topic: str | None, partition: int | None) -
         try:
             offsets = admin.describe_group(name).offsets
         except GroupIdNotFound as error:
-            raise CommandFailed(f"{error}; to begin one, name a topic with -t") from None
+            raise CommandFailed(f"{error}. To begin one, name a topic with -t") from None
         return [TopicPartition(committed.topic, committed.partition) for committed in offsets]
     (described,) = admin.describe_topics([topic])
     numbers = [description.partition for description in described.partitions]
@@ -202,7 +201,7 @@ def _positions(admin: Admin, chosen: Iterable[TopicPartition], offset: str) -> d
 
 
 def print_members(description: GroupDescription) -> None:
-    """Who reads what."""
+    """Print the members of a group, and the partitions of each."""
     print_table(
         ("member", "instance", "client", "host", "epoch", "reads", "gives back", "silent s"),
         (

@@ -1,4 +1,4 @@
-"""Rows of a typed topic from JSON, one object a line, read by Arrow in batches of whole lines."""
+"""Rows of a typed topic from JSON, with one object a line. Arrow reads them in batches of whole lines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _AS_TEXT = frozenset({"binary", "date", "timestamp", "timestamp_ntz"})
 
 
 def json_rows(source: Source, schema: TopicSchema) -> Iterator[Part]:
-    """A column that is not there is null. Raises BadRows."""
+    """The rows of the lines, batch by batch. A missing column is null. Raises BadRows."""
     form = _JsonForm(schema)
     before = 0
     for block in _blocks(source):
@@ -45,7 +45,7 @@ def json_rows(source: Source, schema: TopicSchema) -> Iterator[Part]:
 
 
 def _blocks(source: Source) -> Iterator[bytes]:
-    """Whole lines, about BLOCK_BYTES of them."""
+    """Blocks of whole lines, of about BLOCK_BYTES each. Raises BadRows for a line of more than MAX_LINE_BYTES."""
     rest: list[bytes] = []
     is_first = True
     while chunk := source.read(BLOCK_BYTES):
@@ -61,9 +61,9 @@ def _blocks(source: Source) -> Iterator[bytes]:
 
 
 class _JsonForm:
-    """How the lines of one topic are read: by Arrow, or where it has no way for a value, line by line in Python.
+    """The reader of the lines for one topic. Arrow reads a block at once. Where it cannot, Python reads line by line.
 
-    What JSON has no numbers for is read as text: an instant without a zone is refused, as everywhere. Bytes are base64.
+    Dates and times are text in JSON. A text for an instant must have a zone, as everywhere. Bytes are base64.
     """
 
     def __init__(self, schema: TopicSchema) -> None:
@@ -82,7 +82,7 @@ class _JsonForm:
         return self._by_line(text, lines_before) if rows is None else rows
 
     def _at_once(self, block: bytes) -> pa.RecordBatch | None:
-        """None where Arrow cannot read it, or where a line does not fit."""
+        """The rows of a block as Arrow reads them. None where Arrow cannot read it, or where a line does not fit."""
         if not self._by_arrow:
             return None
         try:
@@ -114,7 +114,7 @@ class _JsonForm:
             raise
 
     def _of_line(self, line: str, number: int) -> dict[str, Any]:
-        """Raises BadRows."""
+        """The values of one line, by column. Raises BadRows."""
         try:
             row = loads(line)
         except (ValueError, RecursionError) as error:
@@ -131,7 +131,7 @@ class _JsonForm:
             raise BadRows(f"line {number}: {error}") from None
 
     def _no_utf8(self, block: bytes, lines_before: int, at: int) -> BadRows:
-        """Of the byte at that place: in which line it is, and in which column."""
+        """The error for the byte `at` that place, which is no UTF-8. It names the line, and where it can the column."""
         number = lines_before + block.count(b"\n", 0, at) + 1
         start = block.rfind(b"\n", 0, at) + 1
         line = block[start:].split(b"\n", 1)[0]
@@ -144,14 +144,14 @@ class _JsonForm:
 
 
 def _is_read_by_arrow(field: Field) -> bool:
-    """Arrow reads no map from JSON, and bytes are made of base64 at the top only."""
+    """Whether Arrow can read the column. It reads no map from JSON. Bytes become base64 only at the top level."""
     (_, outer), *inner = walk((field,))
     nested = [part.type for _, part in inner]
     return not any(isinstance(kind, Map) for kind in (outer.type, *nested)) and BINARY not in nested
 
 
 def _read_type(kind: FieldType) -> pa.DataType:
-    """What a column without parts is read as."""
+    """The type as which Arrow reads a column without parts."""
     match kind:
         case Primitive(name) if name in _AS_TEXT:
             return pa.string()

@@ -1,8 +1,8 @@
 """One value of JSON as Arrow takes it for a column's type: the counterpart of `typed/as_json.py`.
 
-It reads all that `as_json` prints: maps, bytes at any depth, NaN and the infinities, dates and times of every year. A
-number comes as int, or as Decimal with all of its digits. Dates and times become counts, as Python has no object for
-far years.
+It reads everything that `as_json` prints: maps, bytes at any depth, NaN and the infinities, dates and times of every
+year. A number comes as int, or as Decimal with all of its digits. Dates and times become counts, because Python has no
+object for far years.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ _ENOUGH_DIGITS = decimal.Context(prec=80, traps=[decimal.Inexact, decimal.Invali
 
 
 class _Unfit(Exception):
-    """A value is none of its type."""
+    """A value does not fit its type."""
 
 
 def loads(text: str) -> Any:
-    """JSON with all digits, and without doubled names. Raises ValueError, RecursionError."""
+    """The value of a JSON text, with all digits of its numbers. Raises ValueError, also for a name that an object has
+    twice, and RecursionError."""
     return json.loads(text, object_pairs_hook=_once, parse_float=decimal.Decimal)
 
 
@@ -46,9 +47,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def value_of(value: Any, field: Field) -> Any:
-    """What `value` of JSON, as `loads` gives it, is in Arrow. A null is None, also where none may be.
+    """The value for Arrow of a JSON value that `loads` gave. A null becomes None, even where the field allows no null.
 
-    Raises BadRows, with the column."""
+    Raises BadRows, which names the column."""
     try:
         return _value(value, field.type, field.name)
     except _Unfit:
@@ -98,7 +99,8 @@ def _struct(value: dict[str, Any], fields: tuple[Field, ...], path: str) -> dict
 
 
 def _key(name: str, field: Field, path: str) -> Any:
-    """The names of an object are text: a key of another type is its JSON in it."""
+    """A key of a map, from a name of a JSON object. Such names are text, so a key of another type is JSON in this
+    text."""
     value: Any = name
     if not isinstance(field.type, Decimal) and field.type not in _TEXT_KEYS:
         try:

@@ -1,4 +1,4 @@
-"""The entry point of `minilog`: nothing heavy is imported before an interrupt can be caught."""
+"""The entry point of `minilog`. It imports nothing heavy before it can catch an interrupt."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from minilog_broker.extras import missing_extra
 from minilog_broker.imports import Without, uncollected
 from minilog_broker.stop_signal import INTERRUPTED, ended_by_interrupt
 
-# Where pandas is installed, Arrow imports it for the first array of a process: half a second in which the loop of a
-# broker stands, just elected. Nothing here has a use for it.
+# If pandas is installed, Arrow imports it for the first array of a process. That would stop the loop of a broker for
+# half a second, perhaps just after its election. Nothing here uses pandas.
 WITHOUT_PANDAS = Without("pandas")
 
 
@@ -19,7 +19,7 @@ def main() -> None:
     try:
         if sys.argv[1:] == ["--version"]:
             from minilog_broker.version import (
-                say_version,  # and nothing else: the answer takes as long as Python's start
+                say_version,  # and nothing else, so that the answer takes no longer than Python's start
             )
 
             say_version()

@@ -1,4 +1,4 @@
-"""What `minilog consume` has printed: how far, and in what form a line goes to a terminal."""
+"""The progress of `minilog consume` in each partition, and the form of a line for a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _COMMIT_EVERY_S = 1.0
 
 
 class PrintedProgress:
-    """How far was printed; committed about once a second and at the end, where that is wanted."""
+    """The offset behind the last printed record of each partition. With `commits` it commits these offsets about once a
+    second, and at the end."""
 
     def __init__(self, consumer: Consumer, *, commits: bool) -> None:
         self._consumer = consumer
@@ -30,32 +31,32 @@ class PrintedProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        sys.stdout.flush()  # what nobody could read was not consumed
+        sys.stdout.flush()  # a record that nobody could read was not consumed
         self._commit()
 
     def printed(self, record: Record) -> None:
-        """One record of several that were polled."""
+        """Note that one record of a poll is printed."""
         self.printed_to(TopicPartition(record.topic, record.partition), record.offset + 1)
 
     def printed_to(self, partition: TopicPartition, end: int) -> None:
-        """What lies below `end`."""
+        """Note that all records of a partition below `end` are printed."""
         self._printed[partition] = end
 
     def printed_all(self) -> None:
-        """All that was polled: what lies behind the last record, such as markers, is done too."""
+        """Note that everything of a poll is printed, also what lies behind the last record, such as markers."""
         positions = {partition: self._consumer.position(partition) for partition in self._consumer.assignment()}
         self._printed = {partition: offset for partition, offset in positions.items() if offset is not None}
         if time.monotonic() - self._committed_s >= _COMMIT_EVERY_S:
             self._commit()
 
     def give_back(self, partitions: list[TopicPartition]) -> None:
-        """Others read them from here on: what was printed of them is committed."""
+        """Commit and forget partitions that other members read from now on."""
         sys.stdout.flush()
         self._commit()
         self.forget(partitions)
 
     def forget(self, partitions: list[TopicPartition]) -> None:
-        """Others read them already."""
+        """Forget partitions that other members already read."""
         for partition in partitions:
             self._printed.pop(partition, None)
             self._committed.pop(partition, None)
@@ -68,12 +69,12 @@ class PrintedProgress:
 
 
 def line(value: bytes) -> bytes:
-    """A value as it is, for whoever reads the pipe; what a terminal would obey is shown as an escape."""
+    """A line with the value as it is. On a terminal it has escapes in the place of control characters."""
     if not sys.stdout.isatty():
         return value + b"\n"
     return for_terminal(value) + b"\n"
 
 
 def for_terminal(value: bytes) -> bytes:
-    """A value with escapes in the place of characters that a terminal would obey."""
+    """A value with escapes in the place of control characters, which a terminal would obey."""
     return printable(value.decode(errors="backslashreplace")).encode(errors="backslashreplace")

@@ -1,6 +1,6 @@
-"""`minilog produce`: each line of stdin is a record; of a typed topic each line or row of files.
+"""`minilog produce` writes each line of stdin as a record. For a typed topic it writes each row of files, or of stdin.
 
-The reading side sends; a second thread waits for the answers in order and prints them (answers.py).
+The main thread reads and sends. A second thread waits for the answers in order, and prints them (answers.py).
 """
 
 from __future__ import annotations
@@ -39,30 +39,32 @@ def produce(
         pathlib.Path | None, typer.Option(metavar="FILE", help="A file whose bytes are the key of every record.")
     ] = None,
     headers: Annotated[
-        list[str] | None, typer.Option("-H", "--header", metavar="KEY=VALUE", help="Of every record. Repeatable.")
+        list[str] | None,
+        typer.Option("-H", "--header", metavar="KEY=VALUE", help="A header of every record. Repeatable."),
     ] = None,
     timestamp: Annotated[
-        int | None, typer.Option(min=0, metavar="MS", help="Of every record, since 1970. Default: now.")
+        int | None, typer.Option(min=0, metavar="MS", help="The time of every record, since 1970. Default: now.")
     ] = None,
     value_files: Annotated[
         list[pathlib.Path] | None,
         typer.Option("--file", metavar="FILE", help="A file whose bytes are one record's value. Repeatable. No stdin."),
     ] = None,
-    partition: Annotated[int | None, typer.Option("-p", "--partition", min=0, help="Default: by key.")] = None,
+    partition: Annotated[
+        int | None, typer.Option("-p", "--partition", min=0, help="The partition. Default: by key.")
+    ] = None,
     key_delimiter: Annotated[
-        str | None, typer.Option(metavar="C", help="What stands between key and value in each line.")
+        str | None, typer.Option(metavar="C", help="The text between key and value in each line.")
     ] = None,
     acks: Annotated[
-        str | None, typer.Option(metavar="0|1|all", help="Whose word counts as written. Default: all.")
+        str | None, typer.Option(metavar="0|1|all", help="The replicas that must have a record. Default: all in sync.")
     ] = None,
-    form: Annotated[
-        RowFormat | None, typer.Option("--format", help="Of a typed topic: what its rows are given as.")
-    ] = None,
+    form: Annotated[RowFormat | None, typer.Option("--format", help="The form of the rows for a typed topic.")] = None,
     files: Annotated[
         list[pathlib.Path] | None, typer.Argument(metavar="FILE", help="With --format. Default: stdin.")
     ] = None,
     time_zone: Annotated[
-        str | None, typer.Option("--time-zone", metavar="ZONE", help="Of times in Parquet that have none, as UTC.")
+        str | None,
+        typer.Option("--time-zone", metavar="ZONE", help="The zone of times in Parquet without one, as UTC."),
     ] = None,
     settings: Settings = None,
     bootstrap_servers: BootstrapServers = None,
@@ -114,9 +116,9 @@ def _produce_records(
                     producer.send(topic, value=value, key=record_key, partition=partition, **of_all.arguments)
                 )
         except InvalidRecord as error:
-            raise _of_rows(config, topic, error) from None
+            raise _explained(config, topic, error) from None
         finally:
-            # Also on Ctrl-C and SIGTERM: what was read is written, and its fate is told.
+            # Also on Ctrl-C and SIGTERM: the records that were read are written, and their answers are printed.
             answers.finish()
     if not as_json:
         print(f"{answers.acknowledged} records acknowledged", file=sys.stderr)
@@ -138,11 +140,12 @@ def _given(key_delimiter: str | None, *others: object) -> tuple[str, ...]:
 
 
 def _documents(metadata: RecordMetadata) -> list[dict[str, Any]]:
-    where = {"topic": metadata.topic, "partition": metadata.partition}
-    return [{**where, "offset": metadata.offset, "timestamp": metadata.timestamp}]
+    partition = {"topic": metadata.topic, "partition": metadata.partition}
+    return [{**partition, "offset": metadata.offset, "timestamp": metadata.timestamp}]
 
 
-def _of_rows(config: Mapping[str, Any], topic: str, error: InvalidRecord) -> Exception:
+def _explained(config: Mapping[str, Any], topic: str, error: InvalidRecord) -> Exception:
+    """The error to raise. For a typed topic it says that the command needs --format."""
     with admin_client(config) as admin:
         (described,) = admin.describe_topics([topic])
     if described.schemas is None:

@@ -1,4 +1,4 @@
-"""`minilog produce --format`: rows of files, or of stdin, into the columns of a typed topic, in batches."""
+"""`minilog produce --format` writes rows of files, or of stdin, into the columns of a typed topic, in batches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STDIN = pathlib.Path("-")
 
 
 class RowFormat(enum.StrEnum):
-    """What rows are given as."""
+    """The form of the rows that the user gives."""
 
     JSON = "json"
     CSV = "csv"
@@ -50,13 +50,14 @@ def produce_rows(
     as_json: bool,
     time_zone: str | None = None,
 ) -> None:
-    """Every file in turn. What does not fit ends it, and it is told how much was written before."""
+    """Write the rows of each file in turn. A row that does not fit ends the command. Then the error says how many rows
+    were written before."""
     files = files or [STDIN]
     if form is RowFormat.PARQUET and STDIN in files:
-        raise typer.BadParameter("a Parquet file is read from its end: name files, stdin has none")
+        raise typer.BadParameter("a Parquet file is read from its end, and stdin has none: name files")
     for path in files:
         if path != STDIN:
-            path.open("rb").close()  # a mistyped name is told before anything is written
+            path.open("rb").close()  # a mistyped name fails here, before anything is written
     schema = _schema(config, topic)
     with Producer(config) as producer:
         answers = Answers(_documents if as_json else None, "rows")
@@ -68,7 +69,7 @@ def produce_rows(
         except BadRows as error:
             bad = error
         finally:
-            # Also on Ctrl-C and SIGTERM: what was read is written, and its fate is told.
+            # Also on Ctrl-C and SIGTERM: the rows that were read are written, and their answers are printed.
             answers.finish()
     if bad is not None:
         written = f"{answers.acknowledged:,} rows are written, up to {answers.place}, and none after it"
@@ -78,18 +79,18 @@ def produce_rows(
 
 
 def check_time_zone(time_zone: str | None, form: RowFormat | None) -> None:
-    """Raises BadParameter."""
+    """Raises BadParameter for an unknown zone, and for a zone with another format than Parquet."""
     if time_zone is None:
         return
     if form is not RowFormat.PARQUET:
         raise typer.BadParameter(
-            "it is for --format parquet: elsewhere a time has its zone behind it", param_hint="--time-zone"
+            "it is for --format parquet: in other formats a time has its zone behind it", param_hint="--time-zone"
         )
     try:
         pc.assume_timezone(pa.scalar(0, pa.timestamp("us")), time_zone)
     except pa.ArrowInvalid:
         raise typer.BadParameter(
-            f"{time_zone!r} is no zone: say UTC, or a name such as Europe/Berlin", param_hint="--time-zone"
+            f"{time_zone!r} is no zone: give UTC, or a name such as Europe/Berlin", param_hint="--time-zone"
         ) from None
 
 
@@ -97,7 +98,7 @@ def _schema(config: dict[str, Any], topic: str) -> TopicSchema:
     with admin_client(config) as admin:
         (described,) = admin.describe_topics([topic])
     if described.schema is None:
-        raise CommandFailed(f"topic {topic} has no schema: leave --format out, each line of stdin is a record")
+        raise CommandFailed(f"topic {topic} has no schema: leave --format out, and give each record as a line of stdin")
     return described.schema
 
 
@@ -120,38 +121,39 @@ def _name(path: pathlib.Path) -> str:
 def _parts(
     files: list[pathlib.Path], form: RowFormat, schema: TopicSchema, time_zone: str | None
 ) -> Iterator[tuple[pathlib.Path, Part]]:
-    """Raises BadRows with the name of the file."""
-    with _progress(files) as tell:
+    """The batches of all files. Raises BadRows, which names the file."""
+    with _progress(files) as show_bytes:
         for path in files:
             try:
-                for part in _of_file(path, form, schema, tell, time_zone):
+                for part in _of_file(path, form, schema, show_bytes, time_zone):
                     yield path, part
             except BadRows as error:
                 raise BadRows(f"{_name(path)}: {error}") from None
 
 
 def _of_file(
-    path: pathlib.Path, form: RowFormat, schema: TopicSchema, tell: Callable[[float], None], time_zone: str | None
+    path: pathlib.Path, form: RowFormat, schema: TopicSchema, show_bytes: Callable[[float], None], time_zone: str | None
 ) -> Iterator[Part]:
     if form is RowFormat.PARQUET:
         size = path.stat().st_size
-        yield from parquet_rows(path, schema, lambda share: tell(share * size), time_zone)
+        yield from parquet_rows(path, schema, lambda share: show_bytes(share * size), time_zone)
     elif path == STDIN:
         yield from _READ[form](Pipe(sys.stdin.fileno()), schema)
     else:
         with path.open("rb") as file:
-            yield from _READ[form](Counted(file, tell), schema)
+            yield from _READ[form](Counted(file, show_bytes), schema)
 
 
 @contextlib.contextmanager
 def _progress(files: list[pathlib.Path]) -> Iterator[Callable[[float], None]]:
-    """Of all files together, on the terminal of whoever waits for them; nothing is drawn elsewhere, nor of stdin."""
+    """A function that shows the bytes read of all files together, on a terminal. Elsewhere, and for stdin, it shows
+    nothing."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     if STDIN in files or not console.is_terminal:
         yield lambda _: None
         return
     with Progress(*columns, console=console) as progress:
-        what = printable(_name(files[0])) if len(files) == 1 else f"{len(files)} files"
-        task = progress.add_task(what.replace("[", r"\["), total=sum(path.stat().st_size for path in files))
+        label = printable(_name(files[0])) if len(files) == 1 else f"{len(files)} files"
+        task = progress.add_task(label.replace("[", r"\["), total=sum(path.stat().st_size for path in files))
         yield lambda size: progress.advance(task, size)

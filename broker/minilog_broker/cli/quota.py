@@ -1,4 +1,4 @@
-"""`minilog quota`: how much a user may do on one broker."""
+"""`minilog quota` sets, lists and removes quotas, which limit what a user may do on one broker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ app = typer.Typer(no_args_is_help=True)
 Entity = Annotated[
     str,
     typer.Argument(
-        metavar="ENTITY", help=f"User:NAME, or {DEFAULT_ENTITY}: all who have no quota of that key of their own."
+        metavar="ENTITY", help=f"User:NAME, or {DEFAULT_ENTITY} for all users without their own quota of that key."
     ),
 ]
 _KEYS = ", ".join(QUOTA_KEYS)
@@ -34,7 +34,7 @@ _KEYS = ", ".join(QUOTA_KEYS)
 
 @app.callback()
 def quota() -> None:
-    """Set, list and remove quotas of users. Each counts on every broker by itself."""
+    """Set, list and remove quotas of users. Each broker counts by itself."""
 
 
 @app.command(
@@ -51,7 +51,7 @@ def set_(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set quotas: bytes a second, a number a second, or a number at a time, of one broker."""
+    """Set quotas for each broker: bytes a second, a number a second, or a number at a time."""
     wanted = [QuotaAlteration(entity, key, whole_number(key, value)) for key, value in _parsed(assignments).items()]
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         former = {limit.key: limit.value for limit in admin.alter_quotas(wanted)}
@@ -60,7 +60,8 @@ def set_(
         print_json({"entity": entity, "quotas": values, "former": former})
         return
     for alteration in wanted:
-        say(f"{alteration.key} of {entity} is {alteration.value}; it was {former.get(alteration.key, 'without limit')}")
+        before = former.get(alteration.key, "without limit")
+        say(f"{alteration.key} of {entity} is {alteration.value}, and was {before} before")
 
 
 @app.command("list", epilog=examples("minilog quota list", "minilog quota list User:alice --json"))
@@ -95,17 +96,17 @@ def remove(
             limit.key: limit.value for limit in admin.alter_quotas(QuotaAlteration(entity, key, None) for key in wanted)
         }
     if missing := [key for key in wanted if key not in former] or ([] if wanted else ["quota"]):
-        removed = f"; removed {', '.join(former)}" if former else ""
+        removed = f". The command removed {', '.join(former)}" if former else ""
         raise CommandFailed(f"{entity} had no {', no '.join(missing)}: see `minilog quota list`{removed}")
     if as_json:
         print_json({"entity": entity, "former": former})
         return
     for key, value in former.items():
-        say(f"{key} of {entity} is without limit; it was {value}")
+        say(f"{key} of {entity} is without limit, and was {value} before")
 
 
 def quota_documents(quotas: list[Quota]) -> list[dict[str, Any]]:
-    """What machines get to read: one document for each entity."""
+    """One document for each entity, for JSON."""
     entities = dict.fromkeys(limit.entity for limit in quotas)
     return [
         {"entity": name, "quotas": {limit.key: limit.value for limit in quotas if limit.entity == name}}
@@ -114,10 +115,10 @@ def quota_documents(quotas: list[Quota]) -> list[dict[str, Any]]:
 
 
 def whole_number(key: str, text: str) -> int:
-    """Wrong usage where it is none."""
+    """The number in a text. Raises BadParameter where it is no whole number."""
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise typer.BadParameter(
-            f"{key}={text} is not valid: expected a whole number; `minilog quota remove` removes one"
+            f"{key}={text} is not valid: expected a whole number. `minilog quota remove` removes a quota"
         )
     return int(text)
 
@@ -126,7 +127,7 @@ def _parsed(assignments: list[str]) -> dict[str, str]:
     parsed = parse_assignments(assignments, "KEY=VALUE")
     for key in parsed:
         if key not in QUOTA_KEYS:
-            raise typer.BadParameter(f"{key} is no key of quotas: they are {_KEYS}")
+            raise typer.BadParameter(f"{key} is no key of quotas: the keys are {_KEYS}")
     return dict(parsed)
 
 

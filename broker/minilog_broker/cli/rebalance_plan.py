@@ -24,7 +24,8 @@ REPLICA_BYTES = 1 << 16  # the weight of a replica beside its records, so that e
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A partition before the rebalance. `size_bytes`: of its leader's log. `is_moving`: a reassignment is under way."""
+    """A partition before the rebalance. `size_bytes` is that of its leader's log. With `is_moving` a reassignment is
+    under way."""
 
     partition: TopicPartition
     replicas: tuple[int, ...]
@@ -34,7 +35,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Other replicas of a partition, or another order of them. `copied_bytes`: the bytes that brokers fetch for it."""
+    """Other replicas of a partition, or another order of them. `copied_bytes` is what brokers fetch for it."""
 
     partition: TopicPartition
     before: tuple[int, ...]
@@ -59,7 +60,7 @@ def plan_moves(placed: Sequence[Placed], brokers: Sequence[BrokerDescription]) -
 def loads(
     placed: Sequence[Placed], moves: Sequence[Move], brokers: Sequence[BrokerDescription]
 ) -> dict[int, tuple[int, int]]:
-    """Of each broker, after the moves: its bytes, and the partitions whose preferred leader it is."""
+    """The load of each broker after the moves: its bytes, and the number of partitions whose preferred leader it is."""
     after = {move.partition: move.after for move in moves}
     sizes, leaders = Counter[int](), Counter[int]()
     for entry in placed:
@@ -88,7 +89,7 @@ class _Balance:
                 self._on.setdefault(broker_id, set()).add(partition)
 
     def spread_bytes(self) -> None:
-        """Rule 1: bytes."""
+        """Move replicas by rule 1, until the bytes are even."""
         for _ in range(MOST_MOVES):
             if not self._move_one():
                 return
@@ -132,7 +133,7 @@ class _Balance:
         self._bytes[taker] += self._weights[partition]
 
     def spread_leaders(self) -> None:
-        """Rule 2: leaders."""
+        """Change first replicas by rule 2, until the numbers of leaders are even."""
         leaders = Counter(replicas[0] for replicas in self.replicas.values() if replicas)
         takers = set(self._takers)
         moved = True

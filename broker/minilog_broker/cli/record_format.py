@@ -4,7 +4,7 @@
     %K and %S: the lengths of key and value in bytes, -1 where it is null   %%: %
     \\n \\t \\r \\0 \\\\ and \\xHH: that byte
 
-The command adds nothing behind a record: a format for lines ends with \\n. A null is printed as nothing.
+The command adds nothing behind a record, so a format for lines ends with \\n. It prints nothing for a null.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _CONTENTS: dict[str, Piece] = {
 
 
 def parse_format(text: str, shown: Shown) -> Piece:
-    """The function that makes a record's bytes by this format. Raises BadParameter."""
+    """A function that makes a record's bytes by this format. Raises BadParameter."""
     pieces: list[Piece] = []
     at = 0
     for match in _TOKEN.finditer(text):

@@ -128,11 +128,11 @@ def decommission(
 
 
 def _wait_until_empty(admin: Admin, broker_id: int) -> None:
-    """Raises CommandFailed where the decommission has ended before."""
-    with _progress(broker_id) as tell:
+    """Wait until the broker has no replica. Raises CommandFailed where the decommission ends before."""
+    with _progress(broker_id) as show_left:
         while True:
             load = next((load for load in admin.list_brokers() if load.broker.id == broker_id), None)
-            tell(0 if load is None else load.replicas)
+            show_left(0 if load is None else load.replicas)
             if load is None or not load.replicas:
                 return
             if not load.broker.decommissioning:
@@ -192,7 +192,7 @@ def _done(broker_id: int, state: str, sentence: str, as_json: bool) -> None:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make them verbs of `minilog broker`."""
+    """Add these verbs to `minilog broker`."""
     app.command("list", epilog=examples("minilog broker list", "minilog broker list --json"))(list_brokers)
     app.command(epilog=examples("minilog broker cordon 4", "minilog broker cordon 4 --json"))(cordon)
     app.command(epilog=examples("minilog broker uncordon 4", "minilog broker uncordon 4 --json"))(uncordon)

@@ -1,7 +1,7 @@
-"""What rows of a typed topic are read from on the command line, in batches, and how what does not fit is found.
+"""The sources of rows on the command line, the casts to the types of a topic, and the search for a row that is wrong.
 
-A batch is taken whole or refused whole: BadRows says which line or row is the first that does not fit, which column,
-and why. Only then rows are looked at by halves, until there is one.
+The command takes a whole batch, or refuses it. BadRows names the first line or row that does not fit, its column, and
+the reason. Only after a refusal the command looks for that row, by halves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from minilog.typed.iso_8601 import days_of, microseconds_of
 from minilog.typed.topic_schema import TopicSchema
 
 BLOCK_BYTES = 4 << 20
-_PIPE_WAIT_S = 0.05  # what comes within it goes into the same batch
+_PIPE_WAIT_S = 0.05  # bytes that come within this time go into the same batch
 BINARY, FLOAT = Primitive("binary"), Primitive("float")
 _TIMES: dict[FieldType, Callable[[str], int | None]] = {
     Primitive("date"): days_of,
@@ -34,7 +34,7 @@ _TIMES: dict[FieldType, Callable[[str], int | None]] = {
 
 
 class BadRows(Exception):
-    """A line or row does not fit, and nothing of its batch was taken; the text says which, and why."""
+    """A line or row does not fit, and the command refuses its batch. The text names the row and the reason."""
 
 
 UNFIT = (pa.ArrowException, InvalidRecord, BadRows)
@@ -42,24 +42,24 @@ UNFIT = (pa.ArrowException, InvalidRecord, BadRows)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows in the form of the topic, and `end`: the last line or row of the file that is among them."""
+    """Rows in the form of the topic. `end` is the number of the last line or row of the file that is among them."""
 
     rows: pa.RecordBatch
     end: int
 
 
 class Source(Protocol):
-    """What JSON and CSV are read from."""
+    """A file or a pipe with JSON or CSV."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """Up to so many bytes; none at the end."""
+        """Up to `size` bytes. Empty at the end."""
 
 
 ReadRows = Callable[[Source, TopicSchema], Iterator[Part]]
 
 
 class Pipe:
-    """A file descriptor: a read gives what there is now, and what comes right behind it."""
+    """A file descriptor. A read waits for bytes, and adds those that follow within _PIPE_WAIT_S."""
 
     closed = False
 
@@ -67,7 +67,7 @@ class Pipe:
         self._descriptor = descriptor
 
     def read(self, size: int = -1, /) -> bytes:
-        """See Source."""
+        """Up to `size` bytes. Empty at the end."""
         most = size if size >= 0 else BLOCK_BYTES
         pieces = [os.read(self._descriptor, most)]
         left = most - len(pieces[0])
@@ -78,24 +78,25 @@ class Pipe:
 
 
 class Counted:
-    """A source that tells how many bytes were read of it."""
+    """A source that reports the number of bytes of each read."""
 
     closed = False
 
-    def __init__(self, source: Source, tell: Callable[[int], None]) -> None:
+    def __init__(self, source: Source, report: Callable[[int], None]) -> None:
         self._source = source
-        self._tell = tell
+        self._report = report
 
     def read(self, size: int = -1, /) -> bytes:
-        """See Source."""
+        """Up to `size` bytes. Empty at the end."""
         content = self._source.read(size)
-        self._tell(len(content))
+        self._report(len(content))
         return content
 
 
 def first_failing(count: int, check: Callable[[int], object]) -> int:
-    """The first place p for which check(p + 1), of what is up to and with it, fails; it does for all of `count`."""
-    low, high = 0, count  # what is before `low` is good; what is before `high` is not
+    """The place of the first of `count` rows that does not fit. `check(n)` looks at the first n rows, and raises one of
+    UNFIT if one of them does not fit. It raises for all of them."""
+    low, high = 0, count  # the first `low` rows fit, and the first `high` rows do not
     while high - low > 1:
         middle = (low + high) // 2
         try:
@@ -107,7 +108,8 @@ def first_failing(count: int, check: Callable[[int], object]) -> int:
 
 
 def loose_type(kind: FieldType, leaf: Callable[[FieldType], pa.DataType] = arrow_type) -> pa.DataType:
-    """The Arrow type with `leaf` of what has no parts; nulls are allowed everywhere, and refused later, with rows."""
+    """The Arrow type of a column. `leaf` gives the type of parts that have no parts. The type allows nulls everywhere.
+    A later check refuses them, and names the row."""
     match kind:
         case Struct(fields):
             return pa.struct([pa.field(field.name, loose_type(field.type, leaf)) for field in fields])
@@ -120,7 +122,7 @@ def loose_type(kind: FieldType, leaf: Callable[[FieldType], pa.DataType] = arrow
 
 
 def as_topic_has_it(column: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:
-    """What was read as text or as a double. Raises ArrowException, BadRows."""
+    """A column in the type of the topic, from one that Arrow read as text or double. Raises ArrowException, BadRows."""
     if field.type == BINARY and column.type == pa.string():
         return pa.chunked_array([[_from_base64(value.as_py()) for value in column]], pa.binary())
     if column.type == pa.string() and field.type in _TIMES:
@@ -132,7 +134,7 @@ def as_topic_has_it(column: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:
 
 
 def _times(column: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:
-    """Dates and times from text. What Arrow does not read, as years above 9999, is read one by one."""
+    """Dates and times from text. Where Arrow cannot read them, as for years above 9999, Python reads one by one."""
     kind = arrow_type(field.type)
     texts = pc.utf8_trim_whitespace(column)
     try:
@@ -152,14 +154,14 @@ def _from_base64(text: str | None) -> bytes | None:
 
 
 def no_utf8(block: bytes, at: int) -> str:
-    """Why a file that has the byte at that place is not read, and what to do."""
+    """The problem and the remedy for a file whose byte `at` that place is no UTF-8."""
     if block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "the file is in UTF-16: save it as UTF-8"
     return f"the byte 0x{block[at]:02X} is no UTF-8: save the file as UTF-8"
 
 
 def hint(kind: FieldType) -> str:
-    """How a value is written as text, where that is not plain."""
+    """The advice how to write a value of this type. Empty where that is plain."""
     match kind:
         case Primitive("timestamp"):
             return ": write it as 2024-05-01T12:00:00Z, with a zone"

@@ -1,6 +1,6 @@
-"""`minilog topic schema`: show and evolve the schema of a typed topic; the options that say a schema.
+"""`minilog topic schema` shows and evolves the schema of a typed topic. The options that give a schema are here, too.
 
-What they do is in topic_schema.py. It loads Arrow and the parsers, and is imported where columns are asked for alone.
+topic_schema.py does the work. It loads Arrow and the parsers, so the verbs import it only when they need it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ app = typer.Typer(no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
 SchemaFile = Annotated[
     pathlib.Path | None,
-    typer.Option("--schema", metavar="FILE.json", help="A typed topic with these columns: what df.schema.json() says."),
+    typer.Option("--schema", metavar="FILE.json", help="A typed topic with the columns of df.schema.json()."),
 ]
 LikeFile = Annotated[
     pathlib.Path | None,
@@ -30,7 +30,7 @@ KeyColumns = Annotated[
     str | None, typer.Option("--key-columns", metavar="COLUMN,...", help="The columns that the key is made of.")
 ]
 TimestampColumn = Annotated[
-    str | None, typer.Option("--timestamp-column", metavar="COLUMN", help="The column that is the record's time stamp.")
+    str | None, typer.Option("--timestamp-column", metavar="COLUMN", help="The column with the record's timestamp.")
 ]
 
 
@@ -67,22 +67,26 @@ def evolve(
     name: Name,
     add: Annotated[
         list[str] | None,
-        _repeatable("--add", metavar="'COLUMN TYPE'", help="A new column, or STRUCT.FIELD for a field."),
+        _repeatable("--add", metavar="'COLUMN TYPE'", help="Add a column, or a field as STRUCT.FIELD."),
     ] = None,
-    drop: Annotated[list[str] | None, _repeatable("--drop", metavar="COLUMN", help="Without this column.")] = None,
-    rename: Annotated[list[str] | None, _repeatable("--rename", metavar="OLD=NEW", help="Another name.")] = None,
+    drop: Annotated[list[str] | None, _repeatable("--drop", metavar="COLUMN", help="Drop a column.")] = None,
+    rename: Annotated[list[str] | None, _repeatable("--rename", metavar="OLD=NEW", help="Rename a column.")] = None,
     widen: Annotated[
         list[str] | None,
-        _repeatable("--widen", metavar="'COLUMN TYPE'", help="A type that holds what it held, and more."),
+        _repeatable(
+            "--widen", metavar="'COLUMN TYPE'", help="Give a column a wider type, which also holds all former values."
+        ),
     ] = None,
-    nullable: Annotated[list[str] | None, _repeatable("--nullable", metavar="COLUMN", help="It may be null.")] = None,
+    nullable: Annotated[
+        list[str] | None, _repeatable("--nullable", metavar="COLUMN", help="Allow nulls in a column.")
+    ] = None,
     move: Annotated[
         list[str] | None,
-        _repeatable("--move", metavar="'COLUMN after OTHER'", help="Or 'COLUMN first', 'COLUMN last'."),
+        _repeatable("--move", metavar="'COLUMN after OTHER'", help="Move a column. Or 'COLUMN first', 'COLUMN last'."),
     ] = None,
     file: Annotated[
         pathlib.Path | None,
-        typer.Option("--schema", metavar="FILE.json", help="New columns and wider types, by name. Drops nothing."),
+        typer.Option("--schema", metavar="FILE.json", help="Add the new columns and wider types of a file."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the next version, and make none.")] = False,
     bootstrap_servers: BootstrapServers = None,

@@ -1,4 +1,4 @@
-"""Rows of a typed topic from tables, CSV and Parquet, read by Arrow in batches."""
+"""Rows of a typed topic from CSV and Parquet. Arrow reads them in batches."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _PARSE = re.compile(r"CSV parse error: (?:Row #(\d+): )?(.*)", re.DOTALL)
 
 
 def csv_rows(source: Source, schema: TopicSchema) -> Iterator[Part]:
-    """Row 1 names the columns. An empty field is null, one in quotes is an empty text. Where there is one column, an
-    empty line is a null. Raises BadRows."""
+    """The rows of a CSV file, batch by batch. Row 1 names the columns. An empty field is null, and `""` is an empty
+    text. If there is one column, an empty line is a null. Raises BadRows."""
     begun = _Begun(source)
     _refuse_nested(begun.names, schema)
     end = 1
@@ -64,7 +64,7 @@ def csv_rows(source: Source, schema: TopicSchema) -> Iterator[Part]:
 
 
 def _as_if_cast(read: pa.Schema, schema: TopicSchema) -> pa.Schema:
-    """Names are checked before any row."""
+    """The schema of the rows after the casts. With it the command checks the names before it reads any row."""
     kinds = {field.name: arrow_type(field.type) for field in schema.fields}
     return pa.schema([(field.name, kinds.get(field.name, field.type)) for field in read])
 
@@ -79,7 +79,7 @@ def _refuse_nested(names: list[str], schema: TopicSchema) -> None:
 
 
 class _Begun:
-    """A source whose first line was read ahead, for the names in it."""
+    """A source whose first line was read ahead, because it names the columns."""
 
     closed = False
 
@@ -94,11 +94,11 @@ class _Begun:
             line.decode()
         except UnicodeDecodeError as error:
             raise BadRows(f"row 1, which names the columns: {no_utf8(line, error.start)}") from None
-        # Columns of the topic, in order.
+        # The names of the columns in the file, in order.
         self.names = next(csv.reader(io.StringIO(first.decode("utf-8-sig", errors="replace"))), [])
 
     def read(self, size: int = -1, /) -> bytes:
-        """See Source."""
+        """Up to `size` bytes, at first of those that were read ahead. Empty at the end."""
         if not self._ahead:
             return self._source.read(size)
         size = len(self._ahead) if size < 0 else size
@@ -110,7 +110,7 @@ def _open(source: _Begun, schema: TopicSchema) -> pcsv.CSVStreamingReader:
     kinds = {field.name: _AS_READ.get(field.type, arrow_type(field.type)) for field in schema.fields}
     return pcsv.open_csv(
         source,
-        read_options=pcsv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),  # else no rows are told
+        read_options=pcsv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),  # else Arrow's errors name no rows
         parse_options=pcsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(source.names) != 1),
         convert_options=pcsv.ConvertOptions(
             column_types=kinds,
@@ -150,14 +150,14 @@ def _fails(rows: Callable[[pa.RecordBatch, int], object], one: pa.RecordBatch) -
     try:
         rows(one, 0)
     except InvalidRecord:
-        return False  # of a column that is left out here
+        return False  # about a column that is left out here
     except UNFIT:
         return True
     return False
 
 
 def _csv_reason(message: str, names: list[str], schema: TopicSchema) -> str:
-    """What Arrow says, with the column's name and type."""
+    """Arrow's message, with the name and the type of the column."""
     if match := _COLUMN.fullmatch(message):
         place, row, reason = int(match[1]), match[2], match[3].split(". ")[0]
         where = f"row {row}: " if row else ""
@@ -172,10 +172,10 @@ def _csv_reason(message: str, names: list[str], schema: TopicSchema) -> str:
 
 
 def parquet_rows(
-    path: pathlib.Path, schema: TopicSchema, tell: Callable[[float], None], time_zone: str | None = None
+    path: pathlib.Path, schema: TopicSchema, report: Callable[[float], None], time_zone: str | None = None
 ) -> Iterator[Part]:
-    """`tell` is told which share of the rows was read. Times without a zone, for columns of instants, are of
-    `time_zone`. Raises BadRows."""
+    """The rows of a Parquet file, batch by batch. `report` gets each batch's share of all rows, from 0 to 1.
+    `time_zone` is the zone of times without one, for columns of instants. Raises BadRows."""
     import pyarrow.parquet as pq  # a tenth of a second that no other format needs
 
     end = 0
@@ -186,7 +186,7 @@ def parquet_rows(
                 rows = _parquet_batch(read, schema, time_zone, end + 1)
                 end += read.num_rows
                 yield Part(rows, end)
-                tell(read.num_rows / file.metadata.num_rows)
+                report(read.num_rows / file.metadata.num_rows)
     except (pa.ArrowException, InvalidRecord) as error:
         raise BadRows(str(error)) from None
 
@@ -201,7 +201,7 @@ def _parquet_batch(
     ]
     if naive and time_zone is None:
         raise BadRows(
-            f"column {naive[0]!r} is timestamp, and the times in the file have no zone: say which is meant, such as "
+            f"column {naive[0]!r} is timestamp, and the times in the file have no zone: give their zone, such as "
             "--time-zone UTC"
         )
     for name in naive:
@@ -223,6 +223,6 @@ def _in_zone(
     except pa.ArrowInvalid:
         bad = first_failing(len(times), lambda count: pc.assume_timezone(times.slice(0, count), time_zone))
         raise BadRows(
-            f"column {name!r}: {value_shown(times[bad])} in row {first_row + bad} is there twice or not at all in "
-            f"{time_zone}, as clocks are changed: give the file times with a zone"
+            f"column {name!r}: {value_shown(times[bad])} in row {first_row + bad} exists twice or not at all in "
+            f"{time_zone}, because clocks change: give the file times with a zone"
         ) from None

@@ -1,7 +1,8 @@
-"""`minilog token`: delegation tokens, which log in for a while in the name of their owner.
+"""`minilog token` is about delegation tokens. With a token a client logs in for a while in the name of the owner.
 
-A token's secret is told once, when it is created: it goes into a file of its owner alone, which is all that a client
-needs to log in, or to stdout where that is asked for. No other verb has it, and a token is named by its id.
+A broker gives the secret of a token once, when it creates the token. With --out the command writes all that a client
+needs to log in to a file that only its owner can read. With --print it prints the secret. No other verb shows the
+secret, and all name a token by its id.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from minilog_broker.cli.common import (
     print_json,
     print_table,
     say,
-    say_who_has_not_heard,
+    say_late_brokers,
 )
 from minilog_broker.cli.examples import examples
 from minilog_broker.failure import CommandFailed
@@ -52,10 +53,12 @@ def create(
     out: Annotated[
         pathlib.Path | None,
         typer.Option(
-            "--out", metavar="FILE", help="A new file, mode 600: what a client needs to log in with the token."
+            "--out", metavar="FILE", help="A new file, mode 600, with all that a client needs to log in by the token."
         ),
     ] = None,
-    to_stdout: Annotated[bool, typer.Option("--print", help="The secret on stdout, where others may see it.")] = False,
+    to_stdout: Annotated[
+        bool, typer.Option("--print", help="Print the secret on stdout, where others may see it.")
+    ] = False,
     renewers: Annotated[
         list[str] | None,
         typer.Option(
@@ -63,13 +66,13 @@ def create(
         ),
     ] = None,
     max_life_time_period: Annotated[
-        int | None, typer.Option("--max-life-time-period", metavar="MS", help="Above that it is not renewed.")
+        int | None, typer.Option("--max-life-time-period", metavar="MS", help="No renewal goes beyond this time.")
     ] = None,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a token. The command shows the secret this once: give --out FILE, or --print."""
+    """Create a token. The command shows the secret only once: give --out FILE, or --print."""
     if (out is None) == (not to_stdout):
         raise typer.BadParameter(
             "the command shows the token's secret only once: give --out FILE or --print, one of them"
@@ -89,7 +92,7 @@ def create(
     for name, value in shown.items():
         say(f"{name}: {value}")
     if out is not None:
-        say(f"{out} has what a client needs to log in with it")
+        say(f"{out} has all that a client needs to log in with it")
 
 
 @app.command(
@@ -102,13 +105,15 @@ def renew(
     token_id: TokenId,
     renew_time_period: Annotated[
         int | None,
-        typer.Option("--renew-time-period", metavar="MS", help="From now on. Default: as the brokers say."),
+        typer.Option(
+            "--renew-time-period", metavar="MS", help="Counts from now on. Default: a setting of the brokers."
+        ),
     ] = None,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have a token end later: as its owner or one of its renewers."""
+    """Let a token end later. The user must be its owner or one of its renewers."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         expiry_ms = admin.renew_delegation_token(token_id, renew_time_period)
     _done(token_id, "ends at", expiry_ms, as_json=as_json)
@@ -123,17 +128,19 @@ def renew(
 def expire(
     token_id: TokenId,
     expiry_time_period: Annotated[
-        int | None, typer.Option("--expiry-time-period", metavar="MS", help="From now on. Default: at once.")
+        int | None, typer.Option("--expiry-time-period", metavar="MS", help="Counts from now on. Default: at once.")
     ] = None,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """End a token, and the sessions that began with it: as its owner, one of its renewers, or who may alter the
-    cluster."""
+    """End a token, and the sessions that began with it.
+
+    The user must be its owner, one of its renewers, or a user that may alter the cluster.
+    """
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         expiry_ms = admin.expire_delegation_token(token_id, expiry_time_period)
-        say_who_has_not_heard(admin)
+        say_late_brokers(admin)
     _done(token_id, "ends at", expiry_ms, as_json=as_json)
 
 
@@ -166,7 +173,7 @@ def list_(
 
 
 def token_document(information: TokenInformation) -> dict[str, Any]:
-    """What machines get to read of one token."""
+    """One token without its secret, for JSON."""
     return {
         "id": information.token_id,
         "owner": information.owner,
@@ -178,7 +185,8 @@ def token_document(information: TokenInformation) -> dict[str, Any]:
 
 
 def client_file(settings: Mapping[str, Any], made: DelegationToken) -> str:
-    """The properties file of a client that logs in with the token, where `settings` have led to it."""
+    """The text of a properties file, by which a client logs in with the token. `settings` are those of the client that
+    got it."""
     config = parse_config(settings)
     properties: dict[str, str | Secret] = {
         "bootstrap.servers": str(settings["bootstrap.servers"]),
@@ -195,7 +203,7 @@ _BACKSLASH = "\\"
 
 @contextlib.contextmanager
 def _private_file(path: pathlib.Path) -> Iterator[IO[str]]:
-    """A new one that only its owner may read; gone where its content fails."""
+    """A new file that only its owner may read. After a failure it is removed. Raises CommandFailed where it exists."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -224,7 +232,7 @@ def _print_tokens(tokens: list[TokenInformation]) -> None:
 def _moment(timestamp_ms: int) -> str:
     try:
         return datetime.datetime.fromtimestamp(timestamp_ms / 1000, datetime.UTC).isoformat(timespec="seconds")
-    except (OverflowError, ValueError, OSError):  # later than calendars go
+    except (OverflowError, ValueError, OSError):  # later than any date that datetime holds
         return f"{timestamp_ms} ms"
 
 

@@ -1,4 +1,4 @@
-"""`minilog topic`: create, list, describe, delete, alter, trim topics; who has and leads their partitions."""
+"""`minilog topic` creates, lists, describes, deletes, alters and trims topics. It moves their replicas and leaders."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def create(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a topic. With columns it is a typed one."""
+    """Create a topic. With columns it is a typed topic."""
     given = ddl, schema, like, key_columns, timestamp_column
     new = NewTopic(
         name,
@@ -82,7 +82,7 @@ def create(
 
 
 def _given_schema(*given: Any) -> TopicSchema | None:
-    from minilog_broker.cli.topic_schema import given_schema  # It loads Arrow: where columns are given.
+    from minilog_broker.cli.topic_schema import given_schema  # it loads Arrow, which only columns need
 
     return given_schema(*given)
 
@@ -251,13 +251,13 @@ def reassign(
         ),
     ] = None,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="Go back to the replicas before, for all that moves.")
+        bool, typer.Option("--cancel", help="Go back to the former replicas, for all partitions that move.")
     ] = False,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give partitions other replicas. Returns at once: `minilog topic describe` shows what is still under way."""
+    """Give partitions other replicas. The command ends at once, and `minilog topic describe` shows the progress."""
     if cancel == bool(to) or (cancel and throttle):
         raise typer.BadParameter("give the new replicas (--to PARTITION:BROKER,...), or --cancel alone")
     targets = dict(_target(name, text) for text in to or ())
@@ -302,7 +302,7 @@ def trim(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete the records of partitions below an offset, for good. Done when no replica has them any more."""
+    """Delete the records of partitions below an offset, for good. The command ends when no replica has them."""
     before = dict(_place(name, text) for text in to)
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         starts = admin.delete_records(before)
@@ -326,7 +326,7 @@ def _place(name: str, text: str) -> tuple[TopicPartition, int]:
 
 
 def _print_results(results: Mapping[TopicPartition, MinilogError | None], as_json: bool, done: str) -> None:
-    """One line or one document entry per partition; fails where one of them failed."""
+    """Print a line or a JSON object for each partition. Raises the first error of them."""
     failed = {partition: error for partition, error in results.items() if error is not None}
     if as_json:
         print_json(
@@ -387,7 +387,8 @@ def _schema_document(schema: TopicSchema) -> dict[str, Any]:
 
 
 def _replica_ends_document(partition: PartitionDescription) -> dict[str, Any]:
-    """An extra key, only where it was asked for and the leader told: null of a replica that has told it nothing."""
+    """An extra key, if the command wanted the ends and the leader answered. The end of a replica that has not reported
+    to the leader is null."""
     ends = [{"broker": broker_id, "log_end_offset": end} for broker_id, end in partition.replica_ends.items()]
     return {"replica_ends": ends} if ends else {}
 
@@ -398,7 +399,7 @@ def _shown_ends(document: dict[str, Any]) -> str:
 
 
 def _reassignment_document(partition: PartitionDescription) -> dict[str, Any]:
-    """Extra keys, only while the partition gets other replicas."""
+    """Extra keys, which exist only while the partition gets other replicas."""
     if not (partition.adding_replicas or partition.removing_replicas):
         return {}
     document: dict[str, Any] = {

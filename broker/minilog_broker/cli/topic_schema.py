@@ -1,5 +1,5 @@
-"""What `minilog topic schema` does, and what `topic create` takes a schema from. It loads Arrow and the parsers: it is
-imported for who has said anything of columns (schema_verbs.py)."""
+"""The work of `minilog topic schema`, and the schema that the options of `topic create` give. This module loads Arrow
+and the parsers, so schema_verbs.py and topic.py import it only for commands about columns."""
 
 from __future__ import annotations
 
@@ -47,10 +47,11 @@ def given_schema(
     key_columns: str | None,
     timestamp_column: str | None,
 ) -> TopicSchema | None:
-    """What the options of `topic create` say; None where they say nothing. Raises InvalidArgument, InvalidSchema."""
+    """The schema that the options of `topic create` give, or None. Raises BadParameter, InvalidArgument,
+    InvalidSchema."""
     keys = list(parse_names(key_columns)) if key_columns else []
     if sum(option is not None for option in (ddl, file, like)) > 1:
-        raise typer.BadParameter("--ddl, --schema and --like say the same thing: give one of them")
+        raise typer.BadParameter("--ddl, --schema and --like all give the columns: give one of them")
     if ddl is not None:
         return schema_from_ddl(ddl, keys, timestamp_column)
     if like is not None:
@@ -74,7 +75,7 @@ def _from_file(path: pathlib.Path) -> TopicSchema:
 
 
 def _parquet_schema(path: pathlib.Path) -> pa.Schema:
-    """Its footer is read, and nothing else."""
+    """The schema in the footer of a Parquet file. Nothing else of the file is read."""
     import pyarrow.parquet as pq  # a tenth of a second that no other verb needs
 
     try:
@@ -100,7 +101,7 @@ def show(settings: Mapping[str, str], name: str, version: int | None, *, as_json
         return
     print_schema(shown, f"{name}, version {shown.version} of {len(versions)}")
     for former, later in itertools.pairwise(versions):
-        say(f"version {later.version}: {_told(changes_between(former, later))}")
+        say(f"version {later.version}: {_change_text(changes_between(former, later))}")
 
 
 def _versions(admin: Admin, name: str) -> list[TopicSchema]:
@@ -117,7 +118,7 @@ def schema_document(schema: TopicSchema) -> dict[str, Any]:
 
 
 def print_schema(schema: TopicSchema, title: str) -> None:
-    """A table of the columns, for people; fields of structs, lists and maps by their path."""
+    """Print a table of the columns for people. Fields of structs, lists and maps are named by their path."""
     roles = {name: f"key {place}" for place, name in enumerate(schema.key_columns, 1)}
     if schema.timestamp_column is not None:
         stamp = schema.timestamp_column
@@ -129,7 +130,7 @@ def print_schema(schema: TopicSchema, title: str) -> None:
     print_table(("id", "name", "type", "nullable", "role"), rows, title=title)
 
 
-def _told(changes: list[str]) -> str:
+def _change_text(changes: list[str]) -> str:
     return "; ".join(changes) or "nothing is changed"
 
 
@@ -138,8 +139,8 @@ def _told(changes: list[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """What is to be done to a schema, in the order of the fields: a new column may have the name of one that is renamed
-    or dropped by the same command, and later steps go by the new names."""
+    """The changes of a schema, in the order of these fields. So a new column may have the name of a column that the
+    same command renames or drops. Later steps use the new names."""
 
     renamed: list[tuple[str, str]] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
@@ -150,7 +151,7 @@ class Evolution:
     moved: list[tuple[str, str]] = field(default_factory=list)
 
     def __call__(self, schema: TopicSchema) -> TopicSchema:
-        """Raises InvalidSchema, with the rule."""
+        """The schema after the changes. Raises InvalidSchema, which names the broken rule."""
         for path, name in self.renamed:
             schema = evolution.rename_column(schema, path, name)
         for path in self.dropped:
@@ -179,7 +180,7 @@ def given_evolution(
     move: Iterable[str],
     file: pathlib.Path | None,
 ) -> Evolution:
-    """What the options of `topic schema evolve` say. Wrong usage where they say nothing."""
+    """The changes that the options of `topic schema evolve` give. Raises BadParameter where they give none."""
     change = Evolution(
         renamed=[_renamed(text) for text in rename],
         dropped=[_plain(text) for text in drop],
@@ -206,7 +207,7 @@ def evolve(settings: Mapping[str, str], name: str, change: Evolution, *, dry_run
 def _evolve(
     admin: Admin, name: str, change: Callable[[TopicSchema], TopicSchema], *, dry_run: bool
 ) -> tuple[TopicSchema, TopicSchema]:
-    """The version that was changed, and the one that came of it."""
+    """The former version and the new one."""
     former = _versions(admin, name)[-1]
     if dry_run:
         return former, evolution.as_next_version(former, change(former))
@@ -230,11 +231,11 @@ def _print_evolved(name: str, former: TopicSchema, new: TopicSchema, *, dry_run:
         say(f"the schema of topic {name} stays at version {new.version}: nothing is changed")
         return
     print_schema(new, f"{name}, version {new.version}")
-    say(f"{'would be ' if dry_run else ''}version {new.version} of the schema of topic {name}: {_told(changes)}")
+    say(f"{'would be ' if dry_run else ''}version {new.version} of the schema of topic {name}: {_change_text(changes)}")
 
 
 def _plain(text: str) -> str:
-    """A name as DDL writes it, or a path of them."""
+    """A name without the backquotes of DDL, or a path of names."""
     text = text.strip()
     return text[1:-1].replace("``", "`") if len(text) > 2 and text[0] == text[-1] == "`" else text
 
@@ -245,7 +246,7 @@ def _typed(option: str, text: str) -> tuple[str, Field]:
         raise typer.BadParameter(f"{option} {text!r}: expected a column and its type, such as 'gate string'")
     columns = parse_ddl(f"{option.strip('-')} {match[2]}")
     if len(columns) != 1:
-        raise typer.BadParameter(f"{option} {text!r}: expected one column; the option can be given several times")
+        raise typer.BadParameter(f"{option} {text!r}: expected one column. Give the option once for each column")
     return _plain(match[1]), columns[0]
 
 

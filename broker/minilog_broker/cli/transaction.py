@@ -1,4 +1,4 @@
-"""`minilog transaction`: which there are, what is open and since when, and aborting one by command."""
+"""`minilog transaction` lists, describes and aborts transactions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def describe(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is open under an id: its producers, where they write, and how long nothing was heard of them."""
+    """Show the open transaction of an id: its producers, their partitions, and how long they have been silent."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         description = admin.describe_transaction(name)
     if as_json:
@@ -82,7 +82,7 @@ def describe(
                 producer.generation,
                 _shown(producer.task),
                 producer.fate,
-                ", ".join(f"{where.topic}-{where.partition}" for where in producer.partitions) or "none",
+                ", ".join(f"{at.topic}-{at.partition}" for at in producer.partitions) or "none",
             )
             for producer in description.producers
         ),
@@ -103,7 +103,7 @@ def abort(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Abort what is open under an id, and fence its writers; what was committed stays."""
+    """Abort the open transaction of an id, and fence its producers. Committed records stay."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         count = admin.abort_transaction(name)
     if as_json:
@@ -113,7 +113,7 @@ def abort(
 
 
 def listing_document(listing: TransactionListing) -> dict[str, Any]:
-    """What machines get to read."""
+    """One transaction of a list, for JSON."""
     return {
         "transactional_id": listing.transactional_id,
         "state": listing.state,
@@ -124,7 +124,7 @@ def listing_document(listing: TransactionListing) -> dict[str, Any]:
 
 
 def transaction_document(description: TransactionDescription) -> dict[str, Any]:
-    """What machines get to read."""
+    """A described transaction, for JSON."""
     return {
         **listing_document(description.listing),
         "attempt_id": description.attempt_id,
@@ -139,7 +139,7 @@ def transaction_document(description: TransactionDescription) -> dict[str, Any]:
                 "generation": producer.generation,
                 "task": producer.task,
                 "fate": producer.fate,
-                "partitions": [{"topic": where.topic, "partition": where.partition} for where in producer.partitions],
+                "partitions": [{"topic": at.topic, "partition": at.partition} for at in producer.partitions],
             }
             for producer in description.producers
         ],

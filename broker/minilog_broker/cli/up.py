@@ -1,4 +1,4 @@
-"""`minilog up`: a local cluster of real broker processes in the foreground."""
+"""`minilog up` runs a local cluster of real broker processes in the foreground."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ DEFAULT_HTTP_PORT = 8080
 
 
 def up(
-    brokers: Annotated[int, typer.Option(min=1, max=100, help="How many.")] = 3,
+    brokers: Annotated[int, typer.Option(min=1, max=100, help="The number of brokers.")] = 3,
     data_dir: Annotated[
-        pathlib.Path, typer.Option(help="The directory of their data. Another start on it resumes.")
+        pathlib.Path, typer.Option(help="The directory of their data. The next start on it goes on with the data.")
     ] = pathlib.Path("minilog-data"),
     port: Annotated[
         int, typer.Option(min=0, max=65_436, help="The first broker's port. The others follow. 0: any free ports.")
     ] = 9092,
     secure: Annotated[
-        bool, typer.Option("--secure", help="TLS, users and access rules. DIR/client.properties is for clients.")
+        bool, typer.Option("--secure", help="Use TLS, users and access rules. DIR/client.properties is for clients.")
     ] = False,
     http_port: Annotated[
         int | None,
@@ -61,7 +61,7 @@ def up(
     check_ports_are_free(ports, "choose another with --port, or stop the process that listens there")
     if not secure and (data_dir / "security").exists():
         raise CommandFailed(
-            f"{data_dir} is a secured cluster's, which in the clear would be open to anybody: give --secure"
+            f"{data_dir} belongs to a secured cluster, and in the clear anybody could use it: give --secure"
         )
     security = _open_security(data_dir, ports, settings) if secure else None
     http_ports = _http_ports(0 if http_port is None and port == 0 else http_port, ports)
@@ -91,7 +91,7 @@ def _ports(first: int, brokers: int, *, secure: bool) -> Sequence[int]:
 
 
 def _open_security(data_dir: pathlib.Path, ports: Sequence[int], settings: Mapping[str, str]) -> LocalSecurity:
-    """Raises CommandFailed where a setting would open what is to be closed."""
+    """The certificates, users and rules of a secured cluster. Raises CommandFailed where a setting would undo them."""
     from minilog_broker.local_security import OWNED_SETTINGS, open_security  # loads cryptography: a quarter of a second
 
     if taken := sorted(OWNED_SETTINGS & settings.keys()):
@@ -103,18 +103,19 @@ def _open_security(data_dir: pathlib.Path, ports: Sequence[int], settings: Mappi
 
 
 def _http_ports(wanted_port: int | None, ports: Sequence[int]) -> list[int | None]:
-    """One for each broker. Where nobody asked for any, one that is taken is done without; else CommandFailed."""
+    """The port for health and metrics of each broker. A broker whose default port is taken gets None. Raises
+    CommandFailed where a port is taken that --http-port gave."""
     if wanted_port == 0:
         return [None] * len(ports)
     first = DEFAULT_HTTP_PORT if wanted_port is None else wanted_port
     http_ports: list[int | None] = []
     for broker_id, port in enumerate(range(first, first + len(ports)), start=1):
-        own = f"port {port} on {HOST} is a broker's of this cluster" if port in ports else None
+        own = f"port {port} on {HOST} belongs to a broker of this cluster" if port in ports else None
         trouble = own or port_trouble(port)
         if trouble is not None and wanted_port is not None:
             raise CommandFailed(f"{trouble}: choose another with --http-port, or stop the process that listens there")
         if trouble is not None:
-            say(f"minilog: {trouble}: broker {broker_id} tells no health and metrics; choose --http-port", error=True)
+            say(f"minilog: {trouble}: broker {broker_id} has no health and metrics. Choose --http-port", error=True)
         http_ports.append(port if trouble is None else None)
     return http_ports
 
@@ -123,12 +124,12 @@ def _check_console_port(port: int, ports: Sequence[int]) -> None:
     """Raises CommandFailed where the console could not listen."""
     remedy = "choose another with --console-port"
     if port in ports:
-        raise CommandFailed(f"port {port} on {HOST} is a broker's of this cluster: {remedy}")
+        raise CommandFailed(f"port {port} on {HOST} belongs to a broker of this cluster: {remedy}")
     check_ports_are_free([port], f"{remedy}, or stop the process that listens there")
 
 
 def _watch(cluster: LocalCluster, stop: StopSignal) -> None:
-    """Until told to stop; a broker that dies is reported, not started again."""
+    """Wait for the signal to stop. A broker that dies is reported, and not started again."""
     while not stop.wait(_LOOK_EVERY_S):
         for dead in cluster.take_dead():
             say(f"minilog: {dead}", error=True)

@@ -1,7 +1,8 @@
-"""`minilog user`: who may log in by SCRAM.
+"""`minilog user` creates, alters, deletes and lists users, which log in by SCRAM.
 
-A password is typed, or read of a file or of stdin, and is never an argument: whoever may see the processes of this
-machine would read it there. What is made of it is sent, not the password.
+The command reads a password from the terminal, from a file or from stdin. A password is never an argument, because
+other users of this machine can read the arguments of a process. The command does not send the password, but a SCRAM
+credential that it makes of it.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from minilog_broker.cli.common import (
     print_json,
     print_table,
     say,
-    say_who_has_not_heard,
+    say_late_brokers,
 )
 from minilog_broker.cli.examples import examples
 
-MAX_PASSWORD_BYTES = 4_096  # a file of more is another file than was meant
+MAX_PASSWORD_BYTES = 4_096  # a larger file is hardly the file of a password
 app = typer.Typer(no_args_is_help=True)
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The user; User:NAME in rules and quotas.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The user. Rules and quotas say User:NAME.")]
 Mechanisms = Annotated[
     list[ScramMechanism] | None,
-    typer.Option("--mechanism", help=f"Repeatable; default: {ScramMechanism.SCRAM_SHA_512}."),
+    typer.Option("--mechanism", help=f"Repeatable. Default: {ScramMechanism.SCRAM_SHA_512}."),
 ]
 PasswordFile = Annotated[
     pathlib.Path | None, typer.Option("--password-file", metavar="FILE", help="Its one line is the password.")
@@ -42,7 +43,7 @@ PasswordStdin = Annotated[bool, typer.Option("--password-stdin", help="The passw
 Iterations = Annotated[
     int,
     typer.Option(
-        "--iterations", min=MIN_ITERATIONS, max=MAX_ITERATIONS, help="What each guess, and each log in, costs."
+        "--iterations", min=MIN_ITERATIONS, max=MAX_ITERATIONS, help="The cost of each guess, and of each login."
     ),
 ]
 
@@ -68,7 +69,7 @@ def create(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a user. Asks for the password where neither a file nor stdin has it."""
+    """Create a user. The command asks for the password where neither a file nor stdin has it."""
     settings = client_settings(bootstrap_servers, command_config)
     password = _password(name, password_file, from_stdin=password_stdin)
     _upsert(settings, name, mechanisms, password, iterations, UserExpectation.NEW)
@@ -90,7 +91,7 @@ def alter(
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a user another password, or one more mechanism. What it has under other mechanisms stays."""
+    """Give a user another password, or one more mechanism. Its credentials under other mechanisms stay."""
     settings = client_settings(bootstrap_servers, command_config)
     password = _password(name, password_file, from_stdin=password_stdin)
     _upsert(settings, name, mechanisms, password, iterations, UserExpectation.EXISTING)
@@ -101,16 +102,16 @@ def alter(
 def delete(
     name: Name,
     mechanisms: Annotated[
-        list[ScramMechanism] | None, typer.Option("--mechanism", help="This one only. Repeatable.")
+        list[ScramMechanism] | None, typer.Option("--mechanism", help="Only this mechanism. Repeatable.")
     ] = None,
     bootstrap_servers: BootstrapServers = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a user, or what it has under a mechanism. Its rules and quotas stay: see `minilog acl list`."""
+    """Delete a user, or its credential under a mechanism. Its rules and quotas stay: see `minilog acl list`."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
         admin.alter_users([UserDeletion(name, mechanism) for mechanism in dict.fromkeys(mechanisms or (None,))])
-        say_who_has_not_heard(admin)
+        say_late_brokers(admin)
     if as_json or not mechanisms:
         _done(name, "deleted", as_json=as_json)
     else:
@@ -139,7 +140,7 @@ def list_(
 
 
 def user_document(description: UserDescription) -> dict[str, Any]:
-    """What machines get to read of one user."""
+    """One user, for JSON."""
     credentials = [
         {"mechanism": str(mechanism), "iterations": count} for mechanism, count in description.iterations.items()
     ]
@@ -157,12 +158,13 @@ def _upsert(
     wanted = dict.fromkeys(mechanisms or (ScramMechanism.SCRAM_SHA_512,))
     with admin_client(settings) as admin:
         admin.alter_users([UserUpsertion(name, password, mechanism, iterations, expectation) for mechanism in wanted])
-        if expectation is UserExpectation.EXISTING:  # the former password counts where that is not known
-            say_who_has_not_heard(admin)
+        if expectation is UserExpectation.EXISTING:  # a broker that has not heard of it takes the former password
+            say_late_brokers(admin)
 
 
 def _password(name: str, file: pathlib.Path | None, *, from_stdin: bool) -> str:
-    """Of where it is said to be; else whoever sits at the terminal is asked, twice and without an echo."""
+    """The password, from the file or from stdin if the options say so. Else the command asks for it at the terminal,
+    twice and without an echo. Raises BadParameter."""
     if file is not None and from_stdin:
         raise typer.BadParameter("give either --password-file or --password-stdin")
     if file is not None:
@@ -179,13 +181,13 @@ def _password(name: str, file: pathlib.Path | None, *, from_stdin: bool) -> str:
 
 
 def one_line(content: bytes, where: str) -> str:
-    """The one line that is there, without its end. Wrong usage where there is none, or more."""
+    """The only line of a content, without its end. Raises BadParameter where there is no line, or more than one."""
     if len(content) > MAX_PASSWORD_BYTES:
         raise typer.BadParameter(f"{where} has more than {MAX_PASSWORD_BYTES} bytes: it holds no password")
     try:
         line = content.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        raise typer.BadParameter(f"{where} is not UTF-8: write the password so") from None
+        raise typer.BadParameter(f"{where} is not UTF-8: write the password in UTF-8") from None
     if not line or "\n" in line:
         raise typer.BadParameter(f"{where} must have the password in one line, and nothing else")
     return line

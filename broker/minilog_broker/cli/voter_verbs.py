@@ -1,4 +1,5 @@
-"""`minilog cluster add-voter`, `remove-voter`, `move-voter` and `replace-voter`: the voters of the metadata quorum."""
+"""`minilog cluster add-voter`, `remove-voter`, `move-voter` and `replace-voter` change the voters of the metadata
+quorum."""
 
 from __future__ import annotations
 
@@ -102,7 +103,7 @@ def replace_voter(
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make them verbs of `minilog cluster`."""
+    """Add these verbs to `minilog cluster`."""
     app.command("add-voter", epilog=examples("minilog cluster add-voter 4", "minilog cluster add-voter 4 --json"))(
         add_voter
     )

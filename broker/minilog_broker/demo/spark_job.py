@@ -1,4 +1,4 @@
-"""The Spark job as a process of its own: started, stopped half way, and started again from its checkpoint."""
+"""The Spark job as a process of its own. The demonstration stops it half way, and starts it again."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _LOOK_EVERY_S = 0.2
 
 
 def check_spark_can_run() -> None:
-    """CommandFailed where PySpark or Java is missing, before anything is started."""
+    """Raises CommandFailed where PySpark or Java is missing. The demonstration calls it before it starts anything."""
     if importlib.util.find_spec("pyspark") is None:
         raise CommandFailed("PySpark is not installed: pip install 'pyspark-minilog[demo]'")
     home = os.environ.get("JAVA_HOME")
     if shutil.which(str(pathlib.Path(home) / "bin" / "java") if home else "java") is None:
         raise CommandFailed(
-            "Java 17 or 21 is needed to run Spark, and there is none: install it "
+            "Spark needs Java 17 or 21, and there is none: install it "
             "(Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
         )
 
@@ -38,7 +38,7 @@ def job_file() -> pathlib.Path:
 
 
 class SparkJob:
-    """At most one process at a time, always on the same checkpoint."""
+    """The process of the job. At most one runs at a time, always with the same checkpoint."""
 
     def __init__(self, directory: pathlib.Path, bootstrap_servers: str) -> None:
         self.log_file = directory / "spark.log"
@@ -64,22 +64,22 @@ class SparkJob:
 
     @property
     def finished_batches(self) -> int:
-        """Micro-batches that the checkpoint calls done."""
+        """The number of micro-batches that the checkpoint has as done."""
         commits = self._checkpoint / "commits"
         return sum(entry.name.isdigit() for entry in commits.iterdir()) if commits.is_dir() else 0
 
     def wait_for_batches(self, count: int, stop: threading.Event) -> None:
-        """Until so many micro-batches are done, or `stop` is set."""
+        """Wait until `count` micro-batches are done, or `stop` is set."""
         while self.finished_batches < count and not stop.wait(_LOOK_EVERY_S):
             self.check_alive()
 
     def check_alive(self) -> None:
-        """CommandFailed where the job has ended by itself."""
+        """Raises CommandFailed where the job has ended by itself."""
         if self._process is not None and self._process.poll() is not None:
             raise CommandFailed(f"the Spark job ended by itself ({self._process.returncode}): see {self.log_file}")
 
     def stop(self) -> None:
-        """Ask it to stop, and wait. CommandFailed where it does not."""
+        """Ask the job to stop, and wait. Raises CommandFailed where it does not stop."""
         process = self._process
         if process is None:
             return
@@ -93,7 +93,7 @@ class SparkJob:
             raise CommandFailed(f"the Spark job ended with exit code {code}: see {self.log_file}")
 
     def end(self) -> None:
-        """Whatever is left of it ends now, its Java process too: the group is the job's own."""
+        """Kill the job and its Java process. Both are in a process group of their own."""
         process, self._process = self._process, None
         if process is None:
             return

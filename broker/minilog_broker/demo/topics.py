@@ -1,4 +1,4 @@
-"""The demonstration's topics: created, watched, and read to their ends."""
+"""The topics of the demonstration: functions that create them, watch them, and read them to their ends."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from minilog_broker.failure import CommandFailed
 FLIGHTS, WEATHER, DELAYS = "flights", "weather", "delays"
 TOPICS = (FLIGHTS, WEATHER, DELAYS)
 PARTITIONS = 3
-# What is read of a topic without a schema.
+# The columns of a topic without a schema.
 RECORDS = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64())])
 _ASK_EVERY_S = 0.25
-# An election takes a second, catching up some; a minute means that it will not come.
+# An election takes a second, and catching up takes some seconds. What takes a minute will not happen.
 _CHANGE_WITHIN_S = 60.0
 # Reading the year from loopback takes seconds.
 _READ_WITHIN_S = 60.0
 
 
 def create_topics(bootstrap_servers: str, brokers: int) -> None:
-    """Three partitions each, on three brokers (where there are three), of which two must have every record.
+    """Create topics with three partitions, each on three brokers if there are three. Two must have every record.
 
-    Retention goes by the time stamps of rows, which are of 2013: it is off.
+    Retention is off, because it goes by the timestamps of rows, which are of 2013.
     """
     factor = min(3, brokers)
     configs = {"min.insync.replicas": str(min(2, factor)), "retention.ms": "-1"}
@@ -39,7 +39,7 @@ def create_topics(bootstrap_servers: str, brokers: int) -> None:
 
 
 def find_victim(bootstrap_servers: str) -> int:
-    """A broker that leads a partition of the flights and is not the controller."""
+    """A broker that leads a partition of the flights and is not the controller. Raises CommandFailed without one."""
     with _admin(bootstrap_servers) as admin:
         controller = admin.describe_cluster().controller
         (flights,) = admin.describe_topics([FLIGHTS])
@@ -47,21 +47,21 @@ def find_victim(bootstrap_servers: str) -> int:
         {partition.leader for partition in flights.partitions if partition.leader not in (None, controller)}
     )
     if not leaders:
-        raise CommandFailed("no broker but the controller leads a partition of the flights: this should not be")
+        raise CommandFailed("no broker but the controller leads a partition of the flights: this is a bug")
     return int(leaders[-1] or 0)
 
 
 def find_controller(bootstrap_servers: str) -> int:
-    """The broker that leads the metadata quorum."""
+    """The broker that leads the metadata quorum. Raises CommandFailed without one."""
     with _admin(bootstrap_servers) as admin:
         controller = admin.describe_cluster().controller
     if controller is None or controller < 0:
-        raise CommandFailed("the cluster has no controller: this should not be")
+        raise CommandFailed("the cluster has no controller: this is a bug")
     return int(controller)
 
 
 def wait_led_by_others(bootstrap_servers: str, broker_id: int, stop: threading.Event) -> float:
-    """Until every partition has a leader that is not `broker_id`; the seconds it took."""
+    """Wait until every partition has a leader that is not `broker_id`. Returns the seconds that it took."""
     return _wait(
         bootstrap_servers,
         lambda partitions: all(partition.leader not in (None, broker_id) for partition in partitions),
@@ -71,7 +71,7 @@ def wait_led_by_others(bootstrap_servers: str, broker_id: int, stop: threading.E
 
 
 def wait_in_sync(bootstrap_servers: str, broker_id: int, stop: threading.Event) -> float:
-    """Until `broker_id` is in the ISR of every partition it replicates; the seconds it took."""
+    """Wait until `broker_id` is in the ISR of every partition that it replicates. Returns the seconds that it took."""
     return _wait(
         bootstrap_servers,
         lambda partitions: all(
@@ -83,7 +83,7 @@ def wait_in_sync(bootstrap_servers: str, broker_id: int, stop: threading.Event) 
 
 
 def end_offsets(bootstrap_servers: str, topic: str) -> dict[int, int]:
-    """Per partition, the offset behind the last record that readers may see."""
+    """The offset behind the last record that readers may see, by partition."""
     wanted = {TopicPartition(topic, number): "latest" for number in range(PARTITIONS)}
     with _admin(bootstrap_servers) as admin:
         offsets = admin.list_offsets(wanted)
@@ -91,7 +91,7 @@ def end_offsets(bootstrap_servers: str, topic: str) -> dict[int, int]:
 
 
 def read_topic(bootstrap_servers: str, topic: str, columns: pa.Schema) -> pa.Table:
-    """Everything up to the present end: the columns of a typed topic, RECORDS of one without a schema."""
+    """All rows up to the present end. `columns` are those of a typed topic, or RECORDS for one without a schema."""
     ends = end_offsets(bootstrap_servers, topic)
     deadline = time.monotonic() + _READ_WITHIN_S
     batches: list[pa.RecordBatch] = []

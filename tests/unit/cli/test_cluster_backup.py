@@ -94,7 +94,7 @@ def test_a_file_is_its_owners_alone_and_never_overwritten(tmp_path: pathlib.Path
     file = tmp_path / "metadata.json"
     _write(file, b"one")
     assert file.stat().st_mode & 0o777 == 0o600
-    with pytest.raises(CommandFailed, match="there already"):
+    with pytest.raises(CommandFailed, match="exists: give the name of a new file"):
         _write(file, b"two")
     assert file.read_bytes() == b"one"
 
@@ -108,8 +108,8 @@ def test_into_an_empty_cluster_all_is_made_but_users_and_offsets() -> None:
     assert plan.broker_settings == [OF_ALL, OF_TWO]
     assert (plan.access_rules, plan.quotas, plan.groups, plan.conflicts) == ([RULE], [QUOTA], {}, [])
     assert plan.left == [
-        "user alice (SCRAM-SHA-512): passwords are in no backup; run minilog user create alice",
-        "group g: its offsets are of data; see --group-offsets",
+        "user alice (SCRAM-SHA-512): a backup has no passwords. Run minilog user create alice",
+        "group g: its offsets belong to data. See --group-offsets",
     ]
 
 

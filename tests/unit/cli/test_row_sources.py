@@ -285,7 +285,7 @@ def test_times_of_parquet_without_a_zone_are_of_the_one_that_is_said(tmp_path: p
 
 def test_a_time_that_the_zone_has_not_is_told_with_its_row(tmp_path: pathlib.Path) -> None:
     pq.write_table(pa.table({"at": [SUMMER, IN_SPRING]}), tmp_path / "f")
-    with pytest.raises(BadRows, match=r"column 'at': .* in row 2 is there twice or not at all in Europe/Berlin"):
+    with pytest.raises(BadRows, match=r"column 'at': .* in row 2 exists twice or not at all in Europe/Berlin"):
         list(parquet_rows(tmp_path / "f", schema_from_ddl("at timestamp"), lambda _: None, "Europe/Berlin"))
 
 
