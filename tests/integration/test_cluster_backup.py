@@ -54,7 +54,7 @@ def test_a_backup_makes_another_cluster_the_same_but_for_data(tmp_path: pathlib.
         first = metadata_of(cluster)
         again = minilog(cluster, "cluster", "backup", str(file))
         assert again.returncode == 1
-        assert "is there already" in again.stderr
+        assert "exists: give the name of a new file" in again.stderr
     assert len(first.topics) == 2
     with running_cluster(tmp_path / "second", brokers=1) as cluster:
         dry = done(cluster, "cluster", "restore", str(file), "--dry-run")
