@@ -202,7 +202,7 @@ class TestCommandLine:
     def test_quotas_are_set_listed_and_removed(self, cluster: Cluster) -> None:
         entity = "User:gina"
         assert told(cluster, "quota", "set", entity, "connections=3", "producer_byte_rate=10")["former"] == {}
-        assert "it was 3" in minilog(cluster, "quota", "set", entity, "connections=4").stdout
+        assert "was 3 before" in minilog(cluster, "quota", "set", entity, "connections=4").stdout
         assert told(cluster, "quota", "list") == [
             {"entity": entity, "quotas": {"connections": 4, "producer_byte_rate": 10}}
         ]

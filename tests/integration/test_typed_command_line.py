@@ -136,7 +136,11 @@ def test_a_group_commits_how_far_rows_were_printed(cluster: Cluster) -> None:
         (["consume", "plain", "--where", "a = 1"], 1, "topic plain has no schema, and --where is for rows"),
         (["consume", "plain", "--format", "csv"], 1, "topic plain has no schema, and --format is for rows"),
         (["consume", "plain", "--metadata"], 1, "topic plain has no schema, and --metadata is for rows"),
-        (["consume", "typed", "--json", "--columns", "delay"], 2, "--json prints whole records, and --columns is for rows"),
+        (
+            ["consume", "typed", "--json", "--columns", "delay"],
+            2,
+            "--json prints whole records, and --columns is for rows",
+        ),
         (["consume", "typed", "--columns", "gate"], 1, "there is no column 'gate'"),
         (["consume", "typed", "--where", "gate = 1"], 1, "gate"),
         (["consume", "typed", "--where", "delay >"], 1, "cannot be read"),

@@ -98,8 +98,7 @@ def broker(
         str | None, typer.Option(metavar="HOST:PORT", help="The address for health and metrics. None by default.")
     ] = None,
     console: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="The address of pages for a browser. Off loopback they need https."),
+        str | None, typer.Option(metavar="HOST:PORT", help="The address of the console. Off loopback it needs https.")
     ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Allow plaintext on other addresses than loopback.")
