@@ -133,8 +133,8 @@ class Coordinator(Generic[Key, Value]):
         where one is not ours: the replica is damaged."""
         if leader_epoch != self._leader_epoch or self._state is not CoordinatorState.LOADING:
             return
-        found = list(records)
-        for offset, record in enumerate(found, next_offset - len(found)):
+        new_records = list(records)
+        for offset, record in enumerate(new_records, next_offset - len(new_records)):
             self._table.replay(record, offset)
         if next_offset >= self._epoch_start:
             self._state = CoordinatorState.ACTIVE
@@ -145,7 +145,7 @@ class Coordinator(Generic[Key, Value]):
         self._state, self._leader_epoch = CoordinatorState.IDLE, -1
         self._table.clear(0)
         waiting, self._waiting = self._waiting, []
-        for _, _, ticket, message in sorted(waiting, key=lambda each: each[1]):
+        for _, _, ticket, message in sorted(waiting, key=lambda answer: answer[1]):
             self._effects.append(CoordinatorAnswer(ticket, self._refusal(type(message), self._not_coordinator())))
         self._ended()
 

@@ -48,7 +48,7 @@ class RecordCodec(Generic[Key, Value]):
         key = self._write_key(change.key).SerializeToString(deterministic=True)
         if change.value is None:
             return LogRecord(key, None)
-        kind = next(each for each in self._kinds if isinstance(change.value, each.value))
+        kind = next(row for row in self._kinds if isinstance(change.value, row.value))
         return LogRecord(key, kind.write(change.value).SerializeToString())
 
     def decode(self, record: LogRecord) -> Change[Key, Value]:
@@ -58,7 +58,7 @@ class RecordCodec(Generic[Key, Value]):
             key = self._read_key(parse_known(self._key_message, record.key, what))
             if record.value is None:
                 return Change(key, None)
-            kind = next((each for each in self._kinds if each.is_of(key)), None)
+            kind = next((row for row in self._kinds if row.is_of(key)), None)
             if kind is None:
                 raise ValueError(f"{key} has no values")
             return Change(key, kind.read(parse_known(kind.message, record.value, what)))

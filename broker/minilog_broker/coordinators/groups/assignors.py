@@ -50,7 +50,7 @@ def range_assignor(wanted: Wanted) -> Assignment:
     shares: dict[str, set[PartitionKey]] = {member: set() for member in wanted.members}
     for topic, count in sorted(wanted.partition_counts.items()):
         takers = sorted(
-            (member for member, each in wanted.members.items() if topic in each.topics),
+            (member for member, subscriber in wanted.members.items() if topic in subscriber.topics),
             key=lambda member: (wanted.members[member].instance_id, member),
         )
         start = 0

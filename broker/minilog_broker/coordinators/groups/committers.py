@@ -31,8 +31,8 @@ def check_committer(table: GroupTable, request: coordinator_pb2.CommitOffsetsReq
         raise UnknownMemberId(
             f"group '{group}' has no member '{member_id}': it left, or was silent for the session time-out"
         )
-    for each in request.offsets:
-        key = PartitionKey.of(each.partition_id)
+    for new_offset in request.offsets:
+        key = PartitionKey.of(new_offset.partition_id)
         given = held.given(key)
         if given is None or not given.given_epoch <= epoch <= held.member_epoch:
             raise StaleMemberEpoch(

@@ -197,9 +197,9 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
             changes = rules.end_producers(
                 self._table, request.markers, lambda p: self._groups_of.get(p, ()), self._knows_topic
             )
-            self._write(
-                changes or [Change(GroupKey("", producer_id=each.producer_id), None) for each in request.markers[:1]]
-            )
+            if not changes and request.markers:  # an empty record: the answer rests on it
+                changes = [Change(GroupKey("", producer_id=request.markers[0].producer_id), None)]
+            self._write(changes)
             return coordinator_pb2.WriteMarkersResponse()
 
         self._decide(ticket, None, coordinator_pb2.WriteMarkersResponse, decide)
@@ -213,9 +213,13 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
         def decide() -> coordinator_pb2.FetchOffsetsResponse:
             unstable = {key for pending in self._pending(group).values() for key, _ in pending.offsets}
             committed = self._offsets(group)
-            asked = [PartitionKey.of(each) for each in request.partitions] or sorted(committed.keys() | unstable)
+            requested = [PartitionKey.of(partition_id) for partition_id in request.partitions]
+            keys = requested or sorted(committed.keys() | unstable)
             response = coordinator_pb2.FetchOffsetsResponse(
-                offsets=[_unstable(key, group) if key in unstable else _told(key, committed.get(key)) for key in asked]
+                offsets=[
+                    _unstable(key, group) if key in unstable else _committed_offset(key, committed.get(key))
+                    for key in keys
+                ]
             )
             self._write([Change(GroupKey(group), None)])
             return response
@@ -227,14 +231,14 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
         """ListGroupsResponse."""
 
         def decide() -> coordinator_pb2.ListGroupsResponse:
-            found = {group: self._offsets(group) for group in self._table.owners()}
-            members = {group: len(self._members.view(group).members) for group in found}
+            offsets_by_group = {group: self._offsets(group) for group in self._table.owners()}
+            members = {group: len(self._members.view(group).members) for group in offsets_by_group}
             return coordinator_pb2.ListGroupsResponse(
                 groups=[
                     coordinator_pb2.GroupListing(
                         group_id=group, partition_count=len(offsets), member_count=members[group]
                     )
-                    for group, offsets in found.items()
+                    for group, offsets in offsets_by_group.items()
                     if offsets or self._pending(group) or members[group]
                 ]
             )
@@ -250,8 +254,8 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
             view = self._members.view(group)
             self._require_known(group)
             return coordinator_pb2.DescribeGroupResponse(
-                offsets=[_told(key, offset) for key, offset in sorted(committed.items())],
-                pending=[_told_pending(producer_id, each) for producer_id, each in sorted(pending.items())],
+                offsets=[_committed_offset(key, offset) for key, offset in sorted(committed.items())],
+                pending=[_pending_offsets(producer_id, entry) for producer_id, entry in sorted(pending.items())],
                 members=described_members(view, lambda member_id: self._members.silent_ms(group, member_id, now)),
                 group_epoch=0 if view.group is None else view.group.epoch,
                 assignor="" if view.group is None else view.group.assignor,
@@ -270,7 +274,7 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
             if self._pending(group):
                 raise UnstableOffsetCommit(f"group '{group}' has offsets of a transaction that has not ended: retry")
             committed = self._offsets(group)
-            named = [PartitionKey.of(each) for each in request.partitions] or list(committed)
+            named = [PartitionKey.of(partition_id) for partition_id in request.partitions] or list(committed)
             self._write([Change(GroupKey(group, partition=key), None) for key in named if key in committed])
             return coordinator_pb2.DeleteGroupResponse()
 
@@ -289,9 +293,11 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
         """For people, without a decision: the offsets of each group as far as is known here, nothing while loading."""
         if self._state is not CoordinatorState.ACTIVE:
             return {}
-        found = {group: self._offsets(group) for group in self._table.owners()}
+        offsets_by_group = {group: self._offsets(group) for group in self._table.owners()}
         return {
-            group: {key: each.offset for key, each in offsets.items()} for group, offsets in found.items() if offsets
+            group: {key: offset.offset for key, offset in offsets.items()}
+            for group, offsets in offsets_by_group.items()
+            if offsets
         }
 
     def _require_known(self, group: str) -> None:
@@ -338,7 +344,7 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
         self._effects.extend(CoordinatorAnswer(commit.ticket, response) for commit in self._registrations.take_all())
 
 
-def _told(key: PartitionKey, offset: Offset | None) -> coordinator_pb2.CommittedOffset:
+def _committed_offset(key: PartitionKey, offset: Offset | None) -> coordinator_pb2.CommittedOffset:
     if offset is None:
         return coordinator_pb2.CommittedOffset(partition_id=key.to_wire(), offset=NO_OFFSET, leader_epoch=-1)
     return coordinator_pb2.CommittedOffset(
@@ -355,12 +361,12 @@ def _unstable(key: PartitionKey, group: str) -> coordinator_pb2.CommittedOffset:
         f"group '{group}', partition {key.partition} of topic id {key.topic_id.hex()}: an offset was committed in a "
         "transaction that has not ended: retry"
     )
-    told = _told(key, None)
-    told.error.CopyFrom(wire_error(error))
-    return told
+    answer = _committed_offset(key, None)
+    answer.error.CopyFrom(wire_error(error))
+    return answer
 
 
-def _told_pending(producer_id: int, pending: Pending) -> coordinator_pb2.PendingOffsets:
+def _pending_offsets(producer_id: int, pending: Pending) -> coordinator_pb2.PendingOffsets:
     return coordinator_pb2.PendingOffsets(
         transactional_id=pending.transactional_id,
         producer_id=producer_id,

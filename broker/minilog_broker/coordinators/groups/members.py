@@ -215,7 +215,7 @@ class Members:
         if presence is None or presence.farewell is not None:
             raise _unknown(request.group_id, request.member_id)
         held = self._held(presence)
-        owned = [PartitionKey.of(each) for each in request.owned_partitions]
+        owned = [PartitionKey.of(partition_id) for partition_id in request.owned_partitions]
         if any(held.given(key) is None for key in owned):
             raise FencedMemberEpoch(
                 f"member '{request.member_id}' of group '{request.group_id}' says that it has partitions that it was "
@@ -308,7 +308,7 @@ class Members:
 
     @property
     def next_tick_ms(self) -> float:
-        return min([self._now.look_ms, *(each.at_ms for each in self._now.unsettled.values())])
+        return min([self._now.look_ms, *(unsettled.at_ms for unsettled in self._now.unsettled.values())])
 
     def tick(self, now: Moment) -> None:
         """Fence who was silent, show who leads, and settle what waited."""
@@ -398,13 +398,13 @@ class Members:
         for change in changes:
             if change.key.part in (Part.MEMBER, Part.HELD):
                 presence = self._presence(change.key.owner, change.key.member_id)
-                if presence is not None and self._told(presence, change, now):
+                if presence is not None and self._send_change(presence, change, now):
                     to_answer.pop(id(presence), None)
         for presence in to_answer.values():
             if presence.stream is not None:
                 self._around.answer(presence.stream, self._plain(presence, presence.pushed_epoch))
 
-    def _told(self, presence: Presence, change: GroupChange, now: Moment) -> bool:
+    def _send_change(self, presence: Presence, change: GroupChange, now: Moment) -> bool:
         """Send the member the change, where it concerns the member. Whether a message was sent."""
         match change.value:
             case Held() as held:
@@ -461,10 +461,10 @@ class Members:
 
     def counts(self) -> dict[str, int]:
         """The number of members of each group that has any."""
-        found: dict[str, int] = defaultdict(int)
+        counts: dict[str, int] = defaultdict(int)
         for group, _ in self._now.presences:
-            found[group] += 1
-        return dict(found)
+            counts[group] += 1
+        return dict(counts)
 
     def view(self, group: str) -> membership.GroupView:
         return self._view(group)

@@ -113,7 +113,7 @@ class GroupView:
         """The member with this instance id."""
         if not instance_id:
             return None
-        return next((name for name, each in self.members.items() if each.instance_id == instance_id), None)
+        return next((name for name, member in self.members.items() if member.instance_id == instance_id), None)
 
 
 # -- members come and go
@@ -162,7 +162,7 @@ def removal(view: GroupView, member_id: str) -> list[GroupChange]:
 def seen_topics(view: GroupView, topics: Topics) -> dict[str, KnownTopic]:
     """The topics that members subscribe to, and that are there."""
     names = sorted({name for member in view.members.values() for name in member.topics})
-    return {name: known for name in names if (known := topics.find(name)) is not None}
+    return {name: topic for name in names if (topic := topics.find(name)) is not None}
 
 
 def new_target(view: GroupView, topics: Topics, assignors: tuple[str, ...]) -> list[GroupChange]:
@@ -170,9 +170,9 @@ def new_target(view: GroupView, topics: Topics, assignors: tuple[str, ...]) -> l
     first for members that ask for none."""
     if not view.members:
         return []
-    known = seen_topics(view, topics)
+    existing_topics = seen_topics(view, topics)
     name = chosen_assignor(view.members, assignors)
-    assignment = ASSIGNORS[name](_wanted(view, known, topics))
+    assignment = ASSIGNORS[name](_wanted(view, existing_topics, topics))
     targets = {
         member_id: Target(partitions)
         for member_id, partitions in assignment.items()
@@ -187,13 +187,13 @@ def new_target(view: GroupView, topics: Topics, assignors: tuple[str, ...]) -> l
 def chosen_assignor(members: Mapping[str, Member], assignors: tuple[str, ...]) -> str:
     """What most members ask for; of several, the first of the brokers'. One that the brokers lack by now counts for
     nothing."""
-    asked = [member.assignor or assignors[0] for member in members.values()]
-    return max(assignors, key=lambda name: (asked.count(name), -assignors.index(name)))
+    choices = [member.assignor or assignors[0] for member in members.values()]
+    return max(assignors, key=lambda name: (choices.count(name), -assignors.index(name)))
 
 
-def _wanted(view: GroupView, known: Mapping[str, KnownTopic], topics: Topics) -> Wanted:
-    counts = {each.topic_id: each.partition_count for each in known.values()}
-    ids = {name: each.topic_id for name, each in known.items()}
+def _wanted(view: GroupView, existing_topics: Mapping[str, KnownTopic], topics: Topics) -> Wanted:
+    counts = {topic.topic_id: topic.partition_count for topic in existing_topics.values()}
+    ids = {name: topic.topic_id for name, topic in existing_topics.items()}
     racks = {}
     if any(member.rack for member in view.members.values()):
         keys = (PartitionKey(topic_id, number) for topic_id, count in counts.items() for number in range(count))
@@ -219,7 +219,7 @@ def _wanted(view: GroupView, known: Mapping[str, KnownTopic], topics: Topics) ->
 def carries_out(view: GroupView, member_id: str, member_epoch: int) -> list[GroupChange]:
     """The member holds nothing that is not in its assignment of this epoch: what it was to give back is free."""
     held = view.held[member_id]
-    left = {key: each for key, each in held.revoking.items() if each.revoked_epoch > member_epoch}
+    left = {key: given for key, given in held.revoking.items() if given.revoked_epoch > member_epoch}
     if len(left) == len(held.revoking):
         return []
     return [view.change(Part.HELD, member_id, dataclasses.replace(held, revoking=left))]
@@ -233,7 +233,7 @@ def reconcile(view: GroupView) -> list[GroupChange]:
     for member_id, member in sorted(view.members.items()):
         target = view.targets.get(member_id, Target()).partitions
         held = view.held.get(member_id)
-        kept = {} if held is None else {key: each for key, each in held.assigned.items() if key in target}
+        kept = {} if held is None else {key: given for key, given in held.assigned.items() if key in target}
         free = target - taken
         if held is not None and not free and len(kept) == len(held.assigned):
             continue
@@ -248,8 +248,8 @@ def _changed(
 ) -> Held:
     epoch = max(held.member_epoch + 1, group_epoch)
     revoked = {
-        key: Given(each.given_epoch, epoch)
-        for key, each in held.assigned.items()
+        key: Given(given.given_epoch, epoch)
+        for key, given in held.assigned.items()
         if key not in kept and not member.is_away  # who is away holds nothing
     }
     return Held(epoch, {**kept, **dict.fromkeys(free, Given(epoch))}, {**held.revoking, **revoked})

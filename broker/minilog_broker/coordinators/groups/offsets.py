@@ -49,14 +49,14 @@ def check_commit(request: coordinator_pb2.CommitOffsetsRequest, knows_topic: Kno
     group = request.group_id
     if not 1 <= len(group) <= MAX_ID_CHARACTERS:
         raise InvalidArgument(f"a group id has 1 to {MAX_ID_CHARACTERS} characters")
-    keys = [PartitionKey.of(each.partition_id) for each in request.offsets]
+    keys = [PartitionKey.of(new_offset.partition_id) for new_offset in request.offsets]
     if not 1 <= len(keys) <= MAX_OFFSETS or len(set(keys)) < len(keys):
         raise InvalidArgument(f"group '{group}': a commit has 1 to {MAX_OFFSETS} offsets, each of another partition")
-    for key, each in zip(keys, request.offsets, strict=True):
+    for key, new_offset in zip(keys, request.offsets, strict=True):
         where = f"group '{group}', partition {key.partition} of topic id {key.topic_id.hex()}"
-        if each.offset < 0:
-            raise InvalidArgument(f"{where}: offset {each.offset} is below 0")
-        if len(each.metadata) > MAX_METADATA_CHARACTERS:
+        if new_offset.offset < 0:
+            raise InvalidArgument(f"{where}: offset {new_offset.offset} is below 0")
+        if len(new_offset.metadata) > MAX_METADATA_CHARACTERS:
             raise OffsetMetadataTooLarge(f"{where}: the metadata has more than {MAX_METADATA_CHARACTERS} characters")
         if not knows_topic(key.topic_id):
             raise UnknownTopicId(f"{where}: the topic was deleted, or is not known yet: retry")
@@ -72,19 +72,23 @@ def commit(request: coordinator_pb2.CommitOffsetsRequest, next_offset: int, wall
 
 def _offsets(request: coordinator_pb2.CommitOffsetsRequest, position: int, wall_us: int) -> dict[PartitionKey, Offset]:
     return {
-        PartitionKey.of(each.partition_id): Offset(each.offset, each.leader_epoch, each.metadata, wall_us, position)
-        for each in request.offsets
+        PartitionKey.of(new_offset.partition_id): Offset(
+            new_offset.offset, new_offset.leader_epoch, new_offset.metadata, wall_us, position
+        )
+        for new_offset in request.offsets
     }
 
 
 def last_sequence(table: GroupTable, producer_id: int, groups: Iterable[str]) -> int:
     """Of all that a producer has pending; NO_SEQUENCE where it has nothing."""
-    return max((each.last_sequence for each in _pending_of(table, producer_id, groups).values()), default=NO_SEQUENCE)
+    return max(
+        (pending.last_sequence for pending in _pending_of(table, producer_id, groups).values()), default=NO_SEQUENCE
+    )
 
 
 def _pending_of(table: GroupTable, producer_id: int, groups: Iterable[str]) -> dict[str, Pending]:
-    found = {group: table.get(GroupKey(group, producer_id=producer_id)) for group in sorted(groups)}
-    return {group: each for group, each in found.items() if isinstance(each, Pending)}
+    values = {group: table.get(GroupKey(group, producer_id=producer_id)) for group in sorted(groups)}
+    return {group: value for group, value in values.items() if isinstance(value, Pending)}
 
 
 def commit_in_transaction(
@@ -93,8 +97,8 @@ def commit_in_transaction(
     """`groups`: in which the producer may have something pending. Raises OutOfOrderSequenceNumber; InvalidTxnState
     where another transactional id has it pending: an id of a producer is a small number, and proves nothing."""
     transaction = request.transaction
-    for group, each in _pending_of(table, transaction.producer_id, groups).items():
-        if each.transactional_id != transaction.transactional_id:
+    for group, pending in _pending_of(table, transaction.producer_id, groups).items():
+        if pending.transactional_id != transaction.transactional_id:
             raise InvalidTxnState(
                 f"group '{group}': producer {transaction.producer_id} is not of transactional id "
                 f"'{transaction.transactional_id}': its pending commit is another's"
@@ -124,15 +128,15 @@ def end_producers(
     changes: dict[GroupKey, GroupValue | None] = {}
     for marker in markers:
         pending = _pending_of(table, marker.producer_id, groups_of(marker.producer_id))
-        last = max((each.last_sequence for each in pending.values()), default=NO_SEQUENCE)
+        last = max((entry.last_sequence for entry in pending.values()), default=NO_SEQUENCE)
         if marker.committed and pending and last != marker.last_sequence:
             raise InvalidTxnState(
                 f"producer {marker.producer_id} is to be committed with {marker.last_sequence} as its last commit of "
                 f"offsets, and {last} is the last one here"
             )
-        for group, each in pending.items():
+        for group, entry in pending.items():
             changes[GroupKey(group, producer_id=marker.producer_id)] = None
-            for partition, offset in each.offsets if marker.committed else ():
+            for partition, offset in entry.offsets if marker.committed else ():
                 key = GroupKey(group, partition=partition)
                 current = changes.get(key) or table.get(key)
                 older = isinstance(current, Offset) and current.position > offset.position

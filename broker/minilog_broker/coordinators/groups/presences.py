@@ -84,15 +84,15 @@ class Heartbeats:
 
     def confirm(self, high_watermark: int) -> list[Presence]:
         """What was appended behind their arrival is committed. The members that may hear of it."""
-        found = []
+        confirmed = []
         while self._waiting and self._waiting[0].log_end < high_watermark:
-            each = self._waiting.popleft()
-            if each.presence.unconfirmed is each:
-                each.presence.unconfirmed = None
-            if each.presence.stream is each.stream:
-                each.presence.confirmed_number = each.number
-                found.append(each.presence)
-        return found
+            heartbeat = self._waiting.popleft()
+            if heartbeat.presence.unconfirmed is heartbeat:
+                heartbeat.presence.unconfirmed = None
+            if heartbeat.presence.stream is heartbeat.stream:
+                heartbeat.presence.confirmed_number = heartbeat.number
+                confirmed.append(heartbeat.presence)
+        return confirmed
 
 
 def asks_for(member: Member) -> tuple[object, ...]:

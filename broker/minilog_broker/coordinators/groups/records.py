@@ -175,7 +175,7 @@ def _pending_record(value: Pending) -> records_pb2.PendingOffsetsRecord:
 
 
 def _pending(record: records_pb2.PendingOffsetsRecord) -> Pending:
-    offsets = tuple((PartitionKey.of(each.partition_id), _offset(each.offset)) for each in record.offsets)
+    offsets = tuple((PartitionKey.of(pending.partition_id), _offset(pending.offset)) for pending in record.offsets)
     return Pending(record.transactional_id, record.last_sequence, offsets)
 
 
@@ -224,14 +224,14 @@ def _target(record: records_pb2.TargetRecord) -> Target:
 def _given_records(given: Mapping[PartitionKey, Given]) -> list[records_pb2.AssignedPartition]:
     return [
         records_pb2.AssignedPartition(
-            partition_id=key.to_wire(), given_epoch=each.given_epoch, revoked_epoch=each.revoked_epoch
+            partition_id=key.to_wire(), given_epoch=epochs.given_epoch, revoked_epoch=epochs.revoked_epoch
         )
-        for key, each in sorted(given.items())
+        for key, epochs in sorted(given.items())
     ]
 
 
 def _given(records: Iterable[records_pb2.AssignedPartition]) -> dict[PartitionKey, Given]:
-    return {PartitionKey.of(each.partition_id): Given(each.given_epoch, each.revoked_epoch) for each in records}
+    return {PartitionKey.of(record.partition_id): Given(record.given_epoch, record.revoked_epoch) for record in records}
 
 
 def _held_record(value: Held) -> records_pb2.AssignmentRecord:

@@ -29,7 +29,7 @@ class WaitingCommit:
 
 
 @dataclass(slots=True)
-class _Asked:
+class _Question:
     number: int
     waiting: list[WaitingCommit] = field(default_factory=list)
 
@@ -38,35 +38,35 @@ class Registrations:
     """By producer: one question, and the commits that wait for its answer."""
 
     def __init__(self) -> None:
-        self._asked: dict[int, _Asked] = {}
+        self._questions: dict[int, _Question] = {}
         self._numbers = 0
 
     def wait(self, producer_id: int, commit: WaitingCommit) -> int | None:
         """The number to ask under; None: it is asked for already. Raises InvalidTxnState where too many wait."""
-        asked = self._asked.get(producer_id)
-        if asked is not None:
-            if len(asked.waiting) >= MAX_WAITING:
+        question = self._questions.get(producer_id)
+        if question is not None:
+            if len(question.waiting) >= MAX_WAITING:
                 raise InvalidTxnState(f"producer {producer_id} has {MAX_WAITING} commits under way: one at a time")
-            asked.waiting.append(commit)
+            question.waiting.append(commit)
             return None
         self._numbers += 1
-        self._asked[producer_id] = _Asked(self._numbers, [commit])
+        self._questions[producer_id] = _Question(self._numbers, [commit])
         return self._numbers
 
     def answered(self, number: int) -> list[WaitingCommit]:
         """Those who waited for this answer."""
-        for producer_id, asked in self._asked.items():
-            if asked.number == number:
-                del self._asked[producer_id]
-                return asked.waiting
+        for producer_id, question in self._questions.items():
+            if question.number == number:
+                del self._questions[producer_id]
+                return question.waiting
         return []
 
     def ended(self, producer_id: int) -> list[WaitingCommit]:
         """Those whose producer has ended."""
-        asked = self._asked.pop(producer_id, None)
-        return [] if asked is None else asked.waiting
+        question = self._questions.pop(producer_id, None)
+        return [] if question is None else question.waiting
 
     def take_all(self) -> list[WaitingCommit]:
         """All of them: the term is over."""
-        asked, self._asked = self._asked, {}
-        return [commit for each in asked.values() for commit in each.waiting]
+        questions, self._questions = self._questions, {}
+        return [commit for question in questions.values() for commit in question.waiting]

@@ -51,9 +51,16 @@ class Clocks:
         delay_ms = own_delay_ms(self._due_ms, now_ms, self._shortest_ms)
         self._due_ms = now_ms + self._interval_ms
         if delay_ms > 0:
-            found = self._heard.items()
-            self._heard = {each: (excused(heard_ms, delay_ms, now_ms), out_ms) for each, (heard_ms, out_ms) in found}
-        return sorted(each for each, (heard_ms, timeout_ms) in self._heard.items() if now_ms - heard_ms >= timeout_ms)
+            signs = self._heard.items()
+            self._heard = {
+                transactional_id: (excused(heard_ms, delay_ms, now_ms), out_ms)
+                for transactional_id, (heard_ms, out_ms) in signs
+            }
+        return sorted(
+            transactional_id
+            for transactional_id, (heard_ms, timeout_ms) in self._heard.items()
+            if now_ms - heard_ms >= timeout_ms
+        )
 
     @property
     def _shortest_ms(self) -> float:

@@ -43,34 +43,34 @@ class WaitingCommits:
     def take(self) -> list[object]:
         """The tickets of all, who are to be answered otherwise."""
         waiting, self._waiting = self._waiting, []
-        return [each.ticket for each in waiting]
+        return [call.ticket for call in waiting]
 
     def look(self, committed: int, visible: Callable[[str, int], bool], now_ms: float) -> list[CoordinatorAnswer]:
         """Those who wait no more. `committed`: the high watermark; `visible(transactional id, generation)`."""
         answers, left = [], []
-        for each in self._waiting:
-            durable = each.decided_at <= committed
-            if durable and visible(each.transactional_id, each.generation):
+        for call in self._waiting:
+            durable = call.decided_at <= committed
+            if durable and visible(call.transactional_id, call.generation):
                 outcome = coordinator_pb2.TRANSACTION_OUTCOME_COMMITTED
-            elif each.deadline_ms > now_ms:
-                left.append(each)
+            elif call.deadline_ms > now_ms:
+                left.append(call)
                 continue
             elif durable:
                 outcome = coordinator_pb2.TRANSACTION_OUTCOME_COMMITTED_BECOMING_VISIBLE
             else:
-                answers.append(CoordinatorAnswer(each.ticket, _unknown(each)))
+                answers.append(CoordinatorAnswer(call.ticket, _unknown(call)))
                 continue
-            answers.append(CoordinatorAnswer(each.ticket, coordinator_pb2.EndTransactionResponse(outcome=outcome)))
+            answers.append(CoordinatorAnswer(call.ticket, coordinator_pb2.EndTransactionResponse(outcome=outcome)))
         self._waiting = left
         return answers
 
     def next_due_ms(self) -> float:
-        return min((each.deadline_ms for each in self._waiting), default=math.inf)
+        return min((call.deadline_ms for call in self._waiting), default=math.inf)
 
 
-def _unknown(each: _Waiting) -> coordinator_pb2.EndTransactionResponse:
+def _unknown(call: _Waiting) -> coordinator_pb2.EndTransactionResponse:
     error = RequestTimedOut(
-        f"transactional id '{each.transactional_id}': the commit of generation {each.generation} is not replicated, "
+        f"transactional id '{call.transactional_id}': the commit of generation {call.generation} is not replicated, "
         "and its outcome not known: ask again"
     )
     return coordinator_pb2.EndTransactionResponse(error=wire_error(error))

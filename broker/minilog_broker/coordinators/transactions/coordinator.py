@@ -107,7 +107,7 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
         """RegisterPartitionsResponse: the producer may write there only when it is answered without an error."""
 
         def decide() -> coordinator_pb2.RegisterPartitionsResponse:
-            partitions = [PartitionKey.of(each) for each in request.partitions]
+            partitions = [PartitionKey.of(partition_id) for partition_id in request.partitions]
             transactional_id, producer_id = request.transactional_id, request.producer_id
             self._write(enlisting.register(self._view, transactional_id, producer_id, partitions, self._knows_topic))
             self._sign_of_life(transactional_id, now)
@@ -161,11 +161,10 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
             committed, changes = ending.abort(self._view, request, now.wall_us)
             self._write(changes)
             self._look_at_clock(request.transactional_id, now)
-            committed_, aborted = (
-                coordinator_pb2.TRANSACTION_OUTCOME_COMMITTED,
-                coordinator_pb2.TRANSACTION_OUTCOME_ABORTED,
-            )
-            return coordinator_pb2.AbortAttemptResponse(outcome=committed_ if committed else aborted)
+            outcome = coordinator_pb2.TRANSACTION_OUTCOME_ABORTED
+            if committed:
+                outcome = coordinator_pb2.TRANSACTION_OUTCOME_COMMITTED
+            return coordinator_pb2.AbortAttemptResponse(outcome=outcome)
 
         self._decide_of(request, ticket, coordinator_pb2.AbortAttemptResponse, decide)
 
@@ -175,7 +174,7 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
         """ListTransactionsResponse."""
 
         def decide() -> coordinator_pb2.ListTransactionsResponse:
-            lines = [describing.listing(self._view, each) for each in self._view.ids()]
+            lines = [describing.listing(self._view, transactional_id) for transactional_id in self._view.ids()]
             return coordinator_pb2.ListTransactionsResponse(transactions=lines)
 
         self._decide(ticket, None, coordinator_pb2.ListTransactionsResponse, decide)
@@ -207,7 +206,7 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
         transactional_id = request.transactional_id
 
         def decide() -> coordinator_pb2.ForgetTransactionResponse:
-            self._view.known(transactional_id)
+            self._view.existing_transaction(transactional_id)
             if self._view.producers(transactional_id):
                 raise InvalidTxnState(
                     f"transactional id '{transactional_id}' is open or ending: abort it, and wait until it has ended"
@@ -223,8 +222,12 @@ class TransactionCoordinator(Coordinator[TransactionKey, TransactionValue]):
         """For people, without a decision: when the generations of what is open here began, by the wall clock."""
         if self._state is not CoordinatorState.ACTIVE:
             return ()
-        found = {each: self._view.transaction(each) for each in self._view.ids() if self._view.open_producers(each)}
-        return tuple(transaction.updated_us for transaction in found.values() if transaction is not None)
+        transactions = {
+            transactional_id: self._view.transaction(transactional_id)
+            for transactional_id in self._view.ids()
+            if self._view.open_producers(transactional_id)
+        }
+        return tuple(transaction.updated_us for transaction in transactions.values() if transaction is not None)
 
     def open_age_ms(self, transactional_id: str, wall_us: int) -> float | None:
         """Without a decision: for how long it has been open; None where it is not, or another broker decides on it."""

@@ -15,7 +15,7 @@ _FATES = {
 
 def listing(view: TransactionView, transactional_id: str) -> coordinator_pb2.TransactionListing:
     """One line. Raises TransactionalIdNotFound."""
-    transaction, producers = view.known(transactional_id), view.producers(transactional_id)
+    transaction, producers = view.existing_transaction(transactional_id), view.producers(transactional_id)
     return coordinator_pb2.TransactionListing(
         transactional_id=transactional_id,
         state=_state(producers),
@@ -37,7 +37,7 @@ def description(
     view: TransactionView, transactional_id: str, silent_ms: float | None
 ) -> coordinator_pb2.DescribeTransactionResponse:
     """All of it. Raises TransactionalIdNotFound."""
-    transaction: TransactionMetadata = view.known(transactional_id)
+    transaction: TransactionMetadata = view.existing_transaction(transactional_id)
     return coordinator_pb2.DescribeTransactionResponse(
         listing=listing(view, transactional_id),
         attempt_id=transaction.attempt_id,
@@ -46,7 +46,9 @@ def description(
         expires=transaction.expires,
         updated_us=transaction.updated_us,
         silent_ms=None if silent_ms is None else max(0, round(silent_ms)),
-        producers=[_described(producer_id, each) for producer_id, each in view.producers(transactional_id).items()],
+        producers=[
+            _described(producer_id, producer) for producer_id, producer in view.producers(transactional_id).items()
+        ],
     )
 
 

@@ -47,7 +47,9 @@ MAX_DIGEST_BYTES = 64  # a SHA-512; it is written with every enlisting
 
 def abort_changes(transactional_id: str, producers: Mapping[int, TransactionProducer]) -> list[TransactionChange]:
     """These end without being seen. One that is registered nowhere is gone at once."""
-    return [_ended(transactional_id, producer_id, each, Fate.ABORTING) for producer_id, each in producers.items()]
+    return [
+        _ended(transactional_id, producer_id, producer, Fate.ABORTING) for producer_id, producer in producers.items()
+    ]
 
 
 def _ended(transactional_id: str, producer_id: int, producer: TransactionProducer, fate: Fate) -> TransactionChange:
@@ -76,7 +78,7 @@ def end(view: TransactionView, request: coordinator_pb2.EndTransactionRequest, w
     contents = _contents(request)
     open_producers = view.open_producers(transactional_id)
     winners = _winners(request, transaction, open_producers)
-    losers = {each: producer for each, producer in open_producers.items() if each not in winners}
+    losers = {producer_id: producer for producer_id, producer in open_producers.items() if producer_id not in winners}
     decided = replace(
         transaction,
         last_committed=request.generation,
@@ -87,7 +89,10 @@ def end(view: TransactionView, request: coordinator_pb2.EndTransactionRequest, w
     )
     return [
         Change(TransactionKey(transactional_id), decided),
-        *(_ended(transactional_id, each, producer, Fate.COMMITTING) for each, producer in winners.items()),
+        *(
+            _ended(transactional_id, producer_id, producer, Fate.COMMITTING)
+            for producer_id, producer in winners.items()
+        ),
         *abort_changes(transactional_id, losers),
     ]
 
@@ -115,8 +120,8 @@ def is_committed(transaction: TransactionMetadata, transactional_id: str, genera
 
 
 def _check_current(transaction: TransactionMetadata, request: coordinator_pb2.EndTransactionRequest) -> None:
-    asked = (request.run_id, request.generation, request.attempt_id)
-    if asked != (transaction.run_id, transaction.generation, transaction.attempt_id):
+    attempt = (request.run_id, request.generation, request.attempt_id)
+    if attempt != (transaction.run_id, transaction.generation, transaction.attempt_id):
         raise ProducerFenced(
             f"transactional id '{request.transactional_id}': generation {request.generation} cannot be committed by "
             f"this attempt: another one, at generation {transaction.generation}, took over"
@@ -151,9 +156,9 @@ def _winners(
 
 
 def _with_sequences(producer: TransactionProducer, named: coordinator_pb2.Winner, where: str) -> TransactionProducer:
-    written = {PartitionKey.of(each.partition_id): each.last_sequence for each in named.partitions}
+    written = {PartitionKey.of(claim.partition_id): claim.last_sequence for claim in named.partitions}
     registered = tuple(
-        Registered(each.partition, written.pop(each.partition, NOTHING_WRITTEN)) for each in producer.partitions
+        Registered(former.partition, written.pop(former.partition, NOTHING_WRITTEN)) for former in producer.partitions
     )
     if written:
         key = next(iter(written))
@@ -181,7 +186,7 @@ def abort(
 
 def abort_everything(view: TransactionView, transactional_id: str, wall_us: int) -> list[TransactionChange]:
     """By command. Raises TransactionalIdNotFound."""
-    return _aborted(view, transactional_id, view.known(transactional_id), (), wall_us)
+    return _aborted(view, transactional_id, view.existing_transaction(transactional_id), (), wall_us)
 
 
 def _aborted(

@@ -141,9 +141,11 @@ def _taken_up(
     wall_us: int,
 ) -> TransactionMetadata:
     """The transaction with this attempt as its current one."""
-    asked = TransactionMetadata(generation, request.attempt_id, request.run_id, timeout_ms, request.expires, wall_us)
+    new_transaction = TransactionMetadata(
+        generation, request.attempt_id, request.run_id, timeout_ms, request.expires, wall_us
+    )
     if former is None:
-        return asked
+        return new_transaction
     if request.attempt_id in former.superseded_attempts:
         raise ProducerFenced(f"{_who(request)}: its attempt was superseded by another, which goes on in its place")
     if request.attempt_id == former.attempt_id:
@@ -157,7 +159,7 @@ def _taken_up(
     attempts = (*former.superseded_attempts, former.attempt_id) if again else ()
     runs = former.superseded_runs if same_run else (*former.superseded_runs, former.run_id)
     return replace(
-        asked,
+        new_transaction,
         last_committed=former.last_committed,
         last_contents=former.last_contents,
         superseded_runs=runs[-MAX_SUPERSEDED:],

@@ -150,7 +150,8 @@ def _producer(record: records_pb2.ProducerRecord) -> TransactionProducer:
         task=record.task if record.HasField("task") else None,
         fate=Fate(record.state),
         partitions=tuple(
-            Registered(PartitionKey.of(each.partition_id), each.last_sequence) for each in record.partitions
+            Registered(PartitionKey.of(registered.partition_id), registered.last_sequence)
+            for registered in record.partitions
         ),
     )
 

@@ -27,7 +27,7 @@ class TransactionView:
         value = self._table.get(TransactionKey(transactional_id))
         return value if isinstance(value, TransactionMetadata) else None
 
-    def known(self, transactional_id: str) -> TransactionMetadata:
+    def existing_transaction(self, transactional_id: str) -> TransactionMetadata:
         """Raises TransactionalIdNotFound."""
         transaction = self.transaction(transactional_id)
         if transaction is None:
@@ -42,12 +42,12 @@ class TransactionView:
 
     def producers(self, transactional_id: str) -> dict[int, TransactionProducer]:
         """All that have not ended everywhere, by producer id."""
-        found = {
+        producers = {
             key.producer_id: value
             for key, value in self._table.owned(transactional_id)
             if key.producer_id is not None and isinstance(value, TransactionProducer)
         }
-        return dict(sorted(found.items()))
+        return dict(sorted(producers.items()))
 
     def open_producers(self, transactional_id: str) -> dict[int, TransactionProducer]:
         """Those whose fate is not decided."""
