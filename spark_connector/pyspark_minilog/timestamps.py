@@ -15,8 +15,10 @@ def first_since(client: Mapping[str, str], wanted_ms: Positions, latest: Positio
     A record behind `latest` counts as being at `latest`. Raises MinilogError.
     """
     with lend(Consumer, client) as consumer:
-        found = consumer.offsets_for_times({TopicPartition(*each): at_ms for each, at_ms in wanted_ms.items()})
+        offsets = consumer.offsets_for_times(
+            {TopicPartition(*partition): at_ms for partition, at_ms in wanted_ms.items()}
+        )
     return {
-        each: None if (offset := found[TopicPartition(*each)]) is None else min(offset, latest[each])
-        for each in wanted_ms
+        partition: None if (offset := offsets[TopicPartition(*partition)]) is None else min(offset, latest[partition])
+        for partition in wanted_ms
     }

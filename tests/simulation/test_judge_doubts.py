@@ -10,7 +10,7 @@ from minilog.partition_key import PartitionKey
 from minilog.record_batch.builder import build_batch, records_to_columns
 from minilog.v1 import peer_pb2, records_pb2
 from minilog_broker.controller.topic_config import effective_topic_config
-from minilog_broker.quorum.epochs_told import LEAP_EPOCHS
+from minilog_broker.quorum.reported_epochs import LEAP_EPOCHS
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.judge.hearing import Hearing
 from tests.simulation.judge.metadata import Topic

@@ -60,7 +60,8 @@ class VoterChanges:
             )
             self._last_end = self._ledger.write(records_pb2.MetadataRecord(voter_replaced=record)) + 1
         else:
-            self._write([each for each in self._voters() if each.broker_id != voter.broker_id], _as_registered(broker))
+            others = [other for other in self._voters() if other.broker_id != voter.broker_id]
+            self._write(others, _as_registered(broker))
         return admin_pb2.ReplaceVoterResponse(lost_directory_id=voter.directory_id, directory_id=broker.directory_id)
 
     def alter(self, request: admin_pb2.AlterVoterRequest, committed: int) -> admin_pb2.AlterVoterResponse:

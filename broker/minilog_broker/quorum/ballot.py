@@ -15,8 +15,8 @@ class Ballot:
         self._unanimous = unanimous
         self.granted: set[VoterKey] = set()
         self._heard: set[VoterKey] = set()
-        asked = {key for voters in self._sets for key in voters}
-        self.asked = sorted(key for key in asked if key.broker_id != own.broker_id)
+        keys = {key for voters in self._sets for key in voters}
+        self.others = sorted(key for key in keys if key.broker_id != own.broker_id)
 
     def grant(self, key: VoterKey) -> None:
         self.granted.add(key)
@@ -29,7 +29,7 @@ class Ballot:
     @property
     def silent(self) -> list[VoterKey]:
         """Who was asked and has not answered yet."""
-        return [key for key in self.asked if key not in self._heard]
+        return [key for key in self.others if key not in self._heard]
 
     @property
     def won(self) -> bool:
@@ -40,7 +40,7 @@ class Ballot:
     @property
     def exhausted(self) -> bool:
         """All were asked in vain."""
-        return not self.won and self._heard.issuperset(self.asked)
+        return not self.won and self._heard.issuperset(self.others)
 
 
 def is_majority(some: Collection[VoterKey], voters: VoterSet) -> bool:

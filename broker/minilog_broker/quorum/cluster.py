@@ -26,13 +26,13 @@ def new_cluster_id(rng: random.Random) -> str:
 
 
 def cluster_record(
-    cluster_id: str, voters: Sequence[peer_pb2.VoterAddress], found: Mapping[int, NewVoter]
+    cluster_id: str, voters: Sequence[peer_pb2.VoterAddress], new_voters: Mapping[int, NewVoter]
 ) -> records_pb2.MetadataRecord:
     """The first entry of a new cluster's log."""
     recorded = [
         records_pb2.Voter(
             broker_id=voter.broker_id,
-            directory_id=found[voter.broker_id].directory_id,
+            directory_id=new_voters[voter.broker_id].directory_id,
             host=voter.host,
             port=voter.port,
         )
@@ -61,11 +61,11 @@ def check_cluster(member: Member, cluster_id: str, voters: Iterable[Voter]) -> N
     The recorded voters count, whatever voters the broker was started with. A voter's broker with another directory is
     an observer until it is replaced by command. Where it is the only voter, nobody is left to take that command.
     """
-    known, node_id = member.known_cluster_id, member.node_id
-    if known and known != cluster_id:
+    own_cluster_id, node_id = member.known_cluster_id, member.node_id
+    if own_cluster_id and own_cluster_id != cluster_id:
         raise InconsistentClusterId(
-            f"the data directory of broker {node_id} belongs to cluster {known}, the metadata log is that of cluster "
-            f"{cluster_id}: start it with the voters of its own cluster, or with an empty data directory"
+            f"the data directory of broker {node_id} belongs to cluster {own_cluster_id}, the metadata log is that of "
+            f"cluster {cluster_id}: start it with the voters of its own cluster, or with an empty data directory"
         )
     recorded = {voter.broker_id: voter for voter in voters}
     own = recorded.get(node_id)

@@ -8,8 +8,8 @@ an epoch far above ours                           no; the voters are asked for t
 pre-vote, else                                    yes where its log has all that ours has; nothing changes
 a later epoch, or ours with our vote still free   yes where its log has all that ours has; epoch and vote to disk first
 
-What a request says of epochs and leaders is a hint: the voters are asked for their own word (epochs_told). A leader is
-followed for its own word; or for its request, where our vote in the epoch is its own.
+What a request says of epochs and leaders is a hint: this node asks the voters for their own word (reported_epochs). It
+follows a leader on that leader's own word, or on its request if our vote in the epoch is for it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from minilog.errors import (
 )
 from minilog.v1 import peer_pb2
 from minilog_broker.quorum import voting
-from minilog_broker.quorum.epochs_told import NEAR_EPOCHS
 from minilog_broker.quorum.member import MAX_EPOCH, NO_LEADER, Member
 from minilog_broker.quorum.observer import Observer
 from minilog_broker.quorum.quorum_effects import AnswerVote, SendVote
+from minilog_broker.quorum.reported_epochs import NEAR_EPOCHS
 from minilog_broker.quorum.standing import Candidate, Prospective, Unattached
 from minilog_broker.quorum.transitions import Transitions
 from minilog_broker.quorum.voters import VoterKey
@@ -132,7 +132,7 @@ class Elections:
         if not response.error.code and self.learn(voter_id, response.epoch, response.leader_id, now_ms):
             return
         state = self._transitions.state
-        if isinstance(state, Prospective | Candidate) and state.asked(request):
+        if isinstance(state, Prospective | Candidate) and state.is_of_round(request):
             key = VoterKey(voter_id, request.voter_directory_id)
             if response.error.code:
                 state.ballot.deny(key)
@@ -146,16 +146,20 @@ class Elections:
         if isinstance(transitions.state, Observer):
             transitions.state.turn_to(leader_id, now_ms)
             return False
-        if not transitions.told.note(voter_id, epoch, leads=leader_id == voter_id):
+        if not transitions.reported_epochs.note(voter_id, epoch, leads=leader_id == voter_id):
             return False
         if leader is not None and leader.voters.hears_majority(now_ms):
             return transitions.stand_above(epoch, now_ms)
-        known = transitions.told.proven(self._epoch)
-        if known == self._epoch and not transitions.hears_leader(now_ms):
+        target_epoch = transitions.reported_epochs.proven(self._epoch)
+        if target_epoch == self._epoch and not transitions.hears_leader(now_ms):
             is_near = epoch <= self._epoch + NEAR_EPOCHS
-            known = max(known, epoch) if is_near else transitions.told.leap_towards(epoch, known, now_ms)
-        if known > self._epoch:
-            transitions.adopt(known, now_ms)
+            target_epoch = (
+                max(target_epoch, epoch)
+                if is_near
+                else transitions.reported_epochs.leap_towards(epoch, target_epoch, now_ms)
+            )
+        if target_epoch > self._epoch:
+            transitions.adopt(target_epoch, now_ms)
             return True
         if epoch == self._epoch and leader_id == voter_id and self._leader_id == NO_LEADER:
             transitions.follow(epoch, voter_id, now_ms)
@@ -167,7 +171,7 @@ class Elections:
     def vote_unanswered(self, voter_id: int, request: peer_pb2.VoteRequest, now_ms: float) -> None:
         """It did not."""
         state = self._transitions.state
-        if isinstance(state, Prospective | Candidate) and state.asked(request):
+        if isinstance(state, Prospective | Candidate) and state.is_of_round(request):
             state.ballot.deny(VoterKey(voter_id, request.voter_directory_id))
             self._transitions.count(now_ms)
 
@@ -180,7 +184,7 @@ class Elections:
         error = self._begin_error(request)
         if error is None and (request.epoch, request.leader_id) != (self._epoch, self._leader_id):
             error = self._begin(request, now_ms)
-        epoch = self._transitions.told_epoch()
+        epoch = self._transitions.epoch_for_others()
         leader_id = self._leader_id if epoch == self._epoch else NO_LEADER
         wire = None if error is None else wire_error(error)
         leader = self._member.addresses.word_of(leader_id)

@@ -100,16 +100,16 @@ class Fetcher:
             response = StreamMessage(peer_pb2.ReplicateResponse())
         self.session.receive(response, now_ms)
 
-    def _cut_at_our_start(self, told: data_pb2.DivergingEpoch) -> None:
+    def _cut_at_our_start(self, divergence: data_pb2.DivergingEpoch) -> None:
         """The logs part right at our start: the epoch before it, which our snapshot ends with, is none of our log's.
 
         It is told to the follower as an end of our own first epoch, which is how it knows to cut there.
         """
         epochs, log = self._member.log.log.epochs, self._member.log
-        found, end_offset = log.end_offset_for(told.epoch, log.end)
-        is_base = epochs.end_offset_for(told.epoch, log.end)[0] == NO_COMMON_EPOCH != found
-        if is_base and epochs.entries and told.end_offset >= end_offset:
-            told.epoch, told.end_offset = epochs.entries[0][0], end_offset
+        common_epoch, end_offset = log.end_offset_for(divergence.epoch, log.end)
+        is_base = epochs.end_offset_for(divergence.epoch, log.end)[0] == NO_COMMON_EPOCH != common_epoch
+        if is_base and epochs.entries and divergence.end_offset >= end_offset:
+            divergence.epoch, divergence.end_offset = epochs.entries[0][0], end_offset
 
     def _needs_snapshot(self, snapshot_id: SnapshotId, now_ms: float) -> None:
         """Ask for it, unless one is on its way; and for our position's fate again in a while, whatever comes of it.
@@ -158,8 +158,8 @@ def metadata_epochs(response: peer_pb2.ReplicateResponse) -> list[int]:
     return [run.leader_epoch for run in response.runs if _is_metadata(run.partition_id)]
 
 
-def _is_metadata(told: common_pb2.PartitionId) -> bool:
-    return PartitionKey.of(told) == METADATA_KEY
+def _is_metadata(partition_id: common_pb2.PartitionId) -> bool:
+    return PartitionKey.of(partition_id) == METADATA_KEY
 
 
 def _nobody_reads(now_ms: float) -> None:

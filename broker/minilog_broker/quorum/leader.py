@@ -190,7 +190,7 @@ class QuorumLeader:
         self._subscriptions.pop(session_id, None)
         self._keys.pop(session_id, None)
         self._ends.pop(session_id, None)
-        if session is not None and all(each.broker_id != session.broker_id for each in self._sessions.values()):
+        if session is not None and all(other.broker_id != session.broker_id for other in self._sessions.values()):
             self.voters.session_closed(session.broker_id, now_ms)
 
     def replicate_request(self, session_id: int, request: peer_pb2.ReplicateRequest, now_ms: float) -> None:
@@ -217,7 +217,7 @@ class QuorumLeader:
 
     def hears_majority_of(self, voters: VoterSet, now_ms: float) -> bool:
         """Whether a majority of `voters` is heard of late; one that does not vote yet counts by its session."""
-        fetching = set(self._keys.values()) - self.voters.known
+        fetching = set(self._keys.values()) - self.voters.keys
         return is_majority(voters & (self.voters.heard(now_ms) | fetching), voters)
 
     def _check_own_copy(self, offset: int, now_ms: float) -> None:

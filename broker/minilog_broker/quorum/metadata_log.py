@@ -33,7 +33,7 @@ class MetadataLog(ReplicaLog):
     @property
     def base(self) -> SnapshotId | None:
         """The snapshot at which the log begins; None where it begins at 0."""
-        return next((each for each in self.snapshots if each.end_offset == self.log_start), None)
+        return next((snapshot for snapshot in self.snapshots if snapshot.end_offset == self.log_start), None)
 
     @property
     def snapshot(self) -> SnapshotId | None:
@@ -69,8 +69,8 @@ class MetadataLog(ReplicaLog):
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
         """The largest epoch up to `epoch`, the one before the start included, and where it ends."""
-        found, end_offset = self.log.epochs.end_offset_for(epoch, log_end)
+        common_epoch, end_offset = self.log.epochs.end_offset_for(epoch, log_end)
         base = self.base
-        if found == NO_COMMON_EPOCH and base is not None and epoch >= base.epoch:
+        if common_epoch == NO_COMMON_EPOCH and base is not None and epoch >= base.epoch:
             return base.epoch, base.end_offset
-        return found, end_offset
+        return common_epoch, end_offset

@@ -96,8 +96,8 @@ class QuorumNode:
             node_id, directory_id, cluster_id, address, voters, self._log, settings, quorum_settings, rng, levels
         )
         self._snapshots = Snapshots(self._member)
-        known = (vote.epoch, self._log.last_epoch, log.epochs.latest_epoch, snapshot and snapshot.epoch)
-        epoch = max(each or 0 for each in known)
+        epochs = (vote.epoch, self._log.last_epoch, log.epochs.latest_epoch, snapshot and snapshot.epoch)
+        epoch = max(stored_epoch or 0 for stored_epoch in epochs)
         self._transitions = Transitions(self._member, self._snapshots, vote, epoch)
         self._elections = Elections(self._member, self._transitions)
         self._ever_heard = False  # a leader, in this life: from then on we belong
@@ -304,12 +304,12 @@ class QuorumNode:
         """What is to be read of the next committed decisions, about a mebibyte; None when all are replayed (V13)."""
         return self._snapshots.next_committed()
 
-    def take_committed(self, asked: CommittedRead, run: Buffer) -> list[CommittedBatch]:
+    def take_committed(self, read: CommittedRead, run: Buffer) -> list[CommittedBatch]:
         """The decisions in what was read of `asked`, to be replayed; none where a snapshot came in their place.
 
         The caller replays them before its next call. Raises as `start` where a first entry says that we do not belong.
         """
-        return self._snapshots.take_committed(asked, run)
+        return self._snapshots.take_committed(read, run)
 
     def log_appended(self, end_offset: int, now_ms: float) -> None:
         self._at(now_ms)
@@ -403,7 +403,7 @@ class QuorumNode:
             leader.open_session(session_id, first, now_ms)
             return
         error = NotLeaderOrFollower(f"broker {self.node_id} does not lead the metadata quorum")
-        epoch = self._transitions.told_epoch()
+        epoch = self._transitions.epoch_for_others()
         leader_id = self.leader_id if epoch == self.epoch else NO_LEADER
         word = self._member.addresses.word_of(leader_id)
         self._member.emit(MetadataSessionRefused(session_id, error, epoch, leader_id, word))
@@ -423,22 +423,22 @@ class QuorumNode:
         session = self._session(session_id)
         return None if session is None else session.next_read(now_ms)
 
-    def run_read(self, asked: ReadRun, batches: Buffer, now_ms: float) -> None:
-        if (session := self._session(asked.session_id)) is not None:
-            session.run_read(asked, batches, now_ms)
+    def run_read(self, read: ReadRun, batches: Buffer, now_ms: float) -> None:
+        if (session := self._session(read.session_id)) is not None:
+            session.run_read(read, batches, now_ms)
 
-    def run_not_in_memory(self, asked: ReadRun) -> None:
-        if (session := self._session(asked.session_id)) is not None:
-            session.run_not_in_memory(asked)
+    def run_not_in_memory(self, read: ReadRun) -> None:
+        if (session := self._session(read.session_id)) is not None:
+            session.run_not_in_memory(read)
 
-    def read_failed(self, asked: ReadRun, error: Exception, now_ms: float) -> None:
+    def read_failed(self, read: ReadRun, error: Exception, now_ms: float) -> None:
         """Raises the error where it is of our log as it is: the broker ends."""
-        if (session := self._session(asked.session_id)) is not None:
-            session.read_failed(asked, error, now_ms)
+        if (session := self._session(read.session_id)) is not None:
+            session.read_failed(read, error, now_ms)
 
-    def waits_for(self, asked: ReadRun) -> bool:
-        session = self._session(asked.session_id)
-        return session is not None and session.waits_for(asked)
+    def waits_for(self, read: ReadRun) -> bool:
+        session = self._session(read.session_id)
+        return session is not None and session.waits_for(read)
 
     def _session(self, session_id: int) -> ServedSession | None:
         leader = self._transitions.leader

@@ -30,12 +30,12 @@ _FIRST_PAUSE_MS = 1_000.0  # between two leaps: voters that stand five leaps apa
 _LONGEST_PAUSE_MS = 600_000.0  # the 2,048 leaps that there are room for take two weeks: it is in the log by then
 
 
-class EpochsTold:
+class ReportedEpochs:
     """What each voter has said last of its epoch, and when the next leap may be."""
 
     def __init__(self, member: Member) -> None:
         self._member = member
-        self._told: dict[int, tuple[int, bool]] = {}  # voter: its epoch, and whether it said that it leads it
+        self._reports: dict[int, tuple[int, bool]] = {}  # voter: its epoch, and whether it said that it leads it
         self._leap_due_ms = -math.inf
         self._leap_pause_ms = _FIRST_PAUSE_MS
 
@@ -43,7 +43,7 @@ class EpochsTold:
         """A voter's own word; whether it can be true."""
         if not self._member.is_peer(voter_id) or not 0 <= epoch <= MAX_EPOCH:
             return False
-        self._told[voter_id] = epoch, leads
+        self._reports[voter_id] = epoch, leads
         return True
 
     def proven(self, own_epoch: int) -> int:
@@ -54,11 +54,11 @@ class EpochsTold:
         )
 
     def _epoch_of(self, voter_id: int, own_epoch: int) -> int:
-        return own_epoch if voter_id == self._member.node_id else self._told.get(voter_id, (0, False))[0]
+        return own_epoch if voter_id == self._member.node_id else self._reports.get(voter_id, (0, False))[0]
 
     def leader_of(self, epoch: int) -> int:
         """Who said of itself that it leads `epoch`; -1 nobody."""
-        return next((voter_id for voter_id, told in self._told.items() if told == (epoch, True)), NO_LEADER)
+        return next((voter_id for voter_id, report in self._reports.items() if report == (epoch, True)), NO_LEADER)
 
     def leap_towards(self, epoch: int, own_epoch: int, now_ms: float) -> int:
         """The epoch to go to for one voter's word; our own where it is not above, or no leap is due yet."""

@@ -115,9 +115,9 @@ class Snapshots:
         start, end = self.replayed_end_offset, self._log.high_watermark
         return None if self.loading is not None or start >= end else CommittedRead(start, end, REPLAY_BYTES)
 
-    def take_committed(self, asked: CommittedRead, run: Buffer) -> list[CommittedBatch]:
+    def take_committed(self, read: CommittedRead, run: Buffer) -> list[CommittedBatch]:
         """What was read: nothing where the replay goes on elsewhere by now, at a snapshot."""
-        if self.loading is not None or asked.offset != self.replayed_end_offset or not run:
+        if self.loading is not None or read.offset != self.replayed_end_offset or not run:
             return []
         decisions = list(decode_run(run))
         for decision in decisions:

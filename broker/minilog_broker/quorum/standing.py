@@ -60,7 +60,7 @@ class Prospective:
         awaited = any(key.broker_id == self._lost_leader_id for key in self.ballot.silent)
         return self._leader_due_ms if awaited else -math.inf
 
-    def asked(self, request: peer_pb2.VoteRequest) -> bool:
+    def is_of_round(self, request: peer_pb2.VoteRequest) -> bool:
         """Whether `request` is of this round."""
         return request.pre_vote and request.epoch == self._epoch + 1
 
@@ -90,11 +90,11 @@ class Candidate:
     def ask(self) -> None:
         """Our own vote is durable."""
         self.ballot.grant(self._member.own_key)
-        for key in self.ballot.asked:
+        for key in self.ballot.others:
             request = vote_request(self._member, key, self._epoch, pre_vote=False)
             self._member.emit(SendVote(key.broker_id, request))
 
-    def asked(self, request: peer_pb2.VoteRequest) -> bool:
+    def is_of_round(self, request: peer_pb2.VoteRequest) -> bool:
         """Whether `request` is of this round."""
         return not request.pre_vote and request.epoch == self._epoch
 

@@ -9,7 +9,7 @@
     OBSERVER     it fetches and does not vote: this broker is no voter, or has lost its disk
 
 `WAYS` has what leads from one to another; a node begins UNATTACHED. A later epoch is adopted where it is proven
-(epochs_told): FOLLOWER where its leader is known, else UNATTACHED. A round that is not won in time is followed by
+(reported_epochs): FOLLOWER where its leader is known, else UNATTACHED. A round that is not won in time is followed by
 another one (PROSPECTIVE). A leader that is heard by a majority and is told a later epoch by a voter that is in it
 stands in one above it: who is stuck there comes back, and the leader stays (V20).
 """
@@ -19,7 +19,6 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from minilog_broker.quorum.cluster import NewVoter, cluster_record, founding_level, level_record, new_cluster_id
-from minilog_broker.quorum.epochs_told import EpochsTold
 from minilog_broker.quorum.fetcher import Fetcher
 from minilog_broker.quorum.follower import Follower
 from minilog_broker.quorum.leader import QuorumLeader
@@ -27,6 +26,7 @@ from minilog_broker.quorum.member import MAX_EPOCH, NO_LEADER, Member, Role
 from minilog_broker.quorum.observer import Observer
 from minilog_broker.quorum.quorum_effects import VoteState
 from minilog_broker.quorum.records import encode_leader_change, encode_records
+from minilog_broker.quorum.reported_epochs import ReportedEpochs
 from minilog_broker.quorum.snapshots import Snapshots
 from minilog_broker.quorum.standing import Candidate, Prospective, Unattached
 from minilog_broker.quorum.vote_keeper import VoteKeeper
@@ -63,7 +63,7 @@ class Transitions:
         self.state: State = Unattached(float("inf"))
         self.epoch = epoch
         self.keeper = VoteKeeper(stored, member.emit)
-        self.told = EpochsTold(member)
+        self.reported_epochs = ReportedEpochs(member)
         self.started = False
         self._member = member
         self._snapshots = snapshots
@@ -82,7 +82,7 @@ class Transitions:
     def fetcher(self) -> Fetcher | None:
         return self.state.fetcher if isinstance(self.state, Follower | Observer) else None
 
-    def told_epoch(self) -> int:
+    def epoch_for_others(self) -> int:
         """The epoch that may be told to others: of a voter, what it has on disk."""
         return self.epoch if isinstance(self.state, Observer) else min(self.epoch, self.keeper.durable.epoch)
 
@@ -248,7 +248,7 @@ class Transitions:
     def adopt(self, epoch: int, now_ms: float) -> None:
         """A later epoch than ours is proven; who leads it was said by that voter itself, or is not known."""
         standing = isinstance(self.state, Prospective | Candidate)
-        leader_id = self.told.leader_of(epoch)
+        leader_id = self.reported_epochs.leader_of(epoch)
         if leader_id != NO_LEADER:
             self.follow(epoch, leader_id, now_ms)
             return
@@ -317,7 +317,7 @@ class Transitions:
         does: for one voter's word it leaps seldom."""
         if not self._member.log.settled:
             return False
-        leap = self.told.leap_towards(epoch, self.epoch, now_ms)
+        leap = self.reported_epochs.leap_towards(epoch, self.epoch, now_ms)
         if leap == self.epoch:
             return False
         self.stand_in(leap + 1, {}, now_ms)
@@ -327,7 +327,7 @@ class Transitions:
         left, self.state = self.state, state
         match left:
             case QuorumLeader():
-                left.resign(self.told_epoch(), state.leader_id)
+                left.resign(self.epoch_for_others(), state.leader_id)
             case Follower():
                 left.fetcher.stop()
             case Observer() if left.fetcher is not None:

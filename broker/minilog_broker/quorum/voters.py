@@ -71,10 +71,10 @@ def wire_voters(voters: Iterable[Voter]) -> list[records_pb2.Voter]:
 def replaced(voters: tuple[Voter, ...], record: records_pb2.VoterReplacedRecord) -> tuple[Voter, ...]:
     """`voters` with another directory for one of them; unchanged where it does not have the directory that was lost."""
     return tuple(
-        replace(each, directory_id=record.directory_id)
-        if (each.broker_id, each.directory_id) == (record.broker_id, record.lost_directory_id)
-        else each
-        for each in voters
+        replace(voter, directory_id=record.directory_id)
+        if (voter.broker_id, voter.directory_id) == (record.broker_id, record.lost_directory_id)
+        else voter
+        for voter in voters
     )
 
 

@@ -59,7 +59,7 @@ class VotersHeard:
         self._telling = {voter_id: self._telling.get(voter_id, _Telling(now_ms, pause_ms)) for voter_id in others}
 
     @property
-    def known(self) -> set[VoterKey]:
+    def keys(self) -> set[VoterKey]:
         """The voters, by the last change of them in our log."""
         return set(self._voters)
 
@@ -124,14 +124,14 @@ class VotersHeard:
             telling.due_ms = now_ms + telling.pause_ms
 
     def telling_due_ms(self) -> float:
-        return min((each.due_ms for each in self._telling.values() if not each.session_open), default=math.inf)
+        return min((telling.due_ms for telling in self._telling.values() if not telling.session_open), default=math.inf)
 
     def take_to_tell(self, now_ms: float) -> list[int]:
         """The voters to be told now; each is told again after a pause that doubles, as long as it does not fetch."""
         due = [
-            (voter_id, each)
-            for voter_id, each in self._telling.items()
-            if not each.session_open and each.due_ms <= now_ms
+            (voter_id, telling)
+            for voter_id, telling in self._telling.items()
+            if not telling.session_open and telling.due_ms <= now_ms
         ]
         for _, telling in due:
             telling.due_ms = now_ms + telling.pause_ms

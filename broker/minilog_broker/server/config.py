@@ -150,7 +150,7 @@ def _names() -> _Kind:
 
 def _assignors() -> _Kind:
     def parse(text: str) -> tuple[str, ...]:
-        names = tuple(each.strip() for each in text.split(","))
+        names = tuple(name.strip() for name in text.split(","))
         if not set(names) <= ASSIGNORS.keys() or len(set(names)) < len(names):
             raise ValueError(text)
         return names

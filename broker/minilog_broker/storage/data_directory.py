@@ -315,9 +315,9 @@ def _take_lock(files: FileSystem, path: str, process_id: int) -> File:
 
 
 def _check_level(files: FileSystem, path: str, levels: VersionRange) -> None:
-    known = _read_json(files, f"{path}/{BROKER_FILE}", _Level)
-    if known is not None:
-        check_level(known.level, levels, f"the data directory {path}")
+    stored = _read_json(files, f"{path}/{BROKER_FILE}", _Level)
+    if stored is not None:
+        check_level(stored.level, levels, f"the data directory {path}")
 
 
 def _recognize(

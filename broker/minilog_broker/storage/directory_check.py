@@ -58,7 +58,7 @@ class DirectoryCheck:
         self,
         files: FileSystem,
         directory: StoppedDirectory,
-        known: Known,
+        upper_layers: Known,
         *,
         boot_id: str = "",
         settings: LogSettings | None = None,
@@ -67,7 +67,7 @@ class DirectoryCheck:
     ) -> None:
         self._files = files
         self._directory = directory
-        self._known = known
+        self._upper_layers = upper_layers
         self._boot_id = boot_id
         self._settings = settings or LogSettings()
         self._repair = repair
@@ -87,13 +87,13 @@ class DirectoryCheck:
             boot_id=self._boot_id,
             settings=self._settings,
             read=self._read,
-            check_image=self._known.check_image,
+            check_image=self._upper_layers.check_image,
             remedy=self._remedy,
             repair=self._repair,
         )
         segments = batch_bytes = 0
         for path in self._directory.logs:
-            is_metadata = path == self._path(self._known.metadata_log)
+            is_metadata = path == self._path(self._upper_layers.metadata_log)
             log = LogCheck(self._files, path, setting, is_metadata=is_metadata)
             self._findings += log.run()
             segments, batch_bytes = segments + log.segments, batch_bytes + log.batch_bytes
@@ -127,20 +127,20 @@ class DirectoryCheck:
 
     def _look_at_quorum(self) -> None:
         """Vote and metadata log of a broker that belongs to a cluster."""
-        name = self._known.vote_file
+        name = self._upper_layers.vote_file
         try:
             vote = read_durable_file(self._files, self._path(name))
             if vote is None:
                 what = "it is missing: this broker may have voted, and would vote twice"
                 self._find(name, Verdict.DAMAGED, what, f"restore the file as it was last; else {self._remedy}")
             else:
-                self._known.check_vote(vote)
+                self._upper_layers.check_vote(vote)
         except (CorruptFile, msgspec.DecodeError):
             self._find(name, Verdict.DAMAGED, "its checksum is wrong, or it is not a vote", self._remedy)
         except OSError as error:
             self._findings.append(unreadable(error, self._path(name)))
-        if self._path(self._known.metadata_log) not in self._directory.logs:
-            self._find(self._known.metadata_log, Verdict.DAMAGED, "the metadata log is missing", self._remedy)
+        if self._path(self._upper_layers.metadata_log) not in self._directory.logs:
+            self._find(self._upper_layers.metadata_log, Verdict.DAMAGED, "the metadata log is missing", self._remedy)
 
     def _path(self, name: str) -> str:
         return f"{self._directory.path}/{name}"

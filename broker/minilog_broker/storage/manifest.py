@@ -117,7 +117,7 @@ def read_manifest(files: FileSystem, directory: str) -> Manifest | None:
 
 
 def _is_whole(manifest: Manifest) -> bool:
-    bases = [each.base_offset for each in manifest]
-    ends = [each.end for each in manifest if each.state is SegmentState.SEALED and each.end is not None]
+    bases = [segment.base_offset for segment in manifest]
+    ends = [segment.end for segment in manifest if segment.state is SegmentState.SEALED and segment.end is not None]
     has_active = bool(manifest) and manifest[-1].state is SegmentState.ACTIVE
     return has_active and len(ends) == len(manifest) - 1 and all(low < high for low, high in pairwise(bases))

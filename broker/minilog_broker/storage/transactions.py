@@ -214,7 +214,9 @@ class PartitionTransactions:
         if self._aborted is not None:
             self._aborted.forget_below(offset)
             self._aborted = self._aborted if self._aborted.producer_ids else None
-        ended = [producer_id for producer_id, _ in takewhile(lambda each: each[1] < offset, self._open.items())]
+        ended = [
+            producer_id for producer_id, _ in takewhile(lambda transaction: transaction[1] < offset, self._open.items())
+        ]
         for producer_id in ended:
             del self._open[producer_id]
         return ended
@@ -233,8 +235,8 @@ class PartitionTransactions:
         aborted = () if self._aborted is None else self._aborted.columns
         counts = len(self._open), len(self._ended), len(aborted[0]) if aborted else 0, len(self._coordinators)
         parts = [_COUNTS.pack(*counts, *(self.forgotten or (NOTHING, NOTHING)))]
-        parts += [_COORDINATOR.pack(*each) for each in sorted(self._coordinators.items())]
-        parts += [_OPEN.pack(*each) for each in self._open.items()]
+        parts += [_COORDINATOR.pack(*coordinator) for coordinator in sorted(self._coordinators.items())]
+        parts += [_OPEN.pack(*transaction) for transaction in self._open.items()]
         parts += [_ENDED.pack(producer_id, *end) for producer_id, end in self._ended.items()]
         parts += [column.tobytes() for column in aborted]
         return b"".join(parts)

@@ -14,7 +14,7 @@ import grpc
 
 from minilog.security.channel_security import ChannelSecurity, PemFiles
 from minilog.v1 import peer_pb2, peer_pb2_grpc
-from minilog_broker.quorum.epochs_told import LEAP_EPOCHS, NEAR_EPOCHS
+from minilog_broker.quorum.reported_epochs import LEAP_EPOCHS, NEAR_EPOCHS
 from minilog_broker.storage.durable_file import write_durable_file
 from tests.simulation.machines.host import DATA_PATH, PEER_PORT, PORT
 

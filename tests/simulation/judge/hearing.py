@@ -15,7 +15,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from minilog_broker.quorum.epochs_told import LEAP_EPOCHS
+from minilog_broker.quorum.reported_epochs import LEAP_EPOCHS
 from tests.simulation.machines.host import METADATA_ERROR, METADATA_HANGS
 from tests.simulation.violation import Violation
 

@@ -16,8 +16,8 @@ from minilog_broker.quorum import leader as leader_module
 from minilog_broker.quorum import voting
 from minilog_broker.quorum.commit import majority_commit
 from minilog_broker.quorum.elections import Elections
-from minilog_broker.quorum.epochs_told import LEAP_EPOCHS, NEAR_EPOCHS, EpochsTold
 from minilog_broker.quorum.member import Member
+from minilog_broker.quorum.reported_epochs import LEAP_EPOCHS, NEAR_EPOCHS, ReportedEpochs
 from minilog_broker.quorum.transitions import Transitions
 from minilog_broker.quorum.vote_keeper import VoteKeeper
 from minilog_broker.quorum.voters import VoterKey, VoterSet
@@ -114,13 +114,13 @@ def epoch_adopted_without_proof() -> Patches:
 
 def plausible_refusal_strands() -> Patches:
     """An epoch farther ahead than a cluster gets is garbage, whoever is in it."""
-    note = EpochsTold.note
+    note = ReportedEpochs.note
 
-    def mutant(self: EpochsTold, voter_id: int, epoch: int, *, leads: bool) -> bool:
+    def mutant(self: ReportedEpochs, voter_id: int, epoch: int, *, leads: bool) -> bool:
         own_epoch = self._member.log.last_entry[0]
         return epoch <= own_epoch + NEAR_EPOCHS and note(self, voter_id, epoch, leads=leads)
 
-    return [(EpochsTold, "note", mutant)]
+    return [(ReportedEpochs, "note", mutant)]
 
 
 def last_member_fenced_out() -> Patches:

@@ -19,10 +19,10 @@ from minilog_broker.coordinators.transactions import clocks
 from minilog_broker.quorum import follower as quorum_follower
 from minilog_broker.quorum import voters_heard, voting
 from minilog_broker.quorum.elections import Elections
-from minilog_broker.quorum.epochs_told import LEAP_EPOCHS
 from minilog_broker.quorum.member import MAX_EPOCH, NO_LEADER
 from minilog_broker.quorum.observer import Observer
 from minilog_broker.quorum.records import METADATA_KEY
+from minilog_broker.quorum.reported_epochs import LEAP_EPOCHS
 from minilog_broker.replication.follower import fetcher
 from minilog_broker.replication.leader.forgotten_ends import ForgottenEnds
 from minilog_broker.replication.leader.isr_state import IsrState

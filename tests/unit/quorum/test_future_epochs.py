@@ -7,9 +7,9 @@ import pytest
 
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, peer_pb2
-from minilog_broker.quorum.epochs_told import LEAP_EPOCHS, NEAR_EPOCHS
 from minilog_broker.quorum.member import MAX_EPOCH
 from minilog_broker.quorum.quorum_effects import FetchSnapshot, VoteState
+from minilog_broker.quorum.reported_epochs import LEAP_EPOCHS, NEAR_EPOCHS
 from tests.unit.quorum.cluster import QuorumCluster, topic_record
 from tests.unit.quorum.judges import Judges
 from tests.unit.quorum.machine import QuorumMachine, Ticket

@@ -9,10 +9,10 @@ import pytest
 from minilog.errors import error_from_wire
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import common_pb2, peer_pb2
-from minilog_broker.quorum.epochs_told import LEAP_EPOCHS
 from minilog_broker.quorum.member import MAX_EPOCH, Role
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.quorum.quorum_effects import AnswerVote, PersistVote, SendVote, VoteState
+from minilog_broker.quorum.reported_epochs import LEAP_EPOCHS
 from minilog_broker.quorum.vote_keeper import VoteKeeper
 from tests.unit.quorum.cluster import QuorumCluster
 from tests.unit.quorum.machine import QuorumMachine

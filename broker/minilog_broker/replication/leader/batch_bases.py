@@ -36,7 +36,7 @@ class BatchBases:
             self._emit(FindBatch(self._key, self._leader_epoch, offset))
         return self._known.get(offset)
 
-    def found(self, offset: int, base: int) -> None:
+    def take_base(self, offset: int, base: int) -> None:
         """Take the disk's answer."""
         self._asked.discard(offset)
         self._known[offset] = base

@@ -59,7 +59,7 @@ class ForgottenEnds:
             f"their markers: ask again"
         )
 
-    def found(self, number: int, ends: dict[int, FoundEnd]) -> None:
+    def take_ends(self, number: int, ends: dict[int, FoundEnd]) -> None:
         """Take the result of FindEnds."""
         if self._search is None or self._search.number != number:
             return

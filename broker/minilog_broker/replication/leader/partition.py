@@ -204,7 +204,7 @@ class LeaderPartition:
 
     def batch_found(self, offset: int, base: int, now_ms: float) -> None:
         """Take the result of FindBatch, for which positions wait."""
-        self._batch_bases.found(offset, base)
+        self._batch_bases.take_base(offset, base)
         self.check_subscribers(now_ms)
 
     def ends_found(self, number: int, ends: dict[int, FoundEnd]) -> None:

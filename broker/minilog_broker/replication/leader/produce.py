@@ -230,7 +230,7 @@ class ProduceHandler:
 
     def ends_found(self, number: int, ends: dict[int, FoundEnd]) -> None:
         """Take the result of FindEnds."""
-        self._markers.forgotten.found(number, ends)
+        self._markers.forgotten.take_ends(number, ends)
 
     def _last_sequence(self, producer_id: int) -> int:
         """The last sequence of a transaction's producer, in the log or on its way there. -1 if there is none."""

@@ -34,7 +34,7 @@ def redact(answer: Any, sees_topic: SeesTopic, sees_transaction: SeesName, sees_
             for member in answer.members:
                 _keep(member.topics, sees_topic_named)
                 for partitions in (member.assigned, member.revoking, member.target):
-                    _keep(partitions, lambda each: sees_topic(each.topic_id))
+                    _keep(partitions, lambda partition_id: sees_topic(partition_id.topic_id))
         case coordinator_pb2.DescribeTransactionResponse():
             for producer in answer.producers:
                 _keep(producer.partitions, lambda partition: sees_topic(partition.topic_id))

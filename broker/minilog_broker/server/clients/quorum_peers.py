@@ -50,7 +50,7 @@ class VoterNews:
     def answered(self, voter_id: int, refusal: MinilogError | None) -> None:
         self._silent_s.pop(voter_id, None)
         if refusal is None:
-            self._told = {told for told in self._told if told[0] != voter_id}
+            self._told = {warning for warning in self._told if warning[0] != voter_id}
         else:
             self._tell(voter_id, f"a voter refuses this broker: {refusal}")
 

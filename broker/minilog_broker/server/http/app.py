@@ -36,10 +36,10 @@ def http_app(look: Look, metrics: Metrics, console: Callable[[], ConsoleConditio
     """The application of one broker."""
 
     async def livez(request: Request) -> Response:
-        return _told(not_alive(look()), "alive")
+        return _probe_answer(not_alive(look()), "alive")
 
     async def readyz(request: Request) -> Response:
-        return _told(not_ready(look()), "ready")
+        return _probe_answer(not_ready(look()), "ready")
 
     async def scrape(request: Request) -> Response:
         query = request.query_params.getlist("topics")
@@ -47,10 +47,10 @@ def http_app(look: Look, metrics: Metrics, console: Callable[[], ConsoleConditio
             return PlainTextResponse(f"topics= has more than {MAX_QUERY_CHARACTERS} characters\n", status_code=400)
         topics = [name for part in query for name in part.split(",") if name]
         try:
-            told = await metrics(topics, request.headers.get("accept", ""))
+            exposition = await metrics(topics, request.headers.get("accept", ""))
         except InvalidArgument as error:
             return PlainTextResponse(printable(error) + "\n", status_code=400)
-        return Response(told.content, headers={"content-type": told.content_type})
+        return Response(exposition.content, headers={"content-type": exposition.content_type})
 
     async def to_console(request: Request) -> Response:
         return console_answer(console(), request.headers.get("host", ""))
@@ -94,6 +94,6 @@ def _is_every_address(host: str) -> bool:
         return False
 
 
-def _told(reasons: list[str], good: str) -> Response:
+def _probe_answer(reasons: list[str], good: str) -> Response:
     lines = "".join(printable(reason) + "\n" for reason in reasons)
     return PlainTextResponse(lines or good + "\n", status_code=503 if reasons else 200)

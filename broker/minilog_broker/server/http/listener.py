@@ -47,11 +47,11 @@ class _ToStructlog(logging.Handler):
     """What uvicorn says: a request that is none is its sender's matter, an exception of ours is not."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        said, of = record.getMessage(), record.exc_info
+        message, of = record.getMessage(), record.exc_info
         if record.levelno >= logging.ERROR:
-            logger.error("an HTTP request failed", message=said, exc_info=of)
+            logger.error("an HTTP request failed", message=message, exc_info=of)
         else:
-            logger.debug("http", message=said)
+            logger.debug("http", message=message)
 
 
 def _route_logs() -> None:

@@ -136,7 +136,7 @@ class GroupLag:
         members = [shell.core.member_counts() for shell in parts.coordinators.groups_here()]
         self._samples = [
             (names.GROUPS, (), float(len(committed))),
-            (names.GROUP_MEMBERS, (), float(sum(sum(each.values()) for each in members))),
+            (names.GROUP_MEMBERS, (), float(sum(sum(counts.values()) for counts in members))),
             (names.GROUPS_NOT_SHOWN, (), float(len(committed) - len(shown))),
         ]
         for group, offsets in shown.items():

@@ -111,7 +111,7 @@ class QuorumShell:
             bytes.fromhex(directory.directory_id),
             directory.cluster_id,
             own_peer_address(options),
-            [peer_pb2.VoterAddress(broker_id=each.id, host=each.host, port=each.port) for each in options.voters],
+            [peer_pb2.VoterAddress(broker_id=voter.id, host=voter.host, port=voter.port) for voter in options.voters],
             self._log.vote,
             self._log.log,
             settings,
@@ -136,7 +136,7 @@ class QuorumShell:
             channels,
         )
         self._sessions = Sessions()
-        self._reads = SessionReads(self._node, lambda asked: self._log.log, self._readers, self._event, UNOBSERVED)
+        self._reads = SessionReads(self._node, lambda read: self._log.log, self._readers, self._event, UNOBSERVED)
         self._timer = CoreTimer(self._node.next_tick_ms, self._tick)
         self._progress = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -364,26 +364,26 @@ class QuorumShell:
     def _apply_committed(self) -> None:
         """Replay what is committed; about a mebibyte at a time, and the event loop has its turn between. What is not in
         memory is read by a thread, one run at a time."""
-        if self._is_reading or (asked := self._node.next_committed()) is None:
+        if self._is_reading or (read := self._node.next_committed()) is None:
             return
-        if (run := read_run_now(self._log.log, asked)) is not None:
-            self._apply(asked, run)
+        if (run := read_run_now(self._log.log, read)) is not None:
+            self._apply(read, run)
             return
         self._is_reading = True
         log = self._log.log
         self._replay_readers.submit(
-            DiskRead(lambda: read_run(log, asked), lambda run: self._committed_read(asked, run), self._unreadable)
+            DiskRead(lambda: read_run(log, read), lambda run: self._committed_read(read, run), self._unreadable)
         )
 
-    def _committed_read(self, asked: quorum.CommittedRead, run: bytes) -> None:
+    def _committed_read(self, read: quorum.CommittedRead, run: bytes) -> None:
         self._is_reading = False
-        self._event(lambda: self._apply(asked, run))
+        self._event(lambda: self._apply(read, run))
 
     def _unreadable(self, error: OSError | MinilogError) -> None:
         self._failed(error if isinstance(error, UnsupportedVersion) else self._log.damaged(str(error)))
 
-    def _apply(self, asked: quorum.CommittedRead, run: Buffer) -> None:
-        if not self._replay.replay(asked, run):
+    def _apply(self, read: quorum.CommittedRead, run: Buffer) -> None:
+        if not self._replay.replay(read, run):
             return
         self._image_changed()
         if self._node.is_active and self._active_epoch is None:
