@@ -1,4 +1,4 @@
-"""Counting votes: who is asked, who granted, who has answered or cannot be reached. Pure."""
+"""The votes of one round: who granted a vote, who denied it, and who is silent. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from minilog_broker.quorum.voters import VoterKey, VoterSet
 
 
 class Ballot:
-    """One round of one election. Each of `sets` needs a majority; a founding one needs everybody."""
+    """One round of one election. The candidate needs a majority of each of `sets`. A founding election needs every
+    voter."""
 
     def __init__(self, sets: Collection[VoterSet], own: VoterKey, *, unanimous: bool = False) -> None:
         self._sets = tuple(sets)
@@ -23,12 +24,12 @@ class Ballot:
         self._heard.add(key)
 
     def deny(self, key: VoterKey) -> None:
-        """It said no, or did not answer."""
+        """The voter denied its vote, or did not answer."""
         self._heard.add(key)
 
     @property
     def silent(self) -> list[VoterKey]:
-        """Who was asked and has not answered yet."""
+        """The other voters that have not answered yet."""
         return [key for key in self.others if key not in self._heard]
 
     @property
@@ -39,7 +40,7 @@ class Ballot:
 
     @property
     def exhausted(self) -> bool:
-        """All were asked in vain."""
+        """Whether every other voter has answered or cannot be reached, and the round is not won."""
         return not self.won and self._heard.issuperset(self.others)
 
 

@@ -1,4 +1,5 @@
-"""The first metadata entry: which cluster this is and who votes; and the refusal of a start that says otherwise."""
+"""The first metadata entry: the id of the cluster and its voters. A broker whose directory does not fit it refuses to
+start."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from minilog_broker.quorum.voters import Voter
 
 
 class NewVoter(NamedTuple):
-    """What a voter said of itself while no cluster is recorded."""
+    """What a voter says about itself while no cluster is recorded."""
 
     directory_id: bytes
     levels: VersionRange
@@ -47,19 +48,20 @@ def level_record(level: int) -> records_pb2.MetadataRecord:
 
 
 def founding_level(voters: Mapping[int, NewVoter]) -> int:
-    """The highest level that all voters of a new cluster support. Raises UnsupportedVersion where there is none."""
+    """The highest level that all voters of a new cluster support. Raises UnsupportedVersion if there is none."""
     level = min(voter.levels.highest for voter in voters.values())
     if all(level in voter.levels for voter in voters.values()):
         return level
     ranges = ", ".join(f"broker {voter_id} supports {voter.levels}" for voter_id, voter in sorted(voters.items()))
-    raise UnsupportedVersion(f"no cluster can be founded, for its voters have no level in common: {ranges}")
+    raise UnsupportedVersion(f"the cluster cannot be founded, because its voters have no level in common: {ranges}")
 
 
 def check_cluster(member: Member, cluster_id: str, voters: Iterable[Voter]) -> None:
-    """Raises InconsistentClusterId or InconsistentVoters unless this node belongs to the cluster so recorded.
+    """Raises InconsistentClusterId or InconsistentVoters if this node does not belong to the recorded cluster.
 
-    The recorded voters count, whatever voters the broker was started with. A voter's broker with another directory is
-    an observer until it is replaced by command. Where it is the only voter, nobody is left to take that command.
+    The recorded voters count, and not the voters that the broker was started with. A recorded voter whose broker has
+    another directory is an observer until an operator replaces it. If it is the only voter, nobody is left to take that
+    command.
     """
     own_cluster_id, node_id = member.known_cluster_id, member.node_id
     if own_cluster_id and own_cluster_id != cluster_id:
@@ -72,12 +74,12 @@ def check_cluster(member: Member, cluster_id: str, voters: Iterable[Voter]) -> N
     if own is not None and len(recorded) == 1 and own.directory_id != member.directory_id:
         raise InconsistentVoters(
             f"broker {node_id} is the voter of cluster {cluster_id} with directory id {own.directory_id.hex()}, its "
-            f"data directory has {member.directory_id.hex()}: give it back the one it had"
+            f"data directory has {member.directory_id.hex()}: give the broker its former data directory back"
         )
 
 
 def check_new(member: Member) -> None:
-    """A voter without any metadata must be new. Raises InconsistentClusterId where its directory knows a cluster."""
+    """A voter without metadata must be new. Raises InconsistentClusterId if its directory names a cluster."""
     if member.is_voter and member.known_cluster_id:
         raise InconsistentClusterId(
             f"the data directory of broker {member.node_id} belongs to cluster {member.known_cluster_id}, but its "

@@ -1,12 +1,13 @@
-"""Elections: what this node answers who asks for its vote, and what it makes of the answers it gets. V11, V20.
+"""Elections: how this node answers a request for its vote, and what it does with the answers to its own. V11, V20.
 
-asked, and                                        answer
-the request does not belong here (voting)         an error; nothing changes
-the vote asked for is another directory's         no
-we lead, or hear a live leader                    no; our epoch stays, and the voters are asked for theirs
-an epoch far above ours                           no; the voters are asked for theirs
-pre-vote, else                                    yes where its log has all that ours has; nothing changes
-a later epoch, or ours with our vote still free   yes where its log has all that ours has; epoch and vote to disk first
+a request that                            gets the answer
+does not belong here (voting)             an error; nothing changes
+asks for another directory's vote         no
+comes while we lead, or hear a leader     no; our epoch stays, and we ask the voters for theirs
+names an epoch far above ours             no; we ask the voters for theirs
+is a pre-vote, else                       yes if its log has all that ours has; nothing changes
+names a later epoch, or ours, in which    yes if its log has all that ours has; epoch and vote go to disk first
+  our vote is free
 
 What a request says of epochs and leaders is a hint: this node asks the voters for their own word (reported_epochs). It
 follows a leader on that leader's own word, or on its request if our vote in the epoch is for it.
@@ -37,12 +38,12 @@ from minilog_broker.quorum.voters import VoterKey
 
 
 class Elections:
-    """Of one node, in whatever role it is."""
+    """The elections of one node, in every role."""
 
     def __init__(self, member: Member, transitions: Transitions) -> None:
         self._member = member
         self._transitions = transitions
-        self._asked_ms = -math.inf  # when the voters were last asked for their epochs
+        self._asked_ms = -math.inf  # when this node last asked the voters for their epochs
 
     @property
     def _epoch(self) -> int:
@@ -60,7 +61,7 @@ class Elections:
         self._transitions.count(now_ms)
 
     def vote_request(self, ticket: object, request: peer_pb2.VoteRequest, now_ms: float) -> None:
-        """A candidate asks: answered by AnswerVote, when what the answer promises is durable."""
+        """A candidate asks for our vote. AnswerVote answers it, when what the answer promises is durable."""
         member, transitions = self._member, self._transitions
         error = voting.request_error(member, self._epoch, request)
         granted = error is None and self._grants(request, now_ms)
@@ -68,7 +69,7 @@ class Elections:
         response = peer_pb2.VoteResponse(
             error=None if error is None else wire_error(error),
             granted=granted,
-            epoch=transitions.keeper.current.epoch,  # an observer's own is not on disk
+            epoch=transitions.keeper.current.epoch,  # an observer's own epoch is not on disk
             leader_id=leader_id,
             leader=member.addresses.word_of(leader_id),
             directory_id=member.directory_id,
@@ -78,7 +79,7 @@ class Elections:
         transitions.keeper.when_durable(lambda: member.emit(AnswerVote(ticket, response)))
 
     def _grants(self, request: peer_pb2.VoteRequest, now_ms: float) -> bool:
-        """Whether the candidate has our vote, or would have it; and what follows for us from its epoch."""
+        """Whether the candidate has our vote, or would have it. Also does what its epoch demands of this node."""
         transitions, own_epoch = self._transitions, self._promised_epoch
         if not voting.is_addressed(self._member, request):
             return False
@@ -94,11 +95,12 @@ class Elections:
 
     @property
     def _promised_epoch(self) -> int:
-        """The epoch below which we vote for nobody. An observer may follow in an older one than it has voted in."""
+        """This node votes for nobody below this epoch. An observer may follow in an older epoch than the one it has
+        voted in."""
         return max(self._epoch, self._transitions.keeper.current.epoch)
 
     def _is_free(self, request: peer_pb2.VoteRequest) -> bool:
-        """Whether our vote in that epoch is the candidate's, or nobody's."""
+        """Whether our vote in that epoch is free, or the candidate has it already."""
         own_epoch = self._promised_epoch
         if request.epoch != own_epoch or request.pre_vote:
             return request.epoch > own_epoch
@@ -107,9 +109,11 @@ class Elections:
         return is_free and (own_epoch != self._epoch or self._leader_id == NO_LEADER)
 
     def _ask_for_epochs(self, now_ms: float) -> None:
-        """Somebody named a later epoch, or a leader: ask every peer for its own word, as often as tells anything new.
+        """Somebody named a later epoch, or a leader. Ask every peer for its own word, not more often than an answer
+        takes.
 
-        The question is a pre-vote, which changes nothing with whom it is asked."""
+        The question is a pre-vote. It changes nothing at the peer.
+        """
         member, asked_ms = self._member, self._asked_ms
         is_voter = member.is_voter and not isinstance(self._transitions.state, Observer)
         if not is_voter or now_ms - asked_ms < member.timing.begin_epoch_retry_ms:
@@ -141,7 +145,8 @@ class Elections:
             self._transitions.count(now_ms)
 
     def learn(self, voter_id: int, epoch: int, leader_id: int, now_ms: float) -> bool:
-        """A voter's own word of its epoch, and whom it takes for the leader; whether it is news."""
+        """Take a voter's own word of its epoch and of the leader. Whether this node changes its epoch or its leader for
+        it."""
         transitions, leader = self._transitions, self._transitions.leader
         if isinstance(transitions.state, Observer):
             transitions.state.turn_to(leader_id, now_ms)
@@ -169,7 +174,7 @@ class Elections:
         return False
 
     def vote_unanswered(self, voter_id: int, request: peer_pb2.VoteRequest, now_ms: float) -> None:
-        """It did not."""
+        """The voter did not answer."""
         state = self._transitions.state
         if isinstance(state, Prospective | Candidate) and state.is_of_round(request):
             state.ballot.deny(VoterKey(voter_id, request.voter_directory_id))
@@ -191,7 +196,8 @@ class Elections:
         return peer_pb2.BeginQuorumEpochResponse(error=wire, epoch=epoch, leader_id=leader_id, leader=leader)
 
     def _begin(self, request: peer_pb2.BeginQuorumEpochRequest, now_ms: float) -> MinilogError | None:
-        """Follow the one we have voted for, if we await it; what anybody else says of itself is asked for first."""
+        """Follow the broker that we voted for, if we wait for a leader. If any other broker says that it leads, ask the
+        voters first."""
         transitions, leader_id = self._transitions, request.leader_id
         is_chosen = request.epoch == self._epoch and transitions.keeper.voted_for(request.epoch) == leader_id
         if is_chosen and isinstance(transitions.state, Unattached):
@@ -220,7 +226,7 @@ class Elections:
         return None
 
     def leader_names(self, epoch: int, now_ms: float) -> None:
-        """The one we fetch from speaks in `epoch`; -1 in none."""
+        """The broker that we fetch from speaks in `epoch`; -1: in none."""
         state = self._transitions.state
         if isinstance(state, Observer):
             if state.epoch < epoch <= MAX_EPOCH:
@@ -229,5 +235,5 @@ class Elections:
             self.learn(self._leader_id, epoch, self._leader_id, now_ms)
 
     def begin_epoch_answered(self, voter_id: int, response: peer_pb2.BeginQuorumEpochResponse, now_ms: float) -> None:
-        """A voter answered our SendBeginQuorumEpoch; those that do not fetch are told again."""
+        """A voter answered our SendBeginQuorumEpoch. The leader tells it again until it fetches."""
         self.learn(voter_id, response.epoch, response.leader_id, now_ms)

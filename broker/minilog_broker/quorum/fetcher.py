@@ -1,8 +1,9 @@
-"""How a follower and an observer of the quorum fetch the log from its leader: over one session, as data is fetched.
+"""How a follower or an observer of the quorum fetches the log from its leader: over one session, as replicas fetch
+data.
 
-It follows as a replica of data does (replication/follower), with these differences. Nothing
-needs to tell the epoch beforehand: asked in an older one, the leader names its own. What is committed is never cut. A
-position below the leader's log start, or a log that has nothing in common with the leader's, is answered by a snapshot.
+It works as for a replica of data (replication/follower), with these differences. Nobody has to name the epoch before
+the session: the leader names its own epoch to a follower that asks in an older one. Committed entries are never cut.
+The leader answers with a snapshot if the position is below its log start, or if the two logs have nothing in common.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Fetcher:
         self.leader_id = leader_id
         self.epoch = epoch
         self.confirmed = False
-        # The address is not the session's matter, and no life of the leader is asked for: see Member.context.
+        # The session needs no address, and asks for no life of the leader: see Member.context.
         life = BrokerIncarnation(leader_id, broker_epoch=-1, host="", port=0, fenced=False, stopping=False)
         member.context.incarnations[leader_id] = life
         self.session = ReplicaFetcher(leader_id, member.context, member.rng)
@@ -42,7 +43,7 @@ class Fetcher:
     # -- its life
 
     def start(self, now_ms: float) -> None:
-        """What the epoch rests on is durable: open the session, or go on in it."""
+        """The epoch is durable. Open the session, or continue in it."""
         self._follower = FollowerPartition(
             METADATA_KEY,
             self.leader_id,
@@ -54,23 +55,23 @@ class Fetcher:
             self._member.settings,
             _nobody_reads,
             _by_snapshots,
-            disk_answers=lambda: True,  # a voter is no member of an ISR: it is counted as far as it has got
-            has_readers=lambda: True,  # every broker applies what is committed
+            disk_answers=lambda: True,  # a voter is in no ISR: the leader counts it up to its durable end
+            has_readers=lambda: True,  # every broker applies the committed entries
         )
         self.session.follow(self._follower, now_ms)
 
     def halt(self) -> None:
-        """Take nothing more until `start`; the session stays."""
+        """Take no more runs until `start`. The session stays."""
         self.session.unfollow(METADATA_KEY)
 
     def restart(self, now_ms: float) -> None:
-        """The log begins anew."""
+        """The log begins anew, behind a snapshot."""
         if METADATA_KEY in self.session.followers:
             self.halt()
             self.start(now_ms)
 
     def stop(self) -> None:
-        """Let the session go."""
+        """Leave the session."""
         self.session.unfollow(METADATA_KEY)
         self.session.close_if_idle()
 
@@ -85,14 +86,13 @@ class Fetcher:
     # -- messages
 
     def receive(self, response: StreamMessage[peer_pb2.ReplicateResponse], now_ms: float) -> None:
-        """A message of the leader, which is not a refusal of the session."""
+        """Take a message of the leader that does not refuse the session."""
         message = response.message
         for run in message.runs:
             if not _is_metadata(run.partition_id):
                 continue
-            self.confirmed = (
-                run.leader_epoch == self.epoch
-            )  # else it leads an earlier one, and cannot be followed in ours
+            # A leader of an earlier epoch cannot be followed in ours.
+            self.confirmed = run.leader_epoch == self.epoch
             if self.confirmed and run.HasField("diverging_epoch"):
                 self._cut_at_our_start(run.diverging_epoch)
         if message.HasField("snapshot_id"):
@@ -101,9 +101,10 @@ class Fetcher:
         self.session.receive(response, now_ms)
 
     def _cut_at_our_start(self, divergence: data_pb2.DivergingEpoch) -> None:
-        """The logs part right at our start: the epoch before it, which our snapshot ends with, is none of our log's.
+        """Change a divergence so that the follower cuts at our start, if the logs part exactly there.
 
-        It is told to the follower as an end of our own first epoch, which is how it knows to cut there.
+        Then the common epoch is the one that our snapshot ends with, and our log has no entry of it. The follower looks
+        for the epoch in its log. So it gets the end of our own first epoch in its place, and cuts there.
         """
         epochs, log = self._member.log.log.epochs, self._member.log
         common_epoch, end_offset = log.end_offset_for(divergence.epoch, log.end)
@@ -112,9 +113,11 @@ class Fetcher:
             divergence.epoch, divergence.end_offset = epochs.entries[0][0], end_offset
 
     def _needs_snapshot(self, snapshot_id: SnapshotId, now_ms: float) -> None:
-        """Ask for it, unless one is on its way; and for our position's fate again in a while, whatever comes of it.
+        """Ask for the snapshot, unless one is on its way. Whatever comes of it, report our position again after a
+        pause.
 
-        One of a later epoch than its leader's cannot be: a start would take its epoch for ours."""
+        A snapshot of a later epoch than its leader's cannot be. A start would take its epoch for ours.
+        """
         log = self._member.log
         if self._follower is not None and self._follower.state is FollowerState.FETCHING:
             self._follower.pause(now_ms, self._member.timing.snapshot_pause_ms)
@@ -125,13 +128,15 @@ class Fetcher:
 
     def next_request(self, now_ms: float) -> peer_pb2.ReplicateRequest | None:
         request = self.session.next_request(now_ms)
-        if request is not None and request.broker_epoch == self._member.context.broker_epoch:  # the first of a stream
+        if (
+            request is not None and request.broker_epoch == self._member.context.broker_epoch
+        ):  # the first one of a stream
             request.cluster_metadata = True
             request.cluster_id = self._member.cluster_id
             request.directory_id = self._member.directory_id
         return request
 
-    # -- what the disk and the clock say
+    # -- the answers of the disk
 
     def resume(self) -> None:
         if self._follower is not None:
@@ -163,9 +168,9 @@ def _is_metadata(partition_id: common_pb2.PartitionId) -> bool:
 
 
 def _nobody_reads(now_ms: float) -> None:
-    """Consumers read data from followers (follower/reads.py), never the metadata log."""
+    """Consumers read data from followers (follower/reads.py), and never the metadata log."""
 
 
 def _by_snapshots(log_start: int) -> None:
-    """Data follows the leader's log start (leader/delete_records.py); the metadata log's is each voter's own, by its
-    snapshots."""
+    """Data follows the leader's log start (leader/delete_records.py). Each voter moves the start of its own metadata
+    log, by its snapshots."""

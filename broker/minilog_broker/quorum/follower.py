@@ -1,11 +1,12 @@
-"""Follower: a voter that fetches the log from the leader of its epoch, and stands when it hears nothing of it.
+"""Follower: a voter that fetches the log from the leader of its epoch. It stands for election if it stops hearing the
+leader.
 
     what happens                                     when it stands
     the stream breaks or is refused                  at once, with jitter
-    nothing is heard, though the stream is open      after quorum.fetch.timeout: the leader hangs, or the link is cut
+    nothing comes over the open stream               after quorum.fetch.timeout: the leader hangs, or the link is cut
     our own process stood still                      so much later
 
-Standing begins with a pre-vote: where others hear the leader, nothing comes of it (V20).
+It begins with a pre-vote. If others hear the leader, nothing comes of it (V20).
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ class Follower:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the stream to the leader is there."""
+        """Whether the stream to the leader is open."""
         return not self._broken and self.fetcher.session.state is FetcherState.OPEN
 
     def broke(self, now_ms: float) -> None:
-        """The stream is gone, and not by us."""
+        """The stream is gone, and this node did not close it."""
         self._broken = True
         self.due_ms = min(self.due_ms, now_ms + self._member.jitter_ms())
 
     def excuse(self, delay_ms: float, now_ms: float) -> None:
-        """This process stood still for so long: the leader is not to blame for that."""
+        """This process stood still for `delay_ms`. That silence is not the leader's fault."""
         self.fetcher.session.excuse(delay_ms, now_ms)
         if not self._broken:
             self.due_ms = excused(self.due_ms, delay_ms, now_ms + self._member.timing.fetch_timeout_ms)

@@ -1,9 +1,10 @@
-"""Leader: writes the metadata log in one epoch, serves it, commits by majority, and resigns when it hears none.
+"""Leader: writes the metadata log in one epoch, serves it, commits by majority, and resigns if it hears no majority.
 
-Its first entry is a leader change; in a new log the cluster record follows. An entry is committed when a majority of
-voters have it on disk and one of this epoch is among them (V12). A voter counts from its recorded directory only;
-observers do not count. Sessions, positions and divergence are those of data (replication.session,
-replication.divergence), but for a position below the log start, which is answered by the id of a snapshot.
+Its first entry is a leader change. In a new log the cluster record follows. An entry is committed when a majority of
+voters have it on disk, and also an entry of this epoch (V12). A voter counts only with its recorded directory.
+Observers do not count. Sessions, positions and divergence work as for data (replication/sessions,
+replication/rules/divergence.py). The difference is a position below the log start: the leader answers it with the id of
+a snapshot.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ from minilog_broker.replication.rules.divergence import (
 from minilog_broker.replication.sessions.session import ServedSession, SessionPartition, below_log_start, message_of
 from minilog_broker.replication.sessions.source import Audience, PositionAnswer, Refuse, SendRuns, Wait
 
-_LOOK_PAUSE_MS = 1_000.0  # between two looks at our own copy: a follower that must have one waits that long
+_LOOK_PAUSE_MS = 1_000.0  # between two checks of our own copy: a follower that needs one waits so long
 
 
 class QuorumLeader:
-    """The role of the voter that leads the quorum.
+    """The role of the voter that leads the quorum. It is the Source of its sessions.
 
-    The Source of its sessions. At `due_ms` it checks its quorum, and which voters it must tell of its epoch.
+    At `due_ms` it checks that it hears a majority, and tells voters of its epoch.
     """
 
     role = Role.LEADER
@@ -72,21 +73,21 @@ class QuorumLeader:
         self._log = log
         self._epochs = LeaderEpochs(log, epoch, log.end)
         self._sessions: dict[int, ServedSession] = {}
-        self._keys: dict[int, VoterKey] = {}  # of the broker at the other side of a session
-        self._ends: dict[int, int] = {}  # durable, of sessions, whether they count or not
+        self._keys: dict[int, VoterKey] = {}  # the broker at the other side of a session
+        self._ends: dict[int, int] = {}  # the durable end by session, whether its broker votes or not
         self._subscriptions: dict[int, SessionPartition] = {}
 
     # -- the log
 
     def open_epoch(self, batches: Iterable[bytes]) -> None:
-        """The first entries, the leader change before all others. The vote is durable."""
+        """Append the first entries, the leader change before all others. The vote is durable."""
         self._member.emit(RecordEpochStart(METADATA_KEY, self.leader_epoch, self.epoch_start_offset))
         for batch in batches:
             self.append(batch)
         self.opening_end_offset = self._log.end
 
     def append(self, batch: bytes) -> int:
-        """Give `batch` the next place; the end offset behind it."""
+        """Give `batch` the next place in the log. Returns the end offset behind it."""
         placed = place(batch, self._log.end, self.leader_epoch)
         self._log.queue_append(QueuedAppend(placed.headers, len(batch), credit=None))
         voters_end = self._member.voters.newest_end_offset
@@ -107,7 +108,8 @@ class QuorumLeader:
         end = committed_end(self.voters.ends(), self.epoch_start_offset, before)
         if end > before and self._log.raise_high_watermark(end):
             self._tell_sessions(now_ms, news=True)
-            self._commit(now_ms)  # with a replacement the voters before it go, who may have held back what follows
+            # After a replacement the former voters count no more. They may have held back the entries that follow.
+            self._commit(now_ms)
 
     def _tell_sessions(self, now_ms: float, *, news: bool) -> None:
         for session_id, subscription in self._subscriptions.items():
@@ -131,13 +133,13 @@ class QuorumLeader:
             self._member.emit(SendBeginQuorumEpoch(voter_id, request))
 
     def excuse(self, delay_ms: float, now_ms: float) -> None:
-        """This process stood still for so long: the others are not to blame for that."""
+        """This process stood still for `delay_ms`. That silence is not the fault of the others."""
         self.voters.excuse(delay_ms, now_ms)
         for session in self._sessions.values():
             session.excuse(delay_ms, now_ms)
 
     def resign(self, epoch: int, leader_id: int) -> None:
-        """Lead no more: every session is told the epoch known now, and who leads it."""
+        """Lead no more. Tell every session the epoch that is known now, and its leader."""
         text = f"broker {self._member.node_id} does not lead the metadata quorum any more"
         leader = self._member.addresses.word_of(leader_id)
         for session_id in list(self._sessions):
@@ -149,11 +151,12 @@ class QuorumLeader:
     # -- sessions
 
     def open_session(self, session_id: int, first: peer_pb2.ReplicateRequest, now_ms: float) -> None:
-        """Takes it, or refuses it as a whole where the other side is of another cluster, or says it is this broker."""
+        """Take a session. Refuse it as a whole if the other side belongs to another cluster, or has the id of this
+        broker."""
         member = self._member
         if member.is_stranger(first.cluster_id, first.broker_id, first.directory_id):
-            if not member.settled_cluster_id:  # another may have founded it, and the other side knows
-                text = f"broker {member.node_id} founds cluster {member.cluster_id}, and leads none that is committed"
+            if not member.settled_cluster_id:  # another voter may have founded the cluster, and the other side knows it
+                text = f"broker {member.node_id} founds cluster {member.cluster_id}, and has not committed it yet"
                 self._refuse(session_id, NotLeaderOrFollower(text))
                 return
             text = (
@@ -212,23 +215,25 @@ class QuorumLeader:
                 self._check_own_copy(progress.corrupt_offset, now_ms)
 
     def copy_end(self, key: VoterKey) -> int | None:
-        """The durable end of another broker's log, whether it votes or not; None: it has no session here."""
+        """The durable end of another broker's log, whether it votes or not. None: it has no session here."""
         return next((end for session_id, end in self._ends.items() if self._keys[session_id] == key), None)
 
     def hears_majority_of(self, voters: VoterSet, now_ms: float) -> bool:
-        """Whether a majority of `voters` is heard of late; one that does not vote yet counts by its session."""
+        """Whether the leader has heard a majority of `voters` lately. A broker that does not vote yet counts by its
+        session."""
         fetching = set(self._keys.values()) - self.voters.keys
         return is_majority(voters & (self.voters.heard(now_ms) | fetching), voters)
 
     def _check_own_copy(self, offset: int, now_ms: float) -> None:
-        """A follower got this batch damaged three times: is it our copy? Then this broker ends (copy_checked)."""
+        """A follower got this batch damaged three times, so check our own copy. If that is damaged, this broker ends
+        (copy_checked)."""
         if now_ms < self._look_again_ms or not self._log.log_start <= offset < self._log.appended_end:
             return
         self._look_again_ms = now_ms + _LOOK_PAUSE_MS
         self._member.emit(CheckCopy(METADATA_KEY, offset, max_bytes=1))
 
     def session(self, session_id: int) -> ServedSession | None:
-        """One that is open here."""
+        """The session, if it is open here."""
         return self._sessions.get(session_id)
 
     def next_message(self, session_id: int, now_ms: float) -> StreamMessage[peer_pb2.ReplicateResponse] | None:
@@ -243,7 +248,7 @@ class QuorumLeader:
         return response
 
     def _needs_snapshot(self, subscription: SessionPartition) -> bool:
-        """Its position cannot be reached by the log."""
+        """Whether the log cannot lead on from the position."""
         if isinstance(subscription.error, OffsetOutOfRange):
             return True
         diverged = subscription.diverged
@@ -261,7 +266,7 @@ class QuorumLeader:
             return
         session.look(now_ms)
 
-    # -- what its sessions send from
+    # -- the source of its sessions
 
     @property
     def schemas(self) -> None:
@@ -302,7 +307,7 @@ class QuorumLeader:
         return self._log.cuts
 
     def read_failed(self, error: Exception) -> None:
-        """Raises it: a broker whose metadata log is damaged ends."""
+        """Raises it. A broker whose metadata log is damaged ends."""
         raise error
 
     def epoch_before(self, offset: int) -> int | None:
