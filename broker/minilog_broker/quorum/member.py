@@ -1,4 +1,5 @@
-"""What the roles of one node share: who it is, its log, who votes, its timers, and the effects asked for, in order."""
+"""The state that all roles of one node share: its identity, its log, the voters, its timers, and its effects in
+order."""
 
 from __future__ import annotations
 
@@ -21,11 +22,11 @@ from minilog_broker.replication.replica_effects import Effect
 from minilog_broker.replication.settings import ReplicationSettings
 
 NO_LEADER = -1
-MAX_EPOCH = (1 << 31) - 2  # what can be adopted (epochs are 32 bits wide, signed): one is left to stand in
+MAX_EPOCH = (1 << 31) - 2  # a node adopts no later one: epochs are signed, 32 bits wide, and one is left to stand in
 
 
 class Role(enum.Enum):
-    """See the text of `transitions`."""
+    """The roles of a node. `transitions` describes them."""
 
     UNATTACHED = enum.auto()
     PROSPECTIVE = enum.auto()
@@ -38,7 +39,7 @@ class Role(enum.Enum):
 class Member:
     """The state of a quorum node that all its roles share.
 
-    `address`: where other brokers reach this one. `given`: the voters this broker was started with, with their
+    `address`: other brokers reach this one there. `given`: the voters that this broker was started with, with their
     addresses.
     """
 
@@ -69,7 +70,7 @@ class Member:
         self.addresses = VoterAddresses(node_id, address, self.given, self.voters)
         self.now_ms = 0.0  # of the event that is being worked on
         self.fetching_snapshot = False  # one at a time
-        # The metadata session is before and beside all lives: no broker epoch is asked for, or told.
+        # The metadata session does not depend on a broker's life: it neither asks for a broker epoch nor sends one.
         self.context = ReplicationContext(node_id, settings, ClusterLevel(levels), broker_epoch=-1)
         self.effects = cast("list[QuorumEffect]", self.context.effects)
 
@@ -77,19 +78,20 @@ class Member:
 
     @property
     def cluster_id(self) -> str:
-        """Empty: this node knows of no cluster yet. What only the log says may still be cut."""
+        """Empty if this node knows of no cluster yet. An id that only the log names may still be cut."""
         return self.voters.cluster_id or self.known_cluster_id or ""
 
     @property
     def settled_cluster_id(self) -> str:
-        """The cluster that this node belongs to for good: by its directory, or by what its log has committed."""
+        """The cluster that this node belongs to for good: its directory names it, or its log has committed it."""
         return self.known_cluster_id or self.voters.committed_cluster_id(self.log.high_watermark) or ""
 
     def is_stranger(self, cluster_id: str, broker_id: int, directory_id: bytes) -> bool:
         """Whether the other side, which names `cluster_id`, is of another cluster than this node.
 
-        While a cluster is founded two may lead in turn, and each names it. Who has the directory of a voter that is
-        recorded here was asked by that founder: another name is then one that was never committed, and will be cut.
+        While a cluster is founded, two voters may lead in turn, and each names a cluster. A broker with the directory
+        of a voter that is recorded here was asked by that founder. So another name from it was never committed, and
+        will be cut.
         """
         if not cluster_id or not self.cluster_id or cluster_id == self.cluster_id:
             return False
@@ -97,12 +99,13 @@ class Member:
 
     @property
     def own_key(self) -> VoterKey:
-        """The voter this node is, if it is one."""
+        """This node's key as a voter, if it is one."""
         return VoterKey(self.node_id, self.directory_id if self.voters.current else b"")
 
     @property
     def is_voter(self) -> bool:
-        """Whether it stands and votes: by the log, or by what was given as long as the log does not say."""
+        """Whether this node stands and votes. The log decides that. While it names no voters, the voters of the start
+        do."""
         if self.voters.keys:
             return self.voters.takes_part(self.own_key, self.log.high_watermark)
         return self.node_id in self.given_ids
@@ -114,32 +117,34 @@ class Member:
 
     @property
     def may_vote(self) -> bool:
-        """False: a voter's broker with another directory than the recorded one."""
+        """False if the log names this broker as a voter, but with another directory."""
         return self.is_voter or self.node_id not in self.voter_ids
 
     def voter_sets(self) -> tuple[VoterSet, ...]:
-        """The sets that each need a majority (quorum.voters); while a cluster is founded, of those given."""
+        """The sets that each need a majority (quorum.voters). While a cluster is founded, the set of the given
+        voters."""
         if self.voters.current:
             return self.voters.sets(self.log.high_watermark)
         return (frozenset(VoterKey(voter_id, b"") for voter_id in self.given_ids),)
 
     @property
     def voter_ids(self) -> list[int]:
-        """The ids in `voter_sets`."""
+        """The broker ids in `voter_sets`."""
         return sorted({key.broker_id for voters in self.voter_sets() for key in voters})
 
     def peer_keys(self) -> list[VoterKey]:
-        """The brokers to be asked for their word: the other voters first, then those that may know of other voters.
+        """The brokers that this node asks for their word: the other voters first, then those that may know of other
+        voters.
 
-        A log that is behind may name voters that vote no more, so brokers that this one was started with, and leaders
-        that those named, are asked besides. Their votes do not count.
+        A log that is behind may name former voters. So this node also asks the brokers that it was started with, and
+        the leaders that those named. Their votes do not count.
         """
         voters = sorted({key for voters in self.voter_sets() for key in voters if key.broker_id != self.node_id})
         voter_ids = {key.broker_id for key in voters}
         return voters + [VoterKey(peer, b"") for peer in self.addresses.known_ids() if peer not in voter_ids]
 
     def is_peer(self, broker_id: int) -> bool:
-        """Whether its word counts: it is a voter, or one of the brokers that are asked besides."""
+        """Whether the broker's word counts: it is a voter, or one of the other brokers that this node asks."""
         return any(key.broker_id == broker_id for key in self.peer_keys())
 
     # -- effects
@@ -148,7 +153,7 @@ class Member:
         self.effects.append(effect)
 
     def emit_log(self, effect: Effect) -> None:
-        """An effect on the log: voter entries count from here on."""
+        """Emit an effect on the log. Its voter entries count from here on."""
         match effect:
             case AppendToLog(batches=batches):
                 self.voters.note(batches)
@@ -166,5 +171,5 @@ class Member:
         return self.rng.uniform(0.0, self.timing.jitter_ms)
 
     def election_timeout_ms(self) -> float:
-        """One to two times the configured one, so that few stand at once."""
+        """One to two times the configured time-out, so that few voters stand at once."""
         return self.timing.election_timeout_ms * self.rng.uniform(1.0, 2.0)

@@ -1,7 +1,7 @@
-"""The metadata log as the quorum's core knows it: a replica's log (replication.replica_log) that begins at a snapshot.
+"""The metadata log as the quorum's core sees it: a replica's log (replication.replica_log) that begins at a snapshot.
 
-Below its start there is a snapshot; the epoch of the record before the start is known from the snapshot's name. What is
-committed is never cut, whoever asks for it.
+Below its start there is a snapshot. The snapshot's name has the epoch of the record before the start. Committed entries
+are never cut, whoever asks for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MetadataLog(ReplicaLog):
-    """The metadata log with its snapshots. `snapshots`: the ones that can be sent, the newest first."""
+    """The metadata log with its snapshots. `snapshots`: the snapshots that can be sent, the newest first."""
 
     def __init__(self, log: Log, snapshot: SnapshotId | None) -> None:
         self.snapshots = [] if snapshot is None else [snapshot]
@@ -37,38 +37,39 @@ class MetadataLog(ReplicaLog):
 
     @property
     def snapshot(self) -> SnapshotId | None:
-        """The newest one."""
+        """The newest snapshot, if there is one."""
         return self.snapshots[0] if self.snapshots else None
 
     @property
     def last_entry(self) -> tuple[int, int]:
-        """(epoch of the last record, -1 where there never was one; end offset): what votes compare."""
+        """(epoch of the last record, -1 if there never was one; end offset). Votes compare it."""
         return (-1 if self.last_epoch is None else self.last_epoch), self.end
 
     def add_snapshot(self, snapshot_id: SnapshotId) -> None:
-        """It is durable. The one before is kept for those who are fetching it, and until the log has moved up."""
+        """The snapshot is durable. The one before it stays for brokers that are fetching it, and until the log start
+        has moved up."""
         if snapshot_id not in self.snapshots:
             self.snapshots = sorted([snapshot_id, *self.snapshots], reverse=True)[:2]
 
     def begin_truncation(self, end_offset: int) -> None:
-        """Raises InconsistentClusterId where committed entries would go."""
+        """Raises InconsistentClusterId if committed entries would go."""
         if end_offset < self.high_watermark:
             raise InconsistentClusterId(
-                f"the quorum's leader leaves our metadata log at offset {end_offset}, of which {self.high_watermark} "
-                f"are committed: it is another cluster's, or has lost its disk"
+                f"the log of the quorum's leader parts from our metadata log at offset {end_offset}, but ours is "
+                f"committed up to {self.high_watermark}: the leader belongs to another cluster, or has lost its disk"
             )
         self._cuts_asked += 1
         super().begin_truncation(end_offset)
 
     def truncated(self) -> None:
-        """One of the cuts is done; `truncating` as long as another is to come."""
+        """One of the cuts is done. `truncating` stays true as long as another one is to come."""
         self._cuts_asked -= 1
         if self._cuts_asked <= 0:
             self._cuts_asked = 0
             super().truncated()
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """The largest epoch up to `epoch`, the one before the start included, and where it ends."""
+        """The largest epoch up to `epoch`, and its end. The epoch before the log's start counts, too."""
         common_epoch, end_offset = self.log.epochs.end_offset_for(epoch, log_end)
         base = self.base
         if common_epoch == NO_COMMON_EPOCH and base is not None and epoch >= base.epoch:

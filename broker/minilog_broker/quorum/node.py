@@ -11,10 +11,10 @@
     snapshot_request, _taken, _fetched, _unfetched, _loaded
     append_records (while active) -> end offset
 
-Roles are files of their own, and `transitions` owns the ways from one to the other. Effects and what answers each:
-quorum_effects.py. Times are monotonic milliseconds; `timestamp_us` is the wall clock's, for the record batches only. An
-event raises InconsistentVoters or InconsistentClusterId where this node does not belong, and UnsupportedVersion where a
-later version wrote what it has to read: the process ends with that sentence.
+Each role has a file of its own, and `transitions` owns the ways between them. quorum_effects.py has each effect and its
+answer. Times are monotonic milliseconds. `timestamp_us` is the wall clock's time, and only goes into record batches. An
+event raises InconsistentVoters or InconsistentClusterId if this node does not belong to the cluster. It raises
+UnsupportedVersion if the node has to read what a later version wrote. The process ends with that sentence.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ if TYPE_CHECKING:
 class QuorumNode:
     """The core of one broker's part in the metadata quorum.
 
-    `cluster_id`: the one in the data directory, None where the directory is new. `address`: where other brokers reach
-    this one. `voters`: the addresses this broker was started with. `snapshot`: the newest whole one on disk.
-    `levels`: the levels that this broker can read.
+    `cluster_id`: from the data directory, None if the directory is new. `address`: other brokers reach this one there.
+    `voters`: the addresses that this broker was started with. `snapshot`: the newest whole snapshot on disk. `levels`:
+    the levels that this broker can read.
     """
 
     def __init__(
@@ -100,10 +100,10 @@ class QuorumNode:
         epoch = max(stored_epoch or 0 for stored_epoch in epochs)
         self._transitions = Transitions(self._member, self._snapshots, vote, epoch)
         self._elections = Elections(self._member, self._transitions)
-        self._ever_heard = False  # a leader, in this life: from then on we belong
-        self._refused_by: set[int] = set()  # voters that say we do not
+        self._ever_heard = False  # a leader, in this life: from then on this node belongs to the cluster
+        self._refused_by: set[int] = set()  # voters that say that this node does not belong
 
-    # -- what it knows
+    # -- its state
 
     @property
     def role(self) -> Role:
@@ -115,7 +115,7 @@ class QuorumNode:
 
     @property
     def leader_id(self) -> int:
-        """Who leads the quorum, and so is the controller; -1 where that is not known."""
+        """The broker that leads the quorum, and so is the controller; -1: not known."""
         return self._transitions.leader_id
 
     @property
@@ -124,7 +124,8 @@ class QuorumNode:
 
     @property
     def is_active(self) -> bool:
-        """Leading, and what opened the epoch is committed and replayed: the controller may decide."""
+        """Whether this node leads, and the entries that open its epoch are committed and replayed. Then the controller
+        may decide."""
         leader = self._transitions.leader
         return leader is not None and self.replayed_end_offset >= leader.opening_end_offset
 
@@ -138,30 +139,32 @@ class QuorumNode:
 
     @property
     def log_end_offset(self) -> int:
-        """The end of what was given a place, written or not."""
+        """The end of all entries that have a place in the log, written or not."""
         return self._log.end
 
     @property
     def voters(self) -> tuple[Voter, ...]:
-        """Recorded ones, with directory ids, as of the newest voter entry of the log; empty where there is none."""
+        """The recorded voters with their directory ids, as of the newest voter entry of the log. Empty if there is
+        none."""
         return self._member.voters.current
 
     def addresses(self, broker_id: int) -> tuple[Address, ...]:
-        """Where a voter may listen, the likeliest address first; empty where none is known."""
+        """The addresses at which a voter may listen, the likeliest first. Empty if none is known."""
         return self._member.addresses.of(broker_id)
 
     @property
     def may_vote(self) -> bool:
-        """False: this is a voter's broker, and its directory is not the recorded one: it has lost its disk."""
+        """False if the log names this broker as a voter, but with another directory: the broker has lost its disk."""
         return self._member.may_vote
 
     def copy_end(self, key: VoterKey) -> int | None:
-        """The durable end of the log of a broker that fetches from us; None: there is no such."""
+        """The durable end of the log of a broker that fetches from this one. None: it does not."""
         leader = self._transitions.leader
         return None if leader is None else leader.copy_end(key)
 
     def hears_majority_of(self, voters: VoterSet, now_ms: float) -> bool:
-        """Whether we lead, and hear a majority of `voters`. One that does not vote yet counts by its session."""
+        """Whether this node leads, and hears a majority of `voters`. A broker that does not vote yet counts by its
+        session."""
         leader = self._transitions.leader
         return leader is not None and leader.hears_majority_of(voters, now_ms)
 
@@ -173,15 +176,16 @@ class QuorumNode:
     # -- a start, and time
 
     def start(self, now_ms: float) -> None:
-        """Take a role; with a snapshot, when it is loaded. Raises also StorageError where metadata is missing."""
+        """Take a role. If there is a snapshot, that happens when it is loaded. Also raises StorageError if metadata is
+        missing."""
         self._member.now_ms = now_ms
         if not self._snapshots.start():
             self._settle_in(now_ms)
 
     def _settle_in(self, now_ms: float) -> None:
-        """All that the disk has is known."""
+        """Take the first role: the node has read everything that the disk has."""
         member = self._member
-        if not self._log.truncating:  # else it begins anew behind the snapshot
+        if not self._log.truncating:  # otherwise the log begins anew behind the snapshot
             start = max(self._log.log_start, member.voters.newest_end_offset)
             member.voters.scan(self._log.log, start, self._log.log.log_end_offset)
         if member.voters.cluster_id is not None:
@@ -194,7 +198,7 @@ class QuorumNode:
         return min(self._member.context.timers.next_ms(), self._transitions.state.due_ms)
 
     def tick(self, now_ms: float) -> None:
-        """Call when `next_tick_ms` is reached. Nobody is late for what this process stood still itself."""
+        """Call this at `next_tick_ms`. The time that this process stood still makes nobody late."""
         self._at(now_ms)
         for kind, reference in self._member.context.timers.due(now_ms):
             leader, fetcher = self._transitions.leader, self._transitions.fetcher
@@ -211,13 +215,14 @@ class QuorumNode:
             self._transitions.due(now_ms)
 
     def disk_stalled(self, now_ms: float) -> None:
-        """Our disk does not answer, and decides nothing: lead no more, where another can."""
+        """Our disk does not answer, and without it a leader decides nothing. Lead no more, if another voter can."""
         self._at(now_ms)
         if self._transitions.leader is not None and not self._member.is_only_voter:
             self._transitions.resign(now_ms)
 
     def _at(self, now_ms: float) -> None:
-        """An event: did this process stand still before it? At the event before it did not, and that is counted."""
+        """Begin an event. If this process stood still before it, and not yet at the event before, excuse the others for
+        that time."""
         member, state, due_ms = self._member, self._transitions.state, self.next_tick_ms()
         delay_ms = own_delay_ms(max(due_ms, member.now_ms), now_ms, member.settings.shortest_timeout_ms)
         member.now_ms = now_ms
@@ -232,7 +237,7 @@ class QuorumNode:
         self._elections.vote_persisted(now_ms, timestamp_us)
 
     def vote_request(self, ticket: object, request: peer_pb2.VoteRequest, now_ms: float) -> None:
-        """A candidate asks: answered by AnswerVote, when what the answer promises is durable."""
+        """A candidate asks for our vote. AnswerVote answers it, when what the answer promises is durable."""
         self._at(now_ms)
         self._elections.vote_request(ticket, request, now_ms)
 
@@ -252,31 +257,31 @@ class QuorumNode:
         self._elections.vote_answered(voter_id, request, response, now_ms, timestamp_us)
 
     def vote_unanswered(self, voter_id: int, request: peer_pb2.VoteRequest, now_ms: float) -> None:
-        """It did not."""
+        """The voter did not answer."""
         self._at(now_ms)
         self._elections.vote_unanswered(voter_id, request, now_ms)
 
     def begin_quorum_epoch(
         self, request: peer_pb2.BeginQuorumEpochRequest, now_ms: float
     ) -> peer_pb2.BeginQuorumEpochResponse:
-        """A leader says that it leads."""
+        """A broker says that it leads."""
         self._at(now_ms)
         return self._elections.begin_quorum_epoch(request, now_ms)
 
     def begin_epoch_answered(
         self, voter_id: int, response: peer_pb2.BeginQuorumEpochResponse | None, now_ms: float
     ) -> None:
-        """A voter answered our SendBeginQuorumEpoch; None: it did not, and is told again."""
+        """A voter answered our SendBeginQuorumEpoch. None: it did not, and the leader tells it again."""
         self._at(now_ms)
         if response is not None:
             self._introduced(response)
             self._elections.begin_epoch_answered(voter_id, response, now_ms)
 
     def _vote_refused(self, voter: VoterKey, refusal: MinilogError | None) -> None:
-        """A voter says that we do not belong. Who hears that from most of the others ends with that sentence.
+        """A voter says that this node does not belong. Raises `refusal` if most of the others say so.
 
-        A voter that is recorded here was asked when we founded the cluster: where it names another since, the leader
-        of that one takes us.
+        A voter that is recorded here was asked when this node founded the cluster. If it names another cluster since,
+        the leader of that cluster takes this node.
         """
         founded_together = isinstance(refusal, InconsistentClusterId) and voter in self._member.voters.keys
         if isinstance(refusal, InconsistentClusterId | InconsistentVoters) and not self._ever_heard:
@@ -287,27 +292,29 @@ class QuorumNode:
                 raise refusal
 
     def _introduced(self, response: peer_pb2.VoteResponse | peer_pb2.BeginQuorumEpochResponse) -> None:
-        """A peer names a leader, which may be none that our log knows."""
+        """A peer names a leader, which our log may not know."""
         if response.HasField("leader"):
             self._member.addresses.introduce(response.leader)
 
     # -- the log
 
     def append_records(self, records: Sequence[records_pb2.MetadataRecord], timestamp_us: int) -> int:
-        """One decision as one batch; the log's end offset behind it. Raises NotController unless active."""
+        """Append one decision as one batch. Returns the log's end offset behind it. Raises NotController unless
+        active."""
         leader = self._transitions.leader
         if leader is None or not self.is_active:
             raise NotController(f"broker {self.node_id} is not the active controller, broker {self.leader_id} is")
         return leader.append(encode_records(records, timestamp_us))
 
     def next_committed(self) -> CommittedRead | None:
-        """What is to be read of the next committed decisions, about a mebibyte; None when all are replayed (V13)."""
+        """The next committed decisions to read, about a mebibyte. None if all are replayed (V13)."""
         return self._snapshots.next_committed()
 
     def take_committed(self, read: CommittedRead, run: Buffer) -> list[CommittedBatch]:
-        """The decisions in what was read of `asked`, to be replayed; none where a snapshot came in their place.
+        """The decisions in `run`, which was read for `read`. None of them if a snapshot came in their place.
 
-        The caller replays them before its next call. Raises as `start` where a first entry says that we do not belong.
+        The caller replays them before its next call. Raises the errors of `start` if a first entry says that this node
+        does not belong.
         """
         return self._snapshots.take_committed(read, run)
 
@@ -330,7 +337,7 @@ class QuorumNode:
         self._transitions.look_at_voters(now_ms)
 
     def copy_checked(self, offset: int, error: Exception | None) -> None:
-        """CheckCopy is done. Raises StorageError where our copy is not what was written: this broker ends."""
+        """CheckCopy is done. Raises StorageError if our copy is not what was written: this broker ends."""
         if error is not None:
             raise StorageError(f"the metadata log of broker {self.node_id} is damaged at offset {offset}: {error}")
 
@@ -345,13 +352,13 @@ class QuorumNode:
     # -- snapshots
 
     def snapshot_request(self, request: peer_pb2.FetchSnapshotRequest) -> SnapshotId:
-        """Which snapshot to send. Raises what is wrong with the request."""
+        """The snapshot to send. Raises the reason if the request is wrong."""
         if self._transitions.leader is None:
             raise NotLeaderOrFollower(f"broker {self.node_id} does not lead the metadata quorum")
         return self._snapshots.requested(request, self.epoch)
 
     def snapshot_taken(self, snapshot_id: SnapshotId, now_ms: float) -> None:
-        """A snapshot of our own image is durable: the log start may move up to it."""
+        """A snapshot of our own image is durable. The log start may move up to it."""
         self._at(now_ms)
         self._snapshots.taken(snapshot_id)
 
@@ -363,7 +370,8 @@ class QuorumNode:
             self._transitions.log_begins_anew(now_ms)
 
     def snapshot_unfetched(self, now_ms: float) -> None:
-        """It could not be fetched: our position is told again after a pause, and the leader answers as it is then."""
+        """The snapshot could not be fetched. After a pause this node reports its position again, and the leader answers
+        anew."""
         self._at(now_ms)
         self._member.fetching_snapshot = False
 
@@ -376,7 +384,8 @@ class QuorumNode:
         *,
         has_addresses: bool,
     ) -> None:
-        """LoadSnapshot is carried out (MetadataReplay.load): what the image says of the cluster. Raises as `start`."""
+        """LoadSnapshot is done (MetadataReplay.load). The arguments say what the image says of the cluster. Raises as
+        `start`."""
         member, now_ms = self._member, self._member.now_ms
         if self._snapshots.loading != snapshot_id:
             return
@@ -390,12 +399,12 @@ class QuorumNode:
         else:
             self._settle_in(now_ms)
 
-    # -- sessions of others here
+    # -- sessions of other brokers here
 
     def open_session(self, session_id: int, first: peer_pb2.ReplicateRequest, now_ms: float) -> None:
-        """A Replicate stream of the metadata log, by its first message, which goes to replicate_request too.
+        """A Replicate stream of the metadata log. Its first message goes to replicate_request, too.
 
-        Where we do not lead, or it does not belong here, it is refused: MetadataSessionRefused.
+        MetadataSessionRefused refuses it if this node does not lead, or if the other side does not belong here.
         """
         self._at(now_ms)
         leader = self._transitions.leader
@@ -419,7 +428,7 @@ class QuorumNode:
             self._transitions.look_at_voters(now_ms)
 
     def next_read(self, session_id: int, now_ms: float) -> ReadRun | None:
-        """What the next message of a session is to have besides: see ReplicaManager."""
+        """What to read for the next message of a session: see ReplicaManager."""
         session = self._session(session_id)
         return None if session is None else session.next_read(now_ms)
 
@@ -432,7 +441,7 @@ class QuorumNode:
             session.run_not_in_memory(read)
 
     def read_failed(self, read: ReadRun, error: Exception, now_ms: float) -> None:
-        """Raises the error where it is of our log as it is: the broker ends."""
+        """Raises the error if it is an error of our log as it is now: the broker ends."""
         if (session := self._session(read.session_id)) is not None:
             session.read_failed(read, error, now_ms)
 
@@ -478,7 +487,7 @@ class QuorumNode:
         self._transitions.look_at_voters(now_ms)
 
     def _session_refused(self, refused: StreamMessage[peer_pb2.ReplicateResponse], now_ms: float) -> None:
-        """Whom we asked does not lead, or will not have us."""
+        """The broker that we asked does not lead, or does not take us."""
         response = refused.message
         refusal = error_from_wire(response.error)
         if isinstance(refusal, InconsistentClusterId | InconsistentVoters) and not self._ever_heard:
@@ -488,7 +497,7 @@ class QuorumNode:
             self._member.addresses.introduce(response.quorum_leader)
         fetcher = self._transitions.fetcher
         if fetcher is not None:
-            fetcher.session.receive(refused, now_ms)  # drops it, to open it anew in a while
+            fetcher.session.receive(refused, now_ms)  # drops the session, and opens it again after a while
             if (response.quorum_epoch, leader_id) != (self.epoch, fetcher.leader_id):
                 self._transitions.broke(now_ms)
             self._elections.learn(fetcher.leader_id, response.quorum_epoch, leader_id, now_ms)

@@ -1,10 +1,11 @@
 """Observer: fetches the log and votes for nobody. It finds the leader by asking the voters in turn.
 
-Whoever does not lead refuses the session and says who does, as far as it knows; that one is asked next. A broker that
-is no voter is an observer, and a voter's that has another directory than the recorded one.
+A broker that does not lead refuses the session and names the leader, if it knows it. The observer asks that one next. A
+broker that is no voter is an observer. So is a voter's broker with another directory than the recorded one.
 
-Its epoch is that of the leader it hears, no promise to anybody: where all were asked in vain it begins again with that
-of its own log, and whoever leads names a later one. So no epoch that was made up keeps it from the leader there is.
+Its epoch is the epoch of the leader that it hears, and no promise to anybody. If it has asked all brokers in vain, it
+begins again with the epoch of its own log, and the leader names a later one. So no invented epoch keeps it from the
+real leader.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ class Observer:
         self.due_ms = now_ms
         self.epoch = epoch
         self._member = member
-        self._in_vain = 0  # so many were asked one after another, and did not lead
+        self._in_vain = 0  # so many brokers in a row did not lead
         self._pause_ms = member.settings.reopen_min_ms
         others = member.peer_keys()
         self._turn = member.rng.randrange(len(others)) if others else 0
         self._heard_ms = -math.inf
 
     def look(self, now_ms: float) -> None:
-        """Timer."""
+        """Timer: open a session, or give up a silent one."""
         if self.fetcher is not None:
             self.elsewhere(now_ms)
         elif others := self._member.peer_keys():
@@ -65,12 +66,12 @@ class Observer:
         return self.fetcher is not None and now_ms - self._heard_ms < self._member.timing.fetch_timeout_ms
 
     def turn_to(self, leader_id: int, now_ms: float) -> None:
-        """Somebody said that this one leads: where we hear nobody it is asked next, when the pause is over."""
+        """Somebody said that `leader_id` leads. If we hear nobody, we ask it next, after the pause."""
         if self._member.is_peer(leader_id) and not self.hears_leader(now_ms):
             self.leader_id = leader_id
 
     def enter(self, epoch: int, now_ms: float) -> None:
-        """The one we ask leads in a later epoch than ours: go on in the session."""
+        """The broker that we ask leads in a later epoch than ours. Continue in the session."""
         assert self.fetcher is not None
         self.fetcher.halt()
         self.epoch = self.fetcher.epoch = epoch
@@ -78,7 +79,7 @@ class Observer:
         self.fetcher.start(now_ms)
 
     def elsewhere(self, now_ms: float) -> None:
-        """The stream broke, was refused or is silent: ask another one, after a pause."""
+        """The stream broke, was refused or is silent. Ask another broker, after a pause."""
         self._leave()
         self._in_vain += 1
         self.leader_id = NO_LEADER
@@ -96,7 +97,7 @@ class Observer:
         return due_ms
 
     def excuse(self, delay_ms: float, now_ms: float) -> None:
-        """This process stood still for so long: the leader is not to blame for that."""
+        """This process stood still for `delay_ms`. That silence is not the leader's fault."""
         if self.fetcher is not None:
             self.fetcher.session.excuse(delay_ms, now_ms)
             self.due_ms = excused(self.due_ms, delay_ms, now_ms + self._member.timing.fetch_timeout_ms)

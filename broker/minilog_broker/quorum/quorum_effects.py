@@ -70,10 +70,10 @@ NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True)
 class VoteState:
-    """What a voter may never take back (V11): its epoch and whom it voted for in it; NO_VOTE: nobody.
+    """What a voter may never take back (V11): its epoch, and the broker it voted for in that epoch (NO_VOTE: nobody).
 
-    `voted_directory`: that candidate's directory id. A broker id may stand twice, with the disk that a person gave up
-    for lost and with the one in its place (KIP-853): those are two. Empty: not known, of an older file.
+    `voted_directory`: the directory id of that candidate. A broker id may stand twice: with the disk that a person gave
+    up for lost, and with the disk in its place (KIP-853). These are two candidates. Empty: an older file does not say.
     """
 
     epoch: int = 0
@@ -83,7 +83,8 @@ class VoteState:
 
 @dataclass(frozen=True, slots=True)
 class PersistVote:
-    """Make epoch and vote durable (file and directory entry), then say vote_persisted. In the order given."""
+    """Make epoch and vote durable (the file and its directory entry), then call vote_persisted. Keep the order of the
+    effects."""
 
     epoch: int
     voted_for: int
@@ -92,7 +93,7 @@ class PersistVote:
 
 @dataclass(frozen=True, slots=True)
 class SendVote:
-    """Ask a voter for its vote; `request.pre_vote` tells which kind."""
+    """Ask a voter for its vote. `request.pre_vote` says which kind."""
 
     voter_id: int
     request: peer_pb2.VoteRequest
@@ -100,7 +101,7 @@ class SendVote:
 
 @dataclass(frozen=True, slots=True)
 class AnswerVote:
-    """Answer the request that came as `ticket`: what the answer promises is durable."""
+    """Answer the request that came as `ticket`. What the answer promises is durable."""
 
     ticket: object
     response: peer_pb2.VoteResponse
@@ -116,7 +117,7 @@ class SendBeginQuorumEpoch:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshot:
-    """Fetch a snapshot's file from the leader; one at a time."""
+    """Fetch a snapshot's file from the leader. One at a time."""
 
     leader_id: int
     snapshot_id: SnapshotId
@@ -124,15 +125,15 @@ class FetchSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class LoadSnapshot:
-    """The image is that of the snapshot from now on; take_committed goes on behind it."""
+    """Make the image that of the snapshot. take_committed goes on behind it."""
 
     snapshot_id: SnapshotId
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedRead:
-    """The next committed decisions are to be read: a run of whole batches (storage.run_reads). Asked for by
-    `next_committed`, answered by take_committed."""
+    """The next committed decisions to read: a run of whole batches (storage.run_reads). `next_committed` returns it,
+    and `take_committed` takes what was read."""
 
     offset: int
     end_offset: int
@@ -145,14 +146,14 @@ class CommittedRead:
 
 @dataclass(frozen=True, slots=True)
 class DeleteBeforeSnapshot:
-    """What is below `offset` is in a durable snapshot: the log may drop it (Log.advance_log_start)."""
+    """A durable snapshot has everything below `offset`. The log may drop that (Log.advance_log_start)."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataSessionRefused:
-    """A metadata session is refused as a whole: send `response`, then close the stream."""
+    """Refuse a metadata session as a whole: send `response`, then close the stream."""
 
     session_id: int
     error: MinilogError
@@ -162,7 +163,7 @@ class MetadataSessionRefused:
 
     @property
     def response(self) -> peer_pb2.ReplicateResponse:
-        """The last message of the stream: the error, the epoch known here and who leads it (-1 unknown)."""
+        """The last message of the stream: the error, the epoch known here and its leader (-1: not known)."""
         return peer_pb2.ReplicateResponse(
             error=wire_error(self.error),
             quorum_epoch=self.quorum_epoch,

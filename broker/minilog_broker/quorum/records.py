@@ -1,7 +1,7 @@
-"""The metadata log's batches: MetadataRecords as the values of an ordinary record batch, one decision to a batch.
+"""The metadata log's batches. Each holds one decision: MetadataRecords as the values of an ordinary record batch.
 
-The log is partition 0 of the topic `__cluster_metadata`; a batch's checksum covers that topic id, so that a batch of
-another log is refused. A leader change is a control batch and carries no MetadataRecord.
+The log is partition 0 of the topic `__cluster_metadata`. A batch's checksum covers that topic id, so a broker refuses a
+batch of another log. A leader change is a control batch and carries no MetadataRecord.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _Message = TypeVar("_Message", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """One decision, committed, of `size_bytes` in the log: `records` stand at `base_offset` and on; a leader change has
-    none."""
+    """One committed decision, of `size_bytes` in the log. `records` stand at `base_offset` and after it. A leader
+    change has none."""
 
     base_offset: int
     end_offset: int
@@ -40,7 +40,7 @@ class CommittedBatch:
 
 
 def encode_records(records: Sequence[records_pb2.MetadataRecord], timestamp_us: int) -> bytes:
-    """The batch of one decision, without a place in the log yet. `timestamp_us`: the wall clock's."""
+    """The batch of one decision, without a place in the log yet. `timestamp_us`: of the wall clock."""
     columns = records_to_columns([record.SerializeToString() for record in records])
     return build_batch(*METADATA_KEY, columns, timestamp_us=timestamp_us)
 
@@ -61,8 +61,8 @@ def place(batch: bytes, base_offset: int, epoch: int) -> PlacedBatches:
 
 
 def decode_run(run: Buffer) -> Iterator[CommittedBatch]:
-    """The decisions in a run of whole batches. Raises CorruptMessage where a batch or a record is damaged,
-    UnsupportedVersion where a later version wrote one: it is never passed over."""
+    """The decisions in a run of whole batches. Raises CorruptMessage if a batch or a record is damaged. Raises
+    UnsupportedVersion if a later version wrote one: it is never skipped."""
     view = memoryview(run)
     for position, header in iterate_headers(view):
         batch = view[position : position + header.length]
@@ -78,13 +78,14 @@ def decode_run(run: Buffer) -> Iterator[CommittedBatch]:
 
 
 def decode_leader_change(batch: Buffer) -> records_pb2.LeaderChangeRecord:
-    """What a control batch of this log says. Raises CorruptMessage."""
+    """The content of a control batch of this log. Raises CorruptMessage."""
     offset = decode_header(batch).base_offset
     return _decoded(records_pb2.ControlRecord, read_control(batch), "control", offset).leader_change
 
 
 def _decoded(kind: type[_Message], value: bytes | None, kinds: str, offset: int) -> _Message:
-    """A record of ours, one of `kinds`: its batch's checksums fit, so what cannot be read was written wrong."""
+    """A record of ours, one of `kinds`. Its batch's checksums fit, so a record that cannot be read was written
+    wrong."""
     what = f"a record in the metadata log's batch at offset {offset}"
     try:
         record = parse_known(kind, value or b"", what)

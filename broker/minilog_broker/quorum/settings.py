@@ -1,4 +1,4 @@
-"""What the quorum's core is told of the configuration, and the periods that are its own."""
+"""What the quorum's core needs of the configuration, and the periods that are its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ class QuorumSettings:
     fetch_timeout_ms: float = 2_000.0
 
     jitter_ms: float = 50.0  # voters that lose the same leader at once stand one after another, a few round trips apart
-    leader_word_ms: float = 50.0  # a lost leader that lives has so long to say so: a few round trips, or a busy moment
-    begin_epoch_retry_ms: float = 100.0  # a voter that does not fetch yet is told again who leads
-    disk_pause_ms: float = 10.0  # who would stand looks again whether the disk has done its work: a sync or two
-    snapshot_pause_ms: float = 200.0  # a snapshot that could not be fetched is not asked for again in a spin
+    leader_word_ms: float = 50.0  # so long a lost leader has to say that it lives: a few round trips
+    begin_epoch_retry_ms: float = 100.0  # after it the leader tells a voter again that does not fetch yet
+    disk_pause_ms: float = (
+        10.0  # a node that wants to stand looks again after it whether its disk is done: a sync or two
+    )
+    snapshot_pause_ms: float = 200.0  # between two attempts to fetch a snapshot

@@ -6,7 +6,7 @@
     a snapshot of our own is durable       DeleteBeforeSnapshot: the log may drop what is below
     a fetched one is whole and durable     StartLogAt, LoadSnapshot: all that we had is older, or was never committed
 
-No decision is handed out to be replayed while a snapshot is to be loaded.
+While a snapshot is to be loaded, the node hands out no decision for the replay.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REPLAY_BYTES = 1 << 20  # one step of a replay: the event loop has its turn betw
 
 
 class Snapshots:
-    """Of one node: where its log starts, what it is loading, and up to where it has replayed."""
+    """The snapshots of one node: where its log starts, what it is loading, and up to where it has replayed."""
 
     def __init__(self, member: Member) -> None:
         self._member = member
@@ -37,13 +37,13 @@ class Snapshots:
     # -- where the log starts
 
     def start(self) -> bool:
-        """At a start; whether a snapshot is to be loaded first. Raises StorageError where metadata is missing."""
+        """Begin, at a start. Whether a snapshot has to be loaded first. Raises StorageError if metadata is missing."""
         snapshot, log = self._log.snapshot, self._log
         if log.log_start > (0 if snapshot is None else snapshot.end_offset):
             raise StorageError(
                 f"the metadata log of broker {self._member.node_id} begins at offset {log.log_start}, and there is no "
-                f"whole snapshot up to there: set the data directory aside and start with an empty one; a voter is "
-                f"then to be replaced by command"
+                f"whole snapshot up to there: set the data directory aside and start with an empty one. If the broker "
+                f"is a voter, then replace the voter by command"
             )
         if snapshot is None:
             return False
@@ -58,13 +58,13 @@ class Snapshots:
         return True
 
     def taken(self, snapshot_id: SnapshotId) -> None:
-        """One of our own is durable."""
+        """A snapshot of our own image is durable."""
         if self._log.log_start < snapshot_id.end_offset <= self._log.high_watermark:
             self._log.add_snapshot(snapshot_id)
             self._member.emit(DeleteBeforeSnapshot(snapshot_id.end_offset))
 
     def fetched(self, snapshot_id: SnapshotId) -> bool:
-        """One of the leader's is whole and durable here; whether it has more than we know to be committed."""
+        """A snapshot of the leader is whole and durable here. Whether it has more than we know to be committed."""
         if snapshot_id.end_offset <= self._log.high_watermark:
             return False
         self._log.add_snapshot(snapshot_id)
@@ -90,7 +90,7 @@ class Snapshots:
         self._member.emit(LoadSnapshot(snapshot_id))
 
     def requested(self, request: peer_pb2.FetchSnapshotRequest, epoch: int) -> SnapshotId:
-        """What to send to a broker that our log does not reach. Raises what is wrong."""
+        """The snapshot to send to a broker that our log does not reach. Raises the reason if the request is wrong."""
         if request.cluster_id and request.cluster_id != self._member.cluster_id:
             raise InconsistentClusterId(
                 f"broker {request.broker_id} belongs to cluster {request.cluster_id}, this is {self._member.cluster_id}"
@@ -107,16 +107,17 @@ class Snapshots:
     # -- replay
 
     def check_level(self, level: int) -> None:
-        """The cluster is at `level`. Raises UnsupportedVersion where this broker cannot read that."""
+        """The cluster is at `level`. Raises UnsupportedVersion if this broker cannot read that."""
         check_level(level, self._member.levels, f"cluster {self._member.cluster_id}")
 
     def next_committed(self) -> CommittedRead | None:
-        """The next committed decisions, about REPLAY_BYTES of them; none while there are none, or a snapshot is due."""
+        """The next committed decisions, about REPLAY_BYTES of them. None if there are none, or if a snapshot is to be
+        loaded."""
         start, end = self.replayed_end_offset, self._log.high_watermark
         return None if self.loading is not None or start >= end else CommittedRead(start, end, REPLAY_BYTES)
 
     def take_committed(self, read: CommittedRead, run: Buffer) -> list[CommittedBatch]:
-        """What was read: nothing where the replay goes on elsewhere by now, at a snapshot."""
+        """The decisions in `run`. None of them if the replay goes on elsewhere by now, at a snapshot."""
         if self.loading is not None or read.offset != self.replayed_end_offset or not run:
             return []
         decisions = list(decode_run(run))

@@ -1,8 +1,8 @@
 """The roles of a voter that knows no leader: it waits for one, asks whether it would be elected, and stands.
 
-It asks before it raises any epoch (pre-vote, KIP-996, Raft thesis 9.6): so a voter that merely lost its own stream, or
-comes back from a long absence, disturbs nobody (V20). Founding: while no cluster is recorded, all voters must answer,
-and all must be new, so that emptied disks never found a second cluster.
+It asks before it raises any epoch (pre-vote, KIP-996, Raft thesis 9.6). So a voter that only lost its own stream, or
+was away for long, disturbs nobody (V20). While no cluster is recorded, all voters must answer, and all must be new. So
+emptied disks never found a second cluster.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Unattached:
 
 
 class Prospective:
-    """One round of a pre-vote, in which it would stand in the epoch behind `epoch`; over at `due_ms`."""
+    """One round of a pre-vote. It asks about the epoch behind `epoch`, and is over at `due_ms`."""
 
     role = Role.PROSPECTIVE
     leader_id = NO_LEADER
@@ -52,16 +52,16 @@ class Prospective:
             self._member.emit(SendVote(key.broker_id, request))
 
     def waits_until_ms(self) -> float:
-        """How long a round that is won waits for the lost leader's own word; minus infinity: it has been heard of.
+        """How long a won round waits for the lost leader's own word. Minus infinity: there is nothing to wait for.
 
-        Streams may break while their leader lives: it says so, and is followed again. One that was killed refuses the
-        connection, which is an answer too.
+        A stream may break while its leader lives. Then the leader says so, and this node follows it again. A killed
+        leader refuses the connection, which is an answer, too.
         """
         awaited = any(key.broker_id == self._lost_leader_id for key in self.ballot.silent)
         return self._leader_due_ms if awaited else -math.inf
 
     def is_of_round(self, request: peer_pb2.VoteRequest) -> bool:
-        """Whether `request` is of this round."""
+        """Whether `request` belongs to this round."""
         return request.pre_vote and request.epoch == self._epoch + 1
 
     def answered(self, key: VoterKey, response: peer_pb2.VoteResponse) -> None:
@@ -73,9 +73,11 @@ class Prospective:
 
 
 class Candidate:
-    """Stands in an epoch of its own: it asks when that epoch and its vote for itself are on disk, not before.
+    """The node stands in an epoch of its own. It asks for votes when that epoch and its own vote are on disk, and not
+    before.
 
-    `new_voters`: what the voters said of themselves, for a first entry. Over at `due_ms`."""
+    `new_voters`: what the voters said about themselves, for a first entry. The round is over at `due_ms`.
+    """
 
     role = Role.CANDIDATE
     leader_id = NO_LEADER
@@ -88,14 +90,14 @@ class Candidate:
         self.ballot = Ballot(member.voter_sets(), member.own_key)
 
     def ask(self) -> None:
-        """Our own vote is durable."""
+        """Ask for votes. Our own vote is durable."""
         self.ballot.grant(self._member.own_key)
         for key in self.ballot.others:
             request = vote_request(self._member, key, self._epoch, pre_vote=False)
             self._member.emit(SendVote(key.broker_id, request))
 
     def is_of_round(self, request: peer_pb2.VoteRequest) -> bool:
-        """Whether `request` is of this round."""
+        """Whether `request` belongs to this round."""
         return not request.pre_vote and request.epoch == self._epoch
 
     def answered(self, key: VoterKey, response: peer_pb2.VoteResponse) -> None:

@@ -8,10 +8,10 @@
     FOLLOWER     it fetches from the leader of its epoch
     OBSERVER     it fetches and does not vote: this broker is no voter, or has lost its disk
 
-`WAYS` has what leads from one to another; a node begins UNATTACHED. A later epoch is adopted where it is proven
-(reported_epochs): FOLLOWER where its leader is known, else UNATTACHED. A round that is not won in time is followed by
-another one (PROSPECTIVE). A leader that is heard by a majority and is told a later epoch by a voter that is in it
-stands in one above it: who is stuck there comes back, and the leader stays (V20).
+`WAYS` has what leads from one to another. A node begins UNATTACHED. It adopts a later epoch if that is proven
+(reported_epochs). Then it is a FOLLOWER if it knows the leader, else UNATTACHED. After a round that is not won in time
+comes another one (PROSPECTIVE). A voter may be stuck in a later epoch than a leader that a majority hears. Then the
+leader stands in the epoch above. So the voter comes back, and the leader stays (V20).
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ class Transitions:
         return self.state.fetcher if isinstance(self.state, Follower | Observer) else None
 
     def epoch_for_others(self) -> int:
-        """The epoch that may be told to others: of a voter, what it has on disk."""
+        """The epoch that this node may name to others. A voter names none that is not on its disk."""
         return self.epoch if isinstance(self.state, Observer) else min(self.epoch, self.keeper.durable.epoch)
 
     def hears_leader(self, now_ms: float) -> bool:
-        """Whether a live leader is known to this node, itself included."""
+        """Whether this node knows a live leader, which may be itself."""
         match self.state:
             case QuorumLeader():
                 return True
@@ -99,7 +99,7 @@ class Transitions:
     # -- a start, and who votes
 
     def take_part(self, now_ms: float) -> None:
-        """The first role of a life: a voter asks the others soon, for one of them may lead."""
+        """Take the first role of a life. A voter asks the others soon, because one of them may lead."""
         self.started = True
         if not self._member.is_voter:
             self._enter(Observer(self._member, self.epoch, now_ms), now_ms)
@@ -111,7 +111,7 @@ class Transitions:
             self._enter(Unattached(now_ms + self._member.jitter_ms()), now_ms)
 
     def look_at_voters(self, now_ms: float) -> None:
-        """The log may say something else about who votes than it did."""
+        """The log may name other voters than before."""
         if not self.started or self._member.is_voter != isinstance(self.state, Observer):
             return
         if self._member.is_voter:
@@ -121,13 +121,13 @@ class Transitions:
             leader_id = self.leader_id
             self._enter(Observer(self._member, self.epoch, now_ms, leader_id), now_ms)
         elif self._snapshots.replayed_end_offset >= self._member.voters.newest_end_offset:
-            # Another votes in our place, or nobody: that is committed, and the command has its answer.
+            # The change that ended our vote is committed, and the command has its answer.
             self._enter(Observer(self._member, self.epoch, now_ms), now_ms)
 
     # -- what happens to a role
 
     def due(self, now_ms: float) -> None:
-        """What the role waited for has come to its time."""
+        """The time has come that the role waited for."""
         match self.state:
             case QuorumLeader() as leader:
                 if leader.voters.quorum_until_ms() <= now_ms:
@@ -143,7 +143,7 @@ class Transitions:
                 self.stand(now_ms)
 
     def broke(self, now_ms: float) -> None:
-        """The stream to the leader broke, could not be opened, or was refused by one that does not lead."""
+        """The stream to the leader broke, could not be opened, or a broker that does not lead refused it."""
         match self.state:
             case Follower() as follower:
                 follower.fetcher.closed(now_ms)
@@ -156,9 +156,9 @@ class Transitions:
     # -- elections
 
     def stand(self, now_ms: float) -> None:
-        """Ask whether we would be elected; when the disk has done what it was asked for, and the log is known whole.
+        """Ask whether we would be elected. Wait before, until the disk is done and the whole log is known.
 
-        A leader judges positions by the epochs that the log has recorded: what is queued is not among them.
+        A leader judges positions by the epochs that the log has recorded. Those of queued entries are not among them.
         """
         waits = self.keeper.is_writing and isinstance(self.state, Candidate)
         if waits or not self._member.log.settled or self._snapshots.loading is not None or self.epoch >= MAX_EPOCH:
@@ -181,7 +181,7 @@ class Transitions:
         self.count(now_ms)
 
     def count(self, now_ms: float) -> None:
-        """Is the round won, or was everybody asked in vain?"""
+        """Look whether the round is won, or everybody was asked in vain."""
         state = self.state
         if not isinstance(state, Prospective | Candidate):
             return
@@ -196,7 +196,7 @@ class Transitions:
             state.due_ms = min(state.due_ms, now_ms + self._back_off_ms())
 
     def stand_in(self, epoch: int, new_voters: dict[int, NewVoter], now_ms: float) -> None:
-        """Stand in `epoch`: ask for votes once it and our own vote are on disk."""
+        """Stand in `epoch`. Ask for votes when the epoch and our own vote are on disk."""
         self.epoch = epoch
         state = Candidate(self._member, epoch, now_ms + self._member.election_timeout_ms(), new_voters)
         self._enter(state, now_ms)
@@ -208,7 +208,8 @@ class Transitions:
             state.ask()
 
     def _back_off_ms(self) -> float:
-        """Longer each time, so that two who disturb each other come apart; never longer than an election takes."""
+        """Longer each time, so that two voters that disturb each other come apart. Never longer than an election
+        takes."""
         timing = self._member.timing
         longest_ms = min(timing.election_timeout_ms, timing.jitter_ms * 2 ** min(self._rounds, 10))
         return self._member.rng.uniform(timing.jitter_ms / 5, longest_ms)
@@ -227,17 +228,18 @@ class Transitions:
         leader.open_epoch(opening)
 
     def at(self, timestamp_us: int) -> None:
-        """The wall clock, for what a new leader writes."""
+        """Note the wall clock, for the entries of a new leader."""
         self._timestamp_us = timestamp_us
 
     # -- epochs of others
 
     def vote_for(self, epoch: int, candidate_id: int, directory_id: bytes, now_ms: float) -> None:
-        """Our vote in `epoch`: answered when it is on disk.
+        """Vote in `epoch`. The answer goes out when the vote is on disk.
 
-        An observer votes where the candidate's log names it as a voter and its own is behind. It stays what it is until
-        its log says the same, and keeps the epoch from then on (`look_at_voters`). What it has of an older leader does
-        no harm before: all that stands before the entry that adds it is on the disk of the candidate, too.
+        An observer votes if the candidate's log names it as a voter and its own log is behind. It stays an observer
+        until its own log says the same, and keeps the epoch from then on (`look_at_voters`). Until then, entries of an
+        older leader in its log do no harm: everything before the entry that adds it is on the disk of the candidate,
+        too.
         """
         self.keeper.record(epoch, candidate_id, directory_id)
         if isinstance(self.state, Observer):
@@ -246,7 +248,7 @@ class Transitions:
         self._enter(Unattached(now_ms + self._member.election_timeout_ms()), now_ms)
 
     def adopt(self, epoch: int, now_ms: float) -> None:
-        """A later epoch than ours is proven; who leads it was said by that voter itself, or is not known."""
+        """A later epoch than ours is proven. Its leader has said itself that it leads, or is not known."""
         standing = isinstance(self.state, Prospective | Candidate)
         leader_id = self.reported_epochs.leader_of(epoch)
         if leader_id != NO_LEADER:
@@ -271,7 +273,7 @@ class Transitions:
         self.keeper.when_durable(lambda: self._fetch(follower))
 
     def enter_epoch(self, epoch: int, now_ms: float) -> None:
-        """The one we fetch from leads in a later epoch than ours: go on in the same session."""
+        """The broker that we fetch from leads in a later epoch than ours. Continue in the same session."""
         self._record(epoch)
         state = self.state
         if isinstance(state, Observer):
@@ -293,14 +295,14 @@ class Transitions:
             self.state.heard(now_ms)
 
     def log_begins_anew(self, now_ms: float) -> None:
-        """The log is replaced by a snapshot: whoever follows goes on behind it, and nobody stands with the old one."""
+        """A snapshot replaces the log. A node that fetches continues behind it, and no node stands with the old log."""
         if self.fetcher is not None:
             self.fetcher.restart(now_ms)
         elif isinstance(self.state, Prospective | Candidate):
             self._enter(Unattached(now_ms + self._member.jitter_ms()), now_ms)
 
     def _record(self, epoch: int) -> None:
-        """A voter keeps the epochs it adopts; an observer has nothing to take back."""
+        """Enter `epoch`. A voter keeps it on disk. An observer has nothing to take back."""
         if epoch > self.keeper.current.epoch and self._member.is_voter:
             self.keeper.record(epoch)
         self.epoch = epoch
@@ -308,13 +310,13 @@ class Transitions:
     # -- a leader's end
 
     def resign(self, now_ms: float) -> None:
-        """No majority is heard, or our disk does not answer: lead no more, and do not vote again in this epoch, in
-        which we voted for ourselves."""
+        """Lead no more: no majority is heard, or our disk does not answer. This node voted for itself in this epoch,
+        and does not vote in it again."""
         self._enter(Unattached(now_ms + self._member.election_timeout_ms()), now_ms)
 
     def stand_above(self, epoch: int, now_ms: float) -> bool:
-        """A leader that a majority hears makes way for nobody but itself; not while its disk is behind. Whether it
-        does: for one voter's word it leaps seldom."""
+        """Stand above `epoch`, as a leader that a majority hears, unless our disk is behind. Whether it does: for one
+        voter's word it leaps seldom."""
         if not self._member.log.settled:
             return False
         leap = self.reported_epochs.leap_towards(epoch, self.epoch, now_ms)

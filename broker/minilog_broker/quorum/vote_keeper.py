@@ -1,4 +1,4 @@
-"""A voter's epoch and vote, as they are and as they are on disk: nothing that rests on them goes out before (V11)."""
+"""A voter's epoch and vote, as they are and as they are on disk. Nothing that rests on them goes out before (V11)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from minilog_broker.quorum.quorum_effects import NO_VOTE, PersistVote, QuorumEff
 
 
 class VoteKeeper:
-    """`current` may be ahead of `durable`; `when_durable` waits for all that is recorded by then."""
+    """`current` may be ahead of `durable`. `when_durable` waits for everything that is recorded by then."""
 
     def __init__(self, stored: VoteState, emit: Callable[[QuorumEffect], None]) -> None:
         self.current = stored
@@ -20,7 +20,8 @@ class VoteKeeper:
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # (writes that must be done, what then)
 
     def record(self, epoch: int, voted_for: int = NO_VOTE, voted_directory: bytes = b"") -> None:
-        """Never back: another vote in the same epoch, or an older epoch, is a mistake of ours."""
+        """Take a later epoch, or a first vote in this one. Another vote in the same epoch, or an older epoch, is a
+        mistake of ours."""
         current = self.current
         if epoch == current.epoch and voted_for in (NO_VOTE, current.voted_for):
             return
@@ -35,16 +36,16 @@ class VoteKeeper:
         return bool(self._writing)
 
     def voted_for(self, epoch: int) -> int:
-        """Whom this voter has voted for in `epoch`, which is not below the current one."""
+        """The broker that this voter has voted for in `epoch`, which is not below the current one; NO_VOTE: none."""
         return self.current.voted_for if self.current.epoch == epoch else NO_VOTE
 
     def is_free_for(self, epoch: int, candidate_id: int, directory_id: bytes) -> bool:
-        """Whether our vote in `epoch`, which is not below the current one, is this candidate's or nobody's."""
+        """Whether our vote in `epoch`, which is not below the current one, is free, or this candidate has it."""
         voted_for, voted_directory = self.voted_for(epoch), self.current.voted_directory
         return voted_for == NO_VOTE or (voted_for == candidate_id and voted_directory in (b"", directory_id))
 
     def when_durable(self, action: Callable[[], None]) -> None:
-        """Do it as soon as all that is recorded now is on disk."""
+        """Call `action` as soon as everything that is recorded now is on disk."""
         if not self._writing:
             action()
         else:

@@ -1,11 +1,11 @@
-"""Where the voters listen: as the log records it, as another voter says, and as this broker was started.
+"""The addresses of the voters: from the log, from other voters' answers, and from this broker's start.
 
-A voter may have several addresses here, and they are tried in turn. The recorded ones come first from the first change
-of the voters on. Before it the addresses count that this broker was started with: the first entry of a log has no more
-than those of its brokers' first start, and a copied directory must not find the cluster that it was copied from.
+A voter may have several addresses here, and the broker tries them in turn. From the first change of the voters on, the
+recorded addresses come first. Before it, the addresses of this broker's start do. The first entry of a log has only the
+addresses of its brokers' first start, and a copied directory must not find the cluster that it was copied from.
 
-So a broker that was away finds the leader, though its own log names voters of former days (KIP-853 has the leader's
-endpoint in answers for the same reason). A word is believed of a broker that this one has opened a channel to.
+So a broker that was away finds the leader, though its own log names former voters (KIP-853 has the leader's endpoint in
+answers for the same reason). It believes the word of a broker only on a channel that it has opened itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _MOST_INTRODUCED = 16  # leaders that others named: a cluster has at most five v
 
 
 class VoterAddresses:
-    """The addresses that one node knows. `own`: its own. `given`: the voters that its broker was started with."""
+    """The addresses that one node knows. `own`: its own address. `given`: the voters that its broker was started
+    with."""
 
     def __init__(
         self, node_id: int, own: Address, given: Sequence[peer_pb2.VoterAddress], history: VoterHistory
@@ -32,7 +33,8 @@ class VoterAddresses:
         self._introduced: dict[int, Address] = {}
 
     def of(self, broker_id: int) -> tuple[Address, ...]:
-        """Where the broker may listen for votes and for the metadata log, the likeliest first; empty: not known."""
+        """The addresses at which the broker may listen for votes and for the metadata log, the likeliest first. Empty:
+        not known."""
         if broker_id == self._node_id:
             return (self._own,)
         recorded = {voter.broker_id: (voter.host, voter.port) for voter in self._history.current}
@@ -42,11 +44,12 @@ class VoterAddresses:
         return tuple(dict.fromkeys(source[broker_id] for source in sources if broker_id in source))
 
     def known_ids(self) -> list[int]:
-        """Brokers that may know the leader, whether they vote or not: those given, and leaders that others named."""
+        """The brokers that may know the leader, whether they vote or not: those given, and leaders that others
+        named."""
         return sorted((self._given.keys() | self._introduced.keys()) - {self._node_id})
 
     def introduce(self, leader: peer_pb2.VoterAddress) -> None:
-        """A peer's word of a leader, which may be none that our log knows."""
+        """Take a peer's word of a leader, which our log may not know."""
         if not leader.host or leader.broker_id == self._node_id:
             return
         if len(self._introduced) >= _MOST_INTRODUCED and leader.broker_id not in self._introduced:
@@ -59,7 +62,7 @@ class VoterAddresses:
         return _wire(leader_id, addresses[0]) if addresses else None
 
     def voters(self) -> list[peer_pb2.VoterAddress]:
-        """The current voters with their addresses; as given, while a cluster is founded."""
+        """The current voters with their addresses. While a cluster is founded, the given ones."""
         voter_ids = [voter.broker_id for voter in self._history.current] or list(self._given)
         return [_wire(broker_id, self.of(broker_id)[0]) for broker_id in sorted(voter_ids)]
 

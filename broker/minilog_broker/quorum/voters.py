@@ -1,6 +1,7 @@
-"""The voters, as the metadata log records them: the first entry names them, and later entries change one of them.
+"""The voters, as the metadata log records them. The first entry names them, and each later entry changes one of them.
 
-An entry counts from when it is in the log, committed or not, and no more when it is cut (Raft, membership changes).
+An entry counts as soon as it is in the log, committed or not. It counts no more when it is cut (Raft,
+membership changes).
 
     change                    elections and commits need
     one added or removed      a majority of the voters after it: any majority of them has a voter in common with any
@@ -9,11 +10,11 @@ An entry counts from when it is in the log, committed or not, and no more when i
     one replaced              until it is committed, a majority of the voters before it, too: it is two changes at once,
                               and a majority of the old three and one of the new three need not have a voter in common
 
-A voter that is removed takes part until it knows that this is committed, and its vote does not count: where the others
-lack the entry, nobody else may be able to lead (Raft thesis 4.2.2).
+A removed voter takes part until it knows that its removal is committed. Its vote does not count. It takes part because
+perhaps nobody else can lead while the others lack the entry (Raft thesis 4.2.2).
 
-The addresses in the first entry are those that its brokers were started with, and the broker that is started with
-others goes by those. From the first entry of a change on, the recorded addresses count.
+The first entry has the addresses that its brokers were first started with. A broker that is started with other
+addresses uses those. From the first change on, the recorded addresses count.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SCAN_BYTES = 1 << 20  # one step of reading the log at a start
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """A voter of the metadata quorum: known by its id and the id of its data directory; the address may change."""
+    """A voter of the metadata quorum. Its id and the id of its data directory identify it. Its address may change."""
 
     broker_id: int
     directory_id: bytes
@@ -48,7 +49,8 @@ class Voter:
 
 
 class VoterKey(NamedTuple):
-    """One voter: the same broker with another directory is another. The directory is empty until it is recorded."""
+    """One voter. The same broker with another directory is another voter. The directory is empty until it is
+    recorded."""
 
     broker_id: int
     directory_id: bytes
@@ -69,7 +71,8 @@ def wire_voters(voters: Iterable[Voter]) -> list[records_pb2.Voter]:
 
 
 def replaced(voters: tuple[Voter, ...], record: records_pb2.VoterReplacedRecord) -> tuple[Voter, ...]:
-    """`voters` with another directory for one of them; unchanged where it does not have the directory that was lost."""
+    """`voters` with another directory for one of them. Unchanged if that one does not have the directory that was
+    lost."""
     return tuple(
         replace(voter, directory_id=record.directory_id)
         if (voter.broker_id, voter.directory_id) == (record.broker_id, record.lost_directory_id)
@@ -79,7 +82,7 @@ def replaced(voters: tuple[Voter, ...], record: records_pb2.VoterReplacedRecord)
 
 
 class _VotersEntry(NamedTuple):
-    """`voters` from the entry that ends at `end_offset` on. `has_addresses`: their addresses count, too."""
+    """The voters from the entry that ends at `end_offset` on. `has_addresses`: whether their addresses count, too."""
 
     end_offset: int
     cluster_id: str
@@ -94,7 +97,7 @@ def _entry(end_offset: int, cluster_id: str, voters: tuple[Voter, ...], *, has_a
 
 
 class VoterHistory:
-    """Of one log: `note` what is appended, `cut` where it is cut, and ask who votes."""
+    """The voters of one log: `note` what is appended, `cut` what is cut, and ask who votes."""
 
     def __init__(self) -> None:
         self._entries: list[_VotersEntry] = []
@@ -111,7 +114,7 @@ class VoterHistory:
 
     @property
     def current(self) -> tuple[Voter, ...]:
-        """As of the newest entry, empty where there is none."""
+        """The voters as of the newest entry. Empty if there is none."""
         return self._entries[-1].voters if self._entries else ()
 
     @property
@@ -126,11 +129,11 @@ class VoterHistory:
 
     @property
     def newest_end_offset(self) -> int:
-        """The end of the newest entry, 0 where there is none."""
+        """The end of the newest entry, 0 if there is none."""
         return self._entries[-1].end_offset if self._entries else 0
 
     def sets(self, committed_end_offset: int) -> tuple[VoterSet, ...]:
-        """The sets that each need a majority: the newest, and those before it that it need not overlap with."""
+        """The sets that each need a majority: the newest, and the sets before it that it need not overlap with."""
         sets: list[VoterSet] = []
         for keys in self._uncertain(committed_end_offset):
             if not sets or len(keys ^ sets[-1]) > 1:
@@ -138,7 +141,7 @@ class VoterHistory:
         return tuple(sets)
 
     def takes_part(self, key: VoterKey, committed_end_offset: int) -> bool:
-        """Whether it votes, or did before a change that is not known to be committed."""
+        """Whether the voter votes, or did before a change that is not known to be committed."""
         return any(key in keys for keys in self._uncertain(committed_end_offset))
 
     def _uncertain(self, committed_end_offset: int) -> Iterator[VoterSet]:
@@ -151,17 +154,17 @@ class VoterHistory:
     # -- what the log does
 
     def note(self, batches: PlacedBatches) -> None:
-        """These were given to the log."""
+        """These batches were given to the log."""
         run = batches.buffers[0] if len(batches.buffers) == 1 else b"".join(batches.buffers)
         self._note_run(run)
 
     def cut(self, end_offset: int) -> None:
-        """The log ends at `end_offset` now."""
+        """The log now ends at `end_offset`."""
         while self._entries and self._entries[-1].end_offset > end_offset:
             self._entries.pop()
 
     def start_at(self, end_offset: int, cluster_id: str, voters: Iterable[Voter], *, has_addresses: bool) -> None:
-        """A snapshot has the voters at its end. The log's entries behind it are noted or scanned afterwards."""
+        """A snapshot has the voters at its end. `note` and `scan` add the log's entries behind it afterwards."""
         self._entries = [_entry(end_offset, cluster_id, tuple(voters), has_addresses=has_addresses)]
 
     def scan(self, log: Log, offset: int, end_offset: int) -> None:
@@ -182,7 +185,7 @@ class VoterHistory:
         return end_offset
 
     def _may_concern(self, batch: Buffer) -> bool:
-        """Whether it is worth decoding: the first records are, and those that have a voter's directory id in them.
+        """Whether a batch is worth decoding: it is the first one, or a voter's directory id is in it.
 
         An entry of a change names all voters, and changes one of them.
         """

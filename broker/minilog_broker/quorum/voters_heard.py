@@ -1,7 +1,7 @@
-"""What a leader knows of each voter: its durable end, when it was heard, and whether it was told who leads.
+"""What a leader knows of each voter: its durable end, when it was heard, and whether it needs to hear who leads.
 
 Check-quorum (V21): a leader that hears no majority for quorum.fetch.timeout resigns. A new leader gives everybody a
-full period; the time in which its own process stood still does not count (replication/rules/own_delay.py).
+full period. The time in which its own process stood still does not count (replication/rules/own_delay.py).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from minilog_broker.quorum.member import Member
 from minilog_broker.quorum.voters import VoterKey, VoterSet
 from minilog_broker.replication.rules.own_delay import excused
 
-_SLOWEST_TELLING_MS = 1_000.0  # a voter that is down is told no more often: when it starts, it asks by itself
+_SLOWEST_TELLING_MS = 1_000.0  # the leader tells a voter that is down no more often: when it starts, it asks by itself
 
 
 @dataclass(slots=True)
 class _Heard:
-    excused_ms: float  # until then the silence is nobody's fault: the voter counts from there on
-    durable_end: int = 0  # counts once it was told in this epoch, from an accepted position
+    excused_ms: float  # silence before it is nobody's fault: it counts from there on
+    durable_end: int = 0  # the voter has reported it in this epoch, from an accepted position
     heard_ms: float = -math.inf
 
 
@@ -32,7 +32,7 @@ class _Telling:
 
 
 class VotersHeard:
-    """Of one leader, in one epoch of the quorum. Times are milliseconds of the monotonic clock."""
+    """The voters of one leader, in one epoch of the quorum. Times are milliseconds of the monotonic clock."""
 
     def __init__(self, member: Member, now_ms: float) -> None:
         self._member = member
@@ -50,7 +50,7 @@ class VotersHeard:
     def voters_changed(self, now_ms: float) -> None:
         """Our log names other voters than before. A new voter has a full period from now on, and the leader tells it.
 
-        A voter that was removed is forgotten: when it comes again, it is a new one.
+        A removed voter is forgotten. If it comes again, it is a new one.
         """
         keys = {key for voters in self._member.voter_sets() for key in voters}
         self._voters = {key: self._voters.get(key, _Heard(excused_ms=now_ms)) for key in sorted(keys)}
@@ -70,7 +70,7 @@ class VotersHeard:
             self._of(key).durable_end = durable_end
 
     def ends(self) -> list[list[int]]:
-        """The durable ends, per set of voters that needs a majority."""
+        """The durable ends, for each set of voters that needs a majority."""
         return [[self._of(key).durable_end for key in voters] for voters in self._member.voter_sets()]
 
     # -- check-quorum
@@ -80,24 +80,25 @@ class VotersHeard:
             self._of(key).heard_ms = now_ms
 
     def excuse(self, delay_ms: float, now_ms: float) -> None:
-        """This process stood still for so long, until now."""
+        """This process stood still for `delay_ms`, until now."""
         self._stood_still_ms = now_ms
         for voter in self._voters.values():
             voter.excused_ms = excused(voter.excused_ms, delay_ms, now_ms)
             voter.heard_ms = excused(voter.heard_ms, delay_ms, now_ms)
 
     def quorum_until_ms(self) -> float:
-        """Until when a majority of each set counts as heard; infinity where this node is the majority by itself."""
+        """Until when a majority of each set counts as heard. Infinity if this node is the majority by itself."""
         heard_ms = min(self._majority_heard_ms(voters) for voters in self._member.voter_sets())
         return heard_ms + self._member.timing.fetch_timeout_ms
 
     def hears_majority(self, now_ms: float) -> bool:
-        """Really, and of late: no excuse counts, nor does what was sent to us while we stood still and is read now."""
+        """Whether a majority was really heard of late. No excuse counts, and no message that waited while we stood
+        still."""
         heard = self.heard(now_ms)
         return bool(heard) and all(is_majority(voters & heard, voters) for voters in self._member.voter_sets())
 
     def heard(self, now_ms: float) -> set[VoterKey]:
-        """The voters that are heard so, this node among them; none shortly after it stood still."""
+        """The voters that were heard so, and this node. Empty shortly after it stood still."""
         if now_ms - self._stood_still_ms < self._member.timing.fetch_timeout_ms:
             return set()
         late_ms = now_ms - self._member.timing.fetch_timeout_ms / 2
@@ -127,7 +128,8 @@ class VotersHeard:
         return min((telling.due_ms for telling in self._telling.values() if not telling.session_open), default=math.inf)
 
     def take_to_tell(self, now_ms: float) -> list[int]:
-        """The voters to be told now; each is told again after a pause that doubles, as long as it does not fetch."""
+        """The voters to tell now. The leader tells each again after a pause that doubles, as long as the voter does not
+        fetch."""
         due = [
             (voter_id, telling)
             for voter_id, telling in self._telling.items()

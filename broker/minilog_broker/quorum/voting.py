@@ -1,4 +1,4 @@
-"""Votes on the wire: what a candidate asks, and what of it a voter refuses whatever its role. No state of its own."""
+"""Votes on the wire: what a candidate asks, and what a voter refuses in every role. No state of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from minilog_broker.quorum.voters import VoterKey
 
 
 def vote_request(member: Member, voter: VoterKey, epoch: int, *, pre_vote: bool) -> peer_pb2.VoteRequest:
-    """What `member` asks `voter`, standing in `epoch` or, as a pre-vote, thinking of it."""
+    """The question of `member` to `voter`. It stands in `epoch`, or asks in a pre-vote whether it could."""
     last_epoch, end_offset = member.log.last_entry
     return peer_pb2.VoteRequest(
         cluster_id=member.cluster_id,
@@ -26,7 +26,7 @@ def vote_request(member: Member, voter: VoterKey, epoch: int, *, pre_vote: bool)
 
 
 def request_error(member: Member, own_epoch: int, request: peer_pb2.VoteRequest) -> MinilogError | None:
-    """What is wrong with the request as such: it changes nothing here."""
+    """The error of the request as such. A request with an error changes nothing here."""
     if request.cluster_id and member.settled_cluster_id not in ("", request.cluster_id):
         return InconsistentClusterId(
             f"broker {member.node_id} belongs to cluster {member.settled_cluster_id}, candidate "
@@ -55,19 +55,19 @@ def request_error(member: Member, own_epoch: int, request: peer_pb2.VoteRequest)
 def is_founding(member: Member, request: peer_pb2.VoteRequest) -> bool:
     """Whether neither side has a log that records voters.
 
-    Later the voter answers every candidate, also one that its own log does not name: that log may be behind (Raft
-    thesis 4.1).
+    Later a voter answers every candidate, also one that its own log does not name. That log may be behind (Raft thesis
+    4.1).
     """
     return not request.cluster_id and not member.cluster_id
 
 
 def candidates_epoch(request: peer_pb2.VoteRequest) -> int:
-    """The epoch that the candidate is in: a pre-vote names the one behind it."""
+    """The epoch that the candidate is in. A pre-vote names the epoch behind it."""
     return request.epoch - 1 if request.pre_vote else request.epoch
 
 
 def is_addressed(member: Member, request: peer_pb2.VoteRequest) -> bool:
-    """Whether the vote that is asked for is this node's: its directory is the recorded one, or all is new."""
+    """Whether the request asks for this node's vote: it names our directory, or the cluster is new."""
     if request.voter_directory_id:
         return request.voter_directory_id == member.directory_id
     return is_founding(member, request)
