@@ -175,7 +175,7 @@ def test_a_leader_that_denies_what_is_committed_ends_its_follower_with_words() -
     send(cluster, 1, DIVERGED)
     (error,) = ended(cluster)
     assert isinstance(error, InconsistentClusterId)
-    assert "it is another cluster's, or has lost its disk" in str(error)
+    assert "the leader belongs to another cluster, or has lost its disk" in str(error)
 
 
 @fuzzing(20)
