@@ -56,10 +56,10 @@ class Consumer:
     async def _tell(self, step: GroupStep) -> None:
         """The program's callback may be a coroutine function."""
         assert self._shell.group is not None
-        told = step.tell(self._shell.group.callbacks)
-        if inspect.isawaitable(told):
+        result = step.call(self._shell.group.callbacks)
+        if inspect.isawaitable(result):
             try:
-                await told
+                await result
             except Exception as error:
                 step.failed(error)
 
@@ -69,7 +69,7 @@ class Consumer:
             try:
                 await self._tell(step)
             finally:
-                await self._shell.told(step)
+                await self._shell.finish_step(step)
 
     async def seek(self, partition: TopicPartition, offset: int) -> None:
         await self._shell.change(lambda: self._shell.core.seek(partition, offset))
@@ -205,5 +205,5 @@ class Consumer:
             try:
                 await self._tell(step)
             finally:
-                await self._shell.told(step)
+                await self._shell.finish_step(step)
         await self._shell.close(leave=leave)

@@ -147,7 +147,7 @@ class ConsumerShell:
         await self.change(lambda: self.core.assign(partitions))
 
     async def next_step(self) -> GroupStep | None:
-        """What a member's program is to be told before it is given records; `told` follows."""
+        """The next change that a member's program must learn before it gets records. `finish_step` follows."""
         self.start()
         self.settle()
         if self.group is None:
@@ -161,10 +161,10 @@ class ConsumerShell:
             await self._auto_commit.now()
         return step
 
-    async def told(self, step: GroupStep) -> None:
-        """The program was."""
+    async def finish_step(self, step: GroupStep) -> None:
+        """Note that the callback of this step has run."""
         if self.group is not None:
-            self.group.told(step)
+            self.group.finish_step(step)
         self._wake.set()
 
     async def last_step(self) -> GroupStep | None:

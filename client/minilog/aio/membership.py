@@ -1,10 +1,10 @@
-"""The driver of a member of a group: its stream to the coordinator, and its share in the consumer's core.
+"""The driver of a group's member: its stream to the coordinator, and its partitions in the consumer's core.
 
     the member's core (groups/member.py) ──► OpenStream, SendToCoordinator, CloseStream ──► one DuplexStream
     the coordinator's messages ──► the member's core ──► a GroupStep, with the program's next poll
     a step ──► the program's callback ──► ConsumerCore.read_more, read_less
 
-Revoked partitions are withheld when the message comes, and given back when the program was told.
+The driver withholds revoked partitions when the message comes. It gives them back after the program's callback.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from minilog.stream_messages import MEMBER, StreamMessage
 from minilog.types import GroupMetadata, TopicPartition
 from minilog.v1 import coordinator_pb2
 
-_FINDING_S = 5.0  # to ask for the leader of the group's partition; then it is asked again
-_LEAVING_S = 3.0  # a coordinator that does not answer fences the member with its session
+_FINDING_S = 5.0  # for one question about the leader of the group's partition: then the driver asks again
+_LEAVING_S = 3.0  # a coordinator that does not answer fences the member at the end of its session
 _LONGEST_WAIT_S = 1.0
 _log = logging.getLogger(__name__)
 
 
 class GroupMembership:
-    """Of one consumer, on its event loop. `wake` is called when the program's poll may have something to do."""
+    """The membership of one consumer, on its event loop. It calls `wake` when the program's poll may have work."""
 
     def __init__(
         self,
@@ -78,19 +78,19 @@ class GroupMembership:
         )
         self.callbacks = Callbacks()
         self.has_news = False
-        """Whether the next poll has to tell the program something first."""
-        self._names: dict[PartitionKey, TopicPartition] = {}  # of what is read
+        """Whether the next poll must tell the program of a change before it hands out records."""
+        self._names: dict[PartitionKey, TopicPartition] = {}  # of the partitions that the program reads
         self._shared = SharedMemory()
         self._stream: DuplexStream | None = None
         self._opening: asyncio.Task[None] | None = None
-        self._event = asyncio.Event()  # the driver has something to do
+        self._event = asyncio.Event()  # the driver has work
         self._changed = asyncio.Event()  # `end` looks again
-        self._started = self._is_telling = False
+        self._started = self._is_in_step = False
 
-    # -- what the program says
+    # -- calls of the program
 
     def subscribe(self, callbacks: Callbacks) -> None:
-        """Join, or read other topics: those of the consumer's subscription."""
+        """Join the group, and read the topics of the consumer's subscription."""
         self.callbacks = callbacks
         self.topics_changed()
         if not self._started:
@@ -98,18 +98,18 @@ class GroupMembership:
             self._spawn(self._run_forever())
 
     def topics_changed(self) -> None:
-        """Metadata may tell of other topics, or name those of partitions that wait."""
+        """Look at new metadata. It may have other topics of the subscription, or the names of partitions that wait."""
         if not self._core.subscription.names and self._core.subscription.pattern is None:
             return
         self.member.subscribe(self._core.subscription.names)
         self._look()
 
     def metadata(self) -> GroupMetadata:
-        """Who commits."""
+        """The member in the form that a commit needs."""
         return GroupMetadata(self._group_id, self.member.member_id, self.member.epoch)
 
     def committer(self) -> coordinator_pb2.GroupMember | None:
-        """The same on the wire."""
+        """The same in the form of the wire. None without a member id."""
         return committing_member(self.metadata())
 
     # -- polls
@@ -122,15 +122,16 @@ class GroupMembership:
         self.member.poll_ended(now_ms())
 
     def may_hand_out(self) -> bool:
-        """Whether the session lasts. What is withheld the consumer's core knows."""
+        """Whether the session lasts. The consumer's core knows the withheld partitions."""
         if self.member.may_hand_out(now_ms()):
             return True
         self._look()
         return False
 
     def next_step(self) -> GroupStep | None:
-        """What the program is to be told next. Raises why this consumer is not in the group, once."""
-        if self._is_telling:
+        """The next change that the program must learn. Raises the error that keeps this consumer out of the group,
+        once."""
+        if self._is_in_step:
             raise InvalidArgument("a callback of a group may commit and seek, and may not poll")
         if (failure := self.member.take_failure()) is not None:
             self._look()
@@ -142,19 +143,19 @@ class GroupMembership:
         names = {topic.topic_id: topic.name for topic in self._cluster.cache.topics.values()}
         if isinstance(change, Assigned):
             if any(key.topic_id not in names for key in change.partitions):
-                self.has_news = False  # until metadata names them
+                self.has_news = False  # until metadata names their topics
                 return None
             self._names |= {key: TopicPartition(names[key.topic_id], key.partition) for key in change.partitions}
-        found = sorted(self._names[key] for key in change.partitions if key in self._names)
-        self._is_telling = True
+        partitions = sorted(self._names[key] for key in change.partitions if key in self._names)
+        self._is_in_step = True
         if isinstance(change, Assigned):
-            self._core.read_more(found)
+            self._core.read_more(partitions)
             self.member.assigned(change)
-        return GroupStep(change, found)
+        return GroupStep(change, partitions)
 
-    def told(self, step: GroupStep) -> None:
-        """The program knows."""
-        self._is_telling = False
+    def finish_step(self, step: GroupStep) -> None:
+        """Note that the program's callback of this step has run."""
+        self._is_in_step = False
         if not isinstance(step.change, Assigned):
             self._core.read_less(step.partitions)
             for key in step.change.partitions:
@@ -168,13 +169,13 @@ class GroupMembership:
         self._look()
 
     def last_step(self) -> GroupStep | None:
-        """Before the consumer closes: all that it reads is given back."""
+        """The step before the consumer closes: it gives back all its partitions."""
         held = self.member.held
-        found = sorted(self._names[key] for key in held if key in self._names)
-        return GroupStep(Revoked(held), found) if found else None
+        partitions = sorted(self._names[key] for key in held if key in self._names)
+        return GroupStep(Revoked(held), partitions) if partitions else None
 
     async def end(self, *, leave: bool) -> None:
-        """Read nothing any more, and leave the group. The goodbye takes `_LEAVING_S` at most."""
+        """End the membership. With `leave`, say goodbye to the coordinator. That takes `_LEAVING_S` at most."""
         if leave:
             self.member.leave(now_ms(), for_good=False)
             self._look()
@@ -188,7 +189,7 @@ class GroupMembership:
     # -- the driver
 
     def _look(self) -> None:
-        """Something has become of the member."""
+        """Act on a change of the member."""
         change = self.member.next_change(now_ms())
         self.has_news = change is not None or self.member.has_failed
         self._core.withheld = frozenset(self._names[key] for key in self.member.withheld() if key in self._names)
@@ -206,8 +207,8 @@ class GroupMembership:
                 if self.member.next_change(now_ms()) is not None and not self.has_news:
                     self._look()
                     self._event.clear()
-            except Exception:  # a bug: say so, and go on with what can go on
-                _log.exception("the member of group %r met an error it has no name for", self._group_id)
+            except Exception:  # a bug: log it, and go on as far as possible
+                _log.exception("the member of group %r met an unexpected error", self._group_id)
             wait_s = (self.member.next_wake_ms() - now_ms()) / 1000.0
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(max(wait_s, 0.001), _LONGEST_WAIT_S)):
@@ -235,9 +236,9 @@ class GroupMembership:
             broker_id = await self._coordinator(is_anew=is_anew)
             address, streams = self._cluster.address(broker_id), self._cluster.stream_address(broker_id)
             if address is None or streams is None:
-                raise LeaderNotAvailable(f"where broker {broker_id} is reached is not known")
+                raise LeaderNotAvailable(f"the metadata has no address of broker {broker_id}")
         except MinilogError as error:
-            _log.debug("the coordinator of group %r is not found yet: %s", self._group_id, error)
+            _log.debug("the member did not find the coordinator of group %r yet: %s", self._group_id, error)
             self._ended(error)
             return
         opener = _MemberOpener(self._cluster, address, streams, self._shared, self._refused)
@@ -298,10 +299,10 @@ class GroupMembership:
             self.member.stream_refused(error, now_ms())
 
     def _doubted(self) -> None:
-        """Another broker may have taken its place: the next stream asks who."""
-        self._spawn(self._ask_who_leads())
+        """Another broker may have become the coordinator: ask for the leader again."""
+        self._spawn(self._refresh_leader())
 
-    async def _ask_who_leads(self) -> None:
+    async def _refresh_leader(self) -> None:
         cache = self._cluster.cache
         before = cache.leader(cache.key(self._partition))
         with contextlib.suppress(MinilogError):
@@ -312,7 +313,7 @@ class GroupMembership:
 
 
 class _MemberOpener(BrokerOpener):
-    """One that says why a broker ended the stream."""
+    """An opener that reports the error with which a broker ended the stream."""
 
     def __init__(
         self,

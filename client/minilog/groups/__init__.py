@@ -1,1 +1,1 @@
-"""The offsets of consumer groups: asked, committed, described."""
+"""The consumer groups: their committed offsets, their descriptions and their members."""

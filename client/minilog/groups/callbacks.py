@@ -1,7 +1,7 @@
 """The callbacks of a program that joins a group.
 
-Callbacks run within a poll, in the program's own thread, or task. They may commit and seek, and may not poll. What
-raises in one is logged, and the member goes on.
+Callbacks run within a poll, in the program's own thread or task. They may commit and seek, and may not poll. If one
+raises an error, the client logs it, and the member goes on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from minilog.groups.member import Assigned, GroupChange, Lost, Revoked
 from minilog.types import TopicPartition
 
 Callback: TypeAlias = Callable[[list[TopicPartition]], Any]
-"""Of a minilog.aio consumer it may be a coroutine function."""
+"""The callback of a minilog.aio consumer may be a coroutine function."""
 _log = logging.getLogger(__name__)
 
 
@@ -30,13 +30,13 @@ class Callbacks:
 
 @dataclass(frozen=True, slots=True)
 class GroupStep:
-    """One change of what a member reads, on its way to the program."""
+    """One change of the partitions that a member reads, on its way to the program."""
 
     change: GroupChange
     partitions: list[TopicPartition]
 
-    def tell(self, callbacks: Callbacks) -> Any:
-        """Call the callback that it is for. Its result; an awaitable is for the caller."""
+    def call(self, callbacks: Callbacks) -> Any:
+        """Call the callback of this change, and return its result. The caller awaits an awaitable result."""
         match self.change:
             case Assigned():
                 callback = callbacks.on_assigned
@@ -51,6 +51,6 @@ class GroupStep:
             return None
 
     def failed(self, error: Exception) -> None:
-        """The program's callback raised it."""
+        """Log the error that the program's callback raised."""
         name = type(self.change).__name__.lower()
         _log.error("the callback on_%s raised, and the member goes on", name, exc_info=error)

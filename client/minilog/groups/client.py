@@ -1,6 +1,7 @@
-"""The offsets of groups, asked of their coordinators. Lives on one event loop.
+"""The calls to the coordinators of groups. Lives on one event loop.
 
-A group is a name under which offsets are kept. It may have members (member.py), and then they alone commit.
+A group is a name. Its coordinator keeps offsets under that name. A group may have members (member.py). Then only its
+members commit.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Groups:
-    """Every call is bounded by request.timeout.ms. Raises what minilog.net.coordinator_client says."""
+    """Every call ends within request.timeout.ms. It raises the errors of minilog.net.coordinator_client."""
 
     def __init__(self, cluster: NetworkClient) -> None:
         self._coordinators = CoordinatorClient(cluster)
@@ -38,9 +39,9 @@ class Groups:
         transaction: coordinator_pb2.TransactionalCommit | None = None,
         member: coordinator_pb2.GroupMember | None = None,
     ) -> None:
-        """All or none; committed when this returns, or when their transaction is. `member`: who commits, of a group
-        with members. Raises UnknownOutcome, UnknownTopicId, InvalidArgument, ProducerFenced, UnknownMemberId,
-        StaleMemberEpoch."""
+        """Commit all of these offsets, or none. They are committed when this returns, or with their transaction.
+        `member` is the member that commits, in a group with members. Raises UnknownOutcome, UnknownTopicId,
+        InvalidArgument, ProducerFenced, UnknownMemberId, StaleMemberEpoch."""
         if offsets:
             await self._coordinators.call(
                 GROUPS_TOPIC_NAME,
@@ -51,13 +52,13 @@ class Groups:
             )
 
     async def fetch(self, group_id: str, keys: Iterable[PartitionKey]) -> dict[PartitionKey, Committed]:
-        """What is committed, of those for which anything is. Where a transaction that has not ended may change it, its
-        end is waited for: raises UnstableOffsetCommit when the time is over."""
+        """The committed offsets, without the partitions that have none. If an open transaction may change an offset,
+        this waits for the end of the transaction. Raises UnstableOffsetCommit when the time is over."""
         deadline_s = now_s() + self._timeout_ms / 1000.0
-        found: dict[PartitionKey, Committed] = {}
+        offsets: dict[PartitionKey, Committed] = {}
         for part in parts_of(list(keys), MAX_GROUP_OFFSETS):
-            found |= await self._fetch(group_id, fetch_request(group_id, part), deadline_s)
-        return found
+            offsets |= await self._fetch(group_id, fetch_request(group_id, part), deadline_s)
+        return offsets
 
     async def _fetch(
         self, group_id: str, request: coordinator_pb2.FetchOffsetsRequest, deadline_s: float
@@ -82,22 +83,22 @@ class Groups:
             except MinilogError as error:
                 if unstable is None:
                     raise
-                raise unstable from error  # the little time that was left is not what it waited for
+                raise unstable from error  # the call had little time left: its error says less than the wait's
             await asyncio.sleep(_UNSTABLE_PAUSE_S)
 
     async def list(self) -> list[coordinator_pb2.GroupListing]:
-        """All groups that have committed anything, by name."""
+        """The groups with committed or pending offsets, or with members, by name."""
         answers = await self._coordinators.call_all(
             GROUPS_TOPIC_NAME,
             lambda channel: GroupServiceStub(channel).ListGroups,
             coordinator_pb2.ListGroupsRequest(),
             timeout_ms=self._timeout_ms,
         )
-        found = {group.group_id: group for answer in answers for group in answer.groups}
-        return [found[group_id] for group_id in sorted(found)]
+        listings = {group.group_id: group for answer in answers for group in answer.groups}
+        return [listings[group_id] for group_id in sorted(listings)]
 
     async def describe(self, group_id: str) -> coordinator_pb2.DescribeGroupResponse:
-        """What is committed, and what is pending. Raises GroupIdNotFound."""
+        """The committed and the pending offsets of the group, and its members. Raises GroupIdNotFound."""
         return await self._coordinators.call(
             GROUPS_TOPIC_NAME,
             group_id,
@@ -108,7 +109,7 @@ class Groups:
         )
 
     async def remove_member(self, group_id: str, member: str) -> None:
-        """The member of this id, or instance id, is fenced. Raises UnknownMemberId."""
+        """Fence the member with this id or instance id. Raises UnknownMemberId."""
         await self._coordinators.call(
             GROUPS_TOPIC_NAME,
             group_id,
@@ -118,7 +119,8 @@ class Groups:
         )
 
     async def delete(self, group_id: str, keys: Sequence[PartitionKey] = ()) -> None:
-        """Nothing is committed any more, of these (none: of all). Raises GroupIdNotFound, UnstableOffsetCommit."""
+        """Delete the group's offsets of these partitions, and without `keys` all. Raises GroupIdNotFound,
+        UnstableOffsetCommit."""
         await self._coordinators.call(
             GROUPS_TOPIC_NAME,
             group_id,

@@ -1,25 +1,28 @@
-"""A member of a group: what it may read, what it gives back, and until when. No I/O.
+"""A member of a group: the partitions that it may read, those that it gives back, and the time of both. No I/O.
 
-    state      what it is                                                    it holds
-    OUT        no member: not yet, not any more, or fenced                   nothing, once the program was told
-    JOINING    its first message goes, or went                               nothing
-    IN         the coordinator has given it an assignment                    what the program was told of it
-    LEAVING    it says that it leaves                                        nothing
+    state      meaning                                                       partitions that the member holds
+    OUT        it is no member: not yet, no longer, or it was fenced         none, once the program knows its loss
+    JOINING    it sends its first message, or waits for the answer           none
+    IN         the coordinator has given it an assignment                    those that the program has learned
+    LEAVING    it says goodbye to the coordinator                            none
 
-    event                                    what follows
-    an assignment with less than before      the rest is withheld at once: its records are handed out no more. The next
-                                             poll tells the program, which may commit. Then the member says so
-    an assignment with more                  the next poll tells the program, and reads
-    nothing confirmed for the session        the member fences itself: it holds nothing, and the next poll tells the
-    time-out less two heartbeats             program what it lost. Then it joins anew
-    the coordinator fences it                the same
-    no poll for max.poll.interval.ms         the same, and it leaves: others read on
+    event                                    consequence
+    an assignment with fewer partitions      the member withholds the others at once: it hands out no record of them.
+                                             The next poll tells the program, which may commit. Then the member tells
+                                             the coordinator
+    an assignment with more partitions       the next poll tells the program, and reads them
+    the coordinator confirms nothing for     the member fences itself: it holds nothing, and the next poll tells the
+    the session time-out less two            program its loss. Then the member joins anew
+    heartbeats
+    the coordinator fences the member        the same
+    no poll for max.poll.interval.ms         the same, and the member leaves. Other members get its partitions
 
-The session is counted from the sending of the last message that the coordinator has confirmed, by this process's own
-clock. The coordinator counts from its arrival, which is later, and for two heartbeats longer. So only the rates of the
-two clocks matter, and they may differ by two heartbeats in a session time-out (docs/spec/transactions.md § Members).
+The member counts its session from the time when it sent the last confirmed message. The coordinator counts from the
+arrival of that message, which is later, and for two heartbeats longer. Each uses its own clock. So only the rates of
+the two clocks matter. They may differ by two heartbeats in a session time-out (docs/spec/transactions.md § Members).
 
-A coordinator that this member left for another is heard no more: each stream is one coordinator's, and there is one.
+A member that goes to another coordinator does not hear the old one any more. It has one stream at a time, and each
+stream belongs to one coordinator.
 """
 
 from __future__ import annotations
@@ -36,8 +39,8 @@ from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 
 JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
-FIRST_HEARTBEAT_MS = 5_000.0  # until the coordinator says another: Kafka's default
-HEARTBEATS_TO_SPARE = 2  # of the session time-out: it ends so much earlier here
+FIRST_HEARTBEAT_MS = 5_000.0  # until the coordinator names another interval: Kafka's default
+HEARTBEATS_TO_SPARE = 2  # the member's session ends so many heartbeats before the coordinator's
 
 
 class MemberState(enum.Enum):
@@ -50,20 +53,20 @@ class MemberState(enum.Enum):
 
 
 WAYS = {
-    (MemberState.OUT, MemberState.JOINING): "subscribed, and the program knows what it lost",
+    (MemberState.OUT, MemberState.JOINING): "subscribed, and the program has learned its loss",
     (MemberState.JOINING, MemberState.IN): "the first assignment came",
     (MemberState.JOINING, MemberState.OUT): "refused",
     (MemberState.IN, MemberState.OUT): "fenced by the coordinator, or by itself",
     (MemberState.JOINING, MemberState.LEAVING): "leave, or no poll for too long",
     (MemberState.IN, MemberState.LEAVING): "the same",
-    (MemberState.LEAVING, MemberState.OUT): "the coordinator has taken it, or the stream is lost",
+    (MemberState.LEAVING, MemberState.OUT): "the coordinator has confirmed it, or the stream is lost",
 }
-"""Every way from a state to another."""
+"""Every way from one state to another."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSettings:
-    """Those of the client's configuration."""
+    """The member's settings of the client's configuration."""
 
     group_id: str
     member_id: str
@@ -90,8 +93,8 @@ class Revoked:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Partitions that the member lost: others may read them already. The shell calls the program, and answers with
-    `lost`."""
+    """Partitions that the member lost: other members may read them already. The shell calls the program, and answers
+    with `lost`."""
 
     partitions: frozenset[PartitionKey]
     reason: str
@@ -102,19 +105,20 @@ GroupChange: TypeAlias = Assigned | Revoked | Lost
 
 @dataclass(frozen=True, slots=True)
 class OpenStream:
-    """To the group's coordinator; answer with stream_opened or stream_lost. `anew`: it may be another by now."""
+    """Open a stream to the group's coordinator, and answer with stream_opened or stream_lost. With `anew`, another
+    broker may be the coordinator by now."""
 
     anew: bool
 
 
 @dataclass(frozen=True, slots=True)
 class CloseStream:
-    """Nothing more comes or goes on it."""
+    """Close the stream. No message comes or goes on it any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendToCoordinator:
-    """On the open stream."""
+    """Send this on the open stream."""
 
     request: coordinator_pb2.MemberRequest
 
@@ -136,28 +140,28 @@ class MemberCore:
         self._state = MemberState.OUT
         self._topics: tuple[str, ...] | None = None
         self._epoch = JOIN
-        self._held: frozenset[PartitionKey] = frozenset()  # what the program reads
-        self._next: _Assignment | None = None  # what it is to read
+        self._held: frozenset[PartitionKey] = frozenset()  # the program reads these
+        self._next: _Assignment | None = None  # the program will read these
         self._lost: Lost | None = None
         self._failure: MinilogError | None = None  # the next poll raises it, once
         self._leave_epoch = LEAVE
-        self._subscribe_on_stream = False  # what is subscribed to has changed
+        self._subscribe_on_stream = False  # the next message names the topics, which have changed
         # the stream
         self._is_open = self._is_opening = False
         self._is_anew = False
         self._number = 0
         self._sent_ms = -math.inf
-        self._sent: deque[tuple[int, float]] = deque()  # not confirmed: number, and when it was sent
+        self._sent: deque[tuple[int, float]] = deque()  # messages without confirmation: number and time
         self._open_at_ms = 0.0
         self._session_ends_ms = math.inf
         self._session_ms = math.inf
         self.heartbeat_ms = FIRST_HEARTBEAT_MS
         """How often the coordinator expects a message."""
         self._polled_ms = -math.inf
-        self._polls = 0  # under way
+        self._polls = 0  # polls under way
         self._effects: list[MemberEffect] = []
 
-    # -- what is asked
+    # -- questions about the member
 
     @property
     def state(self) -> MemberState:
@@ -169,34 +173,35 @@ class MemberCore:
 
     @property
     def epoch(self) -> int:
-        """What fences a commit: the highest epoch that the program knows the assignment of."""
+        """The epoch in the member's commits: the highest whose assignment the program has learned. The coordinator
+        fences a commit with an older epoch."""
         return self._epoch
 
     @property
     def held(self) -> frozenset[PartitionKey]:
-        """What the program was told that it reads."""
+        """The partitions that the program reads, as far as it has learned."""
         return self._held
 
     def withheld(self) -> frozenset[PartitionKey]:
-        """What is handed out no more: it is to be given back."""
+        """The partitions that the member must give back. It hands out no record of them any more."""
         return frozenset() if self._next is None else self._held - self._next.partitions
 
     def may_hand_out(self, now_ms: float) -> bool:
-        """Whether any record may be: the session is not over."""
+        """Whether the member may hand out any record: its session lasts."""
         return self._state is MemberState.IN and now_ms < self._session_ends_ms
 
     @property
     def has_failed(self) -> bool:
-        """Whether `take_failure` has one."""
+        """Whether `take_failure` has an error."""
         return self._failure is not None
 
     def take_failure(self) -> MinilogError | None:
-        """Why it is not in the group, to be raised once; it tries anew."""
+        """The error that keeps the member out of the group. A poll raises it once. Then the member tries again."""
         failure, self._failure = self._failure, None
         return failure
 
     def next_change(self, now_ms: float) -> GroupChange | None:
-        """What the program is to be told next."""
+        """The next change that the program must learn."""
         self._look_at_session(now_ms)
         if self._lost is not None:
             return self._lost
@@ -209,10 +214,10 @@ class MemberCore:
         self._next = None
         return None
 
-    # -- what the program says
+    # -- calls of the program
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Read its share of these from now on."""
+        """Read this member's share of these topics from now on."""
         topics = tuple(sorted(set(topics)))
         if topics != self._topics:
             self._topics = topics
@@ -228,22 +233,23 @@ class MemberCore:
         self._polled_ms = now_ms
 
     def revoked(self, change: Revoked, now_ms: float) -> None:
-        """The program was told, and reads them no more."""
+        """The program has learned this, and does not read them any more."""
         self._held -= change.partitions
         if self._next is not None and not self.withheld() and self._state is MemberState.IN:
             self._carry_out(self._next, now_ms)
 
     def assigned(self, change: Assigned) -> None:
-        """The program was told, and reads them."""
+        """The program has learned this, and reads them."""
         self._held |= change.partitions
 
     def lost(self, change: Lost) -> None:
-        """The program was told."""
+        """The program has learned this."""
         if self._lost is change:
             self._lost, self._held = None, frozenset()
 
     def leave(self, now_ms: float, *, for_good: bool) -> None:
-        """It reads nothing any more: the program was told. With an instance id and not `for_good` it comes back."""
+        """Leave the group. The program has learned that it reads nothing any more. Without `for_good`, a member with an
+        instance id will come back."""
         self._topics, self._held = None, frozenset()
         is_static = bool(self._settings.instance_id)
         self._start_leaving(now_ms, LEAVE_FOR_A_WHILE if is_static and not for_good else LEAVE)
@@ -252,7 +258,7 @@ class MemberCore:
     def is_out(self) -> bool:
         return self._state is MemberState.OUT
 
-    # -- what becomes of the stream
+    # -- events of the stream
 
     def stream_opened(self, now_ms: float) -> None:
         self._is_open, self._is_opening = True, False
@@ -268,11 +274,11 @@ class MemberCore:
             self._go_out()
 
     def stream_refused(self, error: MinilogError, now_ms: float) -> None:
-        """The broker ended it, or did not take it, with this error. `stream_lost` follows, or follows not."""
+        """The broker ended or refused the stream with this error. `stream_lost` may follow."""
         self._refused(error, now_ms)
 
     def heartbeat(self, now_ms: float) -> coordinator_pb2.MemberRequest:
-        """One more message of the stream."""
+        """The next message of the stream."""
         return self._message(now_ms)
 
     def received(self, response: coordinator_pb2.MemberResponse, now_ms: float) -> None:
@@ -298,7 +304,7 @@ class MemberCore:
                 self._carry_out(self._next, now_ms)
 
     def poll(self, now_ms: float) -> list[MemberEffect]:
-        """Everything to be done now."""
+        """The effects to carry out now."""
         self._look_at_session(now_ms)
         self._look_at_polls(now_ms)
         wants_in = self._topics is not None and self._lost is None and self._failure is None
@@ -315,7 +321,7 @@ class MemberCore:
         return effects
 
     def next_wake_ms(self) -> float:
-        """When `poll` should be called at the latest if nothing happens before."""
+        """The time of the next call of `poll`, if no event comes before."""
         times = [self._sent_ms + self.heartbeat_ms if self._is_open else math.inf]
         if self._state is MemberState.IN:
             times.append(self._session_ends_ms)
@@ -347,7 +353,7 @@ class MemberCore:
                 self._send(now_ms)
 
     def _give_up(self, reason: str) -> None:
-        """It holds nothing any more."""
+        """Give up all partitions, and go out of the group."""
         self._note_loss(reason)
         self._go_out()
 
@@ -381,7 +387,7 @@ class MemberCore:
             self._session_ends_ms = sent_ms + self._session_ms - spare_ms
 
     def _carry_out(self, assignment: _Assignment, now_ms: float) -> None:
-        """It holds nothing that is not in this assignment, and says so."""
+        """Tell the coordinator that the member holds only partitions of this assignment."""
         if assignment.epoch != self._epoch:
             self._epoch = assignment.epoch
             if self._is_open:

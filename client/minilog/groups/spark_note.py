@@ -1,7 +1,7 @@
-"""The note of a Spark query in the metadata of the offsets that it commits, so that people know its group by it. Pure.
+"""The note of a Spark query in the metadata of its committed offsets. People recognize the query's group by it. Pure.
 
-The note names the host of the query's driver. Anybody who may commit for a group may write such a note, so it is
-information for people, and nothing is decided by it.
+The note names the host of the query's driver. Anybody who may commit for a group may write such a note. So it only
+informs people, and no code decides anything by it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def spark_note(driver: str) -> str:
 
 
 def spark_driver(metadata: str) -> str | None:
-    """The host of the driver in a note, None where the metadata is no such note."""
+    """The host of the driver in a note. None if the metadata is no such note."""
     if not metadata.startswith('{"' + _SPARK):
         return None
     try:

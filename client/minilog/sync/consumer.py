@@ -97,9 +97,9 @@ class Consumer:
     def _tell(self, step: GroupStep) -> None:
         assert self._shell.group is not None
         try:
-            step.tell(self._shell.group.callbacks)
+            step.call(self._shell.group.callbacks)
         finally:
-            self._loop.run(self._shell.told(step))
+            self._loop.run(self._shell.finish_step(step))
 
     def _follow_group(self) -> None:
         """Tell a member's program what changes of what it reads, before it gets records."""
