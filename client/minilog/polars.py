@@ -82,19 +82,19 @@ def _frames(
 
 def _narrowed(source: Scan, columns: Sequence[str], conditions: Sequence[Condition]) -> Scan:
     """All of the conditions may be more than one where can have: then none is pushed down."""
-    found = source.narrowed(columns, conditions)
+    narrowed = source.narrowed(columns, conditions)
     try:
-        _ = found.schema  # made by the where
+        _ = narrowed.schema  # made by the where
     except InvalidArgument:
         return source.narrowed(columns, [])
-    return found
+    return narrowed
 
 
 def pushed_down(predicate: pl.Expr, schema: pl.Schema, accepts: Callable[[Condition], bool]) -> list[Condition]:
     """The parts of the condition that a replica may be told, all of which are true for each row that polars keeps."""
-    said = json.loads(predicate.meta.serialize(format="json"))
-    found = (_Translation(schema).condition(part) for part in _parts(said))
-    return [each for each in found if each is not None and accepts(each)]
+    tree = json.loads(predicate.meta.serialize(format="json"))
+    conditions = (_Translation(schema).condition(part) for part in _parts(tree))
+    return [condition for condition in conditions if condition is not None and accepts(condition)]
 
 
 def _parts(node: Any) -> list[Any]:
@@ -153,7 +153,7 @@ class _Translation:
             case "IsNotNull", [{"Column": name}]:
                 return col(name).is_not_null()
             case {"IsBetween": {"closed": "Both"}}, [{"Column": name}, low, high]:
-                ends = [self._value(name, each) for each in (low, high)]
+                ends = [self._value(name, end) for end in (low, high)]
                 return None if None in ends else col(name).between(ends[0], ends[1])
             case {"IsIn": {"nulls_equal": False}}, [{"Column": name}, {"Literal": _} as literal]:
                 return self._one_of(name, literal)
@@ -162,8 +162,8 @@ class _Translation:
     def _one_of(self, name: str, literal: Any) -> Condition | None:
         values = _evaluated(literal)
         items = values.explode() if isinstance(values.dtype, pl.List) else values
-        found = [self._checked(name, items.dtype, each) for each in items.to_list()]
-        return None if not found or any(each is None for each in found) else col(name).is_in(found)
+        constants = [self._checked(name, items.dtype, value) for value in items.to_list()]
+        return None if not constants or any(value is None for value in constants) else col(name).is_in(constants)
 
     def _value(self, name: str, literal: Any) -> Any:
         """The constant that a column is compared with, None where it is none or may mean something else."""

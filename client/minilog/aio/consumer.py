@@ -157,9 +157,9 @@ class Consumer:
         if self._shell.core.iterated:
             return self._shell.core.iterated.take_all()
         number, taken = await self._decoded(timeout, POLL_BYTES, AS_RECORDS, RECORD_BYTES)
-        found = [record for run, every in taken for rows in every for record in records(run, rows)]
+        polled = [record for run, every in taken for rows in every for record in records(run, rows)]
         self._shell.polls.returned = number
-        return found
+        return polled
 
     async def poll_arrow(
         self,
@@ -174,9 +174,9 @@ class Consumer:
         selection = row_selection(columns, where, metadata=metadata, headers=include_headers, schemas=schemas)
         await self._shell.change(self._shell.core.steering.put_iterated_back)
         number, taken = await self._decoded(timeout, POLL_ARROW_BYTES, selection)
-        found = [as_polled(run, rows, include_headers=include_headers) for run, every in taken for rows in every]
+        batches = [as_polled(run, rows, include_headers=include_headers) for run, every in taken for rows in every]
         self._shell.polls.returned = number
-        return found
+        return batches
 
     async def _decoded(
         self,

@@ -333,14 +333,14 @@ class ConsumerShell:
             self.core.offset_failed(partition, wanted.position_number, error, now_ms())
         self._wake.set()
 
-    async def _fetch_committed(self, asked: FetchCommitted) -> None:
+    async def _fetch_committed(self, question: FetchCommitted) -> None:
         try:
-            found = await self._groups.fetch(self._group_id(), (key for key, _ in asked.wanted.values()))
-            for partition, (key, number) in asked.wanted.items():
-                self.core.committed_told(partition, number, found.get(key))
+            commits = await self._groups.fetch(self._group_id(), (key for key, _ in question.wanted.values()))
+            for partition, (key, number) in question.wanted.items():
+                self.core.committed_told(partition, number, commits.get(key))
         except MinilogError as error:
             _log.debug("what the group has committed is not known yet: %s", error)
-            for partition, (_, number) in asked.wanted.items():
+            for partition, (_, number) in question.wanted.items():
                 self.core.offset_failed(partition, number, error, now_ms())
         self._wake.set()
 
@@ -357,9 +357,9 @@ class ConsumerShell:
         if offsets is not None:
             keys = await self._keys(offsets)
             given = {keys[partition]: offset for partition, offset in offsets.items()}
-            at = {(key, each.offset): each for key, each in consumed.items()}
+            at = {(key, commit.offset): commit for key, commit in consumed.items()}
             consumed = {key: at.get((key, offset), Committed(offset)) for key, offset in given.items()}
-        described = {key: each._replace(metadata=metadata) for key, each in consumed.items()}
+        described = {key: commit._replace(metadata=metadata) for key, commit in consumed.items()}
         await self._groups.commit(group_id, described, member=None if self.group is None else self.group.committer())
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
@@ -367,13 +367,13 @@ class ConsumerShell:
         self.cluster.home.check()
         group_id = self._group_id()
         keys = await self._keys(partitions)
-        found = await self._groups.fetch(group_id, keys.values())
-        return {partition: found[key].offset if key in found else None for partition, key in keys.items()}
+        commits = await self._groups.fetch(group_id, keys.values())
+        return {partition: commits[key].offset if key in commits else None for partition, key in keys.items()}
 
     async def ends_of_logs(self, partitions: Iterable[TopicPartition], where: str) -> dict[TopicPartition, int]:
         """The first offsets, or the ends of what may be read. Raises UnknownTopicOrPartition, TimedOut."""
-        found = await list_offsets(self.cluster, dict.fromkeys(partitions, where))
-        return {partition: offset for partition, offset in found.items() if offset is not None}  # each has one
+        offsets = await list_offsets(self.cluster, dict.fromkeys(partitions, where))
+        return {partition: offset for partition, offset in offsets.items() if offset is not None}  # each has one
 
     async def offsets_for_times(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """See Consumer.offsets_for_times."""
@@ -391,14 +391,14 @@ class ConsumerShell:
             self.core.position(partition)  # it is assigned
         ends = await self.ends_of_logs(wanted, "latest")
         positions = {partition: self.core.position(partition) for partition in wanted}
-        return {each: None if at is None else max(0, ends[each] - at) for each, at in positions.items()}
+        return {partition: None if at is None else max(0, ends[partition] - at) for partition, at in positions.items()}
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:
         """See Consumer.partitions_for."""
         deadline_s = self.cluster.deadline()
         await self.cluster.refresh([topic], deadline_s)
-        known = await self.cluster.topic(topic, deadline_s)
-        return [TopicPartition(topic, number) for number in range(known.partition_count)]
+        cached = await self.cluster.topic(topic, deadline_s)
+        return [TopicPartition(topic, number) for number in range(cached.partition_count)]
 
     async def _keys(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionKey]:
         """Metadata of what is assigned is kept fresh; that of other topics is asked for."""
@@ -457,7 +457,7 @@ def _check_time(partition: TopicPartition, timestamp: object) -> None:
 def is_an_answer(taken: list[FetchedRun], outcome: DecodeOutcome, *, is_late: bool) -> bool:
     """May a poll return with this, or is it to go on? Runs without rows, such as of markers and what was aborted, move
     the position; they are nothing to hand out. Raises what the process lacked, where nothing could be decoded."""
-    found = any(rows for _, rows in outcome.good)
-    if outcome.lack is not None and not found:
+    has_rows = any(rows for _, rows in outcome.good)
+    if outcome.lack is not None and not has_rows:
         raise outcome.lack
-    return not taken or found or is_late
+    return not taken or has_rows or is_late

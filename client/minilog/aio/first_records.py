@@ -33,13 +33,13 @@ async def offsets_for_times(
     that record may not be read yet, it is the end of what may be read. Raises MinilogError."""
     batches = await list_offsets(cluster, timestamps_ms)
     ends = await list_offsets(cluster, dict.fromkeys(timestamps_ms, "latest"))
-    found = {each: None if first is None else ends[each] for each, first in batches.items()}
+    offsets = {partition: None if first is None else ends[partition] for partition, first in batches.items()}
     wanted = [
-        TopicPartition(each.topic, each.partition, first, end)
-        for each, first in batches.items()
-        if first is not None and (end := ends[each]) is not None and first < end
+        TopicPartition(partition.topic, partition.partition, first, end)
+        for partition, first in batches.items()
+        if first is not None and (end := ends[partition]) is not None and first < end
     ]
-    return {**found, **await _first_records(cluster, wanted, timestamps_ms)} if wanted else found
+    return {**offsets, **await _first_records(cluster, wanted, timestamps_ms)} if wanted else offsets
 
 
 async def _first_records(
@@ -47,20 +47,22 @@ async def _first_records(
 ) -> dict[TopicPartition, int]:
     """Of each stretch the first record that is young enough; nothing of one that has none."""
     config = _one_by_one(cluster.config)
-    shell, found = ConsumerShell(config, cluster.runtime), dict[TopicPartition, int]()
+    shell, offsets = ConsumerShell(config, cluster.runtime), dict[TopicPartition, int]()
     try:
         await shell.change(lambda: shell.core.assign(wanted))
         async with asyncio.timeout(config.request_timeout_ms / 1000.0):
             while not shell.core.finished():
-                await _look_into_next(shell, timestamps_ms, found, {each: each.end_offset for each in wanted})
+                await _look_into_next(
+                    shell, timestamps_ms, offsets, {stretch: stretch.end_offset for stretch in wanted}
+                )
     except TimeoutError:
-        at = next(each for each in wanted if shell.core.position(each) != each.end_offset)
+        at = next(stretch for stretch in wanted if shell.core.position(stretch) != stretch.end_offset)
         raise TimedOut(f"{name_of(at)} gave no record from {at.offset} on within request.timeout.ms") from None
     except OffsetOutOfRange as error:  # it aged out just now: asked again, the cluster names another
         raise OffsetNotAvailable(str(error)) from error
     finally:
         await shell.close()
-    return found
+    return offsets
 
 
 def _one_by_one(config: ClientConfig) -> ClientConfig:
@@ -73,7 +75,7 @@ def _one_by_one(config: ClientConfig) -> ClientConfig:
 async def _look_into_next(
     shell: ConsumerShell,
     timestamps_ms: Mapping[TopicPartition, int],
-    found: dict[TopicPartition, int],
+    offsets: dict[TopicPartition, int],
     ends: Mapping[TopicPartition, int | None],
 ) -> None:
     number = shell.polls.begin()
@@ -85,8 +87,8 @@ async def _look_into_next(
     for run, every in outcome.good:
         for rows in every:
             index = _first_index(timestamps_of(run, rows), timestamps_ms[run.partition])
-            if index >= 0 and run.partition not in found:
-                found[run.partition] = rows.column(rows.num_columns - 1)[index].as_py()  # offsets are the last
+            if index >= 0 and run.partition not in offsets:
+                offsets[run.partition] = rows.column(rows.num_columns - 1)[index].as_py()  # offsets are the last
                 end = ends[run.partition] or 0
                 await shell.change(lambda p=run.partition, at=end: shell.core.seek(p, at))  # type: ignore[misc]
 

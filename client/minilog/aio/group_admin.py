@@ -49,8 +49,8 @@ class GroupAdmin:
         self._list_offsets = list_offsets
 
     async def list(self) -> list[GroupListing]:
-        found = await self._groups.list()
-        return [GroupListing(group.group_id, group.partition_count, group.member_count) for group in found]
+        listings = await self._groups.list()
+        return [GroupListing(group.group_id, group.partition_count, group.member_count) for group in listings]
 
     async def describe(self, group_id: str) -> GroupDescription:
         stored = await self._groups.describe(group_id)

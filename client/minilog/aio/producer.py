@@ -71,7 +71,7 @@ class Producer:
         """Take one record; the future has its place. `timestamp` in milliseconds, now by default."""
         deadline_s = self._deadline()
         partition = checked_partition(topic, partition)
-        known = await self._topic(topic, deadline_s, partition)
+        cached = await self._topic(topic, deadline_s, partition)
         pairs: Headers | None = None if headers is None else checked_headers(topic, headers)
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         now_us = self._shell.cluster.runtime.wall_us
@@ -79,17 +79,17 @@ class Producer:
         accumulator = self._shell.accumulator
         content: Any
         schema, row_bytes = None, 0
-        if known.told_schemas is None:
+        if cached.told_schemas is None:
             content = check_record(topic, value, key)
         else:
             from minilog.producer.typed_rows import checked_row  # It loads minilog.typed: where a topic has columns.
 
-            schema, row = checked_row(known, value, key, timestamp)
+            schema, row = checked_row(cached, value, key, timestamp)
             key, content, row_bytes = row.key, row.values, row.size_bytes
             timestamp_us = timestamp_us if row.timestamp_us is None else row.timestamp_us
         while True:
             taken = accumulator.append(
-                known, partition, key, content, pairs, timestamp_us, future, now_ms(), schema, row_bytes
+                cached, partition, key, content, pairs, timestamp_us, future, now_ms(), schema, row_bytes
             )
             if taken is not Taken.NO_SPACE:
                 break
@@ -108,8 +108,8 @@ class Producer:
         keys: Iterable[bytes | None] | None = None,
         partition: int | None = None,
     ) -> asyncio.Future[list[BatchMetadata]]:
-        known = await self._topic(topic, self._deadline(), checked_partition(topic, partition))
-        return await self.send_batch(topic, columns_of_many(known, values, keys), partition)
+        cached = await self._topic(topic, self._deadline(), checked_partition(topic, partition))
+        return await self.send_batch(topic, columns_of_many(cached, values, keys), partition)
 
     async def send_batch(
         self, topic: str, columns: object, partition: int | None = None, *, schema: TopicSchema | None = None
@@ -117,13 +117,13 @@ class Producer:
         """Take a whole Arrow batch; the future has the places of its parts."""
         deadline_s = self._deadline()
         partition = checked_partition(topic, partition)
-        known = await self._topic(topic, deadline_s, partition)
+        cached = await self._topic(topic, deadline_s, partition)
         future: asyncio.Future[list[BatchMetadata]] = asyncio.get_running_loop().create_future()
-        parts = cut_columns(self._shell.accumulator, known, columns, partition, schema)
+        parts = cut_columns(self._shell.accumulator, cached, columns, partition, schema)
         if not parts:
             future.set_result([])
             return future
-        while self._shell.accumulator.append_columns(known, parts, future, now_ms()) is Taken.NO_SPACE:
+        while self._shell.accumulator.append_columns(cached, parts, future, now_ms()) is Taken.NO_SPACE:
             await self._wait_for_space(topic, deadline_s)
         self._shell.wake()
         return future

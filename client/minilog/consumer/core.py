@@ -208,8 +208,12 @@ class ConsumerCore:
         Raises the error of a partition that cannot go on, once there is nothing to hand out.
         """
         self._taken = []
-        self._with_runs = {each.partition: each for each in self._with_runs.values() if each.runs}
-        ready = [each for each in self._with_runs.values() if not each.is_held and each.partition not in self.withheld]
+        self._with_runs = {assigned.partition: assigned for assigned in self._with_runs.values() if assigned.runs}
+        ready = [
+            assigned
+            for assigned in self._with_runs.values()
+            if not assigned.is_held and assigned.partition not in self.withheld
+        ]
         if not ready:
             raise_error(self._unsettled.values())
             return []
@@ -228,7 +232,9 @@ class ConsumerCore:
 
     def _have_runs(self, runs: Iterable[FetchedRun]) -> None:
         partitions = {run.partition for run in runs}
-        self._with_runs |= {each: self._assigned[each] for each in partitions if each in self._assigned}
+        self._with_runs |= {
+            partition: self._assigned[partition] for partition in partitions if partition in self._assigned
+        }
 
     def select(self, selection: RowSelection) -> None:
         """What is wanted of topics with a schema, from here on: what came under another selection is dropped, and what
@@ -300,8 +306,8 @@ class ConsumerCore:
             assigned.error = requests.TopicGone(str(error))
             return
         leader = self._cache.leader(assigned.key)
-        told = self._cache.topic_of(assigned.key).told_schemas
-        if (leader is not None and leader.epoch > assigned.leader_epoch) or assigned.has_awaited(told):
+        schemas = self._cache.topic_of(assigned.key).told_schemas
+        if (leader is not None and leader.epoch > assigned.leader_epoch) or assigned.has_awaited(schemas):
             assigned.retry_at_ms = now_ms
 
     def _grow(self, name: str) -> None:

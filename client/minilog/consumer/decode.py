@@ -66,26 +66,26 @@ def decode(run: FetchedRun, max_bytes: int, record_bytes: int = 0) -> Decoded:
     rows that fit, at least one. What is wrong with a batch is raised when it is the first: what is before it is given.
     Raises CorruptMessage, ResourceExhausted, UnsupportedVersion.
     """
-    found: list[pa.RecordBatch] = []
+    batches_of_rows: list[pa.RecordBatch] = []
     size, batches, read = 0, _batches(run), ReadBatch(None, 0, run.start_offset, run.epoch_before)
     while size < max_bytes:
         try:
             following = next(batches, None)
         except (*BROKEN, ResourceExhausted):
-            if not found:
+            if not batches_of_rows:
                 raise
             break
         if following is None:
-            return Decoded(_joined(found, size), size, None)
+            return Decoded(_joined(batches_of_rows, size), size, None)
         read = following
         if read.rows is None:
             continue
         rows = _fitting(read.rows, max_bytes - size, record_bytes)
-        found.append(rows)
+        batches_of_rows.append(rows)
         size += rows.nbytes + record_bytes * rows.num_rows
         if rows.num_rows < read.rows.num_rows:
-            return Decoded(_joined(found, size), size, _rest(run, read, read.rows.slice(rows.num_rows)))
-    return Decoded(_joined(found, size), size, _rest(run, read, None))
+            return Decoded(_joined(batches_of_rows, size), size, _rest(run, read, read.rows.slice(rows.num_rows)))
+    return Decoded(_joined(batches_of_rows, size), size, _rest(run, read, None))
 
 
 def _batches(run: FetchedRun) -> Iterator[ReadBatch]:
@@ -125,11 +125,11 @@ def _rest(run: FetchedRun, read: ReadBatch, begun: pa.RecordBatch | None) -> Fet
     )
 
 
-def _joined(found: list[pa.RecordBatch], size_bytes: int) -> list[pa.RecordBatch]:
-    if len(found) > 1 and size_bytes < _SMALL_BYTES * len(found):
+def _joined(batches: list[pa.RecordBatch], size_bytes: int) -> list[pa.RecordBatch]:
+    if len(batches) > 1 and size_bytes < _SMALL_BYTES * len(batches):
         with contextlib.suppress(MemoryError):  # then they are given as they are
-            return [pa.concat_batches(found)]
-    return found
+            return [pa.concat_batches(batches)]
+    return batches
 
 
 DecodedRuns: TypeAlias = list[tuple[FetchedRun, list[pa.RecordBatch]]]
@@ -162,7 +162,8 @@ def decode_all(runs: Sequence[FetchedRun], max_bytes: int, record_bytes: int = 0
             outcome.corrupt.append((run, error))
             continue
         except ResourceExhausted as error:
-            rest = [each for each in runs[index:] if all(each.partition != at.partition for at, _ in outcome.corrupt)]
+            broken_partitions = {broken.partition for broken, _ in outcome.corrupt}
+            rest = [other for other in runs[index:] if other.partition not in broken_partitions]
             return replace(outcome, rest=rest, lack=error)
         outcome.good.append((run, decoded.rows))
         left_bytes -= decoded.size_bytes
@@ -234,5 +235,5 @@ def _as_key_and_value(rows: pa.RecordBatch, columns: int) -> pa.RecordBatch:
 
     values = pa.array(rows_as_json(rows.select(list(range(columns)))), pa.binary())
     by_name = dict(zip(rows.schema.names[columns:], rows.columns[columns:], strict=True))
-    found = [by_name["_key"], values, by_name["_timestamp"], by_name["_headers"], by_name["_offset"]]
-    return pa.RecordBatch.from_arrays(found, schema=READ_SCHEMA)
+    arrays = [by_name["_key"], values, by_name["_timestamp"], by_name["_headers"], by_name["_offset"]]
+    return pa.RecordBatch.from_arrays(arrays, schema=READ_SCHEMA)

@@ -41,15 +41,15 @@ class Iterated:
 
     def places(self) -> dict[TopicPartition, int]:
         """The offset of the first record of each partition that waits."""
-        found: dict[TopicPartition, int] = {}
+        offsets: dict[TopicPartition, int] = {}
         for record in list(self._waiting):  # a copy in one step: the program's thread may take one meanwhile
-            found.setdefault(TopicPartition(record.topic, record.partition), record.offset)
-        return found
+            offsets.setdefault(TopicPartition(record.topic, record.partition), record.offset)
+        return offsets
 
     def let_go(self, partitions: Collection[TopicPartition] | None = None) -> None:
         """Those of these partitions wait no longer; None: of all."""
         if partitions is None:
             self._waiting = deque()
             return
-        gone = {(each.topic, each.partition) for each in partitions}
-        self._waiting = deque(each for each in self._waiting if (each.topic, each.partition) not in gone)
+        gone = {(partition.topic, partition.partition) for partition in partitions}
+        self._waiting = deque(record for record in self._waiting if (record.topic, record.partition) not in gone)

@@ -148,13 +148,13 @@ class Assigned:
         self.reset, self.resolving, self.position_number = where, False, position_number
         self.detach()
 
-    def awaits_schemas(self, told: object) -> bool:
+    def awaits_schemas(self, schemas: object) -> bool:
         """Does metadata still tell of no more versions of the schema than when a batch could not be read?"""
-        return self.unknown_beside is not None and self.unknown_beside is told
+        return self.unknown_beside is not None and self.unknown_beside is schemas
 
-    def has_awaited(self, told: object) -> bool:
+    def has_awaited(self, schemas: object) -> bool:
         """Has metadata told of more versions since?"""
-        return self.unknown_beside is not None and self.unknown_beside is not told
+        return self.unknown_beside is not None and self.unknown_beside is not schemas
 
     def drop_runs(self) -> None:
         for run in self.runs:
@@ -285,12 +285,12 @@ def raise_error(every: Iterable[Assigned]) -> None:
             raise error
 
 
-def put_back(assigned: Mapping[TopicPartition, Assigned], runs: Sequence[FetchedRun]) -> None:
-    """Undo the last `take_in_turns`, as far as these go, where the position is still behind them."""
+def put_back(by_partition: Mapping[TopicPartition, Assigned], runs: Sequence[FetchedRun]) -> None:
+    """Undo the last `take_in_turns` for these runs, if the position is still behind them."""
     for run in reversed(runs):
-        each = assigned.get(run.partition)
-        if each is not None and each.key == run.key and each.position == run.end_offset:
-            each.put_back(run)
+        assigned = by_partition.get(run.partition)
+        if assigned is not None and assigned.key == run.key and assigned.position == run.end_offset:
+            assigned.put_back(run)
 
 
 def take_in_turns(ready: list[Assigned], max_bytes: int) -> list[FetchedRun]:

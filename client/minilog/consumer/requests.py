@@ -56,7 +56,7 @@ def fetch_position(assigned: Assigned, key: PartitionKey) -> data_pb2.FetchPosit
         leader_epoch=assigned.leader_epoch,
         last_fetched_epoch=assigned.last_epoch,
         came_damaged=assigned.broken_runs > 0,
-        selection=None if assigned.reader is None else assigned.reader.asked,
+        selection=None if assigned.reader is None else assigned.reader.wire_selection,
     )
 
 
@@ -71,7 +71,10 @@ def name_of(partition: TopicPartition) -> str:
 
 def checked_partitions(given: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> list[TopicPartition]:
     """What is to be read; a mapping has the offsets to begin at. Raises InvalidArgument."""
-    partitions = [replace(each, offset=at) for each, at in given.items()] if isinstance(given, Mapping) else list(given)
+    if isinstance(given, Mapping):
+        partitions = [replace(partition, offset=at) for partition, at in given.items()]
+    else:
+        partitions = list(given)
     if len(set(partitions)) != len(partitions):
         twice = next(partition for partition in partitions if partitions.count(partition) > 1)
         raise InvalidArgument(f"{name_of(twice)} is given twice: give each partition once")

@@ -90,52 +90,52 @@ class RowReaders:
         schema = widened(before, schemas)
         if schema == before:
             return False
-        asked = schemas.latest
-        if not {each.id for each in schema.fields} <= asked.by_id.keys():  # it has dropped one of them
-            asked = reader.selection.asked_version or before
-        self._readers[topic.topic_id] = self._bound(schemas, schema, asked)
+        asked_version = schemas.latest
+        if not {field.id for field in schema.fields} <= asked_version.by_id.keys():  # it has dropped one of them
+            asked_version = reader.selection.asked_version or before
+        self._readers[topic.topic_id] = self._bound(schemas, schema, asked_version)
         return True
 
     def reader(self, topic: CachedTopic) -> TypedReader | None:
         """How a topic is read; None where it has no schema.
 
         Raises InvalidArgument (InvalidSchema) for columns or a condition that it does not have."""
-        asked, schemas = self.selection, topic.schemas
-        found = self._readers.get(topic.topic_id)
+        selection, schemas = self.selection, topic.schemas
+        reader = self._readers.get(topic.topic_id)
         if schemas is None:
-            if asked.is_narrow:
+            if selection.is_narrow:
                 raise InvalidArgument(
                     f"topic {topic.name!r} has no schema: it has no columns to choose, nor to compare"
                 )
             return None
         from minilog.typed.reader import TypedReader  # It loads minilog.typed: where a topic has columns.
 
-        if found is not None:
-            if found.schemas is not schemas:  # metadata tells of more versions: they are read by the same selection
-                found = TypedReader(schemas, found.selection, is_narrow=asked.is_narrow)
-                self._readers[topic.topic_id] = found
-            return found
-        schema = (asked.schemas or {}).get(topic.name, schemas.latest)
-        found = self._readers[topic.topic_id] = self._bound(schemas, schema)
-        return found
+        if reader is not None:
+            if reader.schemas is not schemas:  # metadata tells of more versions: they are read by the same selection
+                reader = TypedReader(schemas, reader.selection, is_narrow=selection.is_narrow)
+                self._readers[topic.topic_id] = reader
+            return reader
+        schema = (selection.schemas or {}).get(topic.name, schemas.latest)
+        reader = self._readers[topic.topic_id] = self._bound(schemas, schema)
+        return reader
 
     def _bound(
         self, schemas: TopicSchemas, schema: TopicSchema, asked_version: TopicSchema | None = None
     ) -> TypedReader:
         from minilog.typed.reader import TypedReader, TypedSelection  # as in reader
 
-        asked = self.selection
+        wish = self.selection
         selection = TypedSelection(
             schema,
-            schema.names if asked.columns is None else asked.columns,
-            None if asked.where is None else _parsed(asked.where, schema),
-            timestamps=asked.timestamps,
-            keys=asked.keys,
-            headers=asked.headers,
+            schema.names if wish.columns is None else wish.columns,
+            None if wish.where is None else _parsed(wish.where, schema),
+            timestamps=wish.timestamps,
+            keys=wish.keys,
+            headers=wish.headers,
             asked_version=asked_version,
         )
         selection.check()
-        return TypedReader(schemas, selection, is_narrow=asked.is_narrow)
+        return TypedReader(schemas, selection, is_narrow=wish.is_narrow)
 
 
 def _parsed(where: str, schema: TopicSchema) -> Predicate:

@@ -59,7 +59,7 @@ class FetchSessions:
             if not session.is_open or not (wanted or forgotten or session.owes_credit()):
                 continue
             session.forgotten = []
-            effects += [SendFetch(broker_id, each) for each in self._requests(session, wanted, forgotten)]
+            effects += [SendFetch(broker_id, request) for request in self._requests(session, wanted, forgotten)]
         return effects
 
     def _requests(
@@ -81,8 +81,8 @@ class FetchSessions:
         for session in self._by_broker.values():
             if not session.is_open or session.attached:
                 session.read_from_ms = now_ms
-        idle = [each for each in self._by_broker.values() if now_ms - each.read_from_ms >= _IDLE_MS]
-        return [CloseSession(self._by_broker.pop(each.broker_id).broker_id) for each in idle]
+        idle = [session for session in self._by_broker.values() if now_ms - session.read_from_ms >= _IDLE_MS]
+        return [CloseSession(self._by_broker.pop(session.broker_id).broker_id) for session in idle]
 
 
 def _parts_of(positions: list[data_pb2.FetchPosition]) -> Iterator[list[data_pb2.FetchPosition]]:

@@ -65,17 +65,19 @@ def ask(assigned: Assigned) -> list[Effect]:
 def ask_group(every: Iterable[Assigned], now_ms: float) -> list[Effect]:
     """What the group has committed of all that wait for it."""
     waiting = [
-        each
-        for each in every
-        if each.reset == COMMITTED
-        and each.key is not None
-        and not each.resolving
-        and each.error is None
-        and now_ms >= each.retry_at_ms
+        assigned
+        for assigned in every
+        if assigned.reset == COMMITTED
+        and assigned.key is not None
+        and not assigned.resolving
+        and assigned.error is None
+        and now_ms >= assigned.retry_at_ms
     ]
-    for each in waiting:
-        each.resolving = True
-    wanted = {each.partition: (each.key, each.position_number) for each in waiting if each.key is not None}
+    for assigned in waiting:
+        assigned.resolving = True
+    wanted = {
+        assigned.partition: (assigned.key, assigned.position_number) for assigned in waiting if assigned.key is not None
+    }
     return [FetchCommitted(wanted)] if wanted else []
 
 

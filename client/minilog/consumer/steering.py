@@ -60,7 +60,7 @@ class Steering:
     def pause(self, partitions: Iterable[TopicPartition] | None) -> None:
         """Hand out nothing of these until they are resumed; None: of all. Raises InvalidArgument."""
         paused = self._several(partitions)
-        self.put_iterated_back({each.partition for each in paused})
+        self.put_iterated_back({assigned.partition for assigned in paused})
         for assigned in paused:
             assigned.hold(self._next_number())
             self._look_at(assigned)
@@ -102,7 +102,9 @@ class Steering:
     def _several(self, partitions: Iterable[TopicPartition] | None) -> list[Assigned]:
         if isinstance(partitions, TopicPartition):
             raise InvalidArgument(f"{requests.name_of(partitions)} is given alone: give a list of partitions")
-        return list(self._assigned.values()) if partitions is None else [self._get(each) for each in partitions]
+        return (
+            list(self._assigned.values()) if partitions is None else [self._get(partition) for partition in partitions]
+        )
 
     def _get(self, partition: TopicPartition) -> Assigned:
         if partition not in self._assigned:

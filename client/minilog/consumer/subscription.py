@@ -56,16 +56,16 @@ class Subscription:
         self.names = matched
         return gone
 
-    def look(self, known: Container[str]) -> None:
+    def look(self, existing: Container[str]) -> None:
         """The first look at what there is decides which topics came later."""
         if not self._is_looked_up and (self.names or self.pattern is not None):
             self._is_looked_up = True
-            self._absent = {name for name in self.names if name not in known}
+            self._absent = {name for name in self.names if name not in existing}
 
     def came_later(self, name: str) -> bool:
         """Whether the topic was not there when the subscription began."""
         return name in self._absent
 
-    def missing(self, known: Container[str]) -> list[str]:
+    def missing(self, existing: Container[str]) -> list[str]:
         """The names that are not there."""
-        return [name for name in self.names if name not in known] if self._is_looked_up else []
+        return [name for name in self.names if name not in existing] if self._is_looked_up else []

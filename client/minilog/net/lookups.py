@@ -36,5 +36,5 @@ async def list_offsets(
 async def list_topics(cluster: NetworkClient, *, internal: bool = False) -> list[str]:
     """The names of all topics, sorted; their metadata is in the cache then."""
     answer = await cluster.refresh(None)
-    found = (topic for topic in answer.topics if not topic.error.code)
-    return sorted(topic.name for topic in found if internal or not topic.internal)
+    topics = (topic for topic in answer.topics if not topic.error.code)
+    return sorted(topic.name for topic in topics if internal or not topic.internal)

@@ -197,21 +197,21 @@ class Accumulator:
     def _mend(self) -> None:
         """Puts in order what an interrupted append left torn. An interrupted `_mend` begins again."""
         for key, queue in list(self._queues.items()):
-            whole = deque(each for each in queue if each.keep_whole(self._torn))
+            whole = deque(batch for batch in queue if batch.keep_whole(self._torn))
             if whole:
                 self._queues[key] = whole
             else:
                 del self._queues[key]
-        queued = sorted((each for queue in self._queues.values() for each in queue), key=lambda each: each.number)
-        here = {each.number: each for each in queued}
-        gone = {number: each for number, each in self._unsettled.items() if number not in self._waiting}
+        queued = sorted((batch for queue in self._queues.values() for batch in queue), key=lambda batch: batch.number)
+        here = {batch.number: batch for batch in queued}
+        gone = {number: batch for number, batch in self._unsettled.items() if number not in self._waiting}
         self._unsettled = dict(sorted((gone | here).items()))
         self._waiting = here
-        self._keyless = {topic: each for topic, each in self._keyless.items() if each.number in here}
-        self._lingering = deque(each for each in queued if not each.closed)
-        self._newly_ready += [each.key for each in queued if each.closed]
+        self._keyless = {topic: batch for topic, batch in self._keyless.items() if batch.number in here}
+        self._lingering = deque(batch for batch in queued if not batch.closed)
+        self._newly_ready += [batch.key for batch in queued if batch.closed]
         self._ready |= dict.fromkeys(self._newly_ready)
-        self._used_bytes = sum(each.charged_bytes for each in self._unsettled.values())
+        self._used_bytes = sum(batch.charged_bytes for batch in self._unsettled.values())
         self._torn = None
 
     def _close(self, batch: Batch) -> None:
@@ -288,8 +288,8 @@ class Accumulator:
                 for batch in self._lingering:  # they stay: who cannot be sent now lingers on
                     if not batch.closed:
                         self._may_go(batch.key)
-            found, self._newly_ready = self._newly_ready, []
-            return found
+            ready, self._newly_ready = self._newly_ready, []
+            return ready
 
     def is_ready(self, key: PartitionKey) -> bool:
         """Whether its first batch may go, as far as is known without a look at the time."""
@@ -330,13 +330,13 @@ class Accumulator:
 
     def take_older_than(self, created_ms: float) -> list[Batch]:
         """All batches that were begun at or before `created_ms` and never left."""
-        found = []
+        batches = []
         with self._lock:
             if self._torn is not None:
                 self._mend()
             while (oldest := next(iter(self._waiting.values()), None)) and oldest.created_ms <= created_ms:
-                found.append(self._pop(oldest.key, self._queues[oldest.key]))
-        return found
+                batches.append(self._pop(oldest.key, self._queues[oldest.key]))
+        return batches
 
     def next_ready_ms(self) -> float:
         """When the next batch that lingers becomes ready, or became, infinity for none."""
@@ -431,8 +431,8 @@ class Accumulator:
         with self._lock:
             if self._torn is not None:
                 self._mend()
-            chosen = [each for each in self._queues if key in (None, each)]
-            return [batch for each in chosen for batch in self._pop_all(each)]
+            chosen = [queue_key for queue_key in self._queues if key in (None, queue_key)]
+            return [batch for queue_key in chosen for batch in self._pop_all(queue_key)]
 
     def _pop_all(self, key: PartitionKey) -> list[Batch]:
         queue = self._queues[key]

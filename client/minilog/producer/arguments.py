@@ -39,10 +39,10 @@ def checked_timestamp_us(topic: str, timestamp: object) -> int:
     """Of milliseconds since 1970. Raises InvalidRecord."""
     what = f"the time stamp of a record for topic {topic!r} is"
     wanted = "give milliseconds since 1970 as an int, or None for now"
-    found = timestamp if type(timestamp) is int else _whole(timestamp, what, wanted)
-    if not -_MOST_MS < found < _MOST_MS:
-        raise InvalidRecord(f"{what} {found}: {wanted}")
-    return found * 1000
+    milliseconds = timestamp if type(timestamp) is int else _whole(timestamp, what, wanted)
+    if not -_MOST_MS < milliseconds < _MOST_MS:
+        raise InvalidRecord(f"{what} {milliseconds}: {wanted}")
+    return milliseconds * 1000
 
 
 def _whole(value: object, what: str, wanted: str) -> int:

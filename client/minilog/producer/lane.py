@@ -51,7 +51,7 @@ class Lane:
         tried = self.tried
         if tried is None or leader.broker_id == tried.broker_id or leader.epoch <= tried.epoch:
             return False
-        return any(each.correlation_id is not None and each.sent_ms <= sent_before_ms for each in self.batches)
+        return any(batch.correlation_id is not None and batch.sent_ms <= sent_before_ms for batch in self.batches)
 
     def room(self, max_in_flight: int) -> bool:
         """May a new batch be given a sequence now?"""

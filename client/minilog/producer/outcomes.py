@@ -47,9 +47,9 @@ def not_encoded(batch: Batch, error: Exception) -> MinilogError:
     """For a batch that was not sent: what `Batch.encode` raised, or what says so."""
     if isinstance(error, MinilogError):
         return error
-    found = MinilogError(f"{batch} were not written: they could not be encoded: {error!r}")
-    found.__cause__ = error
-    return found
+    failure = MinilogError(f"{batch} were not written: they could not be encoded: {error!r}")
+    failure.__cause__ = error
+    return failure
 
 
 def timed_out(batch: Batch, timeout_ms: int, unreachable: MinilogError | None = None) -> TimedOut:

@@ -86,8 +86,8 @@ def places_by_key(keys: pa.BinaryArray, partition_count: int) -> list[tuple[int 
         [partition_for_key(value, partition_count) for value in encoded.dictionary.to_pylist()], pa.int32()
     )
     partitions = by_code.take(encoded.indices)
-    found: list[tuple[int | None, pa.Array]] = [
+    parts: list[tuple[int | None, pa.Array]] = [
         (partition, pc.indices_nonzero(pc.equal(partitions, partition).fill_null(False)))
         for partition in pc.unique(by_code).to_pylist()
     ]
-    return [*found, (None, pc.indices_nonzero(partitions.is_null()))] if partitions.null_count else found
+    return [*parts, (None, pc.indices_nonzero(partitions.is_null()))] if partitions.null_count else parts

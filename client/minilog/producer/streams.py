@@ -32,7 +32,9 @@ class Streams:
 
     def lost(self, broker_id: int, now_ms: float) -> None:
         self._open.pop(broker_id, None)
-        self._given_up = {each: to for each, to in self._given_up.items() if to[0] != broker_id}
+        self._given_up = {
+            correlation_id: place for correlation_id, place in self._given_up.items() if place[0] != broker_id
+        }
         self._reconnect_at_ms[broker_id] = now_ms + self._config.retry_backoff_ms
 
     def is_open(self, broker_id: int) -> bool:

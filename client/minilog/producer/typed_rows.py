@@ -54,11 +54,11 @@ def cut_rows(
         return [(partition, part) for part in _parts(rows, limit_bytes)]
     keys = key_of(columns, schema)
     assert keys is not None
-    found: list[tuple[int | None, TypedRows]] = []
+    parts: list[tuple[int | None, TypedRows]] = []
     for chosen, places in places_by_key(keys, topic.partition_count):
         part = rows if len(places) == rows.num_rows else rows.take(places)
-        found += [(chosen, each) for each in _parts(part, limit_bytes)]
-    return found
+        parts += [(chosen, piece) for piece in _parts(part, limit_bytes)]
+    return parts
 
 
 def checked_row(topic: CachedTopic, value: object, key: object, timestamp: object) -> tuple[TopicSchema, CheckedRow]:
@@ -117,4 +117,4 @@ def _parts(rows: TypedRows, limit_bytes: int) -> list[TypedRows]:
     count = min(rows.num_rows, max(2, -(-size // limit_bytes)))
     cuts = [rows.num_rows * part // count for part in range(count + 1)]
     slices = [rows.slice(start, end - start) for start, end in pairwise(cuts)]
-    return [part for each in slices for part in _parts(each, limit_bytes)]
+    return [part for piece in slices for part in _parts(piece, limit_bytes)]

@@ -245,9 +245,9 @@ class Consumer:
             if self._shell.core.iterated:
                 return self._shell.core.iterated.take_all()
         number, taken = self._take(timeout, POLL_BYTES, AS_RECORDS, RECORD_BYTES)
-        found = [record for run, every in taken for rows in every for record in records(run, rows)]
+        polled = [record for run, every in taken for rows in every for record in records(run, rows)]
         self._polls.returned = number  # the very last thing: before it, an exception gives everything back
-        return found
+        return polled
 
     def poll_arrow(
         self,
@@ -277,9 +277,9 @@ class Consumer:
         if self._shell.core.iterated:
             self._loop.run(self._shell.change(self._shell.core.steering.put_iterated_back))
         number, taken = self._take(timeout, POLL_ARROW_BYTES, selection)
-        found = [as_polled(run, rows, include_headers=include_headers) for run, every in taken for rows in every]
+        batches = [as_polled(run, rows, include_headers=include_headers) for run, every in taken for rows in every]
         self._polls.returned = number  # as in poll
-        return found
+        return batches
 
     def _take(
         self, timeout: float, max_bytes: int, selection: RowSelection, record_bytes: int = 0

@@ -113,19 +113,19 @@ class Producer:
         MessageTooLarge, UnknownTopicOrPartition, and BrokerNotAvailable where the topic's metadata cannot be had.
         """
         partition = checked_partition(topic, partition)
-        known = self._cache.topics.get(topic) or self._topic(topic)
-        if partition is not None and not 0 <= partition < known.partition_count:
-            known = self._topic(topic, partition)
+        cached = self._cache.topics.get(topic) or self._topic(topic)
+        if partition is not None and not 0 <= partition < cached.partition_count:
+            cached = self._topic(topic, partition)
         pairs: Headers | None = None if headers is None else checked_headers(topic, headers)
         timestamp_us = SYSTEM_RUNTIME.wall_us() if timestamp is None else checked_timestamp_us(topic, timestamp)
         content: Any
         schema, row_bytes = None, 0
-        if known.told_schemas is None:
+        if cached.told_schemas is None:
             content = check_record(topic, value, key)
         else:
             from minilog.producer.typed_rows import checked_row  # It loads minilog.typed: where a topic has columns.
 
-            schema, row = checked_row(known, value, key, timestamp)
+            schema, row = checked_row(cached, value, key, timestamp)
             key, content, row_bytes = row.key, row.values, row.size_bytes
             timestamp_us = timestamp_us if row.timestamp_us is None else row.timestamp_us
         future = RecordFuture()
@@ -133,7 +133,7 @@ class Producer:
         while True:
             now_ms = time.monotonic() * 1000.0
             taken = self._accumulator.append(
-                known, partition, key, content, pairs, timestamp_us, future, now_ms, schema, row_bytes
+                cached, partition, key, content, pairs, timestamp_us, future, now_ms, schema, row_bytes
             )
             if taken is not Taken.NO_SPACE:
                 break
@@ -160,8 +160,8 @@ class Producer:
         columns. Raises InvalidRecord with the number of the first value that does not fit, and what `send` raises.
         """
         self._loop.check_process()
-        known = self._cache.topics.get(topic) or self._topic(topic)
-        return self.send_batch(topic, columns_of_many(known, values, keys), partition)
+        cached = self._cache.topics.get(topic) or self._topic(topic)
+        return self.send_batch(topic, columns_of_many(cached, values, keys), partition)
 
     def send_batch(
         self, topic: str, columns: object, partition: int | None = None, *, schema: TopicSchema | None = None
@@ -178,16 +178,16 @@ class Producer:
         Raises what `send` raises.
         """
         partition = checked_partition(topic, partition)
-        known = self._cache.topics.get(topic) or self._topic(topic)
-        if partition is not None and not 0 <= partition < known.partition_count:
-            known = self._topic(topic, partition)
+        cached = self._cache.topics.get(topic) or self._topic(topic)
+        if partition is not None and not 0 <= partition < cached.partition_count:
+            cached = self._topic(topic, partition)
         future: Future[list[BatchMetadata]] = Future()
-        parts = cut_columns(self._accumulator, known, columns, partition, schema)
+        parts = cut_columns(self._accumulator, cached, columns, partition, schema)
         if not parts:
             future.set_result([])
             return future
         deadline_s = time.monotonic() + self._max_block_s
-        while self._accumulator.append_columns(known, parts, future, time.monotonic() * 1000.0) is Taken.NO_SPACE:
+        while self._accumulator.append_columns(cached, parts, future, time.monotonic() * 1000.0) is Taken.NO_SPACE:
             self._wait_for_space(topic, deadline_s)
         self._shell.wake_from_thread()
         return future

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import itertools
 import math
 from collections.abc import Iterable
 from typing import Any, NoReturn, TypeAlias
@@ -42,8 +43,8 @@ class Condition:
         """A chain of the same word stays flat: a where may have many terms, and not many levels."""
         if not isinstance(other, Condition):
             raise TypeError(f"{other!r} is no condition: put each comparison in parentheses, as (col('a') > 1) & ...")
-        parts = (part for each in (self, other) for part in (each._parts if each._joined_by == word else (str(each),)))
-        return Condition(*parts, joined_by=word)
+        operands = (operand._parts if operand._joined_by == word else (str(operand),) for operand in (self, other))
+        return Condition(*itertools.chain.from_iterable(operands), joined_by=word)
 
     def __invert__(self) -> Condition:
         return Condition(f"(not {self})")
@@ -91,7 +92,7 @@ class Column(Condition):
 
     def is_in(self, values: Iterable[Constant]) -> Condition:
         """One of the values, of which there is at least one."""
-        words = [constant_words(each) for each in values]
+        words = [constant_words(value) for value in values]
         if not words:
             raise InvalidArgument(f"{self} is in no values: give at least one")
         return Condition(f"({self} in ({', '.join(words)}))")

@@ -73,8 +73,8 @@ def _fill(message: typed_pb2.Predicate, predicate: Predicate, level: int) -> Non
     match predicate:
         case Constant(truth):
             message.constant = _TRUTHS[truth]
-        case Known(field_id, known):
-            message.known.CopyFrom(typed_pb2.KnownCondition(field_id=field_id, value=known))
+        case Known(field_id, is_known):
+            message.known.CopyFrom(typed_pb2.KnownCondition(field_id=field_id, value=is_known))
         case Equal(field_id, value):
             message.equal.field_id = field_id
             set_bound(message.equal.value, plain_value(value))

@@ -90,13 +90,13 @@ class TypedSelection:
 
 
 class TypedReader:
-    """Of one topic, for one selection; see the module's text. `asked`: what replicas are asked for, None where that is
-    all that there is."""
+    """The reader of one topic, for one selection: see the module's text. `wire_selection` is the selection that the
+    replicas get. It is None for a reader of whole batches."""
 
     def __init__(self, schemas: TopicSchemas, selection: TypedSelection, *, is_narrow: bool = True) -> None:
         self.schemas = schemas
         self.selection = selection
-        self.asked = selection.to_wire() if is_narrow else None
+        self.wire_selection = selection.to_wire() if is_narrow else None
 
     def rows(self, batch: Buffer, header: BatchHeader, first: int, end: int) -> pa.RecordBatch | None:
         """Those of a batch with offsets in [first, end) that are selected, as `selection.arrow_schema`; None where
