@@ -1,8 +1,8 @@
-"""enable.auto.commit: what earlier polls handed out is committed by later ones.
+"""enable.auto.commit: a poll commits the positions of the earlier polls.
 
-A poll begins, so the program is done with what the polls before it returned. What it says when it never polls again,
-`close` and a revocation commit. A program that dies has records that it was given and that are not committed: they
-come again.
+When a poll begins, the program is done with the records of the polls before it. If the program does not poll again,
+`close` and a revocation commit the last records. A program that dies may have records that are not committed. They come
+again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class AutoCommit:
-    """Of one consumer. `commit` commits its positions."""
+    """The automatic commits of one consumer. `commit` commits its positions."""
 
     def __init__(self, interval_ms: float, commit: Callable[[], Awaitable[None]]) -> None:
         self._interval_ms = interval_ms
@@ -26,7 +26,7 @@ class AutoCommit:
         self._under_way: asyncio.Task[None] | None = None
 
     def poll_began(self, now_ms: float) -> None:
-        """Begin a commit where one is due. One is under way at the most."""
+        """Begin a commit if one is due. At most one is under way."""
         if self._due_ms is None:
             self._due_ms = now_ms + self._interval_ms
         if now_ms >= self._due_ms and (self._under_way is None or self._under_way.done()):
@@ -34,14 +34,14 @@ class AutoCommit:
             self._under_way = asyncio.get_running_loop().create_task(self.now())
 
     async def now(self) -> None:
-        """Commit; what prevents it is logged, and the next one tries again."""
+        """Commit. If an error prevents it, the client logs the error, and the next commit tries again."""
         try:
             await self._commit()
         except MinilogError as error:
-            _log.warning("positions were not committed (enable.auto.commit): %s", error)
+            _log.warning("the consumer could not commit its positions (enable.auto.commit): %s", error)
 
     async def finish(self) -> None:
-        """Wait for what is under way, and commit for the last time."""
+        """Wait for the commit under way, and commit for the last time."""
         if self._under_way is not None:
             await asyncio.wait([self._under_way])
         await self.now()

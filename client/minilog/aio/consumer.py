@@ -64,7 +64,7 @@ class Consumer:
                 step.failed(error)
 
     async def _follow_group(self) -> None:
-        """Tell a member's program what changes of what it reads, before it gets records."""
+        """Tell a member's program of the changes of its partitions, before it gets records."""
         while (step := await self._shell.next_step()) is not None:
             try:
                 await self._tell(step)
@@ -185,7 +185,7 @@ class Consumer:
         selection: RowSelection,
         record_bytes: int = 0,
     ) -> tuple[int, DecodedRuns]:
-        """The poll's number, to be noted when it returns, and rows."""
+        """The poll's number, which its caller notes when it returns, and rows."""
         deadline_s = now_s() + timeout
         while True:
             if self._shell.group is not None:
@@ -193,12 +193,12 @@ class Consumer:
             number = self._shell.polls.begin()
             taken = await self._shell.take(deadline_s - now_s(), max_bytes, selection, number)
             outcome = decode_all(taken, self._shell.config.max_poll_bytes, record_bytes)
-            await self._shell.report(outcome)  # nothing else runs between taking and putting back
+            await self._shell.report(outcome)  # no other task runs between `take` and this
             is_late = now_s() >= deadline_s or self._shell.was_woken
             is_answer = is_late or bool(taken) or not self._shell.has_group_news()
             if is_answer and is_an_answer(taken, outcome, is_late=is_late):
                 return number, outcome.good
-            self._shell.polls.returned = number  # there was nothing for the program in it
+            self._shell.polls.returned = number  # it had nothing for the program
 
     async def close(self, leave: bool = True) -> None:
         if (step := await self._shell.last_step()) is not None:

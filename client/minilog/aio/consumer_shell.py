@@ -1,4 +1,4 @@
-"""The driver of a consumer, which carries out what its core decides: streams, metadata, offsets, groups."""
+"""The driver of a consumer. It carries out the decisions of the core: streams, metadata, offsets, groups."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ from minilog.stream_messages import FETCH, StreamMessage
 from minilog.types import GroupMetadata, TopicPartition
 from minilog.v1 import data_pb2
 
-POLL_BYTES = 1024 * 1024  # what one poll() makes records of, about
-POLL_ARROW_BYTES = 16 * 1024 * 1024  # what one poll_arrow() hands out, about
-ITERATION_S = 1.0  # of one poll while a program iterates: it polls again
+POLL_BYTES = 1024 * 1024  # one poll() makes records of about so many bytes
+POLL_ARROW_BYTES = 16 * 1024 * 1024  # one poll_arrow() hands out about so many bytes
+ITERATION_S = 1.0  # one poll of an iterating program waits so long, and then it polls again
 _LONGEST_WAIT_S = 1.0
 _REFRESH_PAUSE_S = 0.05
-_TELL_AGAIN_MS = 30_000.0  # of what is still missing: a log that says it each time would say nothing else
+_WARN_AGAIN_MS = 30_000.0  # about missing topics: a warning at each look would fill the log
 _log = logging.getLogger(__name__)
 
 
 class ConsumerShell:
-    """Streams, metadata and offset look-ups around the core. Lives on one event loop."""
+    """The streams, metadata and offset look-ups around the core. It lives on one event loop."""
 
     def __init__(self, config: ClientConfig, runtime: Runtime) -> None:
         self.config = config
         self.cluster = NetworkClient(config, runtime)
         self.core = ConsumerCore(config, self.cluster.cache)
         self.polls = Polls()
-        self._taken_by = 0  # the number of the poll that took last
-        self.was_woken = False  # the last poll, by the user
+        self._taken_by = 0  # the number of the last poll that took runs
+        self.was_woken = False  # the user has ended the last poll by `wakeup`
         self._wakes_user = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._groups = Groups(self.cluster)
@@ -81,11 +81,11 @@ class ConsumerShell:
         )
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._started = self._closed = False
-        self._told_missing: list[str] = []
-        self._tell_again_ms = 0.0
+        self._warned_topics: list[str] = []
+        self._warn_again_ms = 0.0
 
     def start(self) -> None:
-        """Begin; on the loop that the driver will live on. Raises Closed, RuntimeError on another loop."""
+        """Begin, on the loop on which the driver will live. Raises Closed, RuntimeError on another loop."""
         self.cluster.home.check()
         if self._closed:
             raise Closed("the consumer is closed")
@@ -101,26 +101,26 @@ class ConsumerShell:
         task.add_done_callback(self._tasks.pop)
 
     def settle(self) -> None:
-        """The first thing in each call that has to do with positions: see consumer/handing.py."""
+        """Settle the last poll. Each call that works with positions does this first: see consumer/handing.py."""
         if self._taken_by != self.polls.returned:
             self._taken_by = self.polls.returned
             self.core.give_back()
             self._wake.set()
 
     def wakeup(self) -> None:
-        """End the poll that waits, or the next one; from any thread."""
+        """End the poll that waits, or the next one. From any thread."""
         self._wakes_user = True
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
                 self._loop.call_soon_threadsafe(self._arrived.set)
 
     def takes_wakeup(self) -> bool:
-        """Was `wakeup` called since the last poll? Then that is done with."""
+        """Whether somebody has called `wakeup` since the last poll. This takes the call back."""
         woken, self._wakes_user = self._wakes_user, False
         return woken
 
     async def change(self, change: Callable[[], None]) -> None:
-        """Let the user's word take effect."""
+        """Carry out a change by the user."""
         self.start()
         self.settle()
         change()
@@ -147,7 +147,8 @@ class ConsumerShell:
         await self.change(lambda: self.core.assign(partitions))
 
     async def next_step(self) -> GroupStep | None:
-        """The next change that a member's program must learn before it gets records. `finish_step` follows."""
+        """The next change that a member's program must learn before it gets records. The caller calls the program, and
+        then `finish_step`."""
         self.start()
         self.settle()
         if self.group is None:
@@ -168,7 +169,7 @@ class ConsumerShell:
         self._wake.set()
 
     async def last_step(self) -> GroupStep | None:
-        """The last callback of a member's program before it closes. Its positions are committed then."""
+        """The step of a member's last callback before it closes. With enable.auto.commit this commits the positions."""
         if self._closed or not self._started:
             return None
         self.settle()
@@ -191,12 +192,12 @@ class ConsumerShell:
         return group is None or (not group.has_news and group.member.may_hand_out(monotonic_ms))
 
     def has_group_news(self) -> bool:
-        """Whether a member's program is to be told something first."""
+        """Whether a member's program must learn a change before it gets records."""
         return self.group is not None and self.group.has_news
 
     async def take(self, timeout_s: float, max_bytes: int, selection: RowSelection, number: int) -> list[FetchedRun]:
-        """Runs for the poll of that number as they come, none after `timeout_s`; fewer than fetch.min.bytes only after
-        fetch.max.wait.ms.
+        """Runs for the poll of that number, as they come. After `timeout_s` there may be none. Fewer than
+        fetch.min.bytes come only after fetch.max.wait.ms.
 
         Raises the error of a partition that cannot go on.
         """
@@ -223,7 +224,7 @@ class ConsumerShell:
             if self._is_too_little() and now_s() < gathering_s and not self.was_woken:
                 await self._something_arrived(gathering_s - now_s())
                 continue
-            self.settle()  # another poll, that was given up, may have taken meanwhile
+            self.settle()  # another poll may have taken runs meanwhile, and have been given up
             taken = self.core.take(max_bytes) if self.group is None or self.group.may_hand_out() else []
             remaining_s = deadline_s - now_s()
             if taken:
@@ -244,12 +245,12 @@ class ConsumerShell:
                 await self._arrived.wait()
 
     async def report(self, outcome: DecodeOutcome) -> None:
-        """What decoding found."""
+        """Take in the results of decoding."""
         for run, _ in outcome.good:
             self.core.run_is_good(run)
         self.core.put_back(outcome.rest)
         for _, error in outcome.corrupt:
-            _log.debug("a run is asked for again: %s", error)
+            _log.debug("the consumer asks again for a run: %s", error)
         self.core.runs_are_corrupt(outcome.corrupt, now_ms())
         self._wake.set()
 
@@ -270,9 +271,9 @@ class ConsumerShell:
             try:
                 for effect in self.core.poll(now_ms()):
                     self._carry_out(effect)
-                self._arrived.set()  # a partition may have failed; a look costs little
-            except Exception:  # a bug: say so, and go on with what can go on
-                _log.exception("the consumer met an error it has no name for")
+                self._arrived.set()  # a partition may have failed, and a look costs little
+            except Exception:  # a bug: log it, and go on as far as possible
+                _log.exception("the consumer met an unexpected error")
             wait_s = (self.core.next_wake_ms(now_ms()) - now_ms()) / 1000.0
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(max(wait_s, 0.001), _LONGEST_WAIT_S)):
@@ -323,11 +324,12 @@ class ConsumerShell:
                     query.failures.get(partition)
                     or query.last_errors.get(partition)
                     or OffsetNotAvailable(
-                        f"{wanted.where} of partition {partition.partition} of topic {partition.topic!r} is not known"
+                        f"no leader named the {wanted.where} offset of partition {partition.partition} of topic "
+                        f"{partition.topic!r}"
                     )
                 )
             offset = offset_of(result, wanted.where, self.config.isolation_level)
-            assert offset is not None  # only timestamps can be without one
+            assert offset is not None  # only a look-up by time may find none
             self.core.offset_resolved(partition, wanted.position_number, offset)
         except MinilogError as error:
             self.core.offset_failed(partition, wanted.position_number, error, now_ms())
@@ -337,16 +339,16 @@ class ConsumerShell:
         try:
             commits = await self._groups.fetch(self._group_id(), (key for key, _ in question.wanted.values()))
             for partition, (key, number) in question.wanted.items():
-                self.core.committed_told(partition, number, commits.get(key))
+                self.core.committed_offset_came(partition, number, commits.get(key))
         except MinilogError as error:
-            _log.debug("what the group has committed is not known yet: %s", error)
+            _log.debug("the consumer did not get the group's committed offsets yet: %s", error)
             for partition, (_, number) in question.wanted.items():
                 self.core.offset_failed(partition, number, error, now_ms())
         self._wake.set()
 
     def _group_id(self) -> str:
         if not self.config.group_id:
-            raise InvalidArgument("offsets are committed for a group: configure group.id, such as 'report'")
+            raise InvalidArgument("a commit needs a group: configure group.id, such as 'report'")
         return self.config.group_id
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None, metadata: str) -> None:
@@ -371,7 +373,8 @@ class ConsumerShell:
         return {partition: commits[key].offset if key in commits else None for partition, key in keys.items()}
 
     async def ends_of_logs(self, partitions: Iterable[TopicPartition], where: str) -> dict[TopicPartition, int]:
-        """The first offsets, or the ends of what may be read. Raises UnknownTopicOrPartition, TimedOut."""
+        """The first offsets of the logs, or the ends of their readable records. Raises UnknownTopicOrPartition,
+        TimedOut."""
         offsets = await list_offsets(self.cluster, dict.fromkeys(partitions, where))
         return {partition: offset for partition, offset in offsets.items() if offset is not None}  # each has one
 
@@ -401,7 +404,8 @@ class ConsumerShell:
         return [TopicPartition(topic, number) for number in range(cached.partition_count)]
 
     async def _keys(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionKey]:
-        """Metadata of what is assigned is kept fresh; that of other topics is asked for."""
+        """The keys of partitions. The client keeps the metadata of assigned topics fresh, and asks for that of
+        others."""
         wanted, deadline_s = list(partitions), self.cluster.deadline()
         others = {partition.topic for partition in wanted} - set(self.core.topics())
         if others:
@@ -410,17 +414,17 @@ class ConsumerShell:
             await self.cluster.topic(name, deadline_s)
         return {partition: self.core.key(partition) for partition in wanted}
 
-    def _tell_of_missing_topics(self) -> None:
-        """As Kafka's consumer does, but not at each look."""
+    def _warn_of_missing_topics(self) -> None:
+        """Warn as Kafka's consumer does, but not at each look."""
         missing = self.core.missing_topics()
-        if missing and (missing != self._told_missing or now_ms() >= self._tell_again_ms):
-            self._tell_again_ms = now_ms() + _TELL_AGAIN_MS
+        if missing and (missing != self._warned_topics or now_ms() >= self._warn_again_ms):
+            self._warn_again_ms = now_ms() + _WARN_AGAIN_MS
             _log.warning(
-                "subscribed to topics that do not exist (UNKNOWN_TOPIC_OR_PARTITION): %s; create them, or see minilog "
-                "topic list: they are read as soon as they are there",
+                "subscribed to topics that do not exist (UNKNOWN_TOPIC_OR_PARTITION): %s. Create them, or compare the "
+                "names with minilog topic list. The consumer reads them as soon as they exist",
                 ", ".join(map(repr, missing)),
             )
-        self._told_missing = missing
+        self._warned_topics = missing
 
     async def _refresh(self) -> None:
         if self.core.subscription.pattern is None:
@@ -440,9 +444,9 @@ class ConsumerShell:
                     self.core.metadata_changed(now_ms())
                     if self.group is not None:
                         self.group.topics_changed()
-                    self._tell_of_missing_topics()
+                    self._warn_of_missing_topics()
                 except MinilogError as error:
-                    _log.debug("no metadata yet, asking again: %s", error)
+                    _log.debug("the consumer did not get metadata yet, and asks again: %s", error)
                     self._wants_metadata.set()
                     self.core.metadata_failed(error)
                 self._wake.set()
@@ -455,8 +459,8 @@ def _check_time(partition: TopicPartition, timestamp: object) -> None:
 
 
 def is_an_answer(taken: list[FetchedRun], outcome: DecodeOutcome, *, is_late: bool) -> bool:
-    """May a poll return with this, or is it to go on? Runs without rows, such as of markers and what was aborted, move
-    the position; they are nothing to hand out. Raises what the process lacked, where nothing could be decoded."""
+    """Whether a poll may return with this, or must go on. Runs of markers and aborted batches have no rows. They move
+    the position, and give the program nothing. If no run could be decoded, this raises the error of the process."""
     has_rows = any(rows for _, rows in outcome.good)
     if outcome.lack is not None and not has_rows:
         raise outcome.lack

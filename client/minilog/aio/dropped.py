@@ -1,7 +1,7 @@
-"""One warning at the end of a process whose producers for asyncio drop what they took.
+"""One warning at the end of a process whose producers for asyncio drop records.
 
-A producer that nobody closes sends on while its event loop runs. When the loop ends first, its records are lost without
-an error: nobody waits for their futures. Blocking producers are reported by their own loop (sync/loop.py).
+A producer that the program does not close sends while its event loop runs. If the loop ends first, the records are lost
+without an error, since nobody waits for their futures. The loop of blocking producers reports theirs (sync/loop.py).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _log = logging.getLogger(__name__)
 
 
 class _Producers:
-    """Those of this process that began to send and were not closed. One whose loop has ended is let go, and what it
-    held is counted."""
+    """The producers of this process that began to send and are not closed. When the loop of one has ended, this lets it
+    go, and counts its records."""
 
     def __init__(self) -> None:
         self.open: dict[ProducerShell, None] = {}
@@ -35,7 +35,7 @@ _producers = _Producers()
 
 
 def opened(shell: ProducerShell) -> None:
-    """It is open until `closed`."""
+    """Note an open producer, until `closed`."""
     _producers.count(at_the_end=False)
     _producers.open[shell] = None
 
@@ -49,15 +49,15 @@ def _warn() -> None:
     _producers.count(at_the_end=True)
     if lost := {name: count for name, count in _producers.lost.items() if count}:
         _log.warning(
-            "the process ends with producers open: %d records of %s are not written, or are not known to be; close "
-            "them, or use them in an async with block",
+            "the process ends with producers open: %d records of %s are not written, or their outcome is not known. "
+            "Close the producers, or use them in an async with block",
             sum(lost.values()),
             ", ".join(map(repr, sorted(lost))),
         )
 
 
 def _forked() -> None:
-    """A child has no part in what its parent took."""
+    """A child has no part in the records of its parent."""
     global _producers
     _producers = _Producers()
 

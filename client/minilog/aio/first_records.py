@@ -1,7 +1,7 @@
 """The first record at or after a time, exactly.
 
-Brokers never look into batches: they name the batch. Which of its records it is, the client sees as it reads that one
-batch, and seldom more.
+Brokers never look into batches, so they name only the batch. The client reads that batch, and seldom more, and so finds
+the record.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _POLL_S = 1.0
 async def offsets_for_times(
     cluster: NetworkClient, timestamps_ms: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int | None]:
-    """The offset of the first record of each partition that is at least this young; None where there is none. Where
-    that record may not be read yet, it is the end of what may be read. Raises MinilogError."""
+    """The offset of the first record at or after the time, of each partition. None if all records are older. If that
+    record is not readable yet, the offset is the end of the readable records. Raises MinilogError."""
     batches = await list_offsets(cluster, timestamps_ms)
     ends = await list_offsets(cluster, dict.fromkeys(timestamps_ms, "latest"))
     offsets = {partition: None if first is None else ends[partition] for partition, first in batches.items()}
@@ -45,7 +45,7 @@ async def offsets_for_times(
 async def _first_records(
     cluster: NetworkClient, wanted: list[TopicPartition], timestamps_ms: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Of each stretch the first record that is young enough; nothing of one that has none."""
+    """The first record of each stretch at or after the time. A stretch without such a record is left out."""
     config = _one_by_one(cluster.config)
     shell, offsets = ConsumerShell(config, cluster.runtime), dict[TopicPartition, int]()
     try:
@@ -58,7 +58,7 @@ async def _first_records(
     except TimeoutError:
         at = next(stretch for stretch in wanted if shell.core.position(stretch) != stretch.end_offset)
         raise TimedOut(f"{name_of(at)} gave no record from {at.offset} on within request.timeout.ms") from None
-    except OffsetOutOfRange as error:  # it aged out just now: asked again, the cluster names another
+    except OffsetOutOfRange as error:  # retention just deleted it: the next question gets another offset
         raise OffsetNotAvailable(str(error)) from error
     finally:
         await shell.close()
@@ -66,7 +66,7 @@ async def _first_records(
 
 
 def _one_by_one(config: ClientConfig) -> ClientConfig:
-    """With one byte of credit: a broker sends one batch, and the next when that was taken."""
+    """A configuration with one byte of credit: a broker sends one batch, and the next one after the client took it."""
     return dataclasses.replace(
         config, fetch_max_bytes=1, fetch_min_bytes=1, group_id="", auto_offset_reset="error", max_poll_bytes=1
     )
@@ -94,6 +94,6 @@ async def _look_into_next(
 
 
 def _first_index(timestamps: pa.Array, at_ms: int) -> int:
-    """The first row that is at least this young, -1 if none is."""
+    """The index of the first row at or after this time. -1 if all rows are older."""
     since = pa.scalar(at_ms * 1000, pa.int64())
     return int(pc.index(pc.greater_equal(timestamps.cast(pa.int64()), since), True).as_py())

@@ -1,7 +1,7 @@
 """A producer's part in an attempt at a transaction, from its enlisting to its last acknowledgement or its abort.
 
-What a Spark task does, and the half of what a program does. Lives on the producer's event loop, where a task of its own
-keeps the transaction alive, whatever the caller is busy with.
+A Spark task does this, and a program does it as half of its transaction. It lives on the producer's event loop. A task
+of its own keeps the transaction alive, even while the caller is busy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Participation:
     async def begin(
         self, attempt: Attempt, *, task: int | None = None, expires: bool = False
     ) -> Enlistment | AlreadyCommitted:
-        """Enlist; from then on all that the producer sends is of this transaction. Raises as Transactions.enlist."""
+        """Enlist. From then on the producer's records belong to this transaction. Raises as Transactions.enlist."""
         self._shell.start()
         self._shell.reserve(self)
         try:
@@ -52,9 +52,9 @@ class Participation:
         return answer
 
     async def finish(self) -> Winner:
-        """Wait until everything is acknowledged. Raises the error of a batch that is not: then call `abort`."""
+        """Wait until all records are acknowledged. Raises the error of a batch that failed. Then call `abort`."""
         if self._enlistment is None:
-            raise InvalidTxnState("no transaction is open: it was not begun, or has ended")
+            raise InvalidTxnState("no transaction is open: it has not begun, or has ended")
         return Winner(self._enlistment.producer_id, await self._shell.finish())
 
     async def abort(self) -> None:
@@ -70,7 +70,7 @@ class Participation:
             )
         except MinilogError as error:
             _log.debug(
-                "producer %d is not aborted yet, and its time-out will abort it: %s", enlistment.producer_id, error
+                "the abort of producer %d failed, and its time-out will abort it: %s", enlistment.producer_id, error
             )
 
     def leave(self) -> None:
@@ -93,4 +93,4 @@ class Participation:
                 self._shell.fail(error)
                 return
             except MinilogError as error:
-                _log.debug("no sign of life of producer %d arrived, trying again: %s", enlistment.producer_id, error)
+                _log.debug("the sign of life of producer %d failed, trying again: %s", enlistment.producer_id, error)

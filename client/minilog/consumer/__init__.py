@@ -1,7 +1,7 @@
 """What a consumer decides, without I/O: positions, sessions, credit; and how runs become rows.
 
-partition   what is known of one assigned partition, and the check that a run continues it
-starting    where it begins: the group's offset, or auto.offset.reset
-core        all of them: sessions to leaders, answers, resets
-decode      runs into Arrow batches and records
+partition   the state of one assigned partition, and the check that a run continues it
+starting    the first offset of a partition: the group's offset, or auto.offset.reset
+core        all partitions: sessions to leaders, answers, resets
+decode      makes Arrow batches and records of runs
 """

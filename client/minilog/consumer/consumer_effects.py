@@ -1,4 +1,4 @@
-"""What the consumer's core wants done; the shell does it and reports back as each says."""
+"""The effects of the consumer's core. The shell carries each out, and reports back as its docstring says."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from minilog.v1 import data_pb2
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """Open a fetch stream to this broker; answer with session_opened or session_lost."""
+    """Open a fetch stream to this broker. Answer with session_opened or session_lost."""
 
     broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class CloseSession:
-    """Nothing is wanted from this broker any more."""
+    """Close the fetch stream to this broker: the consumer reads nothing from it any more."""
 
     broker_id: int
 
@@ -35,7 +35,7 @@ class SendFetch:
 
 @dataclass(frozen=True, slots=True)
 class ResolveOffset:
-    """Ask for "earliest" or "latest"; answer with offset_resolved or offset_failed, with the same number."""
+    """Ask for the "earliest" or "latest" offset. Answer with offset_resolved or offset_failed, with the same number."""
 
     partition: TopicPartition
     where: str
@@ -44,15 +44,15 @@ class ResolveOffset:
 
 @dataclass(frozen=True, slots=True)
 class FetchCommitted:
-    """Ask what the group has committed of these, each with its key and position number; answer with committed_told or
-    offset_failed for each, with the same number."""
+    """Ask for the committed offsets of these partitions. Each has its key and its position number. Answer for each with
+    committed_offset_came or offset_failed, with the same number."""
 
     wanted: Mapping[TopicPartition, tuple[PartitionKey, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshTopics:
-    """Ask for metadata of `topics()`; answer with metadata_changed."""
+    """Ask for the metadata of `topics()`. Answer with metadata_changed."""
 
 
 Effect: TypeAlias = OpenSession | CloseSession | SendFetch | ResolveOffset | FetchCommitted | RefreshTopics

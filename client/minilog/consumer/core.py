@@ -1,14 +1,15 @@
-"""What a consumer does: which session has which position, what is taken, what is asked anew. No I/O.
+"""The decisions of a consumer: it gives sessions their positions, takes runs, and asks again. No I/O.
 
-Events and the time go in; `poll` returns what is to be done. The rules (docs/spec/replication.md § Reading; V8, V14):
-- one session per broker that is read from, the leader or a follower in the client's rack (replicas.py); it grants
-  credit in absolute bytes, and every byte received is given back: when the user takes the run, or when it is dropped;
-- each position has a number; runs of older numbers, of older leader epochs or from another session are dropped;
-- offsets strictly increase and none is skipped: a run that does not continue is dropped and asked for again;
-- OFFSET_OUT_OF_RANGE follows auto.offset.reset; a log that no longer holds what was read is an error always.
+Events and the time go in, and `poll` returns effects. The rules (docs/spec/replication.md § Reading; V8, V14):
+- The consumer has one session per broker: the leader, or a follower in the client's rack (replicas.py). The session
+  grants credit in absolute bytes. The consumer gives each received byte back when the user takes its run, or when it
+  drops the run.
+- Each position has a number. The consumer drops runs of older numbers, of older leader epochs and of other sessions.
+- Offsets strictly increase, and no run skips one. The consumer drops a run that does not continue, and asks again.
+- OFFSET_OUT_OF_RANGE follows auto.offset.reset. A log that lost records which the user has read is always an error.
 
-No message walks the partitions, of which there may be thousands: looked at are those that are not settled (their leader
-has no position of theirs yet, or they failed), and all of them when metadata has changed.
+There may be thousands of partitions, so no message walks them. The core looks at the unsettled ones: their leader has
+no position of theirs yet, or they failed. When the metadata changes, it looks at all of them.
 """
 
 from __future__ import annotations
@@ -54,28 +55,28 @@ from minilog.v1 import data_pb2
 if TYPE_CHECKING:
     from minilog.typed.reader import TypedReader
 
-_BROKEN_RUNS = 3  # at one offset, before the user is told
-_MISSING_MS = 5_000.0  # a topic may be created a little after it is asked for
+_BROKEN_RUNS = 3  # so many at one offset are an error for the user
+_MISSING_MS = 5_000.0  # somebody may create a topic a little after the consumer asks for it
 
 
 class ConsumerCore:
-    """The decisions of one consumer, without I/O. Owned by one event loop."""
+    """The decisions of one consumer, without I/O. It belongs to one event loop."""
 
     def __init__(self, config: ClientConfig, cache: MetadataCache) -> None:
         self._config = config
         self._cache = cache
         self.received_bytes: Counter[int] = Counter()
-        """Of batches, by the broker that sent them; those that were dropped count too."""
+        """The bytes of batches, by the broker that sent them. Dropped batches count too."""
         self._assigned: dict[TopicPartition, Assigned] = {}
-        self._by_key: dict[PartitionKey, Assigned] = {}  # of those whose topic is known
+        self._by_key: dict[PartitionKey, Assigned] = {}  # those with the id of their topic
         self._unsettled: dict[TopicPartition, Assigned] = {}
         self.iterated = Iterated()
         self.steering = Steering(self._assigned, self.iterated, self._next_number, self._look_at)
-        self._with_runs: dict[TopicPartition, Assigned] = {}  # and some whose runs are gone
-        self._topics_seen: object = None  # of the cache, when all were looked at
+        self._with_runs: dict[TopicPartition, Assigned] = {}  # and some that have none any more
+        self._topics_seen: object = None  # the cache's topics at the last look at all partitions
         self.subscription = Subscription()
-        self._unasked: MinilogError | None = None  # why the last question for metadata got no answer
-        self._answered_ms = -math.inf  # when one got an answer last
+        self._metadata_error: MinilogError | None = None  # of the last question for metadata, without an answer
+        self._answered_ms = -math.inf  # the time of the last answer with metadata
         self._sessions = FetchSessions(config)
         self._replicas = ReplicaChoice(config.client_rack, cache)
         self._rows = RowReaders()
@@ -83,14 +84,14 @@ class ConsumerCore:
         self._wants_metadata = False
         self._turn = 0
         self.withheld: frozenset[TopicPartition] = frozenset()
-        """Of these nothing is handed out: a member of a group is to give them back."""
-        self._taken: list[FetchedRun] = []  # last; since then nothing was given back
+        """Partitions of which the consumer hands out nothing: its member of a group must give them back."""
+        self._taken: list[FetchedRun] = []  # by the last `take`, and not given back since
 
-    # -- what users say
+    # -- calls of users
 
     def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
-        """Read exactly these from now on. Raises InvalidArgument for a partition given twice, an offset below 0, and
-        what is no topic id."""
+        """Read exactly these from now on. Raises InvalidArgument for a partition given twice, an offset below 0, and a
+        text that is no topic id."""
         wanted = requests.checked_partitions(partitions)
         self._drop_all()
         self.subscription = Subscription()
@@ -99,28 +100,28 @@ class ConsumerCore:
         self._wants_metadata = not all(map(self._is_known, self._assigned))
 
     def _is_known(self, partition: TopicPartition) -> bool:
-        """Whether the cache has its leader; one that leads no longer will say so."""
+        """Whether the cache has a leader of the partition. A broker that leads no more will refuse."""
         try:
             return self._cache.leader(self._cache.key(partition)) is not None
         except (UnknownTopicId, UnknownTopicOrPartition):
             return False
 
     def subscribe(self, topics: Topics) -> None:
-        """Read all partitions of these topics, new ones too; as a member of a group those of `read_more`. Raises
-        InvalidArgument."""
+        """Read all partitions of these topics, new ones too. A member of a group reads those of `read_more` instead.
+        Raises InvalidArgument."""
         wanted = Subscription.to(topics)
         self._drop_all()
         self.subscription = wanted
         self._wants_metadata = True
 
     def read_more(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are this member's from now on."""
+        """This member reads these from now on."""
         for partition in partitions:
             later = self.subscription.came_later(partition.topic)
             self._add(partition, "earliest" if later else self._config.auto_offset_reset)
 
     def read_less(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are this member's no more."""
+        """This member does not read these any more."""
         gone = [partition for partition in partitions if partition in self._assigned]
         self.iterated.let_go(gone)
         self._drop(gone)
@@ -130,7 +131,7 @@ class ConsumerCore:
         self.iterated.let_go()
 
     def _drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are read no more."""
+        """Stop reading these."""
         for partition in partitions:
             assigned = self._assigned.pop(partition)
             assigned.drop_runs()
@@ -141,7 +142,7 @@ class ConsumerCore:
             self._with_runs.pop(partition, None)
 
     def _look_at(self, assigned: Assigned) -> None:
-        """With the next poll: something has become of it."""
+        """The next poll looks at this partition, since its state has changed."""
         self._unsettled[assigned.partition] = assigned
 
     def _add(self, partition: TopicPartition, reset: str) -> None:
@@ -155,57 +156,58 @@ class ConsumerCore:
         self.steering.seek(partition, offset)
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The next offset that is handed out, None while it is being asked for. Raises InvalidArgument."""
+        """The offset of the user's next record. None while the client still asks for it. Raises InvalidArgument."""
         return self.steering.position(partition)
 
     def consumed(self) -> dict[PartitionKey, Committed]:
-        """How far the user has got, as a group commits it: of all partitions whose position is known."""
+        """The user's positions, in the form that a group commits. Partitions without a position are left out."""
         return self.steering.consumed()
 
     def key(self, partition: TopicPartition) -> PartitionKey:
-        """The topic that is read under this name, where it is; else the one that is known. Raises
+        """The key of the topic that the consumer reads under this name. For other topics it is the cache's key. Raises
         UnknownTopicOrPartition."""
         assigned = self._assigned.get(partition)
         return assigned.key if assigned is not None and assigned.key is not None else self._cache.key(partition)
 
     def assignment(self) -> list[TopicPartition]:
-        """What is read now."""
+        """The partitions that the consumer reads now."""
         return list(self._assigned)
 
     def finished(self) -> bool:
-        """Have all bounded partitions reached their end? Without bounded ones only if nothing is assigned."""
+        """Whether all bounded partitions have reached their end. Without bounded ones: whether nothing is assigned."""
         if self.iterated:
             return False
         bounded = [assigned for assigned in self._assigned.values() if assigned.end_offset is not None]
         return all(assigned.is_finished() for assigned in bounded) and (bool(bounded) or not self._assigned)
 
     def has_ended(self) -> bool:
-        """Has each partition an end that was reached? Then nothing is ever to come. Raises InvalidArgument where
-        nothing is subscribed to, nor assigned."""
+        """Whether each partition has an end and has reached it: then no record will ever come. Raises InvalidArgument
+        without a subscription and an assignment."""
         if not self._assigned and not self.subscription.names and self.subscription.pattern is None:
             raise InvalidArgument("nothing is assigned to this consumer, and it would wait for ever: subscribe first")
         return bool(self._assigned) and all(assigned.is_finished() for assigned in self._assigned.values())
 
     def is_complete(self) -> bool:
-        """Is everything here that is ever to come, as far as partitions with an end say?"""
+        """Whether no partition needs more records. Each has its end here, or the user has paused it."""
         return all(assigned.wants_no_more() for assigned in self._assigned.values())
 
     def topics(self) -> list[str]:
-        """Those whose metadata is wanted."""
+        """The topics whose metadata the consumer needs."""
         return list(dict.fromkeys([*self.subscription.names, *(p.topic for p in self._assigned)]))
 
     def missing_topics(self) -> list[str]:
-        """Those subscribed to that are not there, by the metadata that was had last."""
+        """The subscribed topics that do not exist, by the last metadata."""
         return self.subscription.missing(self._cache.topics)
 
     def waiting_bytes(self) -> int:
-        """Of batches that can be handed out."""
+        """The bytes of the batches that the consumer can hand out."""
         return sum(len(run.batches) for assigned in self._with_runs.values() for run in assigned.runs)
 
     def take(self, max_bytes: int) -> list[FetchedRun]:
-        """Runs for the user, partitions in turn, at least one if there is any; the position moves behind them.
+        """Take runs for the user, from the partitions in turn, and at least one if there is any. Their positions move
+        behind them.
 
-        Raises the error of a partition that cannot go on, once there is nothing to hand out.
+        If there is nothing to hand out, this raises the error of a partition that cannot go on.
         """
         self._taken = []
         self._with_runs = {assigned.partition: assigned for assigned in self._with_runs.values() if assigned.runs}
@@ -223,7 +225,7 @@ class ConsumerCore:
         return self._taken
 
     def give_back(self) -> None:
-        """What was taken last never came to the user (handing.py): it is the next again."""
+        """Take back the runs of the last `take`, which never came to the user (handing.py). The user gets them next."""
         taken, self._taken = self._taken, []
         self.iterated.let_go()
         for assigned in give_back(self._assigned, taken, self._next_number):
@@ -237,8 +239,8 @@ class ConsumerCore:
         }
 
     def select(self, selection: RowSelection) -> None:
-        """What is wanted of topics with a schema, from here on: what came under another selection is dropped, and what
-        was refused under it is tried again."""
+        """Read topics with a schema by this selection from now on. The consumer drops the runs of another selection,
+        and tries again the partitions that refused it."""
         if not self._rows.select(selection):
             return
         for assigned in self._assigned.values():
@@ -266,13 +268,13 @@ class ConsumerCore:
                 self._look_at(assigned)
 
     def keepalive(self, broker_id: int) -> data_pb2.FetchRequest:
-        """What to send to a broker that has heard nothing for a while."""
+        """The message for a broker to which the consumer has sent nothing for a while."""
         return self._sessions.keepalive(broker_id)
 
     def metadata_changed(self, now_ms: float) -> None:
-        """The cache has news: subscribed topics may have grown, assigned ones may be gone."""
-        self._unasked, self._answered_ms = None, now_ms
-        if self._config.group_protocol == "none":  # else the group's coordinator says what is read
+        """Look at new metadata: subscribed topics may have more partitions, and assigned ones may be deleted."""
+        self._metadata_error, self._answered_ms = None, now_ms
+        if self._config.group_protocol == "none":  # else the group's coordinator assigns partitions
             for topic in self.subscription.names:
                 self._grow(topic)
         self.subscription.look(self._cache.topics)
@@ -282,17 +284,17 @@ class ConsumerCore:
             self._look_at(assigned)
 
     def topics_listed(self, names: Iterable[str]) -> None:
-        """All topics that there are, but for internal ones, where a pattern is subscribed to. `metadata_changed` comes
-        next."""
+        """Match the pattern of the subscription with the names of all topics but internal ones. `metadata_changed`
+        follows."""
         gone = self.subscription.names_listed(names)
         self._drop([partition for partition in self._assigned if partition.topic in gone])
 
     def metadata_failed(self, error: MinilogError) -> None:
-        """Nobody could be asked: what is not known is not said to be missing."""
-        self._unasked = error
+        """No broker answered. So a topic that the cache does not have does not count as missing."""
+        self._metadata_error = error
 
     def _look_again(self, assigned: Assigned, now_ms: float) -> None:
-        """Is it gone; or is what it paused for there by now?"""
+        """Note if the topic is deleted, or if the metadata for which the partition has paused has come."""
         if assigned.key is None:
             with contextlib.suppress(UnknownTopicId, UnknownTopicOrPartition):
                 self._cache.key(assigned.partition)
@@ -314,7 +316,7 @@ class ConsumerCore:
         topic = self._cache.topics.get(name)
         if topic is None:
             return
-        # A partition or topic that came after we began is read from its start: nothing of it is to be skipped.
+        # The consumer reads a partition or topic that came later from its start, and so skips no record of it.
         later = self.subscription.came_later(name) or any(p.topic == name for p in self._assigned)
         for number in range(topic.partition_count):
             partition = TopicPartition(name, number)
@@ -336,15 +338,17 @@ class ConsumerCore:
         self._wants_metadata |= starting.failed(assigned, error, now_ms + self._config.retry_backoff_ms)
         self._look_at(assigned)
 
-    def committed_told(self, partition: TopicPartition, position_number: int, committed: Committed | None) -> None:
-        """What the group has committed; None: nothing."""
+    def committed_offset_came(
+        self, partition: TopicPartition, position_number: int, committed: Committed | None
+    ) -> None:
+        """Take the group's committed offset. None: the group has committed none."""
         assigned = self._assigned.get(partition)
         if assigned is not None and assigned.resolving and assigned.position_number == position_number:
             starting.begin_at_committed(assigned, committed, self._next_number(), self._config)
             self._look_at(assigned)
 
     def received(self, broker_id: int, response: StreamMessage[data_pb2.FetchResponse], now_ms: float) -> bool:
-        """Take a message in; True if there is anything new for the user."""
+        """Take in a message. True if it has anything new for the user."""
         session = self._sessions.get(broker_id)
         if session is None:
             return False
@@ -396,7 +400,7 @@ class ConsumerCore:
         self, assigned: Assigned, error: MinilogError | None, run: data_pb2.PartitionRun, now_ms: float
     ) -> None:
         match error:
-            case _ if assigned.on_follower:  # what a follower cannot judge, the leader does
+            case _ if assigned.on_follower:  # a follower may be unable to judge this: the leader does
                 self._leave_follower(assigned, now_ms)
             case None if run.HasField("diverging_epoch"):
                 assigned.error = OffsetOutOfRange(requests.cut_back(assigned, run))
@@ -414,16 +418,16 @@ class ConsumerCore:
                 assigned.pause(now_ms + self._config.retry_backoff_ms)
 
     def _leave_follower(self, assigned: Assigned, now_ms: float) -> None:
-        """Go on at once with another replica, the leader as a rule."""
+        """Go on at once with another replica, usually the leader."""
         self._wants_metadata = True
         self._replicas.avoid(assigned, now_ms)
         assigned.detach()
 
     def _broken(self, assigned: Assigned, error: Broken, now_ms: float) -> None:
-        """A run that cannot be used is asked for again after a pause, three times; then the user is told.
+        """Ask again for an unusable run after a pause. After three such runs the user gets the error.
 
-        First of the same replica, which looks at its own copy, and then of another. What a later version wrote is the
-        same everywhere: the user is told at once."""
+        The consumer first asks the same replica, which checks its own copy, and then another one. A batch of a later
+        version is the same on all replicas: the user gets that error at once."""
         if isinstance(error, UnsupportedVersion):
             assigned.error = UnsupportedVersion(requests.unreadable(assigned, error))
             assigned.detach()
@@ -437,13 +441,13 @@ class ConsumerCore:
             assigned.error = CorruptMessage(requests.unreadable(assigned, error))
 
     def _widen(self, assigned: Assigned, narrow: TypedReader, error: NarrowSchemaVersion) -> None:
-        """All partitions of a topic are read by the same types: what one has to leave behind the others do, too."""
+        """Widen the types of the reader. All partitions of a topic use the same types, so the others read anew."""
         if assigned.key is None:
             return
         try:
             widened = self._rows.widen(self._cache.topic_of(assigned.key), narrow)
         except (UnknownTopicId, UnsupportedVersion):
-            return  # found out with the next position
+            return  # the next position meets the same error
         if not widened:
             assigned.error = error
             return
@@ -454,13 +458,13 @@ class ConsumerCore:
                 self._look_at(other)
 
     def runs_are_corrupt(self, corrupt: Sequence[tuple[FetchedRun, Broken]], now_ms: float) -> None:
-        """The user's side could not decode these of the runs that it took last: go back to their starts, unless the
-        user has gone elsewhere. All go back before the first is looked into: that may read others anew from where they
-        are."""
+        """Go back to the starts of these runs, unless the user has gone elsewhere. The user's side took them last, and
+        could not decode them. All go back before the core acts on the first error, since that may make other
+        partitions read anew from their positions."""
         broken = [(assigned, run, error) for run, error in corrupt if (assigned := self._set_back(run)) is not None]
         for assigned, run, error in broken:
             match error:
-                case UnknownSchemaVersion():  # metadata will tell of it: nothing is wrong
+                case UnknownSchemaVersion():  # no damage: new metadata will have this version
                     assigned.unknown_beside = None if run.reader is None else run.reader.schemas
                 case NarrowSchemaVersion() if run.reader is not None:
                     self._widen(assigned, run.reader, error)
@@ -478,21 +482,21 @@ class ConsumerCore:
         return assigned
 
     def put_back(self, runs: Sequence[FetchedRun]) -> None:
-        """The user's side did not hand these out, the last that it took: they are the next again, unless the user has
-        gone elsewhere."""
+        """Take back these of the runs that the user's side took last, since it did not hand them out. They come next,
+        unless the user has gone elsewhere."""
         put_back(self._assigned, runs)
         self._have_runs(runs)
 
     def run_is_good(self, run: FetchedRun) -> None:
-        """A run was decoded: the count of broken ones begins anew."""
+        """The user's side decoded this run: the count of broken runs begins anew."""
         if (assigned := self._assigned.get(run.partition)) is not None:
             assigned.broken_runs = 0
 
     def poll(self, now_ms: float) -> list[Effect]:
-        """Everything to be done now."""
+        """The effects to carry out now."""
         effects: list[Effect] = []
         positions: dict[int, list[data_pb2.FetchPosition]] = {}
-        if self._topics_seen is not self._cache.topics:  # it is replaced whole where anything has changed
+        if self._topics_seen is not self._cache.topics:  # the cache makes a new table for each change
             self._topics_seen = self._cache.topics
             self._unsettled.update(self._assigned)
         for assigned in list(self._unsettled.values()):
@@ -509,14 +513,14 @@ class ConsumerCore:
         return effects
 
     def next_wake_ms(self, now_ms: float) -> float:
-        """When `poll` should be called at the latest if nothing happens before."""
+        """The time of the next call of `poll`, if no event comes before."""
         every = self._unsettled.values()
         times = [*self._sessions.retry_times(), *(a.retry_at_ms for a in every), *map(self._replicas.due_ms, every)]
         return min((at_ms for at_ms in times if at_ms > now_ms), default=float("inf"))
 
     def _is_settled(self, assigned: Assigned) -> bool:
-        """Whether nothing is to be done about it until something becomes of it. With client.rack there always is:
-        replicas.py looks whether its follower stands still."""
+        """Whether the core may wait for the partition's next event. With client.rack it may not: replicas.py watches
+        for a follower that stands still."""
         if self._config.client_rack or assigned.error is not None:
             return False
         if assigned.session is None or assigned.wants_no_more():
@@ -572,8 +576,8 @@ class ConsumerCore:
             if assigned.missing_since_ms is None:
                 assigned.missing_since_ms = now_ms
             elif now_ms - assigned.missing_since_ms >= _MISSING_MS:
-                assigned.error = self._unasked
-                if self._answered_ms - assigned.missing_since_ms >= _MISSING_MS:  # an answer says so, not silence
+                assigned.error = self._metadata_error
+                if self._answered_ms - assigned.missing_since_ms >= _MISSING_MS:  # a broker has answered since
                     assigned.error = error
             return False
         assigned.missing_since_ms = None

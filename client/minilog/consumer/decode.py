@@ -1,4 +1,4 @@
-"""Runs into Arrow batches (the schema of the Spark source) and into records. Pure; runs on the user's thread."""
+"""Makes Arrow batches (the schema of the Spark source) and records of runs. Pure. It works on the user's thread."""
 
 from __future__ import annotations
 
@@ -36,22 +36,24 @@ POLL_SCHEMA = pa.schema(
     ]
 )
 POLL_SCHEMA_WITH_HEADERS = POLL_SCHEMA.append(pa.field("headers", HEADERS))
-# Many batches smaller than this are joined: a batch costs its reader as much as copying these bytes.
+# The decoder joins many batches that are smaller: one batch costs its reader as much as a copy of these bytes.
 _SMALL_BYTES = 128 * 1024
 
 
 Broken: TypeAlias = CorruptMessage | UnsupportedVersion | UnknownSchemaVersion | NarrowSchemaVersion
-"""What is wrong with a run: it is not what was written; a later version of minilog wrote it; it was written by a
-version of the schema that is not known here yet, or that is wider than what the reader knows."""
+"""The error of a run that cannot be decoded. CorruptMessage: its bytes are damaged. UnsupportedVersion: a later version
+of minilog wrote it. UnknownSchemaVersion: the client does not know its version of the schema yet. NarrowSchemaVersion:
+its version of the schema has wider types than the reader."""
 BROKEN = (CorruptMessage, UnsupportedVersion, UnknownSchemaVersion, NarrowSchemaVersion)
 
-# What one Record takes in Python beside its bytes: the object, its bytes objects, two numbers and a list.
+# The memory of one Record in Python beside its bytes: the object, its bytes objects, two numbers and a list.
 RECORD_BYTES = 320
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The first rows of a run, of READ_SCHEMA; what they take; and the rest of the run, which may begin in a batch."""
+    """The first rows of a run (READ_SCHEMA), their size in memory, and the rest of the run, which may begin in the
+    middle of a batch."""
 
     rows: list[pa.RecordBatch]
     size_bytes: int
@@ -59,12 +61,12 @@ class Decoded:
 
 
 def decode(run: FetchedRun, max_bytes: int, record_bytes: int = 0) -> Decoded:
-    """The rows of a run, crc checked, batch by batch until they take `max_bytes`; small batches are joined. No rows
-    where the run has only markers and what was aborted.
+    """The rows of a run, with its crc checked, batch by batch until they take `max_bytes`. Small batches are joined. A
+    run of markers and aborted batches has no rows.
 
-    At least one batch is decoded, and given whole; but where each row takes `record_bytes` beside its data, only the
-    rows that fit, at least one. What is wrong with a batch is raised when it is the first: what is before it is given.
-    Raises CorruptMessage, ResourceExhausted, UnsupportedVersion.
+    This decodes at least one batch, and gives all its rows. If each row takes `record_bytes` beside its data, it gives
+    only the rows that fit, and at least one. It raises the error of a batch only if that batch is the first. Otherwise
+    it gives the rows before that batch. Raises CorruptMessage, ResourceExhausted, UnsupportedVersion.
     """
     batches_of_rows: list[pa.RecordBatch] = []
     size, batches, read = 0, _batches(run), ReadBatch(None, 0, run.start_offset, run.epoch_before)
@@ -103,7 +105,7 @@ def _batches(run: FetchedRun) -> Iterator[ReadBatch]:
 
 
 def _offsets(rows: pa.RecordBatch) -> pa.Array:
-    """Always the last column."""
+    """The offsets of rows: always the last column."""
     return rows.column(rows.num_columns - 1)
 
 
@@ -113,7 +115,7 @@ def _fitting(rows: pa.RecordBatch, max_bytes: int, record_bytes: int) -> pa.Reco
 
 
 def _rest(run: FetchedRun, read: ReadBatch, begun: pa.RecordBatch | None) -> FetchedRun | None:
-    """What lies behind `read`, and before it the rows of it that are left."""
+    """The rest of the run behind `read`. `begun` has the remaining rows of `read`."""
     if begun is None and read.next_position == len(run.batches):
         return None
     return replace(
@@ -127,7 +129,7 @@ def _rest(run: FetchedRun, read: ReadBatch, begun: pa.RecordBatch | None) -> Fet
 
 def _joined(batches: list[pa.RecordBatch], size_bytes: int) -> list[pa.RecordBatch]:
     if len(batches) > 1 and size_bytes < _SMALL_BYTES * len(batches):
-        with contextlib.suppress(MemoryError):  # then they are given as they are
+        with contextlib.suppress(MemoryError):  # then they stay apart
             return [pa.concat_batches(batches)]
     return batches
 
@@ -137,8 +139,9 @@ DecodedRuns: TypeAlias = list[tuple[FetchedRun, list[pa.RecordBatch]]]
 
 @dataclass(frozen=True, slots=True)
 class DecodeOutcome:
-    """What became of the runs of one poll: rows to hand out; runs that are broken; what was not decoded, in order, for
-    the next poll; and what this process lacked, if that is why."""
+    """The results of one poll's runs. `good` has the rows to hand out, and `corrupt` the broken runs. `rest` has the
+    runs that were not decoded, in order, for the next poll. `lack` is the error if this process lacked memory or
+    threads for them."""
 
     good: DecodedRuns
     corrupt: list[tuple[FetchedRun, Broken]]
@@ -147,7 +150,8 @@ class DecodeOutcome:
 
 
 def decode_all(runs: Sequence[FetchedRun], max_bytes: int, record_bytes: int = 0) -> DecodeOutcome:
-    """Decode in order until there are about `max_bytes` of rows. Nothing counts behind a broken run."""
+    """Decode runs in order until there are about `max_bytes` of rows. Runs behind a broken one of their partition do
+    not count."""
     outcome = DecodeOutcome([], [], [])
     left_bytes = max_bytes
     for index, run in enumerate(runs):
@@ -168,13 +172,14 @@ def decode_all(runs: Sequence[FetchedRun], max_bytes: int, record_bytes: int = 0
         outcome.good.append((run, decoded.rows))
         left_bytes -= decoded.size_bytes
         if decoded.rest is not None:
-            left_bytes = 0  # nothing of a later run of this partition comes before it
+            left_bytes = 0  # so no later run of this partition comes before the rest
             outcome.rest.append(decoded.rest)
     return outcome
 
 
 def as_polled(run: FetchedRun, rows: pa.RecordBatch, *, include_headers: bool) -> pa.RecordBatch:
-    """Rows of READ_SCHEMA as POLL_SCHEMA, or POLL_SCHEMA_WITH_HEADERS; those of a topic with a schema as as_rows."""
+    """Rows of READ_SCHEMA as POLL_SCHEMA, or POLL_SCHEMA_WITH_HEADERS. Rows of a topic with a schema are as in
+    `as_rows`."""
     if run.reader is not None:
         return as_rows(run, run.reader.selection, rows)
     count = rows.num_rows
@@ -193,13 +198,13 @@ def as_polled(run: FetchedRun, rows: pa.RecordBatch, *, include_headers: bool) -
 
 
 def timestamps_of(run: FetchedRun, rows: pa.RecordBatch) -> pa.Array:
-    """Those of rows that were read with their time stamps."""
+    """The time stamps of rows, if the selection has them."""
     return rows.column("timestamp" if run.reader is None else "_timestamp")
 
 
 def as_rows(run: FetchedRun, selection: TypedSelection, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns that were asked for; with `_topic`, `_partition`, `_offset`, `_timestamp` and `_key` where the time
-    stamps were."""
+    """The selected columns. If the selection has time stamps, also `_topic`, `_partition`, `_offset`, `_timestamp` and
+    `_key`."""
     columns = len(selection.columns)
     chosen = rows.select(list(range(columns)))
     if not selection.timestamps:
@@ -216,7 +221,7 @@ def as_rows(run: FetchedRun, selection: TypedSelection, rows: pa.RecordBatch) ->
 
 
 def records(run: FetchedRun, rows: pa.RecordBatch) -> Iterator[Record]:
-    """Rows of READ_SCHEMA as records; timestamps in milliseconds."""
+    """Rows of READ_SCHEMA as records, with time stamps in milliseconds."""
     topic, partition = run.partition.topic, run.partition.partition
     if run.reader is not None:
         rows = _as_key_and_value(rows, len(run.reader.selection.columns))
@@ -230,8 +235,8 @@ def records(run: FetchedRun, rows: pa.RecordBatch) -> Iterator[Record]:
 
 
 def _as_key_and_value(rows: pa.RecordBatch, columns: int) -> pa.RecordBatch:
-    """A row is its key and, as its value, JSON."""
-    from minilog.typed.as_json import rows_as_json  # It loads minilog.typed: where a topic has columns.
+    """Typed rows as keys and values. The value is the row as JSON."""
+    from minilog.typed.as_json import rows_as_json  # it loads minilog.typed, which only a topic with a schema needs
 
     values = pa.array(rows_as_json(rows.select(list(range(columns)))), pa.binary())
     by_name = dict(zip(rows.schema.names[columns:], rows.columns[columns:], strict=True))

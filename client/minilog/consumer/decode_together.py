@@ -1,7 +1,7 @@
-"""Several runs decoded by threads at the same time, with the outcome of `decode_all`. Pure but for the threads.
+"""Decodes several runs at the same time by threads, with the outcome of `decode_all`. Pure except for the threads.
 
-Arrow decompresses, validates and filters without Python's lock. Runs of one partition stay in their order: behind one
-that is broken, or that is not decoded to its end, nothing of its partition counts.
+Arrow decompresses, validates and filters without Python's lock. Runs of one partition stay in their order. If a run is
+broken, or is not decoded to its end, the later runs of its partition do not count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from minilog.types import TopicPartition
 
 
 def decode_together(runs: Sequence[FetchedRun], max_bytes: int, executor: Executor) -> DecodeOutcome:
-    """Of each run about `max_bytes` of rows at most. Raises ResourceExhausted."""
+    """Decode about `max_bytes` of rows of each run at most. Raises ResourceExhausted."""
     outcome, closed = DecodeOutcome([], [], []), set[TopicPartition]()
     broken = set[TopicPartition]()
     results = map(_attempt(max_bytes), runs) if len(runs) == 1 else executor.map(_attempt(max_bytes), runs)

@@ -1,18 +1,17 @@
-"""What polls have taken, and what of it the program has got: docs/spec/replication.md § Reading.
+"""The runs that polls have taken, and those that the program has got: docs/spec/replication.md § Reading.
 
-    step                                              where it happens
-    a poll begins, and has a number                   the caller
-    its runs are taken, positions move behind them    the loop
-    it returns, and notes its number as the last      the caller
-    thing that it does
-    the next call comes: what the poll took whose     the loop
-    number is noted counts as handed out; what any
-    other took is given back, and comes again
+    step                                                          done by
+    a poll begins, and gets a number                              the caller
+    it takes runs, and the positions move behind them             the loop
+    it returns. Its last act is to note its number                the caller
+    the next call comes. The runs of the poll with the noted      the loop
+    number count as handed out. Those of any other poll are
+    given back, and come again
 
-So an exception in a poll moves no position, wherever it rises: in a wait, in decoding, in the making of records or of
-Arrow, by a signal or by an error. What a call cannot know is what becomes of its result: an exception that a signal
-raises between the return of the call and the assignment of its result, a step or two of the interpreter, finds the
-records handed out.
+So an exception in a poll moves no position. It may come from a signal or an error, in a wait, in decoding, or while the
+client makes records or Arrow batches. There is one gap. A call cannot know what becomes of its result. If a signal
+raises between the return of the call and the assignment of its result, a step or two of the interpreter, the records
+count as handed out.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from minilog.types import TopicPartition
 
 @dataclass(slots=True)
 class Polls:
-    """The numbers of one consumer's polls. The caller alone writes them."""
+    """The numbers of one consumer's polls. Only the caller writes them."""
 
     begun: int = 0
     returned: int = 0
@@ -37,19 +36,18 @@ class Polls:
         return self.begun
 
     def are_settled(self) -> bool:
-        """Has each poll that began returned?"""
+        """Whether each poll that began has returned."""
         return self.begun == self.returned
 
 
 def give_back(
-    every: Mapping[TopicPartition, Assigned], runs: Sequence[FetchedRun], next_number: Callable[[], int]
+    by_partition: Mapping[TopicPartition, Assigned], runs: Sequence[FetchedRun], next_number: Callable[[], int]
 ) -> list[Assigned]:
-    """The positions are before the runs again, the last that were taken, and the runs are the next to be taken. Returns
-    the partitions that have gone elsewhere by themselves meanwhile, such as to the log's start: they are asked for
-    anew."""
+    """Put the positions before these runs again. They were taken last, and come next. Returns the partitions that have
+    gone elsewhere by themselves meanwhile, such as to the log's start. The consumer asks for these again."""
     astray = []
     for run in reversed(runs):
-        assigned = every.get(run.partition)
+        assigned = by_partition.get(run.partition)
         if assigned is None or assigned.key != run.key or assigned.position == run.start_offset:
             continue
         first = assigned.runs[0] if assigned.runs else None

@@ -1,9 +1,10 @@
-"""One assigned partition: where the user is, where the stream is, and what lies between.
+"""One assigned partition: the place of the user, the place of the stream, and the runs between them.
 
     position       the next offset that the user gets
-    fetch_offset   the next offset expected from the stream; between the two are the buffered runs
+    fetch_offset   the next offset that the stream must bring. The buffered runs lie between the two
 
-A run is taken only if it names the current position number and continues at fetch_offset without a gap (rule V14).
+The consumer takes a run only if it names the current position number and continues at fetch_offset without a gap
+(rule V14).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _LAST_DELTA_AT = 36
 
 @dataclass(slots=True)
 class ConsumerSession:
-    """One fetch stream. Credit is an absolute count of bytes: what was given back, and the window."""
+    """One fetch stream. Credit is an absolute count of bytes: the bytes given back, and the window."""
 
     broker_id: int
     window_bytes: int
@@ -38,8 +39,8 @@ class ConsumerSession:
     received_bytes: int = 0
     given_back_bytes: int = 0
     credit_sent_bytes: int = 0
-    attached: int = 0  # partitions whose position it has
-    read_from_ms: float = 0.0  # when it was last seen to have any
+    attached: int = 0  # the number of partitions whose position it has
+    read_from_ms: float = 0.0  # the last time when it had any
     forgotten: list[PartitionKey] = field(default_factory=list)
 
     @property
@@ -48,20 +49,20 @@ class ConsumerSession:
 
     @property
     def may_send(self) -> bool:
-        """Has the broker credit left, as far as we know?"""
+        """Whether the broker has credit left, as far as the client knows."""
         return self.received_bytes < self.credit_sent_bytes
 
     def owes_credit(self) -> bool:
-        """A quarter of the window is worth a message; with less the leader is not held up."""
+        """Whether a quarter of the window is unsent, which is worth a message. Less does not hold up the leader."""
         return self.credit_bytes - self.credit_sent_bytes >= max(1, self.window_bytes // 4)
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedRun:
-    """Batches back to back, of which the records in [start_offset, end_offset) are wanted, but for those written in
-    transactions that were aborted: whose they are, the broker says with each run, of the batches in it.
+    """Batches back to back. The user gets their records in [start_offset, end_offset), without those of aborted
+    transactions. The broker names the producers of the aborted batches with each run.
 
-    `begun` is what was decoded of the batch before them and not handed out yet, opaque here."""
+    `begun` is the rest of the batch before them: decoded, and not handed out yet. It is opaque here."""
 
     partition: TopicPartition
     key: PartitionKey
@@ -72,7 +73,7 @@ class FetchedRun:
     batches: Buffer
     aborted_producer_ids: frozenset[int]
     session: ConsumerSession
-    epoch_before: int | None = None  # of the record before start_offset, where known
+    epoch_before: int | None = None  # of the record before start_offset, if known
     begun: object = None
     reader: TypedReader | None = None  # of a topic that has a schema
 
@@ -81,7 +82,8 @@ class FetchedRun:
 class Assigned:
     """The position of a consumer in one assigned partition, and the runs behind it.
 
-    `reset` is where to begin, as long as no offset is known, `otherwise` where that says nothing (starting.py).
+    `reset` names the place to begin at, until an offset is known. `otherwise` names it if the group has committed none
+    (starting.py).
     """
 
     partition: TopicPartition
@@ -92,23 +94,23 @@ class Assigned:
     reset: str | None = None
     otherwise: str = "error"
     resolving: bool = False
-    not_below: int = 0  # where it begins, at least
+    not_below: int = 0  # it begins at this offset or above
     key: PartitionKey | None = None
-    last_epoch: int | None = None  # of the record before fetch_offset, where known
-    position_epoch: int | None = None  # of the record before position, where known
-    session: ConsumerSession | None = None  # that has our position
-    leader_epoch: int = -1  # under which the position was sent
+    last_epoch: int | None = None  # of the record before fetch_offset, if known
+    position_epoch: int | None = None  # of the record before position, if known
+    session: ConsumerSession | None = None  # the session that has the position
+    leader_epoch: int = -1  # the epoch in which the consumer sent the position
     runs: deque[FetchedRun] = field(default_factory=deque)
     retry_at_ms: float = 0.0
-    broken_runs: int = 0  # on end, at one offset
+    broken_runs: int = 0  # one after the other, at one offset
     missing_since_ms: float | None = None
     error: MinilogError | None = None
-    reader: TypedReader | None = None  # of what was asked for with the position
-    unknown_beside: TopicSchemas | None = None  # a batch is of a version that is not among these
-    follower_id: int | None = None  # that is read from, or about to be; None: the leader
-    accepted: bool = False  # by that follower: it said something that is no error
-    known_end: int = 0  # of what may be read, as it was told in this leader epoch
-    expected_since_ms: float | None = None  # since when that follower owes us something
+    reader: TypedReader | None = None  # its selection went with the position
+    unknown_beside: TopicSchemas | None = None  # a batch has a version that is not among these
+    follower_id: int | None = None  # the consumer reads from it, or is about to; None: the leader
+    accepted: bool = False  # that follower has answered without an error
+    known_end: int = 0  # the highest readable end that a replica named in this leader epoch
+    expected_since_ms: float | None = None  # since this time the follower owes an answer or records
     is_held: bool = False  # the user has paused it
 
     def is_finished(self) -> bool:
@@ -118,12 +120,12 @@ class Assigned:
         return self.end_offset is not None and self.fetch_offset is not None and self.fetch_offset >= self.end_offset
 
     def wants_no_more(self) -> bool:
-        """Is nothing to be sent of it now: since its end is here, or the user has paused it?"""
+        """Whether the broker should send nothing of it now: its end is here, or the user has paused it."""
         return self.is_all_fetched() or (self.is_held and self.fetch_offset is not None)
 
     def hold(self, position_number: int) -> None:
-        """Until the user resumes it nothing is sent, nor handed out. What is buffered is dropped: it would take from
-        the credit of the session that others are read with."""
+        """Pause it until the user resumes it. The consumer drops the buffered runs: they would hold credit of the
+        session, which the other partitions need."""
         self.is_held = True
         if self.position is not None:
             epoch = self.position_epoch
@@ -131,7 +133,7 @@ class Assigned:
             self.last_epoch = self.position_epoch = epoch
 
     def place(self, offset: int, position_number: int) -> None:
-        """Go on from `offset`, dropping what is buffered; its bytes are given back."""
+        """Go on from `offset`. This drops the buffered runs, and gives their bytes back."""
         self.drop_runs()
         self.position = self.fetch_offset = offset
         self.position_number = position_number
@@ -140,8 +142,8 @@ class Assigned:
         self.detach()
 
     def begin_reset(self, where: str, position_number: int, log_start: int = 0) -> None:
-        """Ask anew where to begin. Who is below `log_start` does not go back behind where it was: the log of the next
-        leader may start lower, where the deletion was never answered."""
+        """Ask again for the place to begin at. A consumer below `log_start` does not go back below its position. The
+        log of the next leader may start lower, if nobody acknowledged the deletion."""
         self.drop_runs()
         self.not_below = self.position if self.position is not None and self.position < log_start else 0
         self.position = self.fetch_offset = self.last_epoch = self.position_epoch = None
@@ -149,11 +151,11 @@ class Assigned:
         self.detach()
 
     def awaits_schemas(self, schemas: object) -> bool:
-        """Does metadata still tell of no more versions of the schema than when a batch could not be read?"""
+        """Whether the metadata still has the same versions of the schema as when a batch was unreadable."""
         return self.unknown_beside is not None and self.unknown_beside is schemas
 
     def has_awaited(self, schemas: object) -> bool:
-        """Has metadata told of more versions since?"""
+        """Whether the metadata has other versions since then."""
         return self.unknown_beside is not None and self.unknown_beside is not schemas
 
     def drop_runs(self) -> None:
@@ -162,20 +164,21 @@ class Assigned:
         self.runs.clear()
 
     def take_run(self) -> FetchedRun:
-        """The next one: the position moves behind it, its bytes are given back."""
+        """Take the next run. The position moves behind it, and its bytes are given back."""
         run = self.runs.popleft()
         run.session.given_back_bytes += len(run.batches)
         self.position, self.position_epoch = run.end_offset, run.last_epoch
         return run
 
     def put_back(self, run: FetchedRun) -> None:
-        """What was taken last was not handed out: the position is before it again, and its bytes count as held."""
+        """Take back the run that was taken last, and not handed out. The position is before it again, and its bytes
+        count as held."""
         run.session.given_back_bytes -= len(run.batches)
         self.runs.appendleft(run)
         self.position, self.position_epoch = run.start_offset, run.epoch_before
 
     def detach(self) -> None:
-        """The session is to send no more of this partition."""
+        """Ask the session to send no more of this partition."""
         if self.session is not None:
             self.session.attached -= 1
             if self.key is not None:
@@ -183,22 +186,22 @@ class Assigned:
         self.session = None
 
     def pause(self, until_ms: float) -> None:
-        """Ask anew then. Whoever has our position may not know yet that it is to send no more: it is told."""
+        """Ask again at that time. The broker that has the position gets a request to send no more."""
         self.retry_at_ms = until_ms
         self.detach()
 
     @property
     def on_follower(self) -> bool:
-        """Does a follower have our position?"""
+        """Whether a follower has the position."""
         return self.session is not None and self.session.broker_id == self.follower_id
 
     def turn_to(self, follower_id: int | None, now_ms: float) -> None:
-        """The replica to read from: as soon as its session is open."""
+        """Read from this replica as soon as its session is open."""
         self.follower_id, self.accepted = follower_id, False
         self.expected_since_ms = None if follower_id is None else now_ms
 
     def attach(self, session: ConsumerSession, leader_epoch: int, position_number: int, now_ms: float) -> None:
-        """Our position goes to this session."""
+        """Give the position to this session."""
         self.unknown_beside = None
         session.attached += self.session is not session
         self.session, self.position_number = session, position_number
@@ -211,13 +214,13 @@ class Assigned:
         self.leader_epoch = leader_epoch
 
     def heard(self, readable_end: int) -> None:
-        """A run or news without an error."""
+        """Note a run, or news, without an error."""
         self.known_end = max(self.known_end, readable_end)
         if self.on_follower and not self.accepted:
             self.accepted, self.expected_since_ms = True, None
 
     def look(self, now_ms: float) -> None:
-        """Does the follower owe us anything: a first word, or records below a known end that it has credit for?"""
+        """Note whether the follower owes anything: its first answer, or records below a known end if it has credit."""
         if self.accepted and self.fetch_offset is not None:
             end = max(self.known_end, self.end_offset or 0)
             owes = self.fetch_offset < end and self.session is not None and self.session.may_send
@@ -227,7 +230,7 @@ class Assigned:
                 self.expected_since_ms = now_ms
 
     def receive(self, batches: Buffer, aborted_producer_ids: frozenset[int], session: ConsumerSession) -> None:
-        """Append a run. Raises CorruptMessage where it does not continue what is here."""
+        """Append a run. Raises CorruptMessage for a run that does not continue the buffered ones."""
         assert self.fetch_offset is not None
         assert self.key is not None
         next_offset, epoch = end_of_run(batches, self.fetch_offset)
@@ -253,8 +256,8 @@ class Assigned:
 def end_of_run(batches: Buffer, fetch_offset: int) -> tuple[int, int]:
     """(the offset behind, the leader epoch of the last batch) of whole batches that begin at or hold `fetch_offset`.
 
-    Only the frames are looked at; checksums are checked when the run is decoded. Raises CorruptMessage for a gap, a
-    step back or a cut batch.
+    This looks at the frames only. The decoder checks the checksums. Raises CorruptMessage for a gap, a step back or a
+    cut batch.
     """
     position, size = 0, len(batches)
     expected, epoch = fetch_offset, -1
@@ -265,19 +268,19 @@ def end_of_run(batches: Buffer, fetch_offset: int) -> tuple[int, int]:
         next_offset = base_offset + _LAST_DELTA.unpack_from(batches, position + _LAST_DELTA_AT)[0] + 1
         if length < HEADER_BYTES or position + length > size:
             raise CorruptMessage(
-                f"the batch at offset {base_offset} is cut: {length} bytes, {size - position} are there"
+                f"the batch at offset {base_offset} is cut: it has {length} bytes, and only {size - position} came"
             )
         fits = base_offset <= expected < next_offset if position == 0 else base_offset == expected
         if not fits:
-            raise CorruptMessage(f"a run has offsets {base_offset} to {next_offset - 1} where {expected} comes next")
+            raise CorruptMessage(f"a run has offsets {base_offset} to {next_offset - 1}, but {expected} comes next")
         expected, position = next_offset, position + length
     return expected, epoch
 
 
-def raise_error(every: Iterable[Assigned]) -> None:
-    """Raise why a partition cannot go on, if one cannot; what may pass is tried again afterwards. One that the user has
-    paused keeps its error until it is resumed."""
-    for assigned in every:
+def raise_error(partitions: Iterable[Assigned]) -> None:
+    """Raise the error of a partition that cannot go on, if there is one. After a retriable error the partition tries
+    again. A partition that the user has paused keeps its error until it is resumed."""
+    for assigned in partitions:
         if assigned.error is not None and not assigned.is_held:
             error = assigned.error
             if error.retriable:
@@ -294,7 +297,8 @@ def put_back(by_partition: Mapping[TopicPartition, Assigned], runs: Sequence[Fet
 
 
 def take_in_turns(ready: list[Assigned], max_bytes: int) -> list[FetchedRun]:
-    """One run of each in turn, at least one and about `max_bytes`; credit is given back, positions move behind them."""
+    """Take one run of each partition in turn: at least one, and about `max_bytes` in all. The positions move behind
+    them, and the credit is given back."""
     taken: list[FetchedRun] = []
     size = 0
     while ready and (not taken or size + len(ready[0].runs[0].batches) <= max_bytes):

@@ -1,4 +1,4 @@
-"""What a consumer sends, and the check of what users ask for. Pure."""
+"""The messages of a consumer, the check of its users' arguments, and the texts of its errors. Pure."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def fetch_request(
     forgotten: Iterable[PartitionKey],
     config: ClientConfig,
 ) -> data_pb2.FetchRequest:
-    """One message with all the credit there is; the first of a session says who asks, and under which isolation."""
+    """One message with all the credit. The first message of a session also names the client and the isolation level."""
     first = session.credit_sent_bytes == 0
-    # What was given back and then put back is owed first: credit that was sent is never taken back.
+    # A consumer never takes back credit that it sent. So after a `put_back` the credit stays as it was sent.
     session.credit_sent_bytes = max(session.credit_sent_bytes, session.credit_bytes)
     return data_pb2.FetchRequest(
         client=config.identity() if first else None,
@@ -39,7 +39,7 @@ def fetch_request(
 
 
 def keepalive(credit_bytes: int, config: ClientConfig) -> data_pb2.FetchRequest:
-    """The credit that was sent, once more. It may be a session's first message, which says how it is read."""
+    """The credit that was sent, once more. It may be a session's first message, so it has the isolation level."""
     return data_pb2.FetchRequest(
         isolation_level=_ISOLATION[config.isolation_level],
         credit_bytes=credit_bytes,
@@ -61,7 +61,7 @@ def fetch_position(assigned: Assigned, key: PartitionKey) -> data_pb2.FetchPosit
 
 
 def readable_end(run: data_pb2.PartitionRun, config: ClientConfig) -> int:
-    """The end of what may be read, of all that the replica knows."""
+    """The end of the readable records, as far as the replica knows."""
     return run.last_stable_offset if config.isolation_level == "read_committed" else run.high_watermark
 
 
@@ -70,14 +70,14 @@ def name_of(partition: TopicPartition) -> str:
 
 
 def checked_partitions(given: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> list[TopicPartition]:
-    """What is to be read; a mapping has the offsets to begin at. Raises InvalidArgument."""
+    """The partitions to read. A mapping has the offsets to begin at. Raises InvalidArgument."""
     if isinstance(given, Mapping):
         partitions = [replace(partition, offset=at) for partition, at in given.items()]
     else:
         partitions = list(given)
     if len(set(partitions)) != len(partitions):
         twice = next(partition for partition in partitions if partitions.count(partition) > 1)
-        raise InvalidArgument(f"{name_of(twice)} is given twice: give each partition once")
+        raise InvalidArgument(f"{name_of(twice)} is in the list twice: give each partition once")
     for partition in partitions:
         for offset in (partition.offset, partition.end_offset):
             if offset is not None and (not isinstance(offset, int) or offset < 0):
@@ -86,27 +86,27 @@ def checked_partitions(given: Iterable[TopicPartition] | Mapping[TopicPartition,
 
 
 def cut_back(assigned: Assigned, run: data_pb2.PartitionRun) -> str:
-    """The text for a log that does not hold what was read from it any more."""
+    """The text for a log that has lost records which the user has read."""
     return (
         f"{name_of(assigned.partition)} ends at {run.diverging_epoch.end_offset} in epoch {run.diverging_epoch.epoch}: "
-        f"records below {assigned.fetch_offset} that were read are not in the log any more; seek to go on"
+        f"the log has lost records below {assigned.fetch_offset}, which this consumer has read. Seek to go on"
     )
 
 
 def out_of_range(assigned: Assigned, run: data_pb2.PartitionRun) -> str:
     """The text for an offset that the log does not have."""
     return (
-        f"{name_of(assigned.partition)} has offsets {run.log_start_offset} to {run.log_end_offset}, "
-        f"{assigned.fetch_offset} was asked for, and auto.offset.reset is error: {run.error.message}"
+        f"{name_of(assigned.partition)} has offsets {run.log_start_offset} to {run.log_end_offset}, the consumer asked "
+        f"for {assigned.fetch_offset}, and auto.offset.reset is error: {run.error.message}"
     )
 
 
 def unreadable(assigned: Assigned, error: MinilogError) -> str:
-    """The text for a run that is bad again and again."""
+    """The text for a run that stays unreadable after several attempts."""
     return f"{name_of(assigned.partition)} cannot be read at {assigned.fetch_offset}: {error}"
 
 
 class TopicGone(UnknownTopicId):
-    """A topic id that is known to be gone: asking again is useless, unlike for one that is not known yet."""
+    """The id of a deleted topic. A retry is useless, unlike for an id that the brokers do not know yet."""
 
     retriable = False

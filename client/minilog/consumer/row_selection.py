@@ -1,9 +1,10 @@
-"""What a consumer wants of topics that have a schema, and how that is read of each of them. Pure.
+"""The columns and rows that a consumer wants of topics with a schema, and the reader of each such topic. Pure.
 
-A topic is read by the schema that it has when its first position is sent. Columns and `where` are bound to the columns
-of that version then, by their ids: what is renamed, added or dropped later does not change what a program gets. A value
-that is too wide for a column makes the types of all columns as wide as they are by now, in all partitions of the topic.
-Their names and order stay. A reader that names the version to read by gets that one, or an error.
+The consumer reads a topic by the schema that the topic has when the first position goes. It binds the columns and
+`where` to the columns of that version, by their ids. So columns that are renamed, added or dropped later do not change
+what a program gets. A value may be too wide for its column. Then the consumer makes all columns as wide as the newest
+version, in all partitions of the topic. Their names and order stay. A program that names the version of the schema gets
+rows of that version, or an error.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ if TYPE_CHECKING:  # loaded with the first topic that has columns
 
 @dataclass(frozen=True, slots=True)
 class RowSelection:
-    """`columns` by name, None: all; `where` is SQL, None: all rows; the others ask for more than columns.
-    `schemas`: the version to read a topic by, by its name."""
+    """`columns` are names (None: all), and `where` is SQL (None: all rows). `timestamps`, `keys` and `headers` ask for
+    more than the columns. `schemas` has the version of the schema to read a topic by, by the topic's name."""
 
     columns: tuple[str, ...] | None = None
     where: str | None = None
@@ -36,12 +37,12 @@ class RowSelection:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether it leaves anything out."""
+        """Whether the selection leaves out columns or rows."""
         return self.columns is not None or self.where is not None
 
 
 AS_RECORDS = RowSelection(timestamps=True, keys=True, headers=True)
-"""All of a row: for who knows keys and values."""
+"""A whole row, for a program that reads keys and values."""
 
 
 def row_selection(
@@ -52,7 +53,7 @@ def row_selection(
     headers: bool,
     schemas: Mapping[str, TopicSchema] | None = None,
 ) -> RowSelection:
-    """What `poll_arrow` is asked for. Raises InvalidArgument for a name alone in place of several."""
+    """The selection of a call of `poll_arrow`. Raises InvalidArgument for one name in place of a list."""
     if isinstance(columns, str):
         raise InvalidArgument(f"columns takes a list of names: give [{columns!r}]")
     chosen = None if columns is None else tuple(columns)
@@ -62,14 +63,14 @@ def row_selection(
 
 
 class RowReaders:
-    """Of one consumer: by topic id."""
+    """The readers of one consumer, by topic id."""
 
     def __init__(self) -> None:
         self.selection = RowSelection()
         self._readers: dict[bytes, TypedReader] = {}
 
     def select(self, selection: RowSelection) -> bool:
-        """From now on; whether it is another one than before."""
+        """Use this selection from now on. Returns whether it differs from the one before."""
         if selection == self.selection:
             return False
         self.selection = selection
@@ -77,11 +78,11 @@ class RowReaders:
         return True
 
     def widen(self, topic: CachedTopic, narrow: TypedReader) -> bool:
-        """From now on the columns have types in which the rows of all versions fit, where `narrow` is how they are
-        read. False where they had before, or the user has named the version to read by."""
+        """Widen the columns to types that the rows of all versions fit. `narrow` is the reader whose types were too
+        narrow. False if the types were so wide before, or if the user has named the version of the schema."""
         reader, schemas = self._readers.get(topic.topic_id), topic.schemas
         if reader is None or schemas is None or reader.selection is not narrow.selection:
-            return True  # another partition was first, or the user wants something else by now
+            return True  # another partition was first, or the user has selected other columns by now
         if topic.name in (self.selection.schemas or {}):
             return False
         from minilog.typed.evolution import widened  # as in reader
@@ -97,9 +98,9 @@ class RowReaders:
         return True
 
     def reader(self, topic: CachedTopic) -> TypedReader | None:
-        """How a topic is read; None where it has no schema.
+        """The reader of a topic. None if the topic has no schema.
 
-        Raises InvalidArgument (InvalidSchema) for columns or a condition that it does not have."""
+        Raises InvalidArgument (InvalidSchema) for columns that the topic does not have, also in the condition."""
         selection, schemas = self.selection, topic.schemas
         reader = self._readers.get(topic.topic_id)
         if schemas is None:
@@ -108,10 +109,10 @@ class RowReaders:
                     f"topic {topic.name!r} has no schema: it has no columns to choose, nor to compare"
                 )
             return None
-        from minilog.typed.reader import TypedReader  # It loads minilog.typed: where a topic has columns.
+        from minilog.typed.reader import TypedReader  # it loads minilog.typed, which only a topic with a schema needs
 
         if reader is not None:
-            if reader.schemas is not schemas:  # metadata tells of more versions: they are read by the same selection
+            if reader.schemas is not schemas:  # the metadata has more versions: the same selection reads them
                 reader = TypedReader(schemas, reader.selection, is_narrow=selection.is_narrow)
                 self._readers[topic.topic_id] = reader
             return reader
@@ -139,6 +140,6 @@ class RowReaders:
 
 
 def _parsed(where: str, schema: TopicSchema) -> Predicate:
-    from minilog.typed.where import parse_where  # its parser takes 0.1 s to load, which brokers do not need
+    from minilog.typed.where import parse_where  # its parser takes 0.1 s to load, and brokers do not need it
 
     return parse_where(where, schema)

@@ -19,7 +19,7 @@ _IDLE_MS = 30_000.0
 class FetchSessions:
     """The fetch sessions of one consumer, by broker.
 
-    A broker whose session was lost is tried again after retry.backoff.ms.
+    After a lost session the consumer tries the broker again after retry.backoff.ms.
     """
 
     def __init__(self, config: ClientConfig) -> None:
@@ -46,11 +46,11 @@ class FetchSessions:
         return self._by_broker.pop(broker_id, None)
 
     def retry_times(self) -> Iterable[float]:
-        """When lost ones may be tried again."""
+        """The times at which the consumer may open lost sessions again."""
         return self._reopen_at_ms.values()
 
     def messages(self, positions: Mapping[int, list[data_pb2.FetchPosition]]) -> list[Effect]:
-        """What there is to say on open sessions: new positions, what is not wanted any more, credit."""
+        """The messages for the open sessions: new positions, partitions to forget, credit."""
         effects: list[Effect] = []
         for broker_id, session in self._by_broker.items():
             wanted = positions.get(broker_id, [])
@@ -65,19 +65,19 @@ class FetchSessions:
     def _requests(
         self, session: ConsumerSession, wanted: list[data_pb2.FetchPosition], forgotten: list[PartitionKey]
     ) -> Iterator[data_pb2.FetchRequest]:
-        """In as few messages as may be; nothing is in both. Without either: the credit alone."""
+        """The fewest messages that hold all of these. No partition is in both. Without any: only the credit."""
         parts = zip_longest(_parts_of(wanted), parts_of(forgotten, MAX_POSITIONS), fillvalue=())
         for positions, left in list(parts) or [((), ())]:
             yield requests.fetch_request(session, positions, left, self._config)
 
     def keepalive(self, broker_id: int) -> data_pb2.FetchRequest:
-        """What to send to a broker that has heard nothing for a while: the credit, once more."""
+        """The message for a broker to which the consumer has sent nothing for a while: its credit, once more."""
         session = self._by_broker.get(broker_id)
         return requests.keepalive(session.credit_sent_bytes if session is not None else 0, self._config)
 
     def close_idle(self, now_ms: float) -> list[Effect]:
-        """Close those that nothing has been read from for a while. What is assigned next may well be there: Spark's
-        workers keep their consumer, and a stream costs more than a small task."""
+        """Close the sessions that had no partition for a while. Earlier would be too early: Spark's workers keep their
+        consumer, the next task may need the session, and a stream costs more than a small task."""
         for session in self._by_broker.values():
             if not session.is_open or session.attached:
                 session.read_from_ms = now_ms
@@ -86,7 +86,8 @@ class FetchSessions:
 
 
 def _parts_of(positions: list[data_pb2.FetchPosition]) -> Iterator[list[data_pb2.FetchPosition]]:
-    """The positions in order, as many at a time as one message may have by their number and by their conditions."""
+    """The positions in order, in parts for one message each. Their number and the bytes of their conditions bound a
+    part."""
     part, size_bytes = list[data_pb2.FetchPosition](), 0
     for position in positions:
         condition_bytes = position.selection.where.ByteSize() if position.HasField("selection") else 0

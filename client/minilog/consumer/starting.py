@@ -1,11 +1,12 @@
-"""Where a partition begins that was given no offset. No I/O.
+"""The first offset of a partition for which the user gave none. No I/O.
 
-    group.id     asked first                        where nothing is committed
+    group.id     it begins at                       if the group has committed none
     none         auto.offset.reset                  -
-    given        what the group has committed       auto.offset.reset
+    given        the offset that the group          auto.offset.reset
+                 has committed
 
-A partition, or a topic, that came after the subscription began has "earliest" for its auto.offset.reset: nothing of it
-is to be skipped. What is committed is asked for in one question for all partitions that are to begin.
+A partition, or a topic, that came after the subscription began always has "earliest" for its auto.offset.reset, so the
+consumer skips no record of it. One question asks for the committed offsets of all partitions that begin.
 """
 
 from __future__ import annotations
@@ -23,18 +24,19 @@ COMMITTED = "committed"
 
 
 def begin(assigned: Assigned, offset: int | None, reset: str, config: ClientConfig) -> None:
-    """Begin at `offset`; None: as the module says, where `reset` is this partition's auto.offset.reset."""
+    """Begin at `offset`. If it is None, begin as in the module's table. `reset` is this partition's
+    auto.offset.reset."""
     assigned.otherwise = reset
     if offset is not None:
         assigned.place(offset, assigned.position_number)
     elif config.group_id:
         assigned.reset = COMMITTED
     else:
-        _begin_at_reset(assigned, "was given no offset")
+        _begin_at_reset(assigned, "has no offset to begin at")
 
 
 def begin_at_committed(assigned: Assigned, committed: Committed | None, number: int, config: ClientConfig) -> None:
-    """The group's answer; None: it has committed nothing."""
+    """Begin at the group's committed offset. None: the group has committed none."""
     if committed is not None:
         assigned.place(committed.offset, number)
         assigned.last_epoch = assigned.position_epoch = committed.leader_epoch
@@ -54,7 +56,7 @@ def _begin_at_reset(assigned: Assigned, why: str) -> None:
 
 
 def ask(assigned: Assigned) -> list[Effect]:
-    """What the log says, where that is what decides and nobody has asked yet."""
+    """Ask for the offset of the log, if the partition begins there and the consumer has not asked yet."""
     if assigned.resolving or assigned.reset in (None, COMMITTED):
         return []
     assigned.resolving = True
@@ -62,11 +64,11 @@ def ask(assigned: Assigned) -> list[Effect]:
     return [ResolveOffset(assigned.partition, assigned.reset, assigned.position_number)]
 
 
-def ask_group(every: Iterable[Assigned], now_ms: float) -> list[Effect]:
-    """What the group has committed of all that wait for it."""
+def ask_group(partitions: Iterable[Assigned], now_ms: float) -> list[Effect]:
+    """Ask for the group's committed offsets of all partitions that wait for them."""
     waiting = [
         assigned
-        for assigned in every
+        for assigned in partitions
         if assigned.reset == COMMITTED
         and assigned.key is not None
         and not assigned.resolving
@@ -82,8 +84,8 @@ def ask_group(every: Iterable[Assigned], now_ms: float) -> list[Effect]:
 
 
 def failed(assigned: Assigned, error: MinilogError, again_at_ms: float) -> bool:
-    """There is no answer now. True where metadata may help: the log may be led by another broker, while what a group
-    waits for, such as the end of a transaction, metadata does not tell."""
+    """Note that there is no answer now. True if new metadata may help, since another broker may lead the log. It does
+    not help a group that waits, such as for the end of a transaction."""
     assigned.resolving = False
     if error.retriable:
         assigned.retry_at_ms = again_at_ms

@@ -1,11 +1,11 @@
-"""What the user says of the partitions that are read, and where the user is in them. No I/O.
+"""The user's control of the assigned partitions, and the user's positions in them. No I/O.
 
     seek, seek_to    go on from an offset, or from the start or the end of the log
-    pause            hand out nothing, and let nothing be sent, until the partition is resumed
-    position         the next record that the user gets, also where a program gets its records one by one (iterated.py)
+    pause            hand out nothing, and fetch nothing, until the user resumes the partition
+    position         the next record that the user gets, also if a program gets its records one by one (iterated.py)
 
-A paused partition keeps its position. Its records that were fetched ahead are dropped, and come again after `resume`.
-What is assigned anew is not paused.
+A paused partition keeps its position. The consumer drops its records that it fetched ahead. They come again after
+`resume`. A newly assigned partition is not paused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from minilog.types import TopicPartition
 
 
 class Steering:
-    """Of one consumer. `assigned` is the core's own table. Whatever changes is looked at with the core's next poll."""
+    """The steering of one consumer. `assigned` is the core's own table. The core's next poll looks at each partition
+    that changes."""
 
     def __init__(
         self,
@@ -45,20 +46,22 @@ class Steering:
         assigned.place(offset, self._next_number())
 
     def seek_to(self, where: str, partitions: Iterable[TopicPartition] | None) -> None:
-        """Go on from the "earliest" or the "latest" offset of these; None: of all. Raises InvalidArgument."""
+        """Go on from the "earliest" or the "latest" offset of these partitions, or of all if None. Raises
+        InvalidArgument."""
         for assigned in self._several(partitions):
             self._leave(assigned)
             assigned.error = None
             assigned.begin_reset(where, self._next_number())
 
     def _leave(self, assigned: Assigned) -> None:
-        """The user goes elsewhere in it."""
+        """The user goes elsewhere in this partition."""
         self._iterated.let_go([assigned.partition])
         assigned.broken_runs, assigned.retry_at_ms = 0, 0.0
         self._look_at(assigned)
 
     def pause(self, partitions: Iterable[TopicPartition] | None) -> None:
-        """Hand out nothing of these until they are resumed; None: of all. Raises InvalidArgument."""
+        """Hand out nothing of these partitions until the user resumes them, or of all if None. Raises
+        InvalidArgument."""
         paused = self._several(partitions)
         self.put_iterated_back({assigned.partition for assigned in paused})
         for assigned in paused:
@@ -66,17 +69,18 @@ class Steering:
             self._look_at(assigned)
 
     def resume(self, partitions: Iterable[TopicPartition] | None) -> None:
-        """Hand them out again; None: all. Raises InvalidArgument."""
+        """Hand out records of these partitions again, or of all if None. Raises InvalidArgument."""
         for assigned in self._several(partitions):
             assigned.is_held = False
             self._look_at(assigned)
 
     def paused(self) -> list[TopicPartition]:
-        """Those that the user has paused."""
+        """The partitions that the user has paused."""
         return [partition for partition, assigned in self._assigned.items() if assigned.is_held]
 
     def put_iterated_back(self, partitions: Container[TopicPartition] | None = None) -> None:
-        """The records of these partitions that wait for the program's loop come with a later poll; None: of all."""
+        """Put back the records that wait for the program's loop: they come with a later poll. These are the records of
+        these partitions, or of all if None."""
         for partition, offset in self._iterated.places().items():
             assigned = self._assigned.get(partition)
             if assigned is not None and (partitions is None or partition in partitions):
@@ -84,12 +88,12 @@ class Steering:
                 assigned.place(offset, self._next_number())
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The next offset that is handed out, None while it is being asked for. Raises InvalidArgument."""
+        """The offset of the user's next record. None while the client still asks for it. Raises InvalidArgument."""
         position = self._get(partition).position
         return self._iterated.places().get(partition, position)
 
     def consumed(self) -> dict[PartitionKey, Committed]:
-        """How far the user has got, as a group commits it: of all partitions whose position is known."""
+        """The user's positions, in the form that a group commits. Partitions without a position are left out."""
         waiting = self._iterated.places()
         return {
             assigned.key: Committed(waiting[partition])
@@ -101,7 +105,7 @@ class Steering:
 
     def _several(self, partitions: Iterable[TopicPartition] | None) -> list[Assigned]:
         if isinstance(partitions, TopicPartition):
-            raise InvalidArgument(f"{requests.name_of(partitions)} is given alone: give a list of partitions")
+            raise InvalidArgument(f"{requests.name_of(partitions)} is not a list: give a list of partitions")
         return (
             list(self._assigned.values()) if partitions is None else [self._get(partition) for partition in partitions]
         )

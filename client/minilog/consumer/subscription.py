@@ -1,12 +1,12 @@
-"""Which topics a consumer is subscribed to: by their names, or by a pattern. No I/O.
+"""The topics of a consumer's subscription: by their names, or by a pattern. No I/O.
 
-    by names      a topic that is not there is waited for, and the log warns of it
-    by a pattern  the client holds the names of all topics against it, as often as it asks for metadata
+    by names      the consumer waits for a topic that does not exist, and the log warns of it
+    by a pattern  the client compares the names of all topics with it, as often as it asks for metadata
 
-A pattern is for the whole name of a topic, as in the Spark source and in Kafka. An internal topic never matches.
-Kafka's text form of a pattern, "^flights", is refused with words: no topic can have this name.
+A pattern is for the whole name of a topic, as in the Spark source and in Kafka. An internal topic never matches. The
+client refuses Kafka's text form of a pattern, "^flights": no topic can have this name.
 
-A topic that was not there when the names were looked up first is read from its start: nothing of it is to be skipped.
+If a topic did not exist at the first look, the consumer reads it from its start, and so skips no record of it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import TypeAlias
 from minilog.errors import InvalidArgument
 
 Topics: TypeAlias = Iterable[str] | re.Pattern[str]
-"""What `subscribe` takes: names, or a pattern."""
+"""The argument of `subscribe`: names, or a pattern."""
 
 
 @dataclass(slots=True)
 class Subscription:
-    """The topics of one consumer. `names`: those that are subscribed to now, in order."""
+    """The topics of one consumer. `names` are the subscribed topics of now, in order."""
 
     names: list[str] = field(default_factory=list)
     pattern: re.Pattern[str] | None = None
-    _absent: set[str] = field(default_factory=set)  # not there when first looked for
+    _absent: set[str] = field(default_factory=set)  # those that did not exist at the first look
     _is_looked_up: bool = False
 
     @classmethod
@@ -45,8 +45,8 @@ class Subscription:
         return cls(names)
 
     def names_listed(self, names: Iterable[str]) -> list[str]:
-        """All topics that there are, but for internal ones. Returns those that are not subscribed to any more, since
-        they are gone."""
+        """Match the pattern with the names of all topics but internal ones. Returns the topics that are deleted, and so
+        leave the subscription."""
         if self.pattern is None:
             return []
         matched = sorted(name for name in set(names) if self.pattern.fullmatch(name))
@@ -57,15 +57,15 @@ class Subscription:
         return gone
 
     def look(self, existing: Container[str]) -> None:
-        """The first look at what there is decides which topics came later."""
+        """Look at the existing topics. The first look decides which topics came later."""
         if not self._is_looked_up and (self.names or self.pattern is not None):
             self._is_looked_up = True
             self._absent = {name for name in self.names if name not in existing}
 
     def came_later(self, name: str) -> bool:
-        """Whether the topic was not there when the subscription began."""
+        """Whether the topic did not exist when the subscription began."""
         return name in self._absent
 
     def missing(self, existing: Container[str]) -> list[str]:
-        """The names that are not there."""
+        """The subscribed names that do not exist."""
         return [name for name in self.names if name not in existing] if self._is_looked_up else []

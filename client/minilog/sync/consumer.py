@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 
 class Consumer:
-    """Reads records from topics, each offset once and none skipped. For one thread.
+    """Reads records from topics: each offset once, and none skipped. For one thread.
 
         with Consumer({"bootstrap.servers": "127.0.0.1:9092", "auto.offset.reset": "earliest"}) as consumer:
             consumer.subscribe(["flights"])
             for record in consumer: ...
 
-    `for record in consumer` waits for records without end. It ends where each partition has an end_offset (`assign`)
-    and was read to it, and by `wakeup`. Within the loop the position is behind the record that the program got last:
-    this is what `commit` commits.
+    `for record in consumer` waits for records without end. It ends when each partition has an end_offset (`assign`) and
+    has reached it, and by `wakeup`. Within the loop the position is behind the last record that the program got.
+    `commit` commits this position.
 
-    Raises InvalidConfig for a setting that is none.
+    Raises InvalidConfig for an unknown setting or value.
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
@@ -57,11 +57,11 @@ class Consumer:
         self.close()
 
     def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
-        """Read exactly these; of a mapping the values are where to begin. Each may say where to begin and where to end
-        (exclusive). Without a beginning it is what the group (group.id) has committed, and where there is no group, or
-        it has committed nothing, auto.offset.reset.
+        """Read exactly these partitions. Each may have a first offset and an end (exclusive). In a mapping the values
+        are the first offsets. A partition without a first offset begins at the offset that the group (group.id) has
+        committed. Without a group, or if it has committed none, auto.offset.reset decides.
 
-        Raises InvalidArgument for one given twice or for offsets below 0.
+        Raises InvalidArgument for a partition given twice and for offsets below 0.
         """
         self._loop.run(self._shell.assign(partitions))
 
@@ -73,8 +73,8 @@ class Consumer:
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """Read all partitions of these topics, from where the group got to, as `assign` does; partitions and topics
-        that come later are read from their start.
+        """Read all partitions of these topics. They begin as in `assign`, at the group's offsets. Partitions and topics
+        that come later begin at their start.
 
         With group.protocol=consumer this consumer joins the group as a member. One member reads each partition.
         `on_assigned` gets the partitions that this member reads from now on. `on_revoked` gets those that it gives
@@ -82,15 +82,16 @@ class Consumer:
         (by default on_revoked gets them). The callbacks run within a poll, and may commit and seek. The consumer logs
         an error that one of them raises. Without group.protocol=consumer every consumer reads all partitions.
 
-        `topics`: their names, or a pattern such as re.compile("flights-.*") for the whole name. The client looks for
-        topics of the pattern as often as metadata.max.age.ms says: new ones are read, and deleted ones are let go.
-        Internal topics never match. Raises InvalidArgument for a name alone, and for a pattern as text.
+        `topics` are names, or a pattern such as re.compile("flights-.*") for the whole name. The client looks for
+        topics of the pattern every metadata.max.age.ms. It reads new ones, and lets deleted ones go. Internal topics
+        never match. Raises InvalidArgument for one name in place of a list, and for a pattern as text.
         """
         wanted = topics if isinstance(topics, str | re.Pattern) else list(topics)
         self._loop.run(self._shell.subscribe(wanted, Callbacks(on_assigned, on_revoked, on_lost)))
 
     def group_metadata(self) -> GroupMetadata:
-        """Who commits, for `Transaction.commit_offsets`. Raises InvalidArgument without group.id."""
+        """The group and the member of this consumer, for `Transaction.commit_offsets`. Raises InvalidArgument without
+        group.id."""
         self._loop.check_process()
         return self._shell.group_metadata()
 
@@ -102,7 +103,7 @@ class Consumer:
             self._loop.run(self._shell.finish_step(step))
 
     def _follow_group(self) -> None:
-        """Tell a member's program what changes of what it reads, before it gets records."""
+        """Tell a member's program of the changes of its partitions, before it gets records."""
         while (step := self._loop.run(self._shell.next_step())) is not None:
             self._tell(step)
 
@@ -111,89 +112,93 @@ class Consumer:
         self._loop.run(self._shell.change(lambda: self._shell.core.seek(partition, offset)))
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Go on from the start of the log of these; None: of all that are assigned. Raises InvalidArgument for a
-        partition that is not assigned."""
+        """Go on from the start of the logs of these partitions, or of all assigned ones if None. Raises InvalidArgument
+        for a partition that is not assigned."""
         self._loop.run(self._shell.change(lambda: self._shell.core.steering.seek_to("earliest", partitions)))
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Go on from the end of what may be read of these, so with what is written from now on. As
-        `seek_to_beginning`."""
+        """Go on from the end of the readable records of these partitions, so with the records that come from now on.
+        As `seek_to_beginning`."""
         self._loop.run(self._shell.change(lambda: self._shell.core.steering.seek_to("latest", partitions)))
 
     def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Hand out no records of these, and fetch none, until `resume`; None: of all that are assigned. Positions stay.
-        What is assigned anew is not paused. Raises InvalidArgument for a partition that is not assigned."""
+        """Hand out no records of these partitions, and fetch none, until `resume`. None means all assigned ones.
+        Positions stay. A newly assigned partition is not paused. Raises InvalidArgument for a partition that is not
+        assigned."""
         self._loop.run(self._shell.change(lambda: self._shell.core.steering.pause(partitions)))
 
     def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Hand out records of these again; None: of all that are paused. Raises InvalidArgument for a partition that is
-        not assigned."""
+        """Hand out records of these partitions again. None means all paused ones. Raises InvalidArgument for a
+        partition that is not assigned."""
         self._loop.run(self._shell.change(lambda: self._shell.core.steering.resume(partitions)))
 
     def paused(self) -> list[TopicPartition]:
-        """The partitions that are paused."""
+        """The paused partitions."""
         self._loop.check_process()
         return self._shell.core.steering.paused()
 
     def wakeup(self) -> None:
-        """End a poll that waits in another thread: it returns what is there, possibly nothing. Where none waits, the
-        next poll does so. `for record in consumer` ends, and may begin again: no record is lost. The only method for
-        other threads, and for handlers of signals."""
+        """End a poll that waits in another thread. It returns the records that have come, possibly none. If no poll
+        waits, this ends the next one. `for record in consumer` ends, and may begin again: no record is lost. Other
+        threads, and handlers of signals, may call only this method."""
         self._loop.check_process()
         self._shell.wakeup()
 
     def assignment(self) -> list[TopicPartition]:
-        """What is read now; after `subscribe` once the topics' partitions are known."""
+        """The partitions that this consumer reads now. After `subscribe` they come when the client has the metadata of
+        the topics."""
         self._loop.check_process()
         return self._shell.core.assignment()
 
     def missing_topics(self) -> list[str]:
-        """Those subscribed to that were not there when last looked for: the log warns of them, too. They are read from
-        their start as soon as they are created."""
+        """The subscribed topics that did not exist at the last look. The log warns of them, too. The consumer reads them
+        from their start as soon as they exist."""
         self._loop.check_process()
         return self._shell.core.missing_topics()
 
     def position(self, partition: TopicPartition) -> int | None:
-        """The next offset that is handed out; None while it is being asked for. Raises InvalidArgument."""
+        """The offset of the next record that the program gets. None while the client still asks for it. Raises
+        InvalidArgument."""
         self._settle()
         return self._shell.core.position(partition)
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None, *, metadata: str = "") -> None:
-        """Keep for the group how far it has got: the next offset to read of each partition given, by default the
-        position of all that are assigned. They are committed together, and for good when this returns. `metadata`: a
-        text of the committer's beside each, at most 4,096 characters, which a description of the group shows.
+        """Commit offsets for the group: the next offset to read of each given partition. By default these are the
+        positions of all assigned partitions. All are committed together, and for good when this returns. `metadata` is
+        a text beside each offset, at most 4,096 characters. A description of the group shows it.
 
         Raises InvalidArgument without group.id or for an offset below 0, OffsetMetadataTooLarge, UnknownTopicId for a
-        topic that was deleted, UnknownOutcome where the answer was lost (committing again is safe), RetriableError
-        where nothing was done.
+        deleted topic, UnknownOutcome for a lost answer (a second commit is safe), and RetriableError if nothing was
+        committed.
         """
         self._loop.run(self._shell.commit(None if offsets is None else dict(offsets), metadata))
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """What the group has committed: the next offset to read, None where nothing is. A transaction that holds
-        offsets of the group is waited for. Raises InvalidArgument without group.id, UnstableOffsetCommit where the
-        transaction has not ended within request.timeout.ms, UnknownTopicOrPartition."""
+        """The offsets that the group has committed: the next to read of each partition, or None. This waits for a
+        transaction that holds offsets of the group. Raises InvalidArgument without group.id, UnstableOffsetCommit if
+        the transaction has not ended within request.timeout.ms, UnknownTopicOrPartition."""
         return self._loop.run(self._shell.committed(list(partitions)))
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset of the log of each. The partitions need not be assigned, and no position moves. Raises
-        UnknownTopicOrPartition, TimedOut."""
+        """The first offset of the log of each partition. The partitions need not be assigned, and no position moves.
+        Raises UnknownTopicOrPartition, TimedOut."""
         return self._loop.run(self._shell.ends_of_logs(list(partitions), "earliest"))
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The end of what may be read of each: the last stable offset under isolation.level=read_committed, else the
-        high watermark. As `beginning_offsets`."""
+        """The end of the readable records of each partition. Under isolation.level=read_committed it is the last stable
+        offset, and otherwise the high watermark. As `beginning_offsets`."""
         return self._loop.run(self._shell.ends_of_logs(list(partitions), "latest"))
 
     def offsets_for_times(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The offset of the first record of each partition whose time stamp, in milliseconds since 1970, is at least
-        that one; None where there is none. Raises InvalidArgument for what is no time. As `beginning_offsets`."""
+        """The offset of the first record of each partition at or after its time, in milliseconds since 1970. None if
+        all records are older. Raises InvalidArgument for a value that is no time. As `beginning_offsets`."""
         return self._loop.run(self._shell.offsets_for_times(dict(timestamps)))
 
     def lag(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
-        """How many offsets lie between the position and the end of what may be read, as its leader knows it now; None
-        where the position is being asked for. Without `partitions`: of all that are assigned. Markers of transactions
-        and what was aborted count. Raises InvalidArgument for a partition that is not assigned, TimedOut."""
+        """The number of offsets from the position to the end of the readable records, as the leader knows it now. None
+        while the client still asks for the position. Without `partitions` it is for all assigned ones. Markers of
+        transactions and aborted records count. Raises InvalidArgument for a partition that is not assigned,
+        TimedOut."""
         return self._loop.run(self._shell.lag(partitions))
 
     def partitions_for(self, topic: str) -> list[TopicPartition]:
@@ -201,11 +206,11 @@ class Consumer:
         return self._loop.run(self._shell.partitions_for(topic))
 
     def list_topics(self) -> list[str]:
-        """The names of all topics that this user may see, sorted, but for internal ones."""
+        """The sorted names of all topics that this user may see, without internal ones."""
         return self._loop.run(list_topics(self._shell.cluster))
 
     def finished(self) -> bool:
-        """Have all partitions with an end_offset been read to it?"""
+        """Whether all partitions with an end_offset have reached it."""
         self._settle()
         return self._shell.core.finished()
 
@@ -230,13 +235,14 @@ class Consumer:
         return iterated.next()
 
     def poll(self, timeout: float = 1.0) -> list[Record]:
-        """The next records, in offset order per partition; an empty list after `timeout` seconds without any.
+        """The next records, in the order of their offsets in each partition. After `timeout` seconds without records it
+        is an empty list.
 
-        One call hands out about 1 MiB as it is on the wire, and at most max.poll.bytes as it is in memory, but at least
-        one record. Raises OffsetOutOfRange (see auto.offset.reset), UnknownTopicOrPartition, UnknownTopicId (deleted or
-        created again), CorruptMessage (damaged at the third attempt too), and ResourceExhausted where this process has
-        not the memory or the threads to decode one batch; nothing is lost by it, and the next poll tries again. A poll
-        that ends with an exception, KeyboardInterrupt too, has handed out nothing: the same records come again.
+        One call hands out about 1 MiB (as on the wire), at most max.poll.bytes (in memory), and at least one record.
+        Raises OffsetOutOfRange (see auto.offset.reset), UnknownTopicOrPartition, UnknownTopicId (deleted or created
+        again), and CorruptMessage (damaged at the third attempt too). Raises ResourceExhausted if this process lacks
+        the memory or the threads to decode one batch. That loses nothing, and the next poll tries again. A poll that
+        ends with an exception, KeyboardInterrupt too, has handed out nothing: the same records come again.
         """
         if self._shell.core.iterated:
             self._settle()
@@ -246,7 +252,7 @@ class Consumer:
                 return self._shell.core.iterated.take_all()
         number, taken = self._take(timeout, POLL_BYTES, AS_RECORDS, RECORD_BYTES)
         polled = [record for run, every in taken for rows in every for record in records(run, rows)]
-        self._polls.returned = number  # the very last thing: before it, an exception gives everything back
+        self._polls.returned = number  # the very last act: an exception before it gives all records back
         return polled
 
     def poll_arrow(
@@ -259,20 +265,20 @@ class Consumer:
         metadata: bool = False,
         schemas: Mapping[str, TopicSchema] | None = None,
     ) -> list[pa.RecordBatch]:
-        """The same as Arrow batches, of max.poll.bytes and at most one batch more: key, value: binary, topic: string,
-        partition: int32, offset: int64, timestamp: timestamp[us, UTC], timestampType: int32 (0), and if wanted headers:
-        list<struct<key, value>>.
+        """The next records as Arrow batches, of max.poll.bytes and at most one batch more. The columns are key, value:
+        binary, topic: string, partition: int32, offset: int64, timestamp: timestamp[us, UTC], timestampType: int32 (0),
+        and with include_headers headers: list<struct<key, value>>.
 
-        Of a topic with a schema: its columns, or `columns` of them in that order, of the rows for which `where` is true
-        (SQL over columns: comparisons, in, between, is null, like 'prefix%', and, or, not). Only these travel. With
-        `metadata` also _topic, _partition, _offset, _timestamp and _key (and _headers with include_headers). Asking for
-        something else than before drops what was fetched ahead. Raises InvalidArgument for what the topic does not
-        have, or a `where` that is none.
+        A topic with a schema gives its columns, or `columns` of them in that order. It gives the rows for which `where`
+        is true (SQL over columns: comparisons, in, between, is null, like 'prefix%', and, or, not). Only these travel.
+        With `metadata` there are also _topic, _partition, _offset, _timestamp and _key (and _headers with
+        include_headers). Another selection than before drops the records that were fetched ahead. Raises
+        InvalidArgument for a column that the topic does not have, and for a `where` that is not valid.
 
-        `schemas`: the version of its schema to read a topic by, by its name. What this version cannot hold, since a
-        column has become wider, raises NarrowSchemaVersion. Where none is named, it is the version that the topic has
-        when it is first read: names and order of its columns stay, whatever is renamed, added or dropped meanwhile,
-        and their types become wider where a value does not fit."""
+        `schemas` has the version of the schema to read a topic by, by the topic's name. A value that this version
+        cannot hold, since a column has become wider, raises NarrowSchemaVersion. Without an entry the consumer takes
+        the version that the topic has at the first read. The names and the order of the columns stay, even if columns
+        are renamed, added or dropped meanwhile. Their types become wider if a value does not fit."""
         selection = row_selection(columns, where, metadata=metadata, headers=include_headers, schemas=schemas)
         if self._shell.core.iterated:
             self._loop.run(self._shell.change(self._shell.core.steering.put_iterated_back))
@@ -284,7 +290,7 @@ class Consumer:
     def _take(
         self, timeout: float, max_bytes: int, selection: RowSelection, record_bytes: int = 0
     ) -> tuple[int, DecodedRuns]:
-        """The poll's number, to be noted when it returns, and rows."""
+        """The poll's number, which its caller notes when it returns, and rows."""
         deadline_s = time.monotonic() + timeout
         while True:
             if self._shell.group is not None:
@@ -292,26 +298,27 @@ class Consumer:
             number = self._polls.begin()
             taken = self._loop.run(self._take_alone(deadline_s - time.monotonic(), max_bytes, selection, number))
             outcome = decode_all(taken, self._shell.config.max_poll_bytes, record_bytes)
-            if outcome.corrupt or outcome.rest or self._had_corrupt:  # else the loop need not be visited
+            if outcome.corrupt or outcome.rest or self._had_corrupt:  # else the loop need not know
                 self._loop.run(self._shell.report(outcome))
                 self._had_corrupt = bool(outcome.corrupt)
             is_late = time.monotonic() >= deadline_s or self._shell.was_woken
             is_answer = is_late or bool(taken) or not self._shell.has_group_news()
             if is_answer and is_an_answer(taken, outcome, is_late=is_late):
                 return number, outcome.good
-            self._polls.returned = number  # there was nothing for the program in it
+            self._polls.returned = number  # it had nothing for the program
 
     async def _take_alone(
         self, timeout_s: float, max_bytes: int, selection: RowSelection, number: int
     ) -> list[FetchedRun]:
-        """An interrupted poll may still wait here, where the interrupt came before the poll could be cancelled."""
+        """Take runs, after the end of an earlier poll. An interrupted poll may still wait here, if the interrupt came
+        before the program could cancel it."""
         if self._taking is not None:
             self._taking.cancel()
         self._taking = asyncio.current_task()
         return await self._shell.take(timeout_s, max_bytes, selection, number)
 
     def _settle(self) -> None:
-        """Before a look at the core from this thread."""
+        """Settle the last poll, before a look at the core from this thread."""
         self._loop.check_process()
         if not self._polls.are_settled():
             self._loop.run(self._settle_there())
@@ -320,9 +327,9 @@ class Consumer:
         self._shell.settle()
 
     def close(self, leave: bool = True) -> None:
-        """Close the connections. Idempotent. A member calls on_revoked and leaves its group: with group.instance.id for
-        a while, else for good. With `leave` False it goes silently, and the group fences it after its session time-out.
-        """
+        """Close the connections. Idempotent. A member calls on_revoked and leaves its group: for a while if it has a
+        group.instance.id, otherwise for good. With `leave` False it goes silently, and the group fences it after its
+        session time-out."""
         if not self._closed:
             self._closed = True
             if self._shell.says_goodbye and not self._loop.is_gone:

@@ -125,7 +125,7 @@ class Consuming:
                         if self.group_error is not None:
                             self.core.offset_failed(partition, number, self.group_error, self.now)
                         else:
-                            self.core.committed_told(partition, number, self.committed.get(partition.partition))
+                            self.core.committed_offset_came(partition, number, self.committed.get(partition.partition))
                 case ResolveOffset(partition, where, number):
                     self.asked.append(effect)
                     log = self.brokers.log(partition.partition)

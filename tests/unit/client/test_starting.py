@@ -105,7 +105,7 @@ def test_an_answer_that_comes_after_a_seek_changes_nothing() -> None:
     cluster.run()
     [asked] = cluster.group_asked
     cluster.core.seek(P0, 2)
-    cluster.core.committed_told(P0, asked.wanted[P0][1], Committed(5))
+    cluster.core.committed_offset_came(P0, asked.wanted[P0][1], Committed(5))
     assert cluster.core.position(P0) == 2
 
 

@@ -140,7 +140,7 @@ def test_what_is_assigned_anew_is_not_paused() -> None:
 @pytest.mark.parametrize("word", ["pause", "resume"])
 def test_a_partition_alone_or_one_that_is_not_assigned_is_refused(word: str) -> None:
     cluster = reading(3)
-    with pytest.raises(InvalidArgument, match="is given alone: give a list"):
+    with pytest.raises(InvalidArgument, match="is not a list: give a list"):
         getattr(cluster.core.steering, word)(P0)
     with pytest.raises(InvalidArgument, match="is not assigned"):
         getattr(cluster.core.steering, word)([TopicPartition("other", 0)])
