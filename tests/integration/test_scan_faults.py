@@ -1,0 +1,132 @@
+"""A scan whose brokers are killed, whose leaders change, whose log is trimmed and whose topic is deleted meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import minilog
+from minilog import Admin, NewTopic, Producer, TopicPartition, schema_from_ddl
+from minilog.errors import OffsetOutOfRange, UnknownTopicId
+from tests.cluster import Cluster, running_cluster
+from tests.integration.moving import leaders, wait_in_sync, wait_until
+
+PARTITIONS = 3
+ROWS = 30_000  # of a partition
+SETTINGS = {"broker.session.timeout.ms": "1500"}
+COLUMNS = ["number", "_partition", "_offset"]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("faults"), settings=SETTINGS) as running:
+        yield running
+
+
+def fill(cluster: Cluster, topic: str, replicas: int = 1) -> None:
+    """Small batches, so that a scan takes many turns."""
+    schema = schema_from_ddl("number long, content string")
+    with Admin(cluster.client) as admin:
+        admin.create_topics([NewTopic(topic, PARTITIONS, replicas, schema=schema)])
+    with Producer({**cluster.client, "batch.size": 16_000}) as producer:
+        for partition in range(PARTITIONS):
+            numbers = pa.array(range(partition * ROWS, (partition + 1) * ROWS))
+            rows = pa.table({"number": numbers, "content": pa.array(["some content"] * ROWS)})
+            producer.send_batch(topic, rows, partition).result(30)
+
+
+def slow_scan(cluster: Cluster, topic: str) -> minilog.Scan:
+    """With so little credit that most of the rows are not sent yet when the first ones come."""
+    return minilog.scan(topic, COLUMNS, config={**cluster.client, "fetch.max.bytes": 20_000})
+
+
+def some_rows(reader: pa.RecordBatchReader, count: int) -> list[pa.RecordBatch]:
+    """The next batches, of at least `count` rows together."""
+    batches = list[pa.RecordBatch]()
+    while sum(batch.num_rows for batch in batches) < count:
+        batches.append(reader.read_next_batch())
+    return batches
+
+
+def check_all_rows_once(batches: list[pa.RecordBatch]) -> None:
+    """Each partition has every row once, in the order of its offsets."""
+    rows = pa.Table.from_batches(batches)
+    for partition in range(PARTITIONS):
+        mine = rows.filter(pc.equal(rows.column("_partition"), partition))
+        assert mine.column("_offset").to_pylist() == list(range(ROWS))
+        assert mine.column("number").to_pylist() == list(range(partition * ROWS, (partition + 1) * ROWS))
+
+
+def check_no_holes(batches: list[pa.RecordBatch]) -> None:
+    """What came is the beginning of each partition."""
+    rows = pa.Table.from_batches(batches)
+    assert rows.num_rows < PARTITIONS * ROWS
+    for partition in range(PARTITIONS):
+        offsets = rows.filter(pc.equal(rows.column("_partition"), partition)).column("_offset").to_pylist()
+        assert offsets == list(range(len(offsets)))
+
+
+@pytest.mark.timeout(180)
+def test_every_row_comes_once_through_kills_and_changes_of_leaders(cluster: Cluster) -> None:
+    fill(cluster, "numbers", replicas=3)
+    scan, place = slow_scan(cluster, "numbers"), TopicPartition("numbers", 0)
+    reader = scan.to_arrow_batch_reader()
+    batches = some_rows(reader, 3_000)
+
+    killed = leaders(cluster, "numbers")[0]
+    assert killed is not None
+    cluster.kill(killed)
+    batches += some_rows(reader, 20_000)
+    wait_until(lambda: leaders(cluster, "numbers")[0] not in (None, killed))
+
+    cluster.start(killed)
+    cluster.wait_running()
+    wait_in_sync(cluster, "numbers")
+    with Admin(cluster.client) as admin:
+        assert admin.elect_leaders([place])[place] is None
+    assert leaders(cluster, "numbers")[0] == killed
+    batches += some_rows(reader, 20_000)
+
+    cluster.kill(killed)
+    assert pc.sum(pc.equal(pa.Table.from_batches(batches).column("_partition"), 0)).as_py() < ROWS
+    batches += list(reader)
+    check_all_rows_once(batches)
+
+    first = scan.to_arrow()
+    check_all_rows_once(first.to_batches())
+    cluster.start(killed)
+    cluster.wait_running()
+    assert scan.to_arrow() == first
+    assert scan.count() == PARTITIONS * ROWS
+
+
+def test_a_trim_that_overtakes_a_scan_is_an_error_and_never_a_hole(cluster: Cluster) -> None:
+    fill(cluster, "trimmed")
+    scan = slow_scan(cluster, "trimmed")
+    reader = scan.to_arrow_batch_reader()
+    batches = some_rows(reader, 3_000)
+    with Admin(cluster.client) as admin:
+        admin.delete_records({TopicPartition("trimmed", 1): ROWS - 10})
+    with pytest.raises(OffsetOutOfRange, match="partition 1 of topic 'trimmed' has offsets 29990 to 30000"):
+        batches.extend(reader)
+    check_no_holes(batches)
+    with pytest.raises(OffsetOutOfRange):
+        scan.count()
+    with Admin(cluster.client) as admin:  # what was not trimmed is still there
+        assert admin.list_offsets({TopicPartition("trimmed", 0): "earliest"}) == {TopicPartition("trimmed", 0): 0}
+    assert slow_scan(cluster, "trimmed").count() == (PARTITIONS - 1) * ROWS + 10
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_an_error_and_never_a_hole(cluster: Cluster) -> None:
+    fill(cluster, "deleted")
+    reader = slow_scan(cluster, "deleted").to_arrow_batch_reader()
+    batches = some_rows(reader, 3_000)
+    with Admin(cluster.client) as admin:
+        admin.delete_topics(["deleted"])
+    fill(cluster, "deleted")  # another topic of this name does not go on for it
+    with pytest.raises(UnknownTopicId, match="deleted"):
+        batches.extend(reader)
+    check_no_holes(batches)
