@@ -245,7 +245,8 @@ class ConsumerCore:
             return
         for assigned in self._assigned.values():
             refused = isinstance(assigned.error, InvalidArgument)
-            if assigned.position is not None and (assigned.reader is not None or selection.is_narrow or refused):
+            is_cut = assigned.reader is not None or assigned.headers_only
+            if assigned.position is not None and (is_cut or selection.is_narrow or refused):
                 assigned.place(assigned.position, self._next_number())
                 self._look_at(assigned)
 
@@ -560,6 +561,7 @@ class ConsumerCore:
                     assigned.pause(now_ms + self._config.retry_backoff_ms)
                     return []
                 assigned.reader = self._rows.reader(topic)
+                assigned.headers_only = self._rows.headers_only and assigned.reader is None
             except (InvalidArgument, UnknownTopicId, UnsupportedVersion) as error:
                 assigned.error = error
                 return []

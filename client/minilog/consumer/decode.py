@@ -17,7 +17,7 @@ from minilog.errors import (
     UnknownSchemaVersion,
     UnsupportedVersion,
 )
-from minilog.record_batch.reader import ReadBatch, iterate_records
+from minilog.record_batch.reader import ReadBatch, RowsOf, iterate_records, offsets_of
 from minilog.record_batch.schema import HEADERS, READ_SCHEMA, TIMESTAMP
 from minilog.types import Record
 
@@ -100,8 +100,14 @@ def _batches(run: FetchedRun) -> Iterator[ReadBatch]:
         start_offset=run.start_offset,
         end_offset=run.end_offset,
         aborted_producer_ids=run.aborted_producer_ids,
-        rows_of=None if run.reader is None else run.reader.rows,
+        rows_of=_rows_of(run),
     )
+
+
+def _rows_of(run: FetchedRun) -> RowsOf | None:
+    if run.reader is not None:
+        return run.reader.rows
+    return offsets_of if run.headers_only else None
 
 
 def _offsets(rows: pa.RecordBatch) -> pa.Array:

@@ -76,6 +76,7 @@ class FetchedRun:
     epoch_before: int | None = None  # of the record before start_offset, if known
     begun: object = None
     reader: TypedReader | None = None  # of a topic that has a schema
+    headers_only: bool = False  # of a topic that has none: what is wanted of a batch
 
 
 @dataclass(slots=True)
@@ -106,6 +107,7 @@ class Assigned:
     missing_since_ms: float | None = None
     error: MinilogError | None = None
     reader: TypedReader | None = None  # its selection went with the position
+    headers_only: bool = False  # went with the position, in a topic without a schema
     unknown_beside: TopicSchemas | None = None  # a batch has a version that is not among these
     follower_id: int | None = None  # the consumer reads from it, or is about to; None: the leader
     accepted: bool = False  # that follower has answered without an error
@@ -248,6 +250,7 @@ class Assigned:
                 session,
                 self.last_epoch,
                 reader=self.reader,
+                headers_only=self.headers_only,
             )
         )
         self.fetch_offset, self.last_epoch, self.expected_since_ms = end, epoch, None

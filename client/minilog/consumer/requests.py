@@ -57,6 +57,7 @@ def fetch_position(assigned: Assigned, key: PartitionKey) -> data_pb2.FetchPosit
         last_fetched_epoch=assigned.last_epoch,
         came_damaged=assigned.broken_runs > 0,
         selection=None if assigned.reader is None else assigned.reader.wire_selection,
+        headers_only=assigned.headers_only,
     )
 
 

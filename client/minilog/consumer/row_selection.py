@@ -26,7 +26,8 @@ if TYPE_CHECKING:  # loaded with the first topic that has columns
 @dataclass(frozen=True, slots=True)
 class RowSelection:
     """`columns` are names (None: all), and `where` is SQL (None: all rows). `timestamps`, `keys` and `headers` ask for
-    more than the columns. `schemas` has the version of the schema to read a topic by, by the topic's name."""
+    more than the columns. `schemas` has the version of the schema to read a topic by, by the topic's name.
+    `offsets_only`: of topics without a schema, only the offsets of records, which the headers of batches give."""
 
     columns: tuple[str, ...] | None = None
     where: str | None = None
@@ -34,6 +35,7 @@ class RowSelection:
     keys: bool = False
     headers: bool = False
     schemas: Mapping[str, TopicSchema] | None = None
+    offsets_only: bool = False
 
     @property
     def is_narrow(self) -> bool:
@@ -68,6 +70,11 @@ class RowReaders:
     def __init__(self) -> None:
         self.selection = RowSelection()
         self._readers: dict[bytes, TypedReader] = {}
+
+    @property
+    def headers_only(self) -> bool:
+        """Of topics without a schema: whether replicas need not send more of a batch than its header."""
+        return self.selection.offsets_only
 
     def select(self, selection: RowSelection) -> bool:
         """Use this selection from now on. Returns whether it differs from the one before."""

@@ -31,6 +31,7 @@ from minilog.record_batch.header import (
     iterate_headers,
 )
 from minilog.record_batch.schema import (
+    MAX_BATCH_BYTES,
     MAX_MESSAGE_BYTES,
     PAYLOAD_SCHEMA,
     READ_SCHEMA,
@@ -38,7 +39,7 @@ from minilog.record_batch.schema import (
     uncompressed_limit,
 )
 
-__all__ = ["PAYLOAD_SCHEMA", "READ_SCHEMA", "read_control", "read_payload", "read_records"]
+__all__ = ["PAYLOAD_SCHEMA", "READ_SCHEMA", "offsets_of", "read_control", "read_payload", "read_records"]
 
 _CONTROL_LENGTH = struct.Struct("<I")
 _CODECS = {0: "none", Attributes.LZ4: "lz4", Attributes.ZSTD: "zstd"}
@@ -46,6 +47,7 @@ _CODECS = {0: "none", Attributes.LZ4: "lz4", Attributes.ZSTD: "zstd"}
 _SHAPES = {0: (2, 5), 1: (3, 8), 2: (6, 14), 3: (7, 17)}
 _GAPS_SHAPE = (1, 2)  # offset_delta besides
 MAX_BUFFERS = 19
+_MOST_RECORDS = MAX_BATCH_BYTES // 4  # a value takes four bytes at least: where it ends
 
 
 def read_payload(
@@ -170,6 +172,23 @@ def _records_of(batch: Buffer, header: BatchHeader, first: int, end: int) -> pa.
     return rows if rows.num_rows else None
 
 
+def offsets_of(batch: Buffer, header: BatchHeader, first: int, end: int) -> pa.RecordBatch | None:
+    """The offsets alone of the records of a data batch, as its header tells them: its payload may have been left out.
+    Where compaction has left gaps in the batch, the payload tells them. For `iterate_records`. Raises CorruptMessage,
+    ResourceExhausted."""
+    if header.has_gaps:
+        rows = _records_of(batch, header, first, end)
+        return None if rows is None else rows.select(["offset"])
+    _check_records(header)
+    if header.record_count > _MOST_RECORDS:
+        raise CorruptMessage(
+            f"the record batch at offset {header.base_offset} says that it has {header.record_count} records, at most "
+            f"{_MOST_RECORDS} fit into a batch"
+        )
+    with arrow_errors(header):
+        return pa.RecordBatch.from_arrays([pa.arange(first, end)], names=["offset"])
+
+
 _check_crc = check_crc  # `iterate_records` has an argument of that name
 
 
@@ -184,12 +203,16 @@ def _whole_payload(batch: Buffer, header: BatchHeader) -> memoryview:
 def _payload(batch: Buffer, header: BatchHeader) -> memoryview:
     """The Arrow message of a data batch of attributes that can be read."""
     payload = _whole_payload(batch, header)
+    _check_records(header)
+    return payload
+
+
+def _check_records(header: BatchHeader) -> None:
     if header.attributes & (Attributes.CONTROL | Attributes.TYPED) or not header.record_count:
         raise CorruptMessage(
             f"the record batch at offset {header.base_offset} has attributes {header.attributes:#x} and "
             f"{header.record_count} records: a control, gap or typed batch, which is not read as records"
         )
-    return payload
 
 
 def _check_message(payload: memoryview, header: BatchHeader, max_message_bytes: int) -> None:

@@ -2,6 +2,7 @@
 
 places      where it begins and ends, as the user says it: pure
 shape       which columns it gives, of topics with a schema and without: pure
+records     the condition on records of a topic without a schema: pure
 plan        what is read: fixed at the first use, so that a scan gives the same rows each time
 reading     the streams and the threads that decode
 explain     what travels, and what is left out by which statistics

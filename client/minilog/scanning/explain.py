@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """`travels`: the columns that replicas send, also those that only the condition or the key needs; empty: none.
-    `compared`: the columns of the condition. `by_statistics`: those of them whose statistics batches tell by the
-    topic\'s setting. `travelled`: what came, where the scan was run for it."""
+    `compared`: the columns of the condition. Where the topic has no schema, replicas send all records, and this program
+    compares them. `by_statistics`: those of the columns whose statistics batches tell by the topic's setting.
+    `travelled`: what came, where the scan was run for it."""
 
     topic: str
     topic_id: str
@@ -35,7 +36,7 @@ class Explanation:
         """Some lines of text."""
         version = "no schema" if self.schema_version is None else f"version {self.schema_version} of its schema"
         travels, gives = ", ".join(self.travels), ", ".join(self.gives)
-        ranges = ", ".join(f"{each.partition}: {each.offset} to {each.end_offset}" for each in self.ranges)
+        ranges = ", ".join(f"{part.partition}: {part.offset} to {part.end_offset}" for part in self.ranges)
         lines = [
             f"scan of topic {self.topic!r} ({self.topic_id}), {version}",
             f"  reads      {sum(map(length_of, self.ranges))} offsets, of partitions {ranges or 'none'}",
@@ -44,7 +45,10 @@ class Explanation:
         ]
         if self.where is not None:
             skipped = "batches are left out by the statistics of " + ", ".join(self.by_statistics)
-            nothing = "no batch is left out: its columns have no statistics (statistics.columns)"
+            reason = "its columns have no statistics (statistics.columns)"
+            if self.schema_version is None:
+                reason = "the topic has no schema, so this program compares the records when they have come"
+            nothing = f"no batch is left out: {reason}"
             lines.append(f"  where      {self.where}")
             lines.append(f"  skips      {skipped if self.by_statistics else nothing}")
         if (came := self.travelled) is not None:
@@ -57,7 +61,7 @@ class Explanation:
 
 def explain(wanted: Wanted, plan: ScanPlan, shape: Shape, travelled: Travelled | None) -> Explanation:
     """Raises InvalidArgument where the `where` is none."""
-    compared = () if plan.schema is None or wanted.where is None else _compared(wanted.where, plan.schema)
+    compared = shape.condition.compared if shape.condition is not None else _compared(wanted.where, plan.schema)
     return Explanation(
         wanted.topic,
         plan.topic_id,
@@ -72,24 +76,26 @@ def explain(wanted: Wanted, plan: ScanPlan, shape: Shape, travelled: Travelled |
     )
 
 
-def _compared(where: str, schema: TopicSchema) -> tuple[str, ...]:
+def _compared(where: str | None, schema: TopicSchema | None) -> tuple[str, ...]:
+    if where is None or schema is None:
+        return ()
     from minilog.typed.predicate import field_ids
     from minilog.typed.where import parse_where
 
-    return tuple(schema.by_id[each].name for each in sorted(field_ids(parse_where(where, schema))))
+    return tuple(schema.by_id[field_id].name for field_id in sorted(field_ids(parse_where(where, schema))))
 
 
 def _travels(schema: TopicSchema | None, shape: Shape, compared: tuple[str, ...]) -> tuple[str, ...]:
     if schema is None:
-        return ("key", "value", "time stamps", "record headers")
-    asked = shape.selection
-    stamp = (schema.timestamp_column,) if asked.timestamps and schema.timestamp_column is not None else ()
-    names = {*shape.own, *compared, *(schema.key_columns if asked.keys else ()), *stamp}
-    if not asked.is_narrow:
+        return () if shape.selection.offsets_only else ("key", "value", "time stamps", "record headers")
+    selection = shape.selection
+    stamp = (schema.timestamp_column,) if selection.timestamps and schema.timestamp_column is not None else ()
+    names = {*shape.own, *compared, *(schema.key_columns if selection.keys else ()), *stamp}
+    if not selection.is_narrow:
         return schema.names
-    stamps = ("time stamps",) if asked.timestamps and not stamp else ()
-    headers = ("record headers",) if asked.headers else ()
-    return (*(each for each in schema.names if each in names), *stamps, *headers)
+    stamps = ("time stamps",) if selection.timestamps and not stamp else ()
+    headers = ("record headers",) if selection.headers else ()
+    return (*(name for name in schema.names if name in names), *stamps, *headers)
 
 
 def _with_statistics(plan: ScanPlan, compared: tuple[str, ...]) -> tuple[str, ...]:
@@ -97,5 +103,5 @@ def _with_statistics(plan: ScanPlan, compared: tuple[str, ...]) -> tuple[str, ..
 
     if plan.schema is None:
         return ()
-    told = default_columns(plan.schema) if plan.statistics_columns is None else plan.statistics_columns
-    return tuple(each for each in compared if each in told)
+    described = default_columns(plan.schema) if plan.statistics_columns is None else plan.statistics_columns
+    return tuple(name for name in compared if name in described)

@@ -26,15 +26,15 @@ def places_of(
 ) -> dict[TopicPartition, GroupPosition]:
     """The place of each partition that is read. Raises InvalidArgument."""
     if isinstance(given, Mapping):
-        if strange := sorted(each for each in given if each not in partitions):
+        if strange := sorted(number for number in given if number not in partitions):
             raise InvalidArgument(
                 f"a place is given for partition {strange[0]!r} of topic {topic!r}, which the scan does not read: it "
                 f"reads {', '.join(map(str, partitions))}"
             )
-        found = {each: given.get(each, default) for each in partitions}
+        places = {number: given.get(number, default) for number in partitions}
     else:
-        found = dict.fromkeys(partitions, default if given is None else given)
-    return {TopicPartition(topic, each): _position(topic, place) for each, place in found.items()}
+        places = dict.fromkeys(partitions, default if given is None else given)
+    return {TopicPartition(topic, number): _position(topic, place) for number, place in places.items()}
 
 
 def _position(topic: str, place: Place) -> GroupPosition:

@@ -1,6 +1,6 @@
 """What a scan reads, fixed at its first use: the topic by its id, the version of its schema, offsets of partitions.
 
-The ends are asked for before the schema: so no row below them is of a version that the plan does not know. They are
+The plan asks for the ends before it asks for the schema, so it knows the version of every row below them. The ends are
 those of the isolation level (net/offsets_query.py), as for every reader.
 """
 
@@ -38,11 +38,7 @@ class Wanted:
     metadata: bool = False
 
     def shape(self, schema: TopicSchema | None) -> Shape:
-        """Raises InvalidArgument where the topic does not have what is asked for."""
-        if self.where is not None and schema is not None:
-            from minilog.typed.where import parse_where  # its parser takes 0.1 s to load
-
-            parse_where(self.where, schema)
+        """Raises InvalidArgument where the topic does not have what the user wants."""
         return shape_of(self.topic, schema, self.columns, self.where, metadata=self.metadata)
 
 
@@ -59,7 +55,7 @@ class ScanPlan:
     @property
     def offsets(self) -> int:
         """Of all ranges; markers and what was aborted count."""
-        return sum(length_of(each) for each in self.assigned)
+        return sum(map(length_of, self.assigned))
 
 
 def length_of(assigned: TopicPartition) -> int:
@@ -94,21 +90,22 @@ async def make_plan(cluster: NetworkClient, wanted: Wanted) -> ScanPlan:
 
 
 async def _offsets(cluster: NetworkClient, places: dict[TopicPartition, GroupPosition]) -> dict[TopicPartition, int]:
-    timestamps = {each: at for each, at in look_ups(places).items() if isinstance(at, int)}
+    timestamps = {partition: at for partition, at in look_ups(places).items() if isinstance(at, int)}
     starts = await list_offsets(cluster, dict.fromkeys(places, "earliest"))
     ends = await list_offsets(cluster, dict.fromkeys(places, "latest"))
-    found = await offsets_for_times(cluster, timestamps)
-    readable = {each: ReadableEnds(starts[each] or 0, ends[each] or 0) for each in places}
-    return {
-        each: readable[each].end_offset if where == "latest" else place(each, where, found.get(each), readable[each])
-        for each, where in places.items()
-    }
+    first = await offsets_for_times(cluster, timestamps)
+    offsets = dict[TopicPartition, int]()
+    for partition, where in places.items():
+        readable = ReadableEnds(starts[partition] or 0, ends[partition] or 0)
+        is_end = where == "latest"
+        offsets[partition] = readable.end_offset if is_end else place(partition, where, first.get(partition), readable)
+    return offsets
 
 
 def _numbers(wanted: Wanted, topic: CachedTopic) -> Sequence[int]:
     if wanted.partitions is None:
         return range(topic.partition_count)
-    if strange := [each for each in wanted.partitions if not 0 <= each < topic.partition_count]:
+    if strange := [number for number in wanted.partitions if not 0 <= number < topic.partition_count]:
         raise UnknownTopicOrPartition(
             f"topic {topic.name!r} has partitions 0 to {topic.partition_count - 1}, not {strange[0]}"
         )
@@ -122,7 +119,7 @@ def checked_partitions(given: Iterable[int] | None) -> tuple[int, ...] | None:
     if isinstance(given, int | str):
         raise InvalidArgument(f"partitions takes a list of numbers: give [{given!r}]")
     numbers = list(given)
-    if strange := [each for each in numbers if not isinstance(each, int) or isinstance(each, bool)]:
+    if strange := [number for number in numbers if not isinstance(number, int) or isinstance(number, bool)]:
         raise InvalidArgument(f"{strange[0]!r} is no number of a partition")
     if len(set(numbers)) < len(numbers):
         raise InvalidArgument("a partition is given twice: give each partition once")

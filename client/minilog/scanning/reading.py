@@ -77,7 +77,7 @@ class Reader:
     ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
         """The rows of a plan, those of each partition in the order of their offsets. Raises OffsetOutOfRange where the
         log does not hold the range any more, UnknownTopicId, TimedOut, CorruptMessage."""
-        wanted = [each for each in plan.assigned if length_of(each)]
+        wanted = [partition for partition in plan.assigned if length_of(partition)]
         if not wanted:
             return
         self.loop.run(self.shell.change(lambda: self._begin(wanted, shape)))
@@ -117,11 +117,11 @@ class Reader:
                 yield run.partition, shape.rows(run, rows)
 
     def _stalled(self, wanted: list[TopicPartition], patience_s: float) -> TimedOut:
-        at = {each: self.shell.core.position(each) for each in wanted}
-        each = next((each for each in wanted if at[each] != each.end_offset), wanted[0])
+        at = {partition: self.shell.core.position(partition) for partition in wanted}
+        behind = next((partition for partition in wanted if at[partition] != partition.end_offset), wanted[0])
         return TimedOut(
-            f"{name_of(each)} gave nothing for {patience_s:g} s at offset {at[each]}, before the end {each.end_offset} "
-            "of the scan: look at the brokers, or raise request.timeout.ms"
+            f"{name_of(behind)} gave nothing for {patience_s:g} s at offset {at[behind]}, before the end "
+            f"{behind.end_offset} of the scan: look at the brokers, or raise request.timeout.ms"
         )
 
 

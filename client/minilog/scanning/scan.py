@@ -86,9 +86,11 @@ class Scan:
         return (duckdb.connect(":default:") if connection is None else connection).from_arrow(self)
 
     def count(self) -> int:
-        """How many rows there are. No column travels but those of the condition."""
+        """How many rows there are. Only the columns of the condition travel, and without a condition the headers of
+        batches alone. Of a topic without a schema whole batches travel for a condition on keys, values or time
+        stamps."""
         plan, _ = self._planned()
-        narrow = replace(self._wanted, columns=() if plan.schema is not None else ("key",), metadata=False)
+        narrow = replace(self._wanted, columns=(), metadata=False)
         shape = narrow.shape(plan.schema)
         return sum(rows.num_rows for _, rows in Scan(narrow, self._config, self._fixed)._read_as(shape))
 
@@ -177,7 +179,9 @@ def scan(
     `columns` are those of the topic's schema, in this order; None: all. A topic without a schema has `key` and `value`.
     Each topic also has _topic, _partition, _offset, _timestamp, _key and _headers: name them among the columns, or
     get the first five with `metadata`. `where`: the condition on a row, as SQL (see Consumer.poll_arrow) or made of
-    `minilog.col`. Only what is asked for travels, and batches whose statistics rule the condition out do not.
+    `minilog.col`. It compares the columns of the topic's schema, and of a topic without a schema key, value and the
+    first five. Only the columns that the scan needs travel, and no batch whose statistics rule the condition out. A
+    topic without a schema has no statistics: its records travel, and this program compares them.
 
     `start` (inclusive) and `end` (exclusive): an offset, "earliest", "latest", "@" and milliseconds since 1970, or a
     datetime with its zone, which means the first record at least that young; or a dict of them by partition. Without

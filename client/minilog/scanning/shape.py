@@ -5,21 +5,24 @@
     of both, where asked for    _topic: string, _partition: int32, _offset: int64, _timestamp: timestamp[us, UTC],
                                 _key: binary, _headers: list<struct<key, value>>
 
-They come in the order in which they are asked for; the columns of `metadata` come last.
+They come in the order in which the user names them; the columns of `metadata` come last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from minilog.consumer.partition import FetchedRun
 from minilog.consumer.row_selection import RowSelection
-from minilog.errors import InvalidArgument
+from minilog.errors import InvalidArgument, InvalidSchema
 from minilog.record_batch.schema import HEADERS, READ_SCHEMA, TIMESTAMP
+from minilog.scanning.records import RecordCondition, record_condition
 
 if TYPE_CHECKING:
     from minilog.typed.topic_schema import TopicSchema
@@ -37,26 +40,32 @@ METADATA = pa.schema(
 _NAMED = METADATA.append(pa.field("_headers", HEADERS))
 _RECORD = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 _OF_RECORD = {"_timestamp": "timestamp", "_key": "key", "_headers": "headers"}
+_OF_HEADERS = frozenset(("_topic", "_partition", "_offset"))
+"""What the header of a batch tells of its records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Of one scan. `own`: the columns of the topic among `schema`'s, as a consumer gives them in their order."""
+    """Of one scan. `own`: the columns of the topic among `schema`'s, as a consumer gives them in their order.
+    `condition`: the `where` of a topic without a schema, whose records this program compares."""
 
     schema: pa.Schema
     own: tuple[str, ...]
     selection: RowSelection
+    condition: RecordCondition | None = None
 
     def rows(self, run: FetchedRun, rows: pa.RecordBatch) -> pa.RecordBatch:
         """What a run was decoded to, in this shape."""
+        if self.condition is not None:
+            rows = rows.filter(self.condition.matches(partial(self._array, run, rows), rows.num_rows))
         arrays = [self._array(run, rows, name) for name in self.schema.names]
         if not arrays:  # a table without columns forgets how many rows it has
             return rows.select([])
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _array(self, run: FetchedRun, rows: pa.RecordBatch, name: str) -> pa.Array:
-        if name in self.own:
-            return rows.column(self.own.index(name) if run.reader is not None else name)
+        if run.reader is not None and name in self.own:
+            return rows.column(self.own.index(name))
         match name:
             case "_topic":
                 return pa.repeat(pa.scalar(run.partition.topic, pa.string()), rows.num_rows)
@@ -64,8 +73,10 @@ class Shape:
                 return pa.repeat(pa.scalar(run.partition.partition, pa.int32()), rows.num_rows)
             case "_offset":
                 return rows.column(rows.num_columns - 1)
+            case _ if run.reader is None:
+                return rows.column(_OF_RECORD.get(name, name))
             case _:
-                return rows.column(_OF_RECORD[name] if run.reader is None else rows.schema.names.index(name))
+                return rows.column(rows.schema.names.index(name))
 
 
 def shape_of(
@@ -76,35 +87,54 @@ def shape_of(
     *,
     metadata: bool,
 ) -> Shape:
-    """Raises InvalidArgument (InvalidSchema) for a column that is not there or is named twice, and for a `where` of a
-    topic without a schema."""
+    """Raises InvalidArgument (InvalidSchema) for a column that is not there or is named twice, and for a `where` that
+    is no condition on the topic's rows."""
     own_schema = _RECORD if schema is None else schema.arrow_schema
-    if schema is None and where is not None:
-        raise InvalidArgument(f"topic {topic!r} has no schema: it has no columns to compare; leave the where out")
-    asked = list(own_schema.names) if columns is None else [_spelled(topic, schema, each) for each in columns]
-    names = [*asked, *(each for each in METADATA.names if metadata and each not in asked)]
-    if doubled := {each for each in names if names.count(each) > 1}:
+    named = list(own_schema.names) if columns is None else [_spelled(topic, schema, name) for name in columns]
+    names = [*named, *(name for name in METADATA.names if metadata and name not in named)]
+    if doubled := {name for name in names if names.count(name) > 1}:
         raise InvalidArgument(f"a column is named twice: {sorted(doubled)[0]}")
-    own = tuple(each for each in names if each in own_schema.names)
-    fields = [own_schema.field(each) if each in own else _NAMED.field(each) for each in names]
-    return Shape(pa.schema(fields), own, _selection(topic, schema, own, where, [n for n in names if n not in own]))
+    own = tuple(name for name in names if name in own_schema.names)
+    fields = [own_schema.field(name) if name in own else _NAMED.field(name) for name in names]
+    if schema is None:
+        condition = None if where is None else record_condition(where)
+        needed = {*names, *(() if condition is None else condition.compared)}
+        selection = RowSelection(offsets_only=needed <= _OF_HEADERS)
+        return Shape(pa.schema(fields), own, selection, condition)
+    if where is not None:
+        _check_where(topic, schema, where)
+    return Shape(pa.schema(fields), own, _selection(topic, schema, own, where, set(names)))
 
 
 def _selection(
-    topic: str, schema: TopicSchema | None, own: tuple[str, ...], where: str | None, more: Sequence[str]
+    topic: str, schema: TopicSchema, own: tuple[str, ...], where: str | None, names: AbstractSet[str]
 ) -> RowSelection:
-    """Asked for is what is given. All columns, in their order, are asked for as such: then stored batches go as they
+    """The selection of what is given. All columns, in their order, are selected as such: then stored batches go as they
     are."""
-    if schema is None:
-        return RowSelection()
+    extras = names - set(own)
     return RowSelection(
         None if own == schema.names and where is None else own,
         where,
-        timestamps="_timestamp" in more,
-        keys="_key" in more,
-        headers="_headers" in more,
+        timestamps="_timestamp" in extras,
+        keys="_key" in extras,
+        headers="_headers" in extras,
         schemas={topic: schema},
     )
+
+
+def _check_where(topic: str, schema: TopicSchema, where: str) -> None:
+    """Raises InvalidArgument."""
+    from minilog.typed.where import parse_where  # its parser takes 0.1 s to load
+
+    try:
+        parse_where(where, schema)
+    except InvalidSchema as error:
+        if not any(name in where.lower() for name in _NAMED.names):
+            raise
+        raise InvalidArgument(
+            f"{error}. The where of topic {topic!r} compares the columns of its schema: for places in the log give "
+            "start, end and partitions, and filter the rows that the scan gives by any other metadata"
+        ) from error
 
 
 def _spelled(topic: str, schema: TopicSchema | None, name: str) -> str:

@@ -270,6 +270,7 @@ class FetchPosition(_message.Message):
     LIMIT_BYTES_FIELD_NUMBER: _builtins.int
     CAME_DAMAGED_FIELD_NUMBER: _builtins.int
     SELECTION_FIELD_NUMBER: _builtins.int
+    HEADERS_ONLY_FIELD_NUMBER: _builtins.int
     position_number: _builtins.int
     """The client's own counter; each run names it, so that a run sent before a seek is told from one after it."""
     fetch_offset: _builtins.int
@@ -284,6 +285,10 @@ class FetchPosition(_message.Message):
     came_damaged: _builtins.bool
     """What was sent from fetch_offset on was damaged when it came: the replica looks at its own copy before it sends it
     again, and gives it up where it is the copy that is damaged.
+    """
+    headers_only: _builtins.bool
+    """Of a topic without a schema: the headers of batches are enough. A replica that does not know this field sends batches
+    as they are stored, and the reader takes both.
     """
     @_builtins.property
     def partition_id(self) -> _common_pb2.PartitionId: ...
@@ -303,10 +308,11 @@ class FetchPosition(_message.Message):
         limit_bytes: _builtins.int | None = ...,
         came_damaged: _builtins.bool = ...,
         selection: _typed_pb2.Selection | None = ...,
+        headers_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "_last_fetched_epoch", b"_last_fetched_epoch", "_limit_bytes", b"_limit_bytes", "end_offset", b"end_offset", "last_fetched_epoch", b"last_fetched_epoch", "limit_bytes", b"limit_bytes", "partition_id", b"partition_id", "selection", b"selection"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "_last_fetched_epoch", b"_last_fetched_epoch", "_limit_bytes", b"_limit_bytes", "came_damaged", b"came_damaged", "end_offset", b"end_offset", "fetch_offset", b"fetch_offset", "last_fetched_epoch", b"last_fetched_epoch", "leader_epoch", b"leader_epoch", "limit_bytes", b"limit_bytes", "partition_id", b"partition_id", "position_number", b"position_number", "selection", b"selection"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "_last_fetched_epoch", b"_last_fetched_epoch", "_limit_bytes", b"_limit_bytes", "came_damaged", b"came_damaged", "end_offset", b"end_offset", "fetch_offset", b"fetch_offset", "headers_only", b"headers_only", "last_fetched_epoch", b"last_fetched_epoch", "leader_epoch", b"leader_epoch", "limit_bytes", b"limit_bytes", "partition_id", b"partition_id", "position_number", b"position_number", "selection", b"selection"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__end_offset: _TypeAlias = _typing.Literal["end_offset"]  # noqa: Y015
     _WhichOneofArgType__end_offset: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset"]  # noqa: Y015

@@ -6,6 +6,8 @@ import uuid
 
 import pytest
 
+from minilog.consumer.decode import decode
+from minilog.consumer.row_selection import RowSelection
 from minilog.errors import (
     CorruptMessage,
     InvalidArgument,
@@ -451,6 +453,26 @@ def test_what_is_asked_for_wrongly_is_refused() -> None:
         cluster.core.seek(P1, 0)
     with pytest.raises(InvalidArgument, match=r"give \['flights'\]"):
         cluster.core.subscribe(TOPIC)
+
+
+def test_who_wants_offsets_alone_asks_for_headers_and_what_came_under_it_is_dropped_for_who_wants_more() -> None:
+    cluster = Consuming(Brokers())
+    fill(cluster.brokers, 3, 2)
+    cluster.core.select(RowSelection(offsets_only=True))
+    cluster.core.assign([TopicPartition(TOPIC, 0, 1)])
+    cluster.run()
+    assert cluster.requests[-1][1].positions[0].headers_only
+    cluster.push()
+    runs = cluster.core.take(1)
+    assert [rows.to_pydict() for run in runs for rows in decode(run, 1 << 30).rows] == [{"offset": [1, 2, 3, 4]}]
+    fill(cluster.brokers, 1)
+    cluster.push()
+    cluster.core.select(RowSelection())
+    cluster.run()
+    assert not cluster.requests[-1][1].positions[0].headers_only
+    assert cluster.requests[-1][1].positions[0].fetch_offset == 5
+    cluster.push()
+    assert offsets(cluster) == [5]
 
 
 def _id(partition: int) -> common_pb2.PartitionId:

@@ -94,8 +94,34 @@ def test_a_topic_without_a_schema_gives_keys_and_values() -> None:
     assert shape_of("t", None, None, None, metadata=False).schema.names == ["key", "value"]
     with pytest.raises(InvalidArgument, match="no column 'delay': it has key, value, _topic"):
         shape_of("t", None, ["delay"], None, metadata=False)
-    with pytest.raises(InvalidArgument, match="no columns to compare"):
+    with pytest.raises(InvalidArgument, match="no column 'delay': there are key, value, _topic"):
         shape_of("t", None, None, "delay > 1", metadata=False)
+
+
+@pytest.mark.parametrize(
+    ("columns", "where", "is_enough"),
+    [
+        ([], None, True),
+        (["_offset", "_partition", "_topic"], "_offset > 5 and _topic = 't'", True),
+        ([], "_key is null", False),
+        (["_timestamp"], None, False),
+        (None, None, False),
+    ],
+)
+def test_headers_are_enough_for_what_they_tell_of_records_without_a_schema(
+    columns: list[str] | None, where: str | None, is_enough: bool
+) -> None:
+    shape = shape_of("t", None, columns, where, metadata=False)
+    assert shape.selection.offsets_only == is_enough
+    assert not shape.selection.is_narrow
+
+
+def test_a_where_on_metadata_of_a_topic_with_a_schema_is_refused_with_what_to_do() -> None:
+    for where in ("_offset > 5", "`_Timestamp` > timestamp '2013-01-01T00:00:00Z' and delay > 1"):
+        with pytest.raises(InvalidArgument, match="for places in the log give start, end and partitions"):
+            shape_of("t", SCHEMA, None, where, metadata=False)
+    with pytest.raises(InvalidArgument, match=r"there is no column 'nothing': there are carrier, delay, at$"):
+        shape_of("t", SCHEMA, None, "nothing > 5", metadata=False)
 
 
 def test_columns_that_are_not_there_or_are_named_twice_are_refused() -> None:
@@ -136,6 +162,16 @@ def test_an_explanation_tells_what_travels_and_by_which_statistics_batches_are_l
 def test_an_explanation_tells_that_nothing_can_be_left_out() -> None:
     wanted = Wanted("t", None, "carrier = 'UA'")
     assert "no batch is left out" in str(explain(wanted, plan(), wanted.shape(SCHEMA), None))
+
+
+def test_an_explanation_tells_who_compares_records_without_a_schema() -> None:
+    plain = ScanPlan("an-id", None, (TopicPartition("t", 0, 5, 9),), None)
+    wanted = Wanted("t", ("value",), "_key = X'6b'")
+    said = explain(wanted, plain, wanted.shape(None), None)
+    assert said.compared == ("_key",)
+    assert "this program compares the records when they have come" in str(said)
+    wanted = Wanted("t", ())
+    assert "no column, but the headers of batches" in str(explain(wanted, plain, wanted.shape(None), None))
 
 
 def test_an_explanation_of_all_columns_names_them() -> None:

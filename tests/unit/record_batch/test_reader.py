@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from minilog.errors import CorruptMessage, ResourceExhausted
 from minilog.record_batch.builder import build_batch, build_control_batch
 from minilog.record_batch.header import Attributes, decode_header
-from minilog.record_batch.reader import arrow_errors, read_control, read_payload, read_records
+from minilog.record_batch.reader import arrow_errors, offsets_of, read_control, read_payload, read_records
 from tests.unit.record_batch.batches import (
     NOW_US,
     PARTITION,
@@ -85,6 +86,17 @@ def test_a_control_batch_is_no_data_batch_nor_the_other_way_round() -> None:
         read_payload(control)
     with pytest.raises(CorruptMessage, match="no control batch"):
         read_control(full_batch())
+
+
+def test_offsets_are_not_made_for_more_records_than_a_batch_can_have() -> None:
+    header = decode_header(full_batch(3))
+    assert offsets_of(b"", header, 1, 3).to_pydict() == {"offset": [1, 2]}
+    for strange in (
+        replace(header, record_count=1 << 30, last_offset_delta=(1 << 30) - 1),
+        replace(header, attributes=header.attributes | Attributes.CONTROL),
+    ):
+        with pytest.raises(CorruptMessage):
+            offsets_of(b"", strange, 0, strange.next_offset)
 
 
 def test_a_control_record_that_is_cut_is_refused() -> None:

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from minilog.errors import InvalidArgument
-from minilog.record_batch.header import decode_header, iterate_headers
+from minilog.record_batch.builder import build_batch
+from minilog.record_batch.header import HEADER_BYTES, decode_header, iterate_headers
 from minilog.typed.batch import TypedRows, build_typed_batch
 from minilog.typed.ddl import parse_ddl
 from minilog.typed.evolution import rename_column
@@ -19,6 +20,7 @@ from minilog.v1 import data_pb2, typed_pb2
 from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.replication.sessions.scanner import BATCH_WORK
 from minilog_broker.replication.sessions.selected import MAX_KNOWN, Scanners
+from tests.unit.record_batch.batches import full_columns
 from tests.unit.replication.cluster import KEY, NOW_US, TOPIC_ID, ReplicaCluster, quick_settings, runs_of
 
 SCHEMA = first_version(parse_ddl("id long, content string"))
@@ -57,13 +59,31 @@ def small_batches(count: int = BATCHES, **settings: int) -> ReplicaCluster:
 
 def opened(cluster: ReplicaCluster, where: typed_pb2.Predicate | None) -> int:
     selection = typed_pb2.Selection(schema_version=1, field_ids=[1], where=where)
-    position = data_pb2.FetchPosition(position_number=1, leader_epoch=-1, selection=selection)
+    return opened_at(cluster, data_pb2.FetchPosition(position_number=1, leader_epoch=-1, selection=selection))
+
+
+def opened_at(cluster: ReplicaCluster, position: data_pb2.FetchPosition) -> int:
     position.partition_id.topic_id, position.partition_id.partition = KEY
     request = data_pb2.FetchRequest(credit_bytes=1 << 30, positions=[position])
     session_id = cluster.session_id()
     cluster[1].manager.open_consumer_session(session_id, request, cluster.now_ms)
     cluster[1].manager.fetch_request(session_id, request, cluster.now_ms)
     return session_id
+
+
+def test_a_reader_of_headers_gets_no_payload_of_a_topic_without_a_schema_and_rows_of_one_that_has_one() -> None:
+    plain = ReplicaCluster(brokers=1, min_in_sync=1, leader_id=None, settings=quick_settings())
+    plain.controller.create(KEY, (1,), 1)
+    plain.settle()
+    for _ in range(5):
+        plain.produce(1, build_batch(TOPIC_ID, 0, full_columns(3)))
+    plain.settle()
+    for cluster, is_bare in ((plain, True), (small_batches(5), False)):
+        position = data_pb2.FetchPosition(position_number=1, leader_epoch=-1, headers_only=True)
+        [batches] = sent(cluster, opened_at(cluster, position))
+        headers = [header for _, header in iterate_headers(batches)]
+        assert len(headers) == 5
+        assert all((header.length == HEADER_BYTES) == is_bare for header in headers)
 
 
 def sent(cluster: ReplicaCluster, session_id: int) -> list[bytes]:

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 
 from minilog.errors import CorruptMessage, InvalidArgument, NarrowSchemaVersion, UnknownSchemaVersion
+from minilog.record_batch.builder import build_control_batch
 from minilog.record_batch.header import Attributes, check_crc, decode_header, iterate_headers
+from minilog.record_batch.reader import offsets_of, read_records
 from minilog.record_batch.schema import HEADERS, TIMESTAMP
 from minilog.typed.batch import ROW_BYTES, TypedRows
 from minilog.typed.ddl import parse_ddl
@@ -21,7 +23,7 @@ from minilog.typed.topic_schema import TopicSchema, first_version
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.typed.where import parse_where
 from minilog.v1 import typed_pb2
-from minilog_broker.replication.sessions.scanner import BATCH_WORK, Scanner
+from minilog_broker.replication.sessions.scanner import BATCH_WORK, HeaderScanner, Scanner
 from tests.unit.client.typed_batches import KEY, build, extension_of, forged, validate
 from tests.unit.record_batch.batches import NOW_US, PARTITION, TOPIC_ID, at_offset, full_batch
 
@@ -247,6 +249,23 @@ def test_a_version_that_is_not_known_yet_is_sent_as_it_is() -> None:
     for version in (0, 2, -1):
         with pytest.raises(UnknownSchemaVersion):
             Scanner(typed_pb2.Selection(schema_version=version), TopicSchemas((SCHEMA,)))
+
+
+def test_of_a_topic_without_a_schema_the_headers_of_batches_are_sent_and_markers_as_they_are() -> None:
+    stored = at_offset(full_batch(10, compression="zstd", producer_id=3, producer_epoch=0, base_sequence=4), 10)
+    marker = at_offset(build_control_batch(TOPIC_ID, PARTITION, b"end", timestamp_us=NOW_US), 20)
+    cut_run = HeaderScanner().scan(KEY, stored + marker, UNLIMITED)
+    assert (cut_run.end, cut_run.batches[72:]) == (len(stored + marker), marker)
+    header, whole = decode_header(cut_run.batches), decode_header(stored)
+    check_crc(TOPIC_ID, PARTITION, cut_run.batches[:72], header)
+    assert header == replace(whole, length=72, crc=header.crc, attributes=Attributes.PROJECTED)
+    for run in (stored + marker, cut_run.batches):  # an older replica sends whole batches
+        [rows] = read_records(run, *KEY, rows_of=offsets_of, start_offset=13)
+        assert rows.to_pydict() == {"offset": list(range(13, 20))}
+    with pytest.raises(CorruptMessage, match="crc"):
+        HeaderScanner().scan(KEY, bytes(stored[:-1]) + b"?", UNLIMITED)
+    with pytest.raises(CorruptMessage):  # nobody takes what is left for records without values
+        read_records(cut_run.batches, *KEY)
 
 
 def test_a_damaged_batch_is_not_sent_under_a_new_checksum() -> None:

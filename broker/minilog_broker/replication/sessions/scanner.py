@@ -1,11 +1,15 @@
-"""The part of stored batches that a replica sends to a reader of some columns or some rows of a typed topic. Pure.
+"""The part of stored batches that a replica sends to a reader who does not want all of them. Pure.
 
-A stored batch goes out in one of three forms, always with its own offsets, epoch, producer and time stamps:
+A stored batch of a typed topic goes out in one of three forms, always with its own offsets, epoch, producer and time
+stamps:
 
     projected       the selected columns, which the replica does not decode
     left out        header and extension alone, without records: the statistics show that no row fits the condition
     as it is        a batch that is not typed (a marker) or has no records (a gap), or of a schema version that this
                     broker does not know yet
+
+Of a topic without a schema a reader may ask for the headers of batches: a batch goes out without its payload then.
+Markers and compacted batches go out as they are.
 
 The replica checks the stored checksum of a batch before it gives it a new one.
 
@@ -58,6 +62,21 @@ class Scanned:
     work: int
 
 
+def cut_run(
+    run: Buffer, most_work: int, condition_work: int, cut: Callable[[memoryview, BatchHeader], Sequence[Buffer]]
+) -> Scanned:
+    """The part to send of a run of whole stored batches, each cut by `cut`. It has at least the first batch, and begins
+    no further one when `most_work` is done."""
+    view, pieces, end, work = memoryview(run), list[Buffer](), 0, 0
+    for position, header in iterate_headers(view):
+        if end and work >= most_work:
+            break
+        end = position + header.length
+        pieces += cut(view[position:end], header)
+        work += BATCH_WORK + condition_work + header.length // BYTES_PER_WORK
+    return Scanned(b"".join(pieces), end, work)
+
+
 class Scanner:
     """The columns and the condition that one position of a reader selects.
 
@@ -85,16 +104,8 @@ class Scanner:
             self.condition_work = size_of(self._where)
 
     def scan(self, key: PartitionKey, run: Buffer, most_work: int) -> Scanned:
-        """The part to send of a run of whole stored batches. It has at least the first batch, and begins no further one
-        when `most_work` is done. Raises CorruptMessage for a damaged batch."""
-        view, pieces, end, work = memoryview(run), list[Buffer](), 0, 0
-        for position, header in iterate_headers(view):
-            if end and work >= most_work:
-                break
-            end = position + header.length
-            pieces += self._cut(key, view[position:end], header)
-            work += BATCH_WORK + self.condition_work + header.length // BYTES_PER_WORK
-        return Scanned(b"".join(pieces), end, work)
+        """See cut_run. Raises CorruptMessage for a damaged batch."""
+        return cut_run(run, most_work, self.condition_work, lambda batch, header: self._cut(key, batch, header))
 
     def _cut(self, key: PartitionKey, batch: memoryview, header: BatchHeader) -> Sequence[Buffer]:
         if not header.is_typed or not header.record_count:
@@ -130,6 +141,25 @@ class Scanner:
             return of_batch.get(field_id) if is_widened(field.type, self._columns[field_id].type) else None
 
         return of_field
+
+
+class HeaderScanner:
+    """The scanner of a position in a topic without a schema that asks for the headers of batches."""
+
+    condition_work = 0
+
+    def scan(self, key: PartitionKey, run: Buffer, most_work: int) -> Scanned:
+        """See cut_run. Raises CorruptMessage for a damaged batch."""
+        return cut_run(run, most_work, self.condition_work, lambda batch, header: _header_alone(key, batch, header))
+
+
+def _header_alone(key: PartitionKey, batch: memoryview, header: BatchHeader) -> Sequence[Buffer]:
+    """The header of a batch counts its records. That of a compacted batch does not say which offsets they have."""
+    if header.is_control or header.attributes & Attributes.COMPACTED:
+        return [batch]
+    check_crc(key.topic_id, key.partition, batch, header)
+    gone = Attributes.HAS_KEY | Attributes.HAS_HEADERS | Attributes.LZ4 | Attributes.ZSTD
+    return _sealed(key, header, b"", [], attributes=(header.attributes | Attributes.PROJECTED) & ~gone)
 
 
 class _VersionCut:

@@ -1,4 +1,6 @@
-"""The selection of a position in a typed topic, and the amount that is read for it.
+"""The selection of a position, and the amount that is read for it.
+
+In a typed topic a position may select columns and rows, in a topic without a schema the headers of batches.
 
 A replica reads whole stored batches and sends only the selected part. So it reads more by the share that it left out of
 the last run, up to one message. It does not read more than it can cut in its turn, judged by the last run, because it
@@ -18,7 +20,7 @@ from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Buffer
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2, typed_pb2
-from minilog_broker.replication.sessions.scanner import Scanned, Scanner
+from minilog_broker.replication.sessions.scanner import HeaderScanner, Scanned, Scanner
 
 _LEAST_SHARE = 1 / 64
 _FIRST_BYTES = 64  # for each piece of work, as long as no run was cut: about a small batch
@@ -26,6 +28,9 @@ _MARGIN = 1.25  # the next batches may be a little larger. Without it a second r
 _READING_WORK = 4  # of each condition when it is read: more than to hold it against a batch
 MAX_KNOWN = 256  # selections that are kept to be used again ...
 MAX_KNOWN_BYTES = 1 << 20  # ... and their bytes on the wire, each of which is some ten in memory
+
+
+_HEADERS = HeaderScanner()
 
 
 class Scanners:
@@ -37,7 +42,7 @@ class Scanners:
         self._size_bytes = 0
 
     def of(self, selection: typed_pb2.Selection, schemas: TopicSchemas) -> Scanner:
-        """The scanner of a selection. Raises what Scanner raises."""
+        """The scanner of a selection in a typed topic. Raises what Scanner raises."""
         key = (
             selection.SerializeToString(),
             id(schemas),
@@ -57,12 +62,12 @@ class Selected:
     """The selection of one position. Raises the errors of Scanner, and InvalidArgument if the topic has no schema."""
 
     def __init__(self, position: data_pb2.FetchPosition, schemas: TopicSchemas | None, scanners: Scanners) -> None:
-        if schemas is None:
+        if schemas is None and position.HasField("selection"):
             raise InvalidArgument("the reader asks for columns, but the topic has no schema: read keys and values")
         self._selection = position.selection
         self._schemas = schemas
         self._scanners = scanners
-        self._scanner = scanners.of(self._selection, schemas)
+        self._scanner: Scanner | HeaderScanner = _HEADERS if schemas is None else scanners.of(self._selection, schemas)
         self._share = 1.0
         self._bytes_per_work = float(_FIRST_BYTES)
 

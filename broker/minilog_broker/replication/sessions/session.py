@@ -94,7 +94,7 @@ class SessionPartition:
     error: MinilogError | None = None
     diverged: Diverged | None = None
     producers_below: bytes = b""  # goes with the first run behind the position
-    selected: Selected | None = None  # of a typed topic: the position's columns and condition
+    selected: Selected | None = None  # the part of batches that the position asks for
     has_readers: bool = True  # True for a consumer, and for a follower until it reports that nobody reads there
     reading: ReadRun | None = None  # the read under way that is still of use. Never set while ready or cold
 
@@ -294,10 +294,10 @@ class ServedSession:
                 self._add_news(subscription, now_ms)
 
     def _select(self, subscription: SessionPartition, source: Source) -> Refuse | None:
-        """Set the position's selection of a typed topic. Returns the refusal if the topic does not allow it."""
+        """Set the position's selection. Returns the refusal if the topic does not allow it."""
         subscription.selected, position = None, subscription.position
         try:
-            if position.HasField("selection"):
+            if position.HasField("selection") or (position.headers_only and source.schemas is None):
                 subscription.selected = Selected(position, source.schemas, self.scanners)
         except MinilogError as error:
             return Refuse(error)
