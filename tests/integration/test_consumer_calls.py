@@ -98,6 +98,8 @@ def test_offsets_are_found_without_an_assignment(cluster: RunningCluster) -> Non
         assert consumer.beginning_offsets([P0, P1]) == {P0: 0, P1: 0}
         assert consumer.end_offsets([P0]) == {P0: RECORDS}
         assert consumer.offsets_for_times({P0: TIME_MS + 4, P1: TIME_MS + 1_000}) == {P0: 4, P1: None}
+        with Admin(cluster.settings) as admin:
+            assert admin.list_offsets({P1: TIME_MS + 1_000, P0: TIME_MS + 4}) == {P1: None, P0: 4}
         with pytest.raises(InvalidArgument, match="is no time"):
             consumer.offsets_for_times({P0: "earliest"})  # type: ignore[dict-item]
         with pytest.raises(UnknownTopicOrPartition):

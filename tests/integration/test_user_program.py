@@ -40,8 +40,12 @@ def write(settings: dict[str, str]) -> None:
 
 
 def follow(settings: dict[str, str]) -> list[minilog.Record]:
-    with minilog.Consumer({**settings, "group.id": "report", "auto.offset.reset": "earliest"}) as consumer:
-        consumer.subscribe(re.compile("fl.*"))
+    def noted(partitions: list[TopicPartition]) -> None:
+        print("has", len(partitions))
+
+    group = {"group.id": "report", "group.protocol": "consumer", "auto.offset.reset": "earliest"}
+    with minilog.Consumer({**settings, **group}) as consumer:
+        consumer.subscribe(re.compile("fl.*"), on_assigned=noted, on_revoked=noted, on_lost=noted)
         found: list[minilog.Record] = []
         for record in consumer:
             found.append(record)

@@ -408,7 +408,16 @@ class Admin:
         )
 
     async def list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, int | None]:
-        return await list_offsets(self._cluster, wanted)
+        times = {partition: at for partition, at in wanted.items() if isinstance(at, int)}
+        ends = await list_offsets(self._cluster, {at: spec for at, spec in wanted.items() if at not in times})
+        if not times:
+            return ends
+        from minilog.aio.first_records import (
+            offsets_for_times,
+        )  # it reads records, so only a question for times loads it
+
+        offsets = {**ends, **await offsets_for_times(self._cluster, times)}
+        return {partition: offsets[partition] for partition in wanted}
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         if not before:

@@ -261,8 +261,9 @@ class Admin:
 
     def list_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec]) -> dict[TopicPartition, int | None]:
         """The offset of each partition for "earliest", "latest" (by isolation.level), or milliseconds since 1970. For a
-        time it is the offset of the first record at or after that time, or None if all records are older. Raises
-        InvalidArgument, TimedOut, UnknownTopicOrPartition."""
+        time it is the offset of the first record at or after that time, as for `Consumer.offsets_for_times`: None if
+        all records are older. The leader names the batch, and the client reads it: a time needs the right to read the
+        topic. Raises InvalidArgument, TimedOut, UnknownTopicOrPartition, AuthorizationFailed."""
         return self._loop.run(self._admin.list_offsets(dict(wanted)))
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

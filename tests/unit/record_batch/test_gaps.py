@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minilog.errors import CorruptMessage, LevelNotReached
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.builder import assemble, build_batch
 from minilog.record_batch.compaction import compacted_batch, compressed_batch
 from minilog.record_batch.gaps import gap_batch, joined_gap_batch
@@ -21,8 +22,9 @@ from minilog.record_batch.header import (
     check_crc,
     decode_header,
 )
-from minilog.record_batch.reader import iterate_records, read_payload, read_records
+from minilog.record_batch.reader import iterate_records, offsets_of, read_payload, read_records
 from minilog.record_batch.schema import payload_schema
+from minilog_broker.replication.sessions.scanner import HeaderScanner
 from tests.unit.record_batch.batches import NOW_US, PARTITION, TOPIC_ID, at_offset, columns, full_batch, full_columns
 
 BASE = 40
@@ -34,6 +36,17 @@ def without(batch: bytes, kept: list[bool]) -> bytes:
 
 def read(run: bytes, **bounds: int) -> list[dict[str, Any]]:
     return [row for rows in read_records(run, TOPIC_ID, PARTITION, **bounds) for row in rows.to_pylist()]
+
+
+def test_offsets_alone_are_those_of_the_records_that_are_left_and_headers_do_not_tell_them() -> None:
+    compacted = without(at_offset(full_batch(4), BASE), [True, False, True, True])
+    gap = without(at_offset(full_batch(3), BASE + 4), [False] * 3)
+    run = compacted + gap + at_offset(full_batch(2), BASE + 7)
+    cut = HeaderScanner().scan(PartitionKey(TOPIC_ID, PARTITION), run, 1 << 30).batches
+    assert cut[: len(compacted + gap)] == compacted + gap
+    for batches in (run, cut):
+        rows = read_records(batches, TOPIC_ID, PARTITION, rows_of=offsets_of, start_offset=BASE + 1)
+        assert [offset for part in rows for offset in part.column("offset").to_pylist()] == [42, 43, 47, 48]
 
 
 def with_deltas(deltas: list[int | None]) -> bytes:
