@@ -96,5 +96,5 @@ def test_a_program_is_typed_and_runs(tmp_path: pathlib.Path) -> None:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()
-    assert lines[:2] == ["written", "0 10"]
+    assert lines[:3] == ["written", "has 2", "0 10"]
     assert lines[-1] == "10 10 (4, 4)"
