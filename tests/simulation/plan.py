@@ -42,11 +42,14 @@ FAULTS = (
     "cordon", "decommission", "forget",
     # of plans in which the voters change: operations.py
     "change_voters",
+    # of plans with members of a group: faults/links.py, faults/processes.py
+    "depose", "death_of_coordinator",
 )  # fmt: skip
 _OF_VERSIONS = ("other_version", "upgrade")
 _OF_TYPED = ("evolve", "lie")
 _OF_RETIRING = ("cordon", "decommission", "forget")
 _OF_SCRUBBED = ("forge",)
+_OF_SHARING = ("depose", "death_of_coordinator")
 _IN_TURN = ("settings", "change_voters")  # drawn where a plan asks for them
 _OF_SECURED = ("secure", "access", "quota", "cut_from_rules")
 OLDEST, OLDER, LATER = VersionRange(1, 1), VersionRange(1, 2), VersionRange(1, 5)  # the levels of brokers of versions
@@ -56,6 +59,7 @@ DAMAGES = frozenset(
 )  # fmt: skip
 LOSES_POWER = frozenset(
     ("power", "power_all", "power_early", "never_returns", "death_in_disk", "death_in_effects", "emptied_disk",
+     "death_of_coordinator",
      "rot_of_small_file", "rot_of_metadata")
 )  # fmt: skip
 THEMED_SHARE = 0.5
@@ -282,7 +286,17 @@ def _draw_faults(seed: int) -> dict[str, float]:
     for name in FAULTS:
         chance = _own(seed, name)
         if (
-            name not in (*_LASTING, *_OF_VERSIONS, *_OF_TYPED, *_OF_SECURED, *_OF_RETIRING, *_OF_SCRUBBED, *_IN_TURN)
+            name
+            not in (
+                *_LASTING,
+                *_OF_VERSIONS,
+                *_OF_TYPED,
+                *_OF_SECURED,
+                *_OF_RETIRING,
+                *_OF_SCRUBBED,
+                *_OF_SHARING,
+                *_IN_TURN,
+            )
             and chance.random() < FAULT_SHARE
         ):
             faults[name] = chance.random() ** 2

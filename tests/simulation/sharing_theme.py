@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from tests.simulation.clients.sharing import HEARTBEAT_INTERVAL_S, SESSION_TIMEOUT_S
 from tests.simulation.narrowing import configured, of_brokers, weights
 from tests.simulation.plan import Plan
 
@@ -16,15 +17,15 @@ def sharing(plan: Plan, chance: random.Random) -> Plan:
         plan,
         sharing=chance.choice((2, 3, 4)),
         levels={},
-        partitions=4,
+        partitions=2,
         producers=1,
         consumers=0,
         writers=0,
         queries=(),
         configs=configured(
             plan,
-            group_consumer_session_timeout_ms=3_000,
-            group_consumer_heartbeat_interval_ms=300,
+            group_consumer_session_timeout_ms=int(1000 * SESSION_TIMEOUT_S),
+            group_consumer_heartbeat_interval_ms=int(1000 * HEARTBEAT_INTERVAL_S),
             group_consumer_assignors=chance.choice(("uniform", "uniform", "range")),
         ),
         fault_pause_s=0.6,
@@ -36,7 +37,9 @@ def sharing(plan: Plan, chance: random.Random) -> Plan:
             death_in_effects=(0.0, 1.0),
             stand_still=(0.0, 0.7),
             isolate=(0.0, 0.7),
-            isolate_leader=(0.0, 1.0),
+            isolate_leader=(0.0, 0.5),
+            depose=(0.0, 1.0),
+            death_of_coordinator=(0.0, 1.0),
             isolate_client=(0.0, 1.0),
             cut=(0.0, 1.0),
             cut_one_way=(0.0, 1.0),

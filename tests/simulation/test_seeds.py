@@ -74,7 +74,12 @@ def test_a_large_cluster_comes_right_in_small(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_plan_has_only_faults_that_there_are() -> None:
     plans = [Plan.draw(seed) for seed in range(300)]
-    elsewhere = {"forge": "scrubbed", "change_voters": "voting"}  # themes that are not drawn have them
+    elsewhere = {
+        "forge": "scrubbed",
+        "change_voters": "voting",
+        "depose": "sharing",
+        "death_of_coordinator": "sharing",
+    }  # themes that are not drawn have them
     assert {name for plan in plans for name in plan.faults} == set(FAULTS) - elsewhere.keys()
     for name, theme in elsewhere.items():
         assert name in set().union(*(Plan.draw(seed, theme).faults for seed in range(20)))

@@ -1,17 +1,24 @@
-"""Members of a group that come, go, hang and are killed, and what is judged of them from the outside: M1, M2, M3, M5.
+"""Members of a group, and what is judged of them from the outside: M1 to M5.
+
+    sharing.py             who holds what, and who committed what
+    sharing_program.py     what the user of a member wrote: it reads, commits, and is called back
+    sharing_troubles.py    what befalls members
 
 rule  what must be
 M1    no partition is held by two members at one moment: from when its program was told until it has given the
       partition back, or its session is over by its own clock, which has a rate of its own
-M2    after the last fault each partition has one reader
-M3    no commit succeeds that begins while another member holds the partition. A reader begins nowhere below what was
-      acknowledged as committed before it was given the partition
+M2    5 s after the last trouble each partition has one reader, and keeps one; after a death a session time-out later
+M3    no commit succeeds that begins while another member holds the partition, also where a program commits again what
+      it has given back or lost. A reader begins nowhere below what was acknowledged as committed before it was given
+      the partition
+M4    under `uniform` a member that leaves a calm group moves what it had, and of each other member one at most
 M5    every record that was acknowledged to its writer is handed to some member
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,6 +26,8 @@ from typing import TYPE_CHECKING, Any
 from minilog.aio import Consumer, Producer
 from minilog.errors import MinilogError
 from minilog.types import Record, TopicPartition
+from tests.simulation.clients.sharing_program import Crash, Program
+from tests.simulation.clients.sharing_troubles import Troubles
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -27,27 +36,34 @@ if TYPE_CHECKING:
     from tests.simulation.machines.loop import Process
     from tests.simulation.machines.machine import ClientMachine
 
-TOPIC, GROUP = "m0", "shared"
+TOPIC, GROUP, PARTITIONS = "m0", "shared", 8
+SESSION_TIMEOUT_S, HEARTBEAT_INTERVAL_S = 3.0, 0.3
+OWNED_WITHIN_S = 5.0
+GOODBYE_S = 2.9  # a client waits 3 s for the answer to its goodbye
 MAX_POLL_INTERVAL_MS = 20_000
 LOOK_S = 0.02
 WRITE_PAUSE_S = 0.03
-HANGS_S = (1.0, 4.0)
-STALLS_S = (2.0, 5.0)  # some longer than a session time-out
 CLOCK_RATES = (0.95, 1.05)  # a fifth of the session time-out are two heartbeats
 STATIC_SHARE = 0.5
+COMMIT_SHARES = (0.0, 0.3)  # of the polls; a member that commits learns soon that another broker is its coordinator
 
 
 @dataclass(eq=False, slots=True)
 class Sharer:
-    """One process of a member. `floors`: what was committed of a partition when it was given this."""
+    """One process of a member. `floors`: what was committed of a partition when it was given this. `crash`: what
+    befalls it when it next gives partitions back. `leaving_s`: when it began to say goodbye."""
 
     name: str
     process: Process
     instance_id: str
+    commit_share: float
     consumer: Consumer | None = None
     floors: dict[int, int] = field(default_factory=dict)
     hangs_s: float = 0.0
+    crash: Crash | None = None
     leaves: bool = False
+    leaving_s: float = math.inf
+    is_gone: bool = False
 
     def holds(self, now_s: float) -> frozenset[int]:
         """The partitions that its program was told of and has not given back, while its session lasts."""
@@ -59,26 +75,34 @@ class Sharer:
 
 
 class Sharing:
-    """See the module's text."""
+    """See the module's text. `calm_s`: when the last trouble was over. `died_s`: when a member last died, or left
+    without an answer."""
 
     def __init__(self, cluster: SimulatedCluster, workload: Workload) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
+        self.sharers: list[Sharer] = []
+        self.calm_s, self.died_s = 0.0, -math.inf
         self._workload = workload
         self._chance = random.Random(f"sharing {cluster.seed}")
         self._number = 0
-        self.sharers: list[Sharer] = []
         self._acknowledged: dict[tuple[int, int], bytes] = {}
         self._seen: set[tuple[int, int]] = set()
         self._committed: dict[int, int] = {}  # the highest that was acknowledged
+        self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
         """A writer, the members, and what befalls them."""
-        process, machine = self._cluster.client("sharing-writer")
-        self._cluster.run_client(process, self._write(machine))
-        for _ in range(self._cluster.plan.sharing):
-            self._add("")
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._befall()), loop.create_task(self._watch())]
+        process, machine = self.cluster.client("sharing-writer")
+        self.cluster.run_client(process, self._write(machine))
+        for _ in range(self.cluster.plan.sharing):
+            self.add("")
+        loop, troubles = asyncio.get_running_loop(), Troubles(self)
+        self._tasks = [loop.create_task(troubles.befall()), loop.create_task(self._watch())]
+
+    def end(self) -> None:
+        """Nothing is judged any more."""
+        for task in self._tasks:
+            task.cancel()
 
     async def _write(self, machine: ClientMachine) -> None:
         settings = self._workload.settings(delivery_timeout_ms=5_000)
@@ -86,9 +110,9 @@ class Sharing:
             number = 0
             while self._workload.writing:
                 number += 1
-                partition = machine.chance().randrange(self._cluster.plan.partitions)
+                partition = machine.chance().randrange(PARTITIONS)
                 sent = await producer.send(TOPIC, b"%d" % number, partition=partition)
-                self._cluster.loop.create_task(self._noted(sent, b"%d" % number))
+                self.cluster.loop.create_task(self._noted(sent, b"%d" % number))
                 await asyncio.sleep(WRITE_PAUSE_S)
 
     async def _noted(self, sent: Any, value: bytes) -> None:
@@ -98,17 +122,18 @@ class Sharing:
             return
         self._acknowledged[written.partition, written.offset] = value
 
-    # -- members
+    # -- members come and go
 
-    def _add(self, instance_id: str) -> None:
+    def add(self, instance_id: str) -> None:
+        """One more process. Without an instance id it may be given one of its own."""
         self._number += 1
         if not instance_id and self._chance.random() < STATIC_SHARE:
             instance_id = f"i{self._number}"
-        process, machine = self._cluster.client(f"member-{self._number}")
+        process, machine = self.cluster.client(f"member-{self._number}")
         process.rate = self._chance.uniform(*CLOCK_RATES)
-        sharer = Sharer(process.name, process, instance_id)
+        sharer = Sharer(process.name, process, instance_id, self._chance.choice(COMMIT_SHARES))
         self.sharers.append(sharer)
-        self._cluster.run_client(process, self._share(sharer, machine))
+        self.cluster.run_client(process, self._share(sharer, machine))
 
     async def _share(self, sharer: Sharer, machine: ClientMachine) -> None:
         settings = self._workload.settings(
@@ -119,51 +144,56 @@ class Sharing:
             auto_offset_reset="earliest",
             request_timeout_ms=3_000,
         )
-
-        async def assigned(partitions: list[TopicPartition]) -> None:
-            sharer.floors |= {each.partition: self._committed.get(each.partition, 0) for each in partitions}
-
-        async def revoked(partitions: list[TopicPartition]) -> None:
-            await self._commit(sharer, partitions)
-
+        program = Program(self, sharer, machine.chance())
         async with Consumer(settings, machine) as consumer:
             sharer.consumer = consumer
-            await consumer.subscribe([TOPIC], on_assigned=assigned, on_revoked=revoked, on_lost=_lost)
+            await consumer.subscribe(
+                [TOPIC], on_assigned=program.assigned, on_revoked=program.revoked, on_lost=program.lost
+            )
             while not sharer.leaves:
-                try:
-                    for record in await consumer.poll(0.3):
-                        self._saw(sharer, record)
-                except MinilogError as error:
-                    self._cluster.note(f"{sharer.name}: {type(error).__name__}: {error}")
-                    await asyncio.sleep(0.2)
-                if sharer.hangs_s:
-                    hangs_s, sharer.hangs_s = sharer.hangs_s, 0.0
-                    await asyncio.sleep(hangs_s)
-                    await self._commit(sharer, consumer.assignment())  # before a poll says that it is another's
-                elif machine.chance().random() < 0.3:
-                    await self._commit(sharer, consumer.assignment())
-        sharer.consumer = None
+                await program.turn(consumer)
+            sharer.leaving_s = self.cluster.now_s
+        sharer.consumer, sharer.is_gone = None, True
+        self.calm_s = self.cluster.now_s
+        if self.cluster.now_s - sharer.leaving_s >= GOODBYE_S:
+            self.died_s = self.cluster.now_s  # nobody has heard its goodbye
 
-    async def _commit(self, sharer: Sharer, partitions: list[TopicPartition]) -> None:
-        assert sharer.consumer is not None
-        positions = {each: sharer.consumer.position(each) for each in partitions}
-        offsets = {each: position for each, position in positions.items() if position}
-        if not offsets:
-            return
-        holders = self._look()
-        try:
-            await sharer.consumer.commit(offsets)
-        except MinilogError as error:
-            self._cluster.note(f"{sharer.name} commits nothing: {type(error).__name__}")
-            return
-        for each, offset in offsets.items():
-            if (holder := holders.get(each.partition, sharer.name)) != sharer.name:
-                raise Violation(
-                    "M3", f"{sharer.name} commits {offset} of partition {each.partition}, which {holder} holds"
-                )
-            self._committed[each.partition] = max(self._committed.get(each.partition, 0), offset)
+    def living(self) -> list[Sharer]:
+        """Those that neither ended nor are about to."""
+        return [sharer for sharer in self.sharers if not (sharer.process.dead or sharer.is_gone or sharer.leaves)]
 
-    def _saw(self, sharer: Sharer, record: Record) -> None:
+    def leaving(self) -> list[Sharer]:
+        """Those that say goodbye."""
+        return [sharer for sharer in self.sharers if sharer.leaves and not (sharer.process.dead or sharer.is_gone)]
+
+    def leave(self, sharer: Sharer) -> None:
+        """It gives all back and says goodbye. Where it is static, its partitions wait for it a session time-out."""
+        sharer.leaves = True
+        self.calm_s = self.cluster.now_s
+        if sharer.instance_id:
+            self.died_s = self.cluster.now_s
+
+    def die(self, sharer: Sharer) -> None:
+        """SIGKILL. Another process comes in its place."""
+        if sharer.name in self.cluster.clients:
+            self.cluster.kill_client(sharer.name)
+            self.died_s = self.calm_s = self.cluster.now_s
+            self.add(sharer.instance_id)
+
+    def stall(self, sharer: Sharer, for_s: float) -> None:
+        """SIGSTOP, and SIGCONT later."""
+        if sharer.name in self.cluster.clients:
+            self.cluster.loop.stand_still(sharer.process)
+            self.cluster.loop.after(for_s, self.cluster.loop.go_on, sharer.process)
+
+    # -- what they read and commit
+
+    def floor(self, partition: int) -> int:
+        """The highest offset that was acknowledged as committed."""
+        return self._committed.get(partition, 0)
+
+    def saw(self, sharer: Sharer, record: Record) -> None:
+        """A record was handed out. Raises Violation where it was committed before its reader came."""
         self._seen.add((record.partition, record.offset))
         floor = sharer.floors.get(record.partition, 0)
         if record.offset < floor:
@@ -171,33 +201,45 @@ class Sharing:
                 "M3", f"{sharer.name} reads offset {record.offset} of {record.partition}, {floor} was committed before"
             )
 
-    # -- what befalls them
+    async def commit(self, sharer: Sharer, offsets: dict[TopicPartition, int]) -> None:
+        """Raises Violation where that succeeds, and another held a partition when it began."""
+        if not offsets or sharer.consumer is None:
+            return
+        holders = self.holders()
+        try:
+            await sharer.consumer.commit(offsets)
+        except MinilogError as error:
+            self.cluster.note(f"{sharer.name} commits nothing: {type(error).__name__}")
+            return
+        for at, offset in offsets.items():
+            if (holder := holders.get(at.partition, sharer.name)) != sharer.name:
+                raise Violation(
+                    "M3", f"{sharer.name} commits {offset} of partition {at.partition}, which {holder} holds"
+                )
+            self._committed[at.partition] = max(self.floor(at.partition), offset)
 
-    async def _befall(self) -> None:
-        while self._cluster.rages:
-            await asyncio.sleep(self._chance.uniform(0.3, 1.5))
-            living = [each for each in self.sharers if not each.process.dead and not each.leaves]
-            sharer = self._chance.choice(living)
-            what = self._chance.choice(("join", "leave", "kill", "hang", "stall", "stall", "twin"))
-            if what == "join" and len(living) < self._cluster.plan.sharing + 2:
-                self._add("")
-            elif what == "leave":
-                sharer.leaves = True
-                self._add(sharer.instance_id)
-            elif what == "kill" and sharer.name in self._cluster.clients:
-                self._cluster.kill_client(sharer.name)
-                self._add(sharer.instance_id)
-            elif what == "hang":
-                sharer.hangs_s = self._chance.uniform(*HANGS_S)
-            elif what == "twin" and len(living) < self._cluster.plan.sharing + 3:
-                self._add(
-                    next((each.instance_id for each in living if each.instance_id), "")
-                )  # refused, while it lives
-            elif what == "stall" and sharer.name in self._cluster.clients:
-                sharer.hangs_s = 0.01  # when it goes on it commits first
-                self._cluster.loop.stand_still(sharer.process)
-                await asyncio.sleep(self._chance.uniform(*STALLS_S))
-                self._cluster.loop.go_on(sharer.process)
+    def missing(self) -> str | None:
+        """Whether an acknowledged record was handed to nobody."""
+        missed = self._acknowledged.keys() - self._seen
+        return f"{len(missed)} records are handed to nobody, such as {min(missed)}" if missed else None
+
+    # -- who holds what
+
+    def holders(self) -> dict[int, str]:
+        """The holder of each partition. Raises Violation where there are two."""
+        holders: dict[int, str] = {}
+        for sharer in self.sharers:
+            for partition in sharer.holds(self.cluster.now_s):
+                if (other := holders.setdefault(partition, sharer.name)) != sharer.name:
+                    raise Violation("M1", f"partition {partition} is held by {other} and by {sharer.name}")
+        return holders
+
+    @property
+    def owned_from_s(self) -> float:
+        """From when on each partition has a reader. A coordinator that is new gives the dead a whole session time-out,
+        too. So that is counted from the last trouble, and not from the death."""
+        has_died = self.died_s > -math.inf
+        return self.calm_s + OWNED_WITHIN_S + (SESSION_TIMEOUT_S if has_died else 0.0)
 
     async def _watch(self) -> None:
         while True:
@@ -205,34 +247,14 @@ class Sharing:
             try:
                 self._look()
             except Violation as violation:
-                self._cluster.fail(violation)
+                self.cluster.fail(violation)
                 return
 
-    def _look(self) -> dict[int, str]:
-        """The holder of each partition."""
-        holders: dict[int, str] = {}
-        for sharer in self.sharers:
-            for partition in sharer.holds(self._cluster.now_s):
-                if (other := holders.setdefault(partition, sharer.name)) != sharer.name:
-                    raise Violation("M1", f"partition {partition} is held by {other} and by {sharer.name}")
-        return holders
-
-    # -- the end
-
-    def unowned(self) -> list[int]:
-        """The partitions without a reader."""
-        holders = self._look()
-        return [partition for partition in range(self._cluster.plan.partitions) if partition not in holders]
-
-    def missing(self) -> str | None:
-        """Whether an acknowledged record was handed to nobody."""
-        missed = self._acknowledged.keys() - self._seen
-        return f"{len(missed)} records are handed to nobody, such as {min(missed)}" if missed else None
-
-    def end(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-
-
-async def _lost(partitions: list[TopicPartition]) -> None:
-    """Nothing can be committed."""
+    def _look(self) -> None:
+        holders, now_s = self.holders(), self.cluster.now_s
+        if self.cluster.rages:
+            self.calm_s = now_s
+        elif now_s > self.owned_from_s and (unowned := set(range(PARTITIONS)) - holders.keys()):
+            raise Violation(
+                "M2", f"partitions {sorted(unowned)} have no reader {now_s - self.calm_s:.1f} s after the last trouble"
+            )

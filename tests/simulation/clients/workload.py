@@ -174,7 +174,9 @@ class Workload:
     def _new(self, name: str) -> NewTopic:
         plan = self._plan
         configs = {"min.insync.replicas": "2"} if name in (*_SPECIAL, guest.TOPIC) else plan.topic_configs
-        partitions = {SILENT: plan.silent_partitions, guest.TOPIC: 1}.get(name, plan.partitions)
+        partitions = {SILENT: plan.silent_partitions, guest.TOPIC: 1, sharing.TOPIC: sharing.PARTITIONS}.get(
+            name, plan.partitions
+        )
         schema = self.typed.schema if self.typed is not None and name not in (*_SPECIAL, SILENT, guest.TOPIC) else None
         return NewTopic(name, partitions, plan.replication_factor, {**configs, **_CLOCKS_THAT_JUMP}, schema)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from minilog.aio import Admin
 from minilog.errors import MinilogError
+from minilog.types import TopicPartition
 from tests.simulation.machines.host import DATA_PATH
 from tests.simulation.machines.network import CUT
 
@@ -89,6 +90,17 @@ class Ground:
         """Whether decisions are made without it."""
         voters = self.cluster.plan.voter_ids
         return host.number not in voters or len(voters) > 1
+
+    def ask_who_leads(self, at: TopicPartition, strike: Callable[[SimulatedHost], None]) -> None:
+        """An operator asks, and what leads is struck, while faults rage."""
+
+        async def ask(admin: Admin) -> None:
+            (topic,) = await admin.describe_topics([at.topic])
+            leader = topic.partitions[at.partition].leader
+            if leader is not None and self.cluster.rages:
+                strike(self.cluster.hosts[leader])
+
+        self.workload.command(ask)
 
     # -- when
 

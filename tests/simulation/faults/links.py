@@ -9,14 +9,19 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from minilog.aio import Admin
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
+from minilog.types import TopicPartition
 from tests.simulation.clients.guest import TOPIC as GUESTS_TOPIC
 from tests.simulation.clients.guest import grace_s
+from tests.simulation.clients.sharing import GROUP
 from tests.simulation.machines.identities import GUEST
 
 if TYPE_CHECKING:
     from tests.simulation.faults.ground import Ground
+    from tests.simulation.machines.host import SimulatedHost
 
 LONGEST_CUT_S = 8.0
+DEPOSED_S = (6.0, 12.0)
 LOSSY_PAUSE_S = (0.02, 0.4)
 
 
@@ -62,16 +67,17 @@ class Links:
         """A broker that leads, from all others; its clients still reach it, and write what nobody commits. An operator
         asks who leads."""
         at = self._random.choice(list(self._ground.workload.keys))
+        self._ground.ask_who_leads(at, lambda leader: self._from_brokers(leader, 0.5, LONGEST_CUT_S))
 
-        async def ask(admin: Admin) -> None:
-            (topic,) = await admin.describe_topics([at.topic])
-            leader = topic.partitions[at.partition].leader
-            if leader is None or not self._ground.cluster.rages:
-                return
-            self._ground.cluster.note(f"b{leader} leads, and is isolated")
-            self._cut(((f"b{leader}", other) for other in self._brokers() if other != f"b{leader}"), 0.5)
+    def depose(self) -> None:
+        """The coordinator of the group with members, from all other brokers, for longer than a broker's and a member's
+        session. Its members still reach it, and the one that comes after it."""
+        at = TopicPartition(GROUPS_TOPIC_NAME, coordinator_partition(GROUP))
+        self._ground.ask_who_leads(at, lambda leader: self._from_brokers(leader, *DEPOSED_S))
 
-        self._ground.workload.command(ask)
+    def _from_brokers(self, host: SimulatedHost, least_s: float, most_s: float) -> None:
+        self._ground.cluster.note(f"{host.name} leads, and is isolated")
+        self._cut(((host.name, other) for other in self._brokers() if other != host.name), least_s, most_s)
 
     def cut_from_rules(self) -> bool:
         """The broker that leads what the guest may read hears no voter, so it hears of no rule; the guest reaches it,

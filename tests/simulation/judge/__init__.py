@@ -19,7 +19,7 @@ messages, records of the metadata log); who leads, what is committed and who has
     rights.py          V22                            rules.py         what rules allow
     positions.py       what runs begin with
     rights_of_calls.py what calls need                answers.py       what operators are told
-    levels.py          what the level allows
+    levels.py          what the level allows           sharing.py        M2 M4 M5, at the end
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from tests.simulation.judge.liveness import (
     check_forged,
     check_over,
     check_queries,
-    check_sharing,
     check_transactions,
     copies_agree,
     recovery_s,
     watch,
 )
 from tests.simulation.judge.rows import check_filtered
+from tests.simulation.judge.sharing import check_sharing
 
 __all__ = [
     "Judge",

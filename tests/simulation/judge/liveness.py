@@ -25,7 +25,6 @@ from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.clients.queries import Queries
-    from tests.simulation.clients.sharing import Sharing
     from tests.simulation.clients.transacting import Transacting
     from tests.simulation.clients.workload import Workload
     from tests.simulation.cluster import SimulatedCluster
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 LOOK_S = 0.25
 STALL_S = 10.0
 CALM_STALL_S = 2.0  # while nothing is broken or healed
-SHARED_WITHIN_S = 5.0
 SETTLE_S = 3.0  # of writing after the faults
 
 
@@ -176,24 +174,6 @@ def _pending(cluster: SimulatedCluster, history: History) -> int:
     """Writes that a living client waits for."""
     living = cluster.clients
     return sum(write.outcome is Outcome.PENDING and write.client in living for write in history.writes.values())
-
-
-async def check_sharing(cluster: SimulatedCluster, sharing: Sharing, faults: Faults) -> None:
-    """Each partition has one reader soon, and every record was handed to some member."""
-    if faults.lost or faults.cut_for_good:
-        sharing.end()
-        return
-    deadline_s = cluster.now_s + SHARED_WITHIN_S + recovery_s(cluster)
-    while unowned := sharing.unowned():
-        if cluster.now_s > deadline_s:
-            raise Violation("M2", f"partitions {unowned} have no reader {SHARED_WITHIN_S} s after all is well")
-        await asyncio.sleep(LOOK_S)
-    deadline_s = cluster.now_s + cluster.plan.liveness_s
-    while (missing := sharing.missing()) is not None:
-        if cluster.now_s > deadline_s:
-            raise Violation("M5", missing)
-        await asyncio.sleep(LOOK_S)
-    sharing.end()
 
 
 def recovery_s(cluster: SimulatedCluster) -> float:

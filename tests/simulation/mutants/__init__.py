@@ -232,6 +232,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "M1 a heartbeat is confirmed when it comes": sharing.confirmed_at_once,
     "M1 a static member lives twice": sharing.a_second_life,
     "M3 a commit is taken in any epoch": sharing.any_epoch_commits,
+    "M4 an assignor moves all": sharing.moves_all,
 }
 
 

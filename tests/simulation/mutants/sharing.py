@@ -9,6 +9,7 @@ from minilog.groups.member import MemberCore, MemberState
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator_effects import Moment
 from minilog_broker.coordinators.groups import coordinator, membership
+from minilog_broker.coordinators.groups.assignors import Assignment, Wanted, uniform_assignor
 from minilog_broker.coordinators.groups.members import Members
 from minilog_broker.coordinators.groups.records import GroupChange
 from tests.simulation.mutants.replication import Patches
@@ -82,3 +83,17 @@ def a_second_life() -> Patches:
 def any_epoch_commits() -> Patches:
     """A commit is taken of whoever was a member, whatever it has by now."""
     return [(coordinator, "check_committer", lambda table, request: None)]
+
+
+def moves_all() -> Patches:
+    """Each time that `uniform` is asked it takes what a member had for what the next one had."""
+
+    def mutant(wanted: Wanted) -> Assignment:
+        names = sorted(wanted.members)
+        members = {
+            name: dataclasses.replace(wanted.members[name], owned=wanted.members[other].owned)
+            for name, other in zip(names, [*names[1:], *names[:1]], strict=True)
+        }
+        return uniform_assignor(dataclasses.replace(wanted, members=members))
+
+    return [(membership, "ASSIGNORS", {**membership.ASSIGNORS, "uniform": mutant})]

@@ -1,0 +1,71 @@
+"""The end of a run with members of a group: who reads what comes right, one leaves, and nothing was skipped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.clients.sharing import Sharing
+    from tests.simulation.cluster import SimulatedCluster
+    from tests.simulation.faults import Faults
+
+LEAST_READERS = 3  # of a group that one leaves: a share has several partitions, and two others take them
+MOST_MOVED = 1  # of each member that stays
+STILL_S = 1.0  # nothing changes hands any more
+MOST_S = 30.0
+LOOK_S = 0.1
+
+
+async def check_sharing(cluster: SimulatedCluster, sharing: Sharing, faults: Faults) -> None:
+    """Each partition has one reader, one that leaves moves little, and every record was handed to some member."""
+    if not (faults.lost or faults.cut_for_good):
+        await _settled(cluster, sharing)
+        await _check_leave(cluster, sharing)
+        await _check_missing(cluster, sharing)
+    sharing.end()
+
+
+async def _check_leave(cluster: SimulatedCluster, sharing: Sharing) -> None:
+    """In a group of three readers at least one leaves."""
+    for _ in range(LEAST_READERS - len(set(sharing.holders().values()))):
+        sharing.add("")
+    before = await _settled(cluster, sharing)
+    readers = [sharer for sharer in sharing.living() if sharer.name in before.values()]
+    leaver = readers[cluster.seed % len(readers)]
+    cluster.note(f"{leaver.name} leaves, of {before}")
+    sharing.leave(leaver)
+    after = await _settled(cluster, sharing)
+    if cluster.plan.configs[1]["group.consumer.assignors"] == "uniform":
+        check_moved(before, after, leaver.name)
+
+
+def check_moved(before: Mapping[int, str], after: Mapping[int, str], leaver: str) -> None:
+    """Raises Violation where members that stayed lost more than one partition. Readers by partition."""
+    for name in sorted({*before.values()} - {leaver}):
+        lost = sorted(partition for partition, reader in before.items() if reader == name != after.get(partition))
+        if len(lost) > MOST_MOVED:
+            raise Violation("M4", f"{leaver} left, and {name} lost partitions {lost}")
+
+
+async def _check_missing(cluster: SimulatedCluster, sharing: Sharing) -> None:
+    deadline_s = cluster.now_s + cluster.plan.liveness_s
+    while (missing := sharing.missing()) is not None:
+        if cluster.now_s > deadline_s:
+            raise Violation("M5", missing)
+        await asyncio.sleep(LOOK_S)
+
+
+async def _settled(cluster: SimulatedCluster, sharing: Sharing) -> dict[int, str]:
+    """The reader of each partition, once they stay the same and each has to have one (M2: sharing.py)."""
+    deadline_s, since_s, holders = cluster.now_s + MOST_S, cluster.now_s, sharing.holders()
+    while cluster.now_s < max(since_s + STILL_S, sharing.owned_from_s) or sharing.leaving():
+        if cluster.now_s > deadline_s:
+            raise Violation("M2", f"the readers still change {MOST_S:.0f} s after all is well: {holders}")
+        await asyncio.sleep(LOOK_S)
+        if (now := sharing.holders()) != holders:
+            holders, since_s = now, cluster.now_s
+    return holders
