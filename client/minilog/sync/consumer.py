@@ -151,8 +151,8 @@ class Consumer:
         return self._shell.core.assignment()
 
     def missing_topics(self) -> list[str]:
-        """The subscribed topics that did not exist at the last look. The log warns of them, too. The consumer reads them
-        from their start as soon as they exist."""
+        """The subscribed topics that did not exist at the last look. The log warns of them, too. The consumer reads
+        them from their start as soon as they exist."""
         self._loop.check_process()
         return self._shell.core.missing_topics()
 

@@ -9,7 +9,7 @@ from minilog.groups.member import MemberCore, MemberState
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator_effects import Moment
 from minilog_broker.coordinators.groups import coordinator, membership
-from minilog_broker.coordinators.groups.assignors import Assignment, Wanted, uniform_assignor
+from minilog_broker.coordinators.groups.assignors import ASSIGNORS, Assignment, Wanted, uniform_assignor
 from minilog_broker.coordinators.groups.members import Members
 from minilog_broker.coordinators.groups.records import GroupChange
 from tests.simulation.mutants.replication import Patches
@@ -96,4 +96,4 @@ def moves_all() -> Patches:
         }
         return uniform_assignor(dataclasses.replace(wanted, members=members))
 
-    return [(membership, "ASSIGNORS", {**membership.ASSIGNORS, "uniform": mutant})]
+    return [(membership, "ASSIGNORS", {**ASSIGNORS, "uniform": mutant})]
