@@ -235,6 +235,36 @@ def test_a_member_neither_assigns_nor_polls_in_a_callback(cluster: Cluster) -> N
         assert raised
 
 
+def test_a_member_that_iterates_is_alive_with_each_record_that_it_takes(cluster: Cluster) -> None:
+    """One poll may take more records than a program handles within max.poll.interval.ms."""
+    lost: list[TopicPartition] = []
+    with member(cluster, "iterates", max_poll_interval_ms=1_000) as first:
+        first.subscribe([TOPIC], on_lost=lost.extend)
+        for _, _ in zip(range(60), first, strict=False):
+            time.sleep(0.05)
+        first.commit()
+    assert lost == []
+
+
+def test_an_asyncio_member_that_iterates_is_alive_with_each_record_that_it_takes(cluster: Cluster) -> None:
+    async def run() -> list[TopicPartition]:
+        lost: list[TopicPartition] = []
+        settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "aio iterates"}
+        settings |= {"group.protocol": "consumer", "max.poll.interval.ms": "1000", "auto.offset.reset": "earliest"}
+        count = 0
+        async with aio.Consumer(settings) as consumer:
+            await consumer.subscribe([TOPIC], on_lost=lost.extend)
+            async for _ in consumer:
+                await asyncio.sleep(0.05)
+                count += 1
+                if count == 60:
+                    await consumer.commit()
+                    return lost
+        return lost
+
+    assert asyncio.run(asyncio.wait_for(run(), 30.0)) == []
+
+
 def test_an_asyncio_member_awaits_its_callbacks_and_iterates(cluster: Cluster) -> None:
     async def run() -> tuple[list[str], int]:
         told: list[str] = []

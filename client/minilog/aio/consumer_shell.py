@@ -187,9 +187,12 @@ class ConsumerShell:
         return self.group is not None or self._auto_commit is not None
 
     def may_iterate_on(self, monotonic_ms: float) -> bool:
-        """Whether records that a poll took may still be given to the program. From any thread."""
+        """Whether records that a poll took may still be given to the program, which asks for one. From any thread."""
         group = self.group
-        return group is None or (not group.has_news and group.member.may_hand_out(monotonic_ms))
+        if group is None:
+            return True
+        group.member.record_wanted(monotonic_ms)
+        return not group.has_news and group.member.may_hand_out(monotonic_ms)
 
     def has_group_news(self) -> bool:
         """Whether a member's program must learn a change before it gets records."""

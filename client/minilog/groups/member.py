@@ -232,6 +232,10 @@ class MemberCore:
         self._polls -= 1
         self._polled_ms = now_ms
 
+    def record_wanted(self, now_ms: float) -> None:
+        """A program that iterates asks for its next record, which counts as a poll. From any thread."""
+        self._polled_ms = now_ms
+
     def revoked(self, change: Revoked, now_ms: float) -> None:
         """The program has learned this, and does not read them any more."""
         self._held -= change.partitions

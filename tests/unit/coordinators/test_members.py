@@ -342,6 +342,16 @@ class TestSessions:
         assert any(isinstance(change, Lost) and "max.poll.interval.ms" in change.reason for change in first.told)
         assert len(first.hands_out()) == 3, "and joins again with its next poll"
 
+    def test_a_program_that_takes_record_after_record_of_one_poll_stays(self) -> None:
+        world = Membering()
+        member = world.member("a")
+        world.settle(1_000.0)
+        for _ in range(int(MAX_POLL_INTERVAL_MS / 1_000.0) + 3):
+            world.settle(1_000.0, polling=False)
+            member.core.record_wanted(member.now_ms)
+        assert member.hands_out() == ALL
+        assert not any(isinstance(change, Lost) for change in member.told)
+
 
 class TestCommitting:
     def test_a_member_commits_what_it_has(self) -> None:
