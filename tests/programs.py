@@ -1,4 +1,4 @@
-"""Command lines of minilog, in processes that are forked off one that has imported all of it.
+"""Command lines of minilog, and programs of tests, in processes that are forked off one that has imported all of it.
 
 A command line takes half a second of CPU until it begins, a broker three quarters. So each process of tests has one
 helper that imports minilog once, and forks the programs. A forked program has signals, an exit code and streams of its
@@ -28,7 +28,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, Protocol
 
-MINILOG = (sys.executable, "-m", "minilog_broker.cli.main")
+COMMAND_LINE = "minilog_broker.cli.main"
+MINILOG = (sys.executable, "-m", COMMAND_LINE)
 _LONGEST_REQUEST = 1 << 20
 _CODE = struct.Struct("i")
 _ENDS_WITHIN_S = 5.0
@@ -98,9 +99,16 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def start(arguments: Sequence[str], streams: Sequence[int], environment: Mapping[str, str] | None = None) -> Process:
-    """Begin `minilog ARGUMENTS`. `streams`: its stdin, stdout and stderr. `environment`: more than this process's."""
-    return _starter().start(arguments, streams, {**os.environ, **(environment or {})})
+def start(
+    arguments: Sequence[str],
+    streams: Sequence[int],
+    environment: Mapping[str, str] | None = None,
+    *,
+    module: str = COMMAND_LINE,
+) -> Process:
+    """Begin `minilog ARGUMENTS`, or the `main` of another module. `streams`: its stdin, stdout and stderr.
+    `environment`: more than this process's."""
+    return _starter().start(module, arguments, streams, {**os.environ, **(environment or {})})
 
 
 def run(
@@ -145,9 +153,11 @@ class _Starter:
             self._process.kill()
             self._process.wait()
 
-    def start(self, arguments: Sequence[str], streams: Sequence[int], environment: Mapping[str, str]) -> Process:
+    def start(
+        self, module: str, arguments: Sequence[str], streams: Sequence[int], environment: Mapping[str, str]
+    ) -> Process:
         ours, theirs = os.pipe()
-        request = {"arguments": arguments, "environment": environment, "directory": os.getcwd()}
+        request = {"module": module, "arguments": arguments, "environment": environment, "directory": os.getcwd()}
         descriptors = array.array("i", [*streams, theirs])
         try:
             with self._one_at_a_time:
@@ -195,8 +205,9 @@ def _load() -> None:
     gc.freeze()
 
 
-def _serve(control: socket.socket) -> list[str] | None:
-    """Fork as one is asked to, and tell exit codes. The arguments, in a process that was forked; None at the end."""
+def _serve(control: socket.socket) -> str | None:
+    """Fork as one is asked to, and tell exit codes. Gives the module to run in a process that was forked, None at the
+    end."""
     selector = selectors.DefaultSelector()
     selector.register(control, selectors.EVENT_READ)
     while True:
@@ -212,7 +223,7 @@ def _serve(control: socket.socket) -> list[str] | None:
                     selector.close()
                     control.detach()
                     _become(request, descriptors)
-                    return list(request["arguments"])
+                    return str(request["module"])
                 for each in descriptors[:-1]:
                     os.close(each)
                 selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, descriptors[-1]))
@@ -243,10 +254,9 @@ def _become(request: dict[str, Any], descriptors: Sequence[int]) -> None:
 def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt of the tests is not for us
     _load()
-    if _serve(socket.socket(fileno=int(sys.argv[1]))) is not None:
-        from minilog_broker.cli.main import main
-
-        main()
+    module = _serve(socket.socket(fileno=int(sys.argv[1])))
+    if module is not None:
+        importlib.import_module(module).main()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@
     python -m tests.integration.kill_runs spoil      --times 5     slow links, losses, resets
     python -m tests.integration.kill_runs isolate    --times 20    an old leader with a client on its side
     python -m tests.integration.kill_runs voters     --times 20    SIGKILL of a broker while the voters change
+    python -m tests.integration.kill_runs members    --minutes 10  members of a group come, leave, hang, stop and die
+                                                                   beside kills of brokers; see member_runs.py
 
 --secured: a cluster that is closed to strangers, and clients that log in: TLS, SCRAM, a listener of brokers' own.
 --typed: rows of a typed topic, whose schema evolves before each round, so that the fault may meet it on its way.
@@ -38,11 +40,12 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.cluster import Cluster, running_cluster
-from tests.integration import rounds, voter_round
+from tests.integration import member_runs, rounds, voter_round
 from tests.integration.clients import Reader, Writer, read_all
 from tests.integration.forms import RECORDS, ROWS, Form
 from tests.integration.history import History, judge_copies, judge_reading
 from tests.integration.isolation import isolate
+from tests.integration.member_runs import MemberRunOptions
 from tests.integration.rounds import TOPIC, Measured, Round, RoundScene, admin_of
 from tests.integration.side_client import SideResult
 from tests.secured import running_secured_cluster
@@ -59,7 +62,7 @@ ROUNDS: dict[str, Round] = {
     "spoil": rounds.spoil,
     "voters": voter_round.change_voters,
 }
-MODES = (*ROUNDS, "isolate")
+MODES = (*ROUNDS, "isolate", "members")
 PROXIED = ("cut", "spoil", "isolate")
 PARTITIONS = 3
 
@@ -207,6 +210,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mode", choices=MODES)
     parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--minutes", type=float, default=10.0, help="of members")
+    parser.add_argument("--members", type=int, default=50, help="at most so many at one moment")
+    parser.add_argument("--calm", action="store_true", help="of members: they come and leave, and nothing else happens")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--brokers", type=int, help="default: 5 for both, else 3")
     parser.add_argument("--voters", type=int, help="default: as many as a cluster of this size has")
@@ -214,6 +220,9 @@ def main() -> int:
     parser.add_argument("--secured", action="store_true", help="not where links are cut")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
     chosen = parser.parse_args()
+    if chosen.mode == "members":
+        options = MemberRunOptions(chosen.minutes * 60.0, chosen.members, chosen.seed, calm=chosen.calm)
+        return member_runs.main(options, chosen.json)
     if chosen.typed and chosen.mode == "isolate":
         parser.error("the client beside an old leader writes records: isolate has no --typed")
     if chosen.secured and (chosen.mode in PROXIED or chosen.voters):
