@@ -74,7 +74,7 @@ def test_nothing_of_a_list_is_taken_where_one_value_does_not_fit(cluster: Runnin
             producer.send_many("many", [b"a", "b"])  # type: ignore[list-item]
         with pytest.raises(InvalidRecord, match="3 values and 1 keys"):
             producer.send_many("many", [b"a", b"b", b"c"], keys=[b"k"])
-        with pytest.raises(InvalidRecord, match="was given bytes: give a list"):
+        with pytest.raises(InvalidRecord, match="got bytes: give a list"):
             producer.send_many("many", b"abc")  # type: ignore[arg-type]
         with pytest.raises(InvalidRecord, match="the key of a row"):
             producer.send_many("rows", [{"delay": 1}], keys=[b"k"])

@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 
 class Producer:
-    """Writes records; see minilog.Producer for the meaning of everything. Use it on one event loop.
+    """Writes records: minilog.Producer explains everything. Use it on one event loop.
 
-    `send` and `send_batch` wait while the buffer is full (at most max.block.ms, then BufferExhausted) and return a
-    future: `await (await producer.send(...))` waits for the record to be written.
+    `send` and `send_batch` wait while the buffer is full (at most max.block.ms, then BufferExhausted), and return a
+    future. `await (await producer.send(...))` waits until the record is written.
     """
 
     def __init__(self, config: Mapping[str, object], runtime: Runtime = SYSTEM_RUNTIME) -> None:
         self._shell = ProducerShell(parse_config(config), runtime)
         self._run = run_of(self._shell.config, runtime)
-        self._is_known_open = runtime is not SYSTEM_RUNTIME  # a simulated process ends without a word
+        self._is_known_open = runtime is not SYSTEM_RUNTIME  # a simulated process ends without a warning
 
     async def __aenter__(self) -> Self:
         self._start()
@@ -68,7 +68,7 @@ class Producer:
         headers: GivenHeaders | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Take one record; the future has its place. `timestamp` in milliseconds, now by default."""
+        """Take one record. The future has its place. `timestamp` is in milliseconds, and by default now."""
         deadline_s = self._deadline()
         partition = checked_partition(topic, partition)
         cached = await self._topic(topic, deadline_s, partition)
@@ -82,7 +82,7 @@ class Producer:
         if cached.told_schemas is None:
             content = check_record(topic, value, key)
         else:
-            from minilog.producer.typed_rows import checked_row  # It loads minilog.typed: where a topic has columns.
+            from minilog.producer.typed_rows import checked_row  # only a schema needs minilog.typed
 
             schema, row = checked_row(cached, value, key, timestamp)
             key, content, row_bytes = row.key, row.values, row.size_bytes
@@ -114,7 +114,7 @@ class Producer:
     async def send_batch(
         self, topic: str, columns: object, partition: int | None = None, *, schema: TopicSchema | None = None
     ) -> asyncio.Future[list[BatchMetadata]]:
-        """Take a whole Arrow batch; the future has the places of its parts."""
+        """Take a whole Arrow batch. The future has the places of its parts."""
         deadline_s = self._deadline()
         partition = checked_partition(topic, partition)
         cached = await self._topic(topic, deadline_s, partition)
@@ -129,18 +129,19 @@ class Producer:
         return future
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Wait until everything sent so far is delivered or reported. Raises TimedOut (it goes on all the same)."""
+        """Wait until all records so far are delivered, or their errors are reported. Raises TimedOut. The delivery then
+        goes on."""
         bound = self._shell.config.delivery_timeout_ms / 1000.0 + 1.0 if timeout is None else timeout
         if not await self._shell.flush(bound):
-            raise TimedOut(f"flush was not done within {bound} s; what was sent is still under way")
+            raise TimedOut(f"flush did not end within {bound} s: the records are still under way")
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Deliver what can be delivered within `timeout` seconds (delivery.timeout.ms), report the rest, close."""
+        """Deliver the records within `timeout` seconds (delivery.timeout.ms), report the rest, and close."""
         await self._shell.close(self._shell.config.delivery_timeout_ms / 1000.0 + 1.0 if timeout is None else timeout)
         dropped.closed(self._shell)
 
     def transaction(self) -> Transaction:
-        """`async with producer.transaction() as transaction:`, see minilog.Producer.transaction."""
+        """A transaction, for `async with producer.transaction() as transaction:`. See minilog.Producer.transaction."""
         if self._run is None:
             raise no_transactional_id()
         return Transaction(self._shell, self._run)
@@ -164,6 +165,7 @@ def buffer_exhausted(topic: str, shell: ProducerShell) -> BufferExhausted:
     """The error for a buffer that stayed full for max.block.ms."""
     config = shell.config
     return BufferExhausted(
-        f"buffer.memory={config.buffer_memory} stayed full for max.block.ms={config.max_block_ms} when sending to "
-        f"topic {topic!r}: the brokers are slower than the program; wait for earlier futures, or raise one of the two"
+        f"buffer.memory={config.buffer_memory} stayed full for max.block.ms={config.max_block_ms}, and a record for "
+        f"topic {topic!r} found no room: the brokers are slower than the program. Wait for earlier futures, or raise "
+        "one of the two settings"
     )

@@ -196,7 +196,7 @@ class ProducerShell:
             try:
                 self._carry_out(self._sender.poll(now_ms(), self.cluster.runtime.wall_us()))
             except Exception:  # a bug must not leave futures pending in silence: time-outs go on working
-                _log.exception("the producer met an error it has no name for")
+                _log.exception("the producer met an unexpected error")
             wait_s = (self._sender.next_wake_ms(now_ms()) - now_ms()) / 1000.0
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(max(wait_s, 0.001), _LONGEST_WAIT_S)):

@@ -126,7 +126,7 @@ class DuplexStream:
             self._opener.failed(error)
             _log.debug("the stream to %s is lost, and the client opens it again: %r", self._name, error)
         except Exception:  # a bug of ours: say so, and open it anew
-            _log.exception("the stream to %s met an error it has no name for", self._name)
+            _log.exception("the stream to %s met an unexpected error", self._name)
         finally:
             if not self._closed:
                 self._lost()

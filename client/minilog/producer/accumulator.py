@@ -1,14 +1,14 @@
-"""Records into batches, per partition, within buffer.memory: the one part of a producer that user threads touch.
+"""Puts records into batches, per partition, within buffer.memory. User threads touch only this part of a producer.
 
-A batch is ready when it is full (batch.size), when it has waited linger.ms, when somebody flushes, or when its sender
-says that nothing lingers, since nothing else is on its way. Memory is charged
-when a record is taken and given back when its batch is settled; a full buffer is answered with NO_SPACE, and the caller
-waits or gives up (back-pressure). All methods take the lock themselves; time comes in as an argument. What is asked at
-each message does not walk the partitions: a topic may have thousands.
+A batch is ready when it is full (batch.size), when it has waited linger.ms, or when the user flushes. It is also ready
+when the sender lets nothing linger, since no other batch is on its way. Each record that the accumulator takes costs
+memory, which comes back when its batch is settled. The answer of a full buffer is NO_SPACE, and the caller waits or
+gives up (back-pressure). All methods take the lock themselves, and time comes in as an argument. No method that runs
+for each message walks the partitions, since a topic may have thousands.
 
-A signal may end `append` and `append_columns` at any point with an exception. Whoever has the lock next puts what is
-torn in order: the queues say what was taken, a record by its value, which comes last; all else is made of them anew.
-The lock is entered by itself and not by its condition, whose entry is no single step.
+A signal may end `append` and `append_columns` at any point with an exception. The next holder of the lock mends what
+is torn. The queues are the truth, and a record counts if its value is there, since that comes last. All other state is
+made again from the queues. The code enters the lock itself, and not its condition, whose entry is more than one step.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _BATCH_OVERHEAD_BYTES = 1024  # the batch header and Arrow's metadata
 
 
 class Taken(enum.Enum):
-    """What became of a record or an Arrow batch that was handed in."""
+    """The answer to a record or an Arrow batch that the caller hands in."""
 
     ADDED = enum.auto()
-    WAKE = enum.auto()  # added, and the sender should look
+    WAKE = enum.auto()  # added, and the caller must wake the sender
     NO_SPACE = enum.auto()
 
 
 class Accumulator:
     """The batches of one producer until they are settled, and their memory.
 
-    `available` tells the partitions of a topic that have a leader.
+    `available` returns the partitions of a topic that have a leader.
     """
 
     def __init__(
@@ -71,19 +71,19 @@ class Accumulator:
         self._sticky = StickyPartitioner(chance)
         self._round_robin = StickyPartitioner(chance)
         self._queues: dict[PartitionKey, deque[Batch]] = {}
-        # By topic: what records without a key and a partition were added to last, while it is here.
+        # By topic: the last batch for records without a key and a partition, while it is here.
         self._keyless: dict[bytes, Batch] = {}
-        self._ready: dict[PartitionKey, None] = {}  # whose first batch may go
+        self._ready: dict[PartitionKey, None] = {}  # their first batch may go
         self._newly_ready: list[PartitionKey] = []
-        self._lingering: deque[Batch] = deque()  # in the order of their beginning; some are closed by now
-        self._waiting: dict[int, Batch] = {}  # those that have not left, by number, ascending
+        self._lingering: deque[Batch] = deque()  # in the order of their creation, and some are closed by now
+        self._waiting: dict[int, Batch] = {}  # the batches that have not left, by number, ascending
         self._unsettled: dict[int, Batch] = {}  # by number, ascending
         self._numbers = 0
         self._used_bytes = 0
-        self._refusal: MinilogError | None = None  # why nothing is taken now
-        self._torn: object = None  # not None: an append is under way, or was ended in its midst; which one
+        self._refusal: MinilogError | None = None  # while set, the accumulator takes nothing
+        self._torn: object = None  # the append that is under way, or that an exception ended in its midst
         self._lock = threading.Lock()
-        self.changed = threading.Condition(self._lock)  # notified when batches are settled, and on close; see above
+        self.changed = threading.Condition(self._lock)  # notified when batches are settled, and on close
 
     def append(
         self,
@@ -98,9 +98,9 @@ class Accumulator:
         schema: TopicSchema | None = None,
         row_bytes: int = 0,
     ) -> Taken:
-        """Take one record; with a `schema` one row of it, whose values take about `row_bytes`.
+        """Take one record. With a `schema` it is one row, whose values take about `row_bytes`.
 
-        Raises Closed, what `refuse` said, MessageTooLarge for a record above buffer.memory."""
+        Raises Closed, the error of `refuse`, and MessageTooLarge for a record above buffer.memory."""
         if schema is None:
             row_bytes = (len(value) if value else 0) + (len(key) if key else 0)
         size = RECORD_OVERHEAD_BYTES + row_bytes
@@ -123,7 +123,7 @@ class Accumulator:
             batch.size_bytes += size
             batch.charged_bytes += size
             self._used_bytes += size
-            batch.values.append(value)  # from here on it is taken
+            batch.values.append(value)  # from here on the record counts as taken
             if batch.size_bytes >= batch.limit_bytes:
                 self._close(batch)
                 fresh = True
@@ -161,7 +161,7 @@ class Accumulator:
             if queue and not queue[-1].closed:
                 if queue[-1].takes(size, schema):
                     return current
-                self._close(queue[-1])  # full: the next batch is another partition's
+                self._close(queue[-1])  # full: the next batch goes to another partition
         return self._sticky.advance(topic.topic_id, self._available(topic))
 
     def _is_open(self, key: PartitionKey) -> bool:
@@ -190,12 +190,12 @@ class Accumulator:
 
     def _enqueue(self, batch: Batch) -> None:
         self._queues.setdefault(batch.key, deque()).append(batch)
-        self._waiting[batch.number] = batch  # before the next: what is there alone is with the sender
+        self._waiting[batch.number] = batch  # first here: a batch that is only in the next table is with the sender
         self._unsettled[batch.number] = batch
         self._lingering.append(batch)
 
     def _mend(self) -> None:
-        """Puts in order what an interrupted append left torn. An interrupted `_mend` begins again."""
+        """Mend what an interrupted append has torn. An interrupted `_mend` begins again."""
         for key, queue in list(self._queues.items()):
             whole = deque(batch for batch in queue if batch.keep_whole(self._torn))
             if whole:
@@ -215,7 +215,7 @@ class Accumulator:
         self._torn = None
 
     def _close(self, batch: Batch) -> None:
-        """Nothing more comes into it; whatever is before it in its queue is closed, too."""
+        """Let no more records into this batch. The batches before it in its queue are closed already."""
         batch.closed = True
         self._may_go(batch.key)
 
@@ -225,7 +225,7 @@ class Accumulator:
             self._newly_ready.append(key)
 
     def _limit(self, topic: CachedTopic) -> int:
-        """Bytes of records in one batch: batch.size, and less where the topic takes only smaller ones."""
+        """The bytes of records in one batch: batch.size, or less if the topic takes only smaller batches."""
         if topic.max_message_bytes is None:
             return self._batch_size
         return max(1, min(self._batch_size, topic.max_message_bytes - _BATCH_OVERHEAD_BYTES))
@@ -233,12 +233,12 @@ class Accumulator:
     def _check_fits(self, topic: CachedTopic, size: int) -> None:
         if size > self._buffer_memory:
             raise MessageTooLarge(
-                f"{size} bytes for topic {topic.name!r} are above buffer.memory={self._buffer_memory}: "
-                "raise it, or send less at once"
+                f"a record of {size} bytes for topic {topic.name!r} is larger than "
+                f"buffer.memory={self._buffer_memory}: raise it, or send smaller records"
             )
 
     def slice_bytes(self, topic: CachedTopic) -> int:
-        """How large the pieces of an Arrow batch should be, in bytes of a whole record batch."""
+        """The size for the parts of an Arrow batch, in bytes of a whole record batch."""
         return self._limit(topic) + _BATCH_OVERHEAD_BYTES
 
     def append_columns(
@@ -248,7 +248,8 @@ class Accumulator:
         future: Any,
         now_ms: float,
     ) -> Taken:
-        """Take all parts (partition or None for the next in turn, rows) or none; each becomes one batch."""
+        """Take all parts or none. A part is (partition, rows), and each becomes one batch. Without a partition (None)
+        it goes to the next one in turn."""
         sizes = [RECORD_OVERHEAD_BYTES + columns.nbytes for _, columns in parts]
         with self._lock:
             if self._torn is not None:
@@ -256,14 +257,14 @@ class Accumulator:
             if self._refusal is not None:
                 raise _again(self._refusal)
             if self._used_bytes + sum(sizes) > self._buffer_memory and self._used_bytes:
-                return Taken.NO_SPACE  # what is larger than the whole buffer goes through alone
+                return Taken.NO_SPACE  # parts that are larger than the whole buffer go when it is empty
             gathering = self._torn = Gathering(future, len(parts))
             for index, ((partition, columns), size) in enumerate(zip(parts, sizes, strict=True)):
                 if partition is None:
                     partition = self._round_robin.advance(topic.topic_id, self._available(topic))
                 key = PartitionKey(topic.topic_id, partition)
                 if self._is_open(key):
-                    self._close(self._queues[key][-1])  # what was sent before goes before
+                    self._close(self._queues[key][-1])  # earlier records go first
                 batch = self._new_batch(topic, key, now_ms)
                 batch.columns = columns
                 batch.completion = PartCompletion(batch, gathering, index)
@@ -275,8 +276,8 @@ class Accumulator:
             return Taken.WAKE
 
     def newly_ready(self, now_ms: float, *, lingers: bool = True) -> list[PartitionKey]:
-        """The partitions whose first batch may go, and could not when this was asked last. From then on they may until
-        `take` finds none. With `lingers` false all may that have anything."""
+        """The partitions whose first batch may go now, and could not at the last call. They stay ready until `take`
+        returns None. With `lingers` false all partitions with records may go."""
         with self._lock:
             if self._torn is not None:
                 self._mend()
@@ -285,21 +286,21 @@ class Accumulator:
                 if not batch.closed:
                     self._may_go(batch.key)
             if not lingers:
-                for batch in self._lingering:  # they stay: who cannot be sent now lingers on
+                for batch in self._lingering:  # they stay here: a batch that cannot go now lingers on
                     if not batch.closed:
                         self._may_go(batch.key)
             ready, self._newly_ready = self._newly_ready, []
             return ready
 
     def is_ready(self, key: PartitionKey) -> bool:
-        """Whether its first batch may go, as far as is known without a look at the time."""
+        """Whether the partition's first batch may go, without a look at the time."""
         return key in self._ready
 
     def _is_ready(self, batch: Batch, now_ms: float) -> bool:
         return batch.closed or now_ms >= batch.created_ms + self._linger_ms
 
     def take(self, key: PartitionKey, now_ms: float, *, lingers: bool = True) -> Batch | None:
-        """The first batch of a partition if it may go; it is closed and belongs to the sender from now on."""
+        """The first batch of a partition if it may go. It is closed, and belongs to the sender from now on."""
         with self._lock:
             if self._torn is not None:
                 self._mend()
@@ -321,7 +322,7 @@ class Accumulator:
         return batch
 
     def move_to_front(self, batch: Batch, key: PartitionKey) -> None:
-        """A batch that was taken and not written is for another partition now, and goes before what is there."""
+        """Put a batch that the sender took and did not write before the batches of another partition."""
         with self.changed:
             batch.move(key)
             self._queues.setdefault(key, deque()).appendleft(batch)
@@ -329,7 +330,7 @@ class Accumulator:
             self._may_go(key)
 
     def take_older_than(self, created_ms: float) -> list[Batch]:
-        """All batches that were begun at or before `created_ms` and never left."""
+        """All batches that were created at or before `created_ms` and have not left."""
         batches = []
         with self._lock:
             if self._torn is not None:
@@ -339,7 +340,7 @@ class Accumulator:
         return batches
 
     def next_ready_ms(self) -> float:
-        """When the next batch that lingers becomes ready, or became, infinity for none."""
+        """The time when the next lingering batch becomes ready, or became ready. Infinity for none."""
         with self._lock:
             if self._torn is not None:
                 self._mend()
@@ -348,21 +349,21 @@ class Accumulator:
             return self._lingering[0].created_ms + self._linger_ms if self._lingering else float("inf")
 
     def oldest_created_ms(self) -> float:
-        """When the oldest batch that has not left was begun, infinity for none."""
+        """The creation time of the oldest batch that has not left. Infinity for none."""
         with self._lock:
             if self._torn is not None:
                 self._mend()
             return next((batch.created_ms for batch in self._waiting.values()), float("inf"))
 
     def settled(self, batch: Batch) -> None:
-        """A batch was delivered or failed: give its memory back."""
+        """Give back the memory of a batch that was delivered or has failed."""
         with self._lock:
             if self._unsettled.pop(batch.number, None) is not None:
                 self._used_bytes -= batch.charged_bytes
                 self.changed.notify_all()
 
     def begin_flush(self) -> int:
-        """Let everything go without lingering; returns the number up to which `is_settled` is to be awaited."""
+        """Let all batches go without lingering. Returns the number to give to `is_settled`."""
         with self._lock:
             if self._torn is not None:
                 self._mend()
@@ -371,37 +372,37 @@ class Accumulator:
             return self._numbers
 
     def is_settled(self, number: int) -> bool:
-        """Are all batches up to `number` settled? The caller need not hold the lock."""
+        """Whether all batches up to `number` are settled. The caller need not hold the lock."""
         return next(iter(list(self._unsettled)), number + 1) > number
 
     def wait_for_space(self, timeout_s: float) -> None:
-        """Until a batch is settled, or about so long."""
+        """Wait until a batch is settled, or about `timeout_s`."""
         with self._lock:
             self.changed.wait(timeout_s)
 
     def unsettled_records(self) -> int:
-        """Those that were taken, and of which nobody knows yet that they are written."""
+        """The number of records that the producer took, and that may not be written yet."""
         with self._lock:
             return sum(batch.record_count for batch in self._unsettled.values())
 
     def used_bytes(self) -> int:
-        """What is charged of buffer.memory now."""
+        """The bytes of buffer.memory that are in use now."""
         return self._used_bytes
 
     def refuse(self, why: MinilogError) -> None:
-        """Take nothing, until `accept`; who sends is told why."""
+        """Take nothing until `accept`. A sending program gets this error."""
         with self._lock:
             if not isinstance(self._refusal, Closed):
                 self._refusal = why
             self.changed.notify_all()
 
     def check(self) -> None:
-        """Raises why nothing is taken now, Closed as a rule."""
+        """Raises the error of `refuse`, usually Closed, while the accumulator takes nothing."""
         if self._refusal is not None:
             raise _again(self._refusal)
 
     def accept(self) -> None:
-        """Take what comes, unless it is closed."""
+        """Take records again, unless the accumulator is closed."""
         with self._lock:
             if not isinstance(self._refusal, Closed):
                 self._refusal = None
@@ -411,8 +412,8 @@ class Accumulator:
         self.refuse(Closed("the producer is closed: nothing more can be sent"))
 
     def forked(self, why: Closed) -> None:
-        """In a forked child: nothing is taken, and what was taken is the parent's. Its threads are gone, and may have
-        held the lock."""
+        """Take nothing in a forked child. The records so far belong to the parent. Its threads do not exist here, and
+        may have held the lock."""
         self._lock._at_fork_reinit()  # type: ignore[attr-defined]
         self._refusal = why
         for batch in self._unsettled.values():
@@ -420,14 +421,15 @@ class Accumulator:
                 batch.completion.leave(why)
 
     def keys(self) -> list[PartitionKey]:
-        """The partitions that have anything here."""
+        """The partitions that have records here."""
         with self._lock:
             if self._torn is not None:
                 self._mend()
             return list(self._queues)
 
     def take_all(self, key: PartitionKey | None = None) -> list[Batch]:
-        """Everything that has not left, or what is for one partition: to be reported, not sent."""
+        """All batches that have not left, or those of one partition. The caller reports them, and does not send
+        them."""
         with self._lock:
             if self._torn is not None:
                 self._mend()
@@ -440,5 +442,5 @@ class Accumulator:
 
 
 def _again(error: MinilogError) -> MinilogError:
-    """An exception of its own for each caller."""
+    """A new exception for each caller."""
     return type(error)(str(error))

@@ -1,4 +1,4 @@
-"""What users may hand to `send` and `send_batch`, checked, and how an Arrow batch is cut into parts."""
+"""Checks the arguments of `send` and `send_batch`, and cuts an Arrow batch into parts."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _MOST_MS = (1 << 63) // 1000
 
 
 def checked_partition(topic: str, partition: object) -> int | None:
-    """A whole number of any library, as Python's. Raises InvalidRecord."""
+    """The partition as a Python int. It may be an integer of any library. Raises InvalidRecord."""
     if partition is None or type(partition) is int:
         return partition
     return _whole(partition, f"the partition for topic {topic!r} is", "give an int, or None for one by the key")
 
 
 def checked_timestamp_us(topic: str, timestamp: object) -> int:
-    """Of milliseconds since 1970. Raises InvalidRecord."""
+    """The time stamp in microseconds. It comes in milliseconds since 1970. Raises InvalidRecord."""
     what = f"the time stamp of a record for topic {topic!r} is"
     wanted = "give milliseconds since 1970 as an int, or None for now"
     milliseconds = timestamp if type(timestamp) is int else _whole(timestamp, what, wanted)
@@ -47,7 +47,7 @@ def checked_timestamp_us(topic: str, timestamp: object) -> int:
 
 def _whole(value: object, what: str, wanted: str) -> int:
     if not isinstance(value, bool) and isinstance(value, SupportsIndex):
-        with contextlib.suppress(TypeError):  # numpy's truth values say that they are numbers
+        with contextlib.suppress(TypeError):  # numpy's bool looks like an integer
             return operator.index(value)
     raise InvalidRecord(f"{what} {reprlib.repr(value)}: {wanted}")
 
@@ -61,7 +61,7 @@ def check_partition(topic: CachedTopic, partition: int | None) -> None:
 
 
 def check_record(topic: str, value: object, key: object) -> bytes | None:
-    """The value. Raises InvalidRecord unless both are bytes or None."""
+    """Returns the value. Raises InvalidRecord unless both are bytes or None."""
     if (value is None or type(value) is bytes) and (key is None or type(key) is bytes):
         return value  # the hot path
     for name, given in (("value", value), ("key", key)):
@@ -75,7 +75,7 @@ def check_record(topic: str, value: object, key: object) -> bytes | None:
 
 
 def checked_headers(topic: str, headers: object) -> Headers:
-    """Pairs of str and bytes or None, in order; a mapping gives its items. Raises InvalidRecord for anything else."""
+    """Pairs of str and bytes or None, in order. A mapping gives its items. Raises InvalidRecord for anything else."""
     pairs = list(headers.items()) if isinstance(headers, Mapping) else headers
     if isinstance(pairs, list | tuple) and all(map(_is_header, pairs)):
         return pairs
@@ -96,15 +96,15 @@ def columns_of_many(
 ) -> pa.RecordBatch:
     """A list of values, or of rows, as one Arrow batch for `cut_columns`. Raises InvalidRecord."""
     if isinstance(values, bytes | str | Mapping):
-        raise InvalidRecord(f"send_many to topic {topic.name!r} was given {type(values).__name__}: give a list")
+        raise InvalidRecord(f"send_many to topic {topic.name!r} got {type(values).__name__}: give a list")
     rows, given = list(values), None if keys is None else list(keys)
     if given is not None and len(given) != len(rows):
         raise InvalidRecord(
-            f"send_many to topic {topic.name!r} was given {len(rows)} values and {len(given)} keys: give a key, or "
-            "None, for each value"
+            f"send_many to topic {topic.name!r} got {len(rows)} values and {len(given)} keys: give a key, or None, for "
+            "each value"
         )
     if topic.told_schemas is not None:
-        from minilog.producer.typed_rows import columns_of_rows  # It loads minilog.typed: where a topic has columns.
+        from minilog.producer.typed_rows import columns_of_rows  # only a schema needs minilog.typed
 
         return columns_of_rows(topic, rows, given)
     for number, value in enumerate(rows):
@@ -125,20 +125,21 @@ def cut_columns(
     partition: int | None,
     schema: TopicSchema | None = None,
 ) -> list[tuple[int | None, pa.RecordBatch]] | list[tuple[int | None, TypedRows]]:
-    """(partition, rows) in order, each about batch.size, or one larger row; None: the next partition in turn.
+    """(partition, rows) in order. The rows take about batch.size, or are one larger row. Without a partition (None)
+    they go to the next one in turn.
 
-    What is too large for the topic its leader says, who knows max.message.bytes as it is now, and the size when it is
-    compressed. Raises InvalidRecord, UnknownTopicOrPartition.
+    The leader refuses rows that are too large for the topic. Only it knows the present max.message.bytes and the
+    compressed size. Raises InvalidRecord, UnknownTopicOrPartition.
     """
     check_partition(topic, partition)
     if (schemas := topic.schemas) is not None:
-        from minilog.producer.typed_rows import cut_rows  # It loads minilog.typed: where a topic has columns.
+        from minilog.producer.typed_rows import cut_rows  # only a schema needs minilog.typed
 
         given = schemas.latest if schema is None else checked_version(topic, schemas, schema)
         return cut_rows(topic, given, columns, partition, accumulator.slice_bytes(topic))
     if not isinstance(columns, pa.RecordBatch):
         raise InvalidRecord(
-            f"send_batch to topic {topic.name!r} was given {type(columns).__name__}: give a pyarrow.RecordBatch"
+            f"send_batch to topic {topic.name!r} got {type(columns).__name__}: give a pyarrow.RecordBatch"
         )
     if columns.num_rows == 0:
         return []
@@ -153,11 +154,11 @@ def cut_columns(
 
 
 def checked_version(topic: CachedTopic, schemas: TopicSchemas, schema: TopicSchema) -> TopicSchema:
-    """A version of the topic's schema, or one that came after all that are known here. Raises InvalidRecord."""
+    """A version of the topic's schema, or one that is newer than all that the client knows. Raises InvalidRecord."""
     if schema.version <= schemas.latest.version and schemas.version(schema.version) != schema:
         raise InvalidRecord(
-            f"rows for topic {topic.name!r} are of a version {schema.version} of its schema that it does not have: it "
-            "was deleted and created again; look at its schema anew"
+            f"rows for topic {topic.name!r} use a version {schema.version} of the schema that the topic does not have: "
+            "the topic was deleted and created again. Ask for its schema again"
         )
     return schema
 

@@ -1,4 +1,4 @@
-"""What is said of a batch that ends without an answer. Rule V16: what may have been written is unknown, not failed."""
+"""The errors of batches that end without an answer. Rule V16: a batch that may be written is unknown, not failed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from minilog.producer.batch import Batch
 
 
 def at_close(batch: Batch) -> MinilogError:
-    """The producer was closed before it could be sent, or before it was answered."""
+    """The error of a batch whose producer was closed before it was sent, or before an answer came."""
     closed = Closed(f"{batch} were not written: the producer was closed before they could be sent")
     maybe = batch.maybe_written or batch.correlation_id is not None
     return unknown(batch, closed) if maybe else closed
 
 
 def unknown(batch: Batch, error: MinilogError) -> UnknownOutcome:
-    """It may or may not have been written, and why."""
+    """The error of a batch that may or may not have been written, with the reason."""
     if isinstance(error, TimedOut):
         reason = "no final answer came within delivery.timeout.ms"
     elif isinstance(error, Closed):
@@ -36,24 +36,27 @@ def unknown(batch: Batch, error: MinilogError) -> UnknownOutcome:
 
 
 def topic_gone(batch: Batch) -> MinilogError:
-    """For a batch that is not out, of a topic that was deleted, or created again: another id is not the same topic."""
+    """The error of a batch that is not out, and whose topic was deleted or created again. Another topic id is not the
+    same topic."""
     gone = UnknownTopicId(
-        f"{batch} were not written: the topic was deleted or created again, or {LOST_RIGHT}; send them anew"
+        f"{batch} were not written: the topic was deleted or created again, or {LOST_RIGHT}. Send them again"
     )
     return unknown(batch, gone) if batch.maybe_written else gone
 
 
 def not_encoded(batch: Batch, error: Exception) -> MinilogError:
-    """For a batch that was not sent: what `Batch.encode` raised, or what says so."""
+    """The error of a batch that could not be encoded, and so was not sent: that of `Batch.encode`, or one that holds
+    it."""
     if isinstance(error, MinilogError):
         return error
-    failure = MinilogError(f"{batch} were not written: they could not be encoded: {error!r}")
+    failure = MinilogError(f"{batch} were not written: the client could not encode them: {error!r}")
     failure.__cause__ = error
     return failure
 
 
 def timed_out(batch: Batch, timeout_ms: int, unreachable: MinilogError | None = None) -> TimedOut:
-    """delivery.timeout.ms is over, and it was surely not written. `unreachable`: why its leader cannot be asked."""
+    """The error of a batch that was surely not written within delivery.timeout.ms. `unreachable` is the error if the
+    client cannot reach its leader."""
     last = f"; the last refusal was {batch.error.code}: {batch.error}" if batch.error is not None else ""
     last += f"; {unreachable.code}: {unreachable}" if unreachable is not None else ""
     return TimedOut(
@@ -62,13 +65,14 @@ def timed_out(batch: Batch, timeout_ms: int, unreachable: MinilogError | None = 
 
 
 def in_failed_transaction(batch: Batch, failure: MinilogError) -> InvalidTxnState:
-    """Its transaction has failed, by another batch or as a whole: whatever was written of it will never be seen."""
+    """The error of a batch whose transaction has failed, by another batch or as a whole. No reader with read_committed
+    will see its records."""
     return InvalidTxnState(f"{batch} are aborted with their transaction, which failed: {failure.code}: {failure}")
 
 
 def fenced(batch: Batch, transactional_id: str, error: MinilogError) -> ProducerFenced:
-    """Its producer has ended."""
+    """The error of a batch whose producer was fenced."""
     return ProducerFenced(
-        f"{batch} were not written: transactional id '{transactional_id}' was taken over by a newer writer, or its "
-        f"transaction timed out or was aborted by command; begin a new one ({error})"
+        f"{batch} were not written: a newer writer has taken over transactional id '{transactional_id}', or its "
+        f"transaction timed out or was aborted by command. Begin a new one ({error})"
     )

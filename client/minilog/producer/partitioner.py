@@ -1,6 +1,7 @@
-"""Which partition a record goes to: by key as in Kafka, else sticky (KIP-480: one whole batch per partition in turn).
+"""The choice of a record's partition: by the key as in Kafka, or sticky without a key.
 
-Equal keys go to equal partitions across clients and languages: (murmur2(key) & 0x7fffffff) % partitions.
+Equal keys go to the same partition in all clients and languages: (murmur2(key) & 0x7fffffff) % partitions. Sticky means
+one whole batch per partition in turn (KIP-480).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from minilog import compute as pc
 _MASK = 0xFFFFFFFF
 _MULTIPLIER = 0x5BD1E995
 _SEED = 0x9747B28C
-_REMEMBERED_KEYS = 8192  # hashing a key costs microseconds; programs use few keys again and again
+_REMEMBERED_KEYS = 8192  # a hash costs microseconds, and programs use few keys again and again
 
 
 @functools.lru_cache(maxsize=_REMEMBERED_KEYS)
@@ -47,11 +48,11 @@ class StickyPartitioner:
         self._current: dict[bytes, int] = {}
 
     def current(self, topic_id: bytes) -> int | None:
-        """The partition of the batch being filled; None before the first."""
+        """The partition of the batch that is filled now. None before the first."""
         return self._current.get(topic_id)
 
     def advance(self, topic_id: bytes, available: list[int]) -> int:
-        """The next of `available` (ascending, not empty); the first one is drawn by chance."""
+        """The next one of `available` (ascending, not empty). The first one is random."""
         before = self._current.get(topic_id)
         if before is None:
             chosen = self._chance.choice(available)
@@ -64,7 +65,7 @@ class StickyPartitioner:
 def split_by_key(columns: pa.RecordBatch, partition_count: int) -> tuple[dict[int, pa.RecordBatch], pa.RecordBatch]:
     """Rows by the partition of their key, in order, and the rows whose key is null.
 
-    Each distinct key is hashed once; the rest is done by Arrow.
+    This hashes each distinct key once. Arrow does the rest.
     """
     key = columns.column(columns.schema.get_field_index("key"))
     if isinstance(key, pa.DictionaryArray):
@@ -80,7 +81,8 @@ def split_by_key(columns: pa.RecordBatch, partition_count: int) -> tuple[dict[in
 
 
 def places_by_key(keys: pa.BinaryArray, partition_count: int) -> list[tuple[int | None, pa.Array]]:
-    """The places of the keys that go to each partition, in order; last, under None, those of nulls, where there are."""
+    """The indices of the keys of each partition, in order. The indices of nulls come last, under None, if there are
+    nulls."""
     encoded = keys.dictionary_encode()
     by_code = pa.array(
         [partition_for_key(value, partition_count) for value in encoded.dictionary.to_pylist()], pa.int32()

@@ -1,4 +1,4 @@
-"""The produce streams to brokers, as the sender sees them: which are open, when to try again, what goes out next."""
+"""The produce streams to brokers, as the sender sees them: their states, their retries, and their next messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Streams:
         self._config = config
         self._open: dict[int, bool] = {}  # broker id: True open, False being opened
         self._reconnect_at_ms: dict[int, float] = {}
-        self._given_up: dict[int, tuple[int, PartitionKey]] = {}  # by correlation id: where, of what
+        self._given_up: dict[int, tuple[int, PartitionKey]] = {}  # by correlation id: broker and partition
         self._outbox: dict[tuple[int, int], list[tuple[data_pb2.ProduceEntry, bytes]]] = {}  # by broker and acks
 
     def opened(self, broker_id: int) -> None:
@@ -41,39 +41,40 @@ class Streams:
         return self._open.get(broker_id, False)
 
     def open(self, broker_id: int, now_ms: float) -> Connect | None:
-        """What is to be done so that it opens: nothing while it is being opened, or after a failure a moment ago."""
+        """The effect that opens the stream. None while it is being opened, and for a while after a failure."""
         if broker_id in self._open or now_ms < self._reconnect_at_ms.get(broker_id, 0.0):
             return None
         self._open[broker_id] = False
         return Connect(broker_id)
 
     def next_reconnect_ms(self, now_ms: float) -> float:
-        """When the next broker may be tried again."""
+        """The time when the sender may try the next broker again."""
         return min((at_ms for at_ms in self._reconnect_at_ms.values() if at_ms > now_ms), default=_FOREVER)
 
     def give_up(self, broker_id: int, correlation_id: int, key: PartitionKey) -> None:
-        """This answer is not waited for any more: it is sent again, to another leader."""
+        """Wait for this answer no longer: the batch goes to another leader."""
         self._given_up[correlation_id] = broker_id, key
 
     def came(self, correlation_id: int) -> None:
-        """The answer to one that was given up; under acks=0, where there is none: it has left this process."""
+        """Note the answer to a batch that was given up. Under acks=0 there is none, and the batch has left this
+        process."""
         self._given_up.pop(correlation_id, None)
 
     def owes(self, broker_id: int, key: PartitionKey) -> bool:
-        """May an answer come that was given up? Until then, or until the stream is lost, nothing of the partition goes
-        there again: else more batches than max.in.flight were unanswered."""
+        """Whether an answer that was given up may still come. Until it comes, or the stream is lost, the sender sends
+        no batch of the partition there. Otherwise more batches than max.in.flight could be unanswered."""
         return (broker_id, key) in self._given_up.values()
 
     def put(self, broker_id: int, entry: data_pb2.ProduceEntry, batch: bytes, acks: int) -> None:
-        """It goes with the next `flush`."""
+        """Send this batch with the next `flush`."""
         self._outbox.setdefault((broker_id, acks), []).append((entry, batch))
 
     def drop(self) -> None:
-        """What has not gone is not to go."""
+        """Drop the batches that have not gone."""
         self._outbox.clear()
 
     def flush(self) -> Iterator[Send]:
-        """All that was put, in as few messages as may be."""
+        """The fewest messages that hold all batches of `put`."""
         outbox, self._outbox = self._outbox, {}
         for (broker_id, acks), entries in outbox.items():
             for part in messages(entries):

@@ -1,7 +1,7 @@
-"""What users hand to `send` and `send_batch` of a typed topic: rows by its schema, cut into parts. Pure.
+"""Checks the rows of `send` and `send_batch` for a typed topic by its schema, and cuts them into parts. Pure.
 
-Whatever speaks Arrow is taken (the Arrow C stream interface: pandas, polars, DuckDB, ...). Rows go to partitions by the
-hash of the key columns, as any key does; without key columns whole parts go to the partitions in turn.
+Any object with the Arrow C stream interface may bring rows (pandas, polars, DuckDB, ...). The hash of the key columns
+decides the partition of a row, as for any key. Without key columns whole parts go to the partitions in turn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WHOLE = 1.25  # a batch this much above batch.size goes whole: two halves would
 
 
 def as_arrow(topic: str, given: object) -> pa.RecordBatch | pa.Table:
-    """Raises InvalidRecord for what is no table."""
+    """The argument as an Arrow table or batch. Raises InvalidRecord for an object that is no table."""
     if isinstance(given, pa.RecordBatch | pa.Table):
         return given
     try:
@@ -34,17 +34,18 @@ def as_arrow(topic: str, given: object) -> pa.RecordBatch | pa.Table:
         if hasattr(given, "__arrow_c_array__"):
             return pa.record_batch(given)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InvalidRecord(f"what send_batch to topic {topic!r} was given cannot become Arrow: {error}") from error
+        raise InvalidRecord(f"send_batch to topic {topic!r} cannot make Arrow of its argument: {error}") from error
     raise InvalidRecord(
-        f"send_batch to topic {topic!r} was given {type(given).__name__}: give a pyarrow.Table or RecordBatch, or what "
-        "speaks Arrow, as DataFrames of pandas and polars do"
+        f"send_batch to topic {topic!r} got {type(given).__name__}: give a pyarrow.Table or RecordBatch, or a "
+        "DataFrame of pandas or polars"
     )
 
 
 def cut_rows(
     topic: CachedTopic, schema: TopicSchema, given: object, partition: int | None, limit_bytes: int
 ) -> list[tuple[int | None, TypedRows]]:
-    """(partition, rows) in order, each about `limit_bytes`; None: the next partition in turn. Raises InvalidRecord."""
+    """(partition, rows) in order. The rows take about `limit_bytes`. Without a partition (None) they go to the next one
+    in turn. Raises InvalidRecord."""
     try:
         columns = rows_of(as_arrow(topic.name, given), schema)
     except InvalidRecord as error:
@@ -62,13 +63,14 @@ def cut_rows(
 
 
 def checked_row(topic: CachedTopic, value: object, key: object, timestamp: object) -> tuple[TopicSchema, CheckedRow]:
-    """One row of a typed topic, as `send` takes it, and by which version. Raises InvalidRecord, with the column."""
+    """One row of a typed topic, as `send` takes it, with the version of its schema. Raises InvalidRecord, which names
+    the column."""
     assert topic.schemas is not None
     schema = topic.schemas.latest
     _check_no_key(topic, schema, key, timestamp)
     if not isinstance(value, Mapping):
         raise InvalidRecord(
-            f"topic {topic.name!r} has a schema, and was sent {type(value).__name__}: give a row, as a dict of its "
+            f"topic {topic.name!r} has a schema, and the value is {type(value).__name__}: give a row, as a dict of its "
             f"columns: {', '.join(schema.names)}"
         )
     try:
@@ -78,8 +80,8 @@ def checked_row(topic: CachedTopic, value: object, key: object, timestamp: objec
 
 
 def columns_of_rows(topic: CachedTopic, rows: Sequence[Any], keys: object) -> pa.RecordBatch:
-    """Rows of a typed topic, as `send_many` takes them, by the newest version that is known here. Raises InvalidRecord,
-    with the number of the row and the column."""
+    """Rows of a typed topic, as `send_many` takes them, by the newest version that the client knows. Raises
+    InvalidRecord, which names the number of the row and the column."""
     assert topic.schemas is not None
     arrow, checked = topic.schemas.latest.arrow_schema, list[tuple[Any, ...]]()
     for number, row in enumerate(rows):
@@ -93,13 +95,14 @@ def columns_of_rows(topic: CachedTopic, rows: Sequence[Any], keys: object) -> pa
 
 
 def _check_no_key(topic: CachedTopic, schema: TopicSchema, key: object, timestamp: object) -> None:
-    """A row has its key and its time stamp in its columns. Raises InvalidRecord."""
+    """A row has its key and its time stamp in its columns, so the caller gives neither. Raises InvalidRecord."""
     if key is not None:
-        columns = f"its key columns, {', '.join(schema.key_columns)}" if schema.key_columns else "none: it has no key"
-        raise InvalidRecord(f"topic {topic.name!r} has a schema: the key of a row is {columns}; give none")
+        place = f"in its key columns, {', '.join(schema.key_columns)}" if schema.key_columns else "always empty"
+        raise InvalidRecord(f"topic {topic.name!r} has a schema: the key of a row is {place}. Give no key")
     if timestamp is not None and schema.timestamp_column is not None:
         raise InvalidRecord(
-            f"the time stamp of a row of topic {topic.name!r} is its column {schema.timestamp_column!r}: give none"
+            f"the time stamp of a row of topic {topic.name!r} is in its column {schema.timestamp_column!r}: give no "
+            "timestamp"
         )
 
 
@@ -108,7 +111,7 @@ def _of_topic(topic: CachedTopic, error: MinilogError) -> MinilogError:
 
 
 def _parts(rows: TypedRows, limit_bytes: int) -> list[TypedRows]:
-    """Slices in order, without a copy: even ones, and those that are still too large divided again."""
+    """Even slices in order, without a copy. This divides again a slice that is still too large."""
     if rows.num_rows == 0:
         return []
     size = rows.nbytes

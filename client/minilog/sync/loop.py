@@ -1,10 +1,11 @@
 """The background event loop that all blocking clients of a process share: grpc.aio objects must live on one loop.
 
-A daemon thread, begun with the first client. It ends with the process: then what producers have not written is
-reported, and every call from then on ends at once (processes.md). A forked child has no part in its parent's loop.
+The loop has a daemon thread, which begins with the first client and ends with the process. At the end it reports the
+records that producers have not written, and from then on every call ends at once (processes.md). A forked child has no
+part in its parent's loop.
 
-Callers wait in C (queue.SimpleQueue), not in threading.Condition: there, an exception that a signal raises may come
-between a lock's being taken and its block, and the loop would wait for that lock for ever.
+Callers wait in C (queue.SimpleQueue), and not in threading.Condition. There a signal may raise an exception after the
+caller takes the lock and before its block begins. Then the loop would wait for that lock for ever.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from minilog.net.event_loop import new_event_loop
 from minilog.net.home import Home, closed_by_fork
 from minilog.producer.futures import leave_locks_behind
 
-if TYPE_CHECKING:  # an Admin or a Consumer has none
+if TYPE_CHECKING:  # a process with only an Admin or a Consumer does not load it
     from minilog.aio.producer_shell import ProducerShell
 
 _Result = TypeVar("_Result")
-_STOP_S = 2.0  # at exit, for what is still under way
+_STOP_S = 2.0  # the time that the end of the process gives to the work under way
 _log = logging.getLogger(__name__)
 
 
 class _Call(Generic[_Result]):
-    """Work on its way to the loop and back. `answers` gets its task once that is done, or None: it never will be."""
+    """Work on its way to the loop and back. `answers` gets its task when that is done, or None if it never will be."""
 
     def __init__(self, work: Coroutine[Any, Any, _Result]) -> None:
         self.answers: SimpleQueue[asyncio.Task[_Result] | None] = SimpleQueue()
@@ -44,13 +45,13 @@ class _Call(Generic[_Result]):
         self._is_given_up = False
 
     def start(self) -> None:
-        """On the loop."""
+        """Begin the work. The loop calls this."""
         if not self._is_given_up:
             self._task = asyncio.get_running_loop().create_task(self._work)
             self._task.add_done_callback(self._done)
 
     def give_up(self) -> None:
-        """On the loop."""
+        """Cancel the work. The loop calls this."""
         self._is_given_up = True
         if self._task is None:
             self._work.close()
@@ -58,14 +59,14 @@ class _Call(Generic[_Result]):
             self._task.cancel()
 
     def end(self) -> None:
-        """Where no loop runs any more."""
+        """End the call when no loop runs any more."""
         if self._task is None:
             self._work.close()
         self.answers.put(None)
 
     def _done(self, task: asyncio.Task[_Result]) -> None:
         if not task.cancelled():
-            task.exception()  # the caller may have gone: nothing is to be logged of it
+            task.exception()  # asyncio logs an exception that nobody looks at, and the caller may have gone
         self.answers.put(task)
 
 
@@ -74,7 +75,7 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._home = Home()
-        self._producers: dict[ProducerShell, None] = {}  # that are open
+        self._producers: dict[ProducerShell, None] = {}  # the open ones
         self._calls: set[_Call[Any]] = set()
         self._is_stopped = self._has_ended = False
         self._loop = new_event_loop()
@@ -83,7 +84,7 @@ class LoopThread:
             self._thread.start()
         except RuntimeError as error:
             raise ResourceExhausted(
-                f"the thread of the minilog clients cannot be started ({error}): raise this process's limit of threads"
+                f"this process cannot start the thread of the minilog clients ({error}): raise its limit of threads"
             ) from error
 
     def _run(self) -> None:
@@ -93,21 +94,21 @@ class LoopThread:
 
     @property
     def is_of_parent(self) -> bool:
-        """Does it belong to a process that forked, and not to this one?"""
+        """Whether the loop belongs to the parent of this process, which forked."""
         return self._home.is_of_parent
 
     @property
     def is_gone(self) -> bool:
-        """Is there nothing more to be done by it, and everything reported?"""
+        """Whether the loop does no more work for this process."""
         return self._is_stopped or self.is_of_parent
 
     @property
     def has_reported(self) -> bool:
-        """Has the process come to its end, and is whatever was sent reported?"""
+        """Whether the process is at its end, and the loop has reported the records of all producers."""
         return self._is_stopped and not self.is_of_parent
 
     def is_current(self) -> bool:
-        """Is this its thread? A caller must not wait there: such as a callback of a future."""
+        """Whether the caller is on the loop's thread, such as a callback of a future. It must not wait there."""
         return threading.current_thread() is self._thread
 
     def check_process(self) -> None:
@@ -115,9 +116,9 @@ class LoopThread:
         self._home.check_process()
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Run `work` to its end and return its result; an interrupt of the caller cancels it.
+        """Run `work` to its end and return its result. An interrupt of the caller cancels it.
 
-        Raises Closed in a forked child and where the process ends, RuntimeError in a callback of this loop."""
+        Raises Closed in a forked child and at the end of the process, RuntimeError in a callback of this loop."""
         try:
             self._check()
         except BaseException:
@@ -127,7 +128,7 @@ class LoopThread:
         self._calls.add(call)
         try:
             self._loop.call_soon_threadsafe(call.start)
-            if self._has_ended:  # after the calls were ended, perhaps
+            if self._has_ended:  # `_end_calls` may have missed this call
                 call.end()
             task = call.answers.get()
         except BaseException:
@@ -142,7 +143,8 @@ class LoopThread:
         return task.result()
 
     def close(self, closing: Callable[[], Coroutine[Any, Any, None]], hurried: Callable[[], Any] | None = None) -> None:
-        """Close a client; where the loop is gone it is closed. An interrupt closes it by `hurried`, and goes on."""
+        """Close a client. If the loop is gone, the client is closed already. On an interrupt this closes it by
+        `hurried`, and then raises the interrupt."""
         if self.is_gone:
             return
         try:
@@ -153,7 +155,7 @@ class LoopThread:
             raise
 
     def post(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do it some time, where there is a loop; from any thread, and without a lock."""
+        """Do this work some time, if there is still a loop. From any thread, and without a lock."""
         if not self.is_gone:
             self._loop.call_soon_threadsafe(lambda: _kept(self._loop.create_task(work())))
 
@@ -161,29 +163,29 @@ class LoopThread:
         self.check_process()
         if self.is_current():
             raise RuntimeError(
-                "a blocking minilog call was made from a callback of its own loop: call it from another thread"
+                "a callback made a blocking minilog call on the thread of its own loop: call it from another thread"
             )
         if self._is_stopped:
             raise _at_the_end()
 
-    # -- producers, whose records are reported at the end
+    # -- producers, whose records the loop reports at the end
 
     def opened(self, producer: ProducerShell) -> None:
-        """It is open until `closed`."""
+        """Note an open producer, until `closed`."""
         self._producers[producer] = None
 
     def closed(self, producer: ProducerShell) -> None:
         self._producers.pop(producer, None)
 
     def forked(self) -> None:
-        """In the child: whatever is the parent's refuses, and no lock of the parent's threads is waited for."""
+        """Let the parent's producers refuse every call in the child. The child waits for no lock of the parent."""
         for producer in self._producers:
             producer.accumulator.forked(closed_by_fork())
 
     # -- the end of the process
 
     def stop(self) -> None:
-        """Report what is not written, cancel everything, and end the thread."""
+        """Report the unwritten records, cancel all work, and end the thread."""
         if self.is_gone:
             return
         self._is_stopped = True
@@ -227,7 +229,8 @@ def _at_the_end() -> Closed:
 
 
 def _warn(loss: str) -> None:
-    """By logging, which writes to stderr where nobody has set it up; a handler may need a client itself."""
+    """Warn by logging, which writes to stderr by default. If a handler fails, such as one that needs a client itself,
+    print instead."""
     try:
         _log.warning(loss)
     except Exception:
@@ -238,7 +241,7 @@ _tasks: set[asyncio.Task[None]] = set()
 
 
 def _kept(task: asyncio.Task[None]) -> None:
-    """The loop alone holds tasks weakly."""
+    """Hold a task until it ends: the loop holds tasks only weakly."""
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
 
@@ -248,7 +251,7 @@ _guard = threading.Lock()
 
 
 def shared_loop() -> LoopThread:
-    """The loop of this process, begun if need be. Raises Closed where the process ends or clients cannot work."""
+    """The loop of this process. The first call starts it. Raises Closed at the end of the process."""
     global _shared
     with _guard:
         if _shared is None or _shared.is_of_parent:
@@ -261,7 +264,7 @@ def shared_loop() -> LoopThread:
 
 def _forked() -> None:
     global _guard
-    _guard = threading.Lock()  # the parent's may have been held at the fork
+    _guard = threading.Lock()  # a thread of the parent may have held the old one at the fork
     leave_locks_behind()
     if _shared is not None:
         _shared.forked()

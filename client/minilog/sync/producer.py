@@ -1,4 +1,4 @@
-"""The blocking producer: `send` only appends to a batch under a lock; all else happens on the background loop."""
+"""The blocking producer. `send` appends to a batch under a lock, and the background loop does everything else."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 
 
 class Producer:
-    """Writes records to topics; may be shared by threads.
+    """Writes records to topics. Several threads may share it.
 
-    By default acks=all and idempotent: a record is acknowledged when every in-sync replica has it on disk, and retries
-    never write it twice. Errors of a record are those of its future: TimedOut (surely not written), UnknownOutcome
-    (it may or may not be written: never reported as failed), or what the broker answered.
+    By default acks=all and idempotence hold: the broker acknowledges a record when every in-sync replica has it on
+    disk, and retries never write it twice. The future of a record raises its error: TimedOut (surely not written),
+    UnknownOutcome (perhaps written, and so never reported as failed), or the broker's error.
 
         with Producer({"bootstrap.servers": "127.0.0.1:9092"}) as producer:
             metadata = producer.send("flights", b"...", key=b"UA").result(timeout=10)
 
-    Raises InvalidConfig for a setting that is none.
+    Raises InvalidConfig for an unknown setting or value.
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
@@ -66,7 +66,7 @@ class Producer:
         self._shell.start()
 
     def __del__(self) -> None:
-        """What was sent goes on its way all the same."""
+        """Warn that the producer was not closed. The loop still delivers its records."""
         if not getattr(self, "_closed", True) and not self._loop.is_gone:
             self._loop.post(self._leave)
             named = self._shell.config.client_id
@@ -88,7 +88,7 @@ class Producer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # An interrupted program does not wait for two minutes more.
+        # An interrupted program does not wait two more minutes.
         self.close(timeout=0.0 if kind is not None and not issubclass(kind, Exception) else None)
 
     def send(
@@ -102,15 +102,16 @@ class Producer:
         headers: GivenHeaders | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Future[RecordMetadata]:
-        """Take one record, or one row of a topic with a schema; the future has its place once it is written.
+        """Take one record, or one row of a topic with a schema. The future has its place once it is written.
 
-        A row is a dict of its columns, such as {"carrier": "UA", "delay": 12}: it has its key in its key columns.
+        A row is a dict of its columns, such as {"carrier": "UA", "delay": 12}. Its key is in its key columns.
 
-        Without a partition it goes by the key (murmur2, as in Kafka), without a key to one partition batch by batch.
-        `timestamp` is in milliseconds since 1970, now by default. `on_delivery` is called with the error, or with None
-        and the place of the record: in the thread of the clients, so it must not wait, nor make blocking calls.
-        Blocks while the buffer is full, at most max.block.ms. Raises BufferExhausted, Closed, InvalidRecord,
-        MessageTooLarge, UnknownTopicOrPartition, and BrokerNotAvailable where the topic's metadata cannot be had.
+        Without a `partition` the key decides (murmur2, as in Kafka). Without a key the records go to one partition per
+        batch. `timestamp` is in milliseconds since 1970, and by default now. The client calls `on_delivery` with the
+        error, or with None and the place of the record. It calls in its own thread, so the function must not wait, or
+        make blocking calls. `send` blocks while the buffer is full, at most max.block.ms. Raises BufferExhausted,
+        Closed, InvalidRecord, MessageTooLarge, UnknownTopicOrPartition, and BrokerNotAvailable if no broker gives the
+        metadata of the topic.
         """
         partition = checked_partition(topic, partition)
         cached = self._cache.topics.get(topic) or self._topic(topic)
@@ -123,7 +124,7 @@ class Producer:
         if cached.told_schemas is None:
             content = check_record(topic, value, key)
         else:
-            from minilog.producer.typed_rows import checked_row  # It loads minilog.typed: where a topic has columns.
+            from minilog.producer.typed_rows import checked_row  # only a schema needs minilog.typed
 
             schema, row = checked_row(cached, value, key, timestamp)
             key, content, row_bytes = row.key, row.values, row.size_bytes
@@ -153,11 +154,12 @@ class Producer:
         keys: Iterable[bytes | None] | None = None,
         partition: int | None = None,
     ) -> Future[list[BatchMetadata]]:
-        """Take a list of values, or of rows of a topic with a schema, as one Arrow batch: see `send_batch`, which says
-        where they go and what the future has. Much cheaper than as many calls of `send`.
+        """Take a list of values, or of rows of a topic with a schema, as one Arrow batch. `send_batch` explains the
+        partitions and the future. This is much cheaper than a call of `send` for each value.
 
-        All of them are checked before the first one is taken. `keys` has one for each value. A row has its key in its
-        columns. Raises InvalidRecord with the number of the first value that does not fit, and what `send` raises.
+        The producer checks all of them before it takes the first one. `keys` has one for each value. A row has its key
+        in its columns. Raises InvalidRecord with the number of the first value that does not fit, and the errors of
+        `send`.
         """
         self._loop.check_process()
         cached = self._cache.topics.get(topic) or self._topic(topic)
@@ -166,16 +168,18 @@ class Producer:
     def send_batch(
         self, topic: str, columns: object, partition: int | None = None, *, schema: TopicSchema | None = None
     ) -> Future[list[BatchMetadata]]:
-        """Take a whole Arrow batch (columns value, and if wanted key, timestamp, headers); no record is touched.
+        """Take a whole Arrow batch with the column value, and if wanted key, timestamp and headers. The producer copies
+        columns, and makes no Python object of a record.
 
-        Of a topic with a schema: its columns, as a pyarrow.Table or RecordBatch, or whatever speaks Arrow (pandas,
-        polars). They are matched by name and cast where nothing is lost; what is not there is null. They are
-        written by `schema`, a version of the topic's, or by the newest that is known here.
+        For a topic with a schema, give its columns as a pyarrow.Table or RecordBatch, or as another object with an
+        Arrow interface (pandas, polars). The producer matches the columns by name. It casts them if that loses nothing,
+        and takes null for a missing column. It writes by `schema`, a version of the topic's schema. Without `schema` it
+        takes the newest version that the client knows.
 
-        It is cut into parts of about batch.size: by key where there is a key column and no partition is given, else
-        whole parts to the partitions in turn. The future has the place of each part, in the order of its partitions'
-        rows; it fails when no part is open any more, with UnknownOutcome where the fate of any part is unknown.
-        Raises what `send` raises.
+        The producer cuts the batch into parts of about batch.size. With a key column and no `partition` the keys decide
+        the partitions. Otherwise whole parts go to the partitions in turn. The future has the place of each part, in
+        the order of its partitions' rows. It fails when no part is under way any more, and with UnknownOutcome if the
+        fate of any part is unknown. Raises the errors of `send`.
         """
         partition = checked_partition(topic, partition)
         cached = self._cache.topics.get(topic) or self._topic(topic)
@@ -193,38 +197,40 @@ class Producer:
         return future
 
     def transaction(self) -> Transaction:
-        """One transaction, of a producer with a `transactional.id`: all that is sent in the block is seen by
-        read_committed readers when the block has ended, or none of it ever is.
+        """One transaction of a producer with a `transactional.id`. Readers with read_committed see all records of the
+        block after its end, or none of them ever.
 
             with Producer({"bootstrap.servers": servers, "transactional.id": "report"}) as producer:
                 with producer.transaction() as transaction:
                     producer.send("totals", b"...")
                     transaction.commit_offsets("report", {TopicPartition("flights", 0): 42})
 
-        The block's end waits for every acknowledgement, and commits; an exception in it, or a record that could not be
-        written, aborts it. One at a time. Raises ProducerFenced where a newer producer of the same id has taken over,
-        and UnknownOutcome where nobody can say whether it was committed.
+        The end of the block waits for every acknowledgement, and commits. An exception in the block, or a failed
+        record, aborts the transaction. A producer has one transaction at a time. Raises ProducerFenced if a newer
+        producer with the same id has taken over, and UnknownOutcome if the outcome of the commit is unknown.
         """
         if self._run is None:
             raise no_transactional_id()
         return Transaction(self._loop, AsyncTransaction(self._shell, self._run))
 
     def participation(self) -> Participation:
-        """A part in a transaction that somebody else commits, as a Spark task has; see minilog.transactions."""
+        """A part in a transaction that another process commits, as a Spark task has. See minilog.transactions."""
         return Participation(self._loop, self._shell)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything sent so far is delivered or reported. Raises TimedOut (it goes on all the same)."""
+        """Wait until all records so far are delivered, or their errors are reported. Raises TimedOut. The delivery then
+        goes on."""
         if self._closed or self._loop.has_reported:
             return
         bound = self._delivery_s if timeout is None else timeout
         if not self._loop.run(self._shell.flush(bound)):
-            raise TimedOut(f"flush was not done within {bound} s; what was sent is still under way")
+            raise TimedOut(f"flush did not end within {bound} s: the records are still under way")
 
     def close(self, timeout: float | None = None) -> None:
-        """Deliver what can be delivered within `timeout` seconds (delivery.timeout.ms by default), report the rest.
+        """Deliver the records within `timeout` seconds (delivery.timeout.ms by default), and report the rest.
 
-        Every future is done afterwards: what was never sent fails with Closed, what may be written is UnknownOutcome.
+        Every future is done afterwards. A record that was never sent fails with Closed, and one that may be written
+        with UnknownOutcome.
         """
         if self._closed:
             return
@@ -243,12 +249,12 @@ class Producer:
     def _wait_for_space(self, topic: str, deadline_s: float) -> None:
         if self._loop.is_current():
             raise BufferExhausted(
-                f"buffer.memory={self._shell.config.buffer_memory} is full when sending to topic {topic!r} in a "
-                "callback, whose thread empties the buffer and must not wait for it: send from another thread"
+                f"buffer.memory={self._shell.config.buffer_memory} is full, and a callback sends to topic {topic!r}: "
+                "its thread empties the buffer, so it must not wait for room. Send from another thread"
             )
         self._shell.wake_from_thread()
         remaining_s = deadline_s - time.monotonic()
         if remaining_s <= 0:
             raise buffer_exhausted(topic, self._shell)
-        # A settlement between the refusal and here is not missed for long.
+        # A batch may have been settled just before this wait, so the wait is short.
         self._accumulator.wait_for_space(min(remaining_s, 0.05))

@@ -102,7 +102,7 @@ def test_a_full_buffer_takes_nothing_until_a_batch_is_settled() -> None:
 
 
 def test_a_record_above_the_whole_buffer_is_refused() -> None:
-    with pytest.raises(MessageTooLarge, match=r"topic 'flights' are above buffer\.memory=1500"):
+    with pytest.raises(MessageTooLarge, match=r"topic 'flights' is larger than buffer\.memory=1500"):
         append(accumulator(buffer_memory=1500), bytes(2000))
 
 

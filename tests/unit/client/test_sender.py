@@ -377,7 +377,7 @@ def test_a_batch_that_cannot_be_encoded_fails_alone(monkeypatch: pytest.MonkeyPa
     futures = [cluster.send(b"a", partition=partition) for partition in (0, 1, 2, 0)]
     cluster.run(100)
     for index in (0, 3):
-        with pytest.raises(MinilogError, match="could not be encoded: MemoryError"):
+        with pytest.raises(MinilogError, match="could not encode them: MemoryError"):
             futures[index].result(timeout=0)
     assert [futures[index].result(timeout=0).partition for index in (1, 2)] == [1, 2]
     assert cluster.accumulator.used_bytes() == 0
