@@ -74,11 +74,9 @@ def moves(rows: Rows, event_ns: int, end_ns: int, before: Owners, after: Owners)
 
 def longest_gaps_ms(rows: Rows, start_ns: int, end_ns: int) -> list[float]:
     """Of each partition, the longest time without a record between the start, its records, and the end."""
-    gaps_ms = []
     ordered = rows[np.lexsort((rows["read_ns"], rows["partition"]))]
-    for read_ns in np.split(ordered["read_ns"], np.flatnonzero(np.diff(ordered["partition"])) + 1):
-        gaps_ms.append(float(np.diff(read_ns, prepend=start_ns, append=end_ns).max()) / 1e6)
-    return gaps_ms
+    parts = np.split(ordered["read_ns"], np.flatnonzero(np.diff(ordered["partition"])) + 1)
+    return [float(np.diff(read_ns, prepend=start_ns, append=end_ns).max()) / 1e6 for read_ns in parts]
 
 
 def unread_records(rows: Rows) -> int:

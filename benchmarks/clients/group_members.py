@@ -128,7 +128,7 @@ class KafkaMembers:
 def main() -> None:
     system, servers, topic, group, first, count, path = sys.argv[1:]
     numbers = range(int(first), int(first) + int(count))
-    members = {"minilog": MinilogMembers, "kafka": KafkaMembers}[system]
+    members = MinilogMembers if system == "minilog" else KafkaMembers
     members(servers, topic, group, numbers, Rows(pathlib.Path(path))).run()
 
 

@@ -71,7 +71,7 @@ def _events(hosts: MemberHosts, members: int, partitions: int) -> dict[str, floa
     """All that happens to a group that has come together."""
     group, others = _Group(hosts, partitions), frozenset(range(members - 1))
     start_ns = group.settled(others, 0)
-    details = {}
+    details: dict[str, float] = {}
     for number in (members - 1, members):
         guest = hosts.start(1)
         time.sleep(_CALM_S)  # it starts and waits meanwhile

@@ -94,10 +94,18 @@ class Retirement:
         return [broker_id for broker_id, decommissioned in self._cordons.items() if not decommissioned]
 
     async def check_empty(self) -> None:
-        """Behind the last fault, when all others take replicas: who is decommissioned has none before long."""
-        until_s = self._cluster.now_s + EMPTY_WITHIN_S
+        """Behind the last fault, when all others take replicas: who is decommissioned has none before long. A throttle
+        gives it the time that its bytes need."""
+        until_s = self._cluster.now_s + EMPTY_WITHIN_S + self._throttled_s()
         while left := {broker_id: count for broker_id in self._leaving() if (count := self._replicas(broker_id))}:
             if self._cluster.now_s > until_s:
                 text = f"{EMPTY_WITHIN_S} s behind the last fault brokers that are decommissioned have replicas: {left}"
                 raise Violation("retire", text, nodes=tuple(left))
             await asyncio.sleep(LOOK_S)
+
+    def _throttled_s(self) -> float:
+        """The seconds that the lowest throttle needs for all that lies on the leaving brokers."""
+        throttles = [state.throttle_bytes_per_second for state in self._states.values()]
+        disks = [self._cluster.hosts[broker_id].disk for broker_id in self._leaving()]
+        size_bytes = sum(disk.size(name) for disk in disks for name in disk.names if name.endswith(".log"))
+        return size_bytes / min((throttle for throttle in throttles if throttle), default=float("inf"))
