@@ -127,13 +127,10 @@ class JudgedPartition:
         return self.batches[known:]
 
     def _look_at_later_policy(self, copy: Copy, high_watermark: int) -> None:
-        """A leader that is the controller, too, applies a setting before any wire has it: flush.policy=os, and what
-        retention deletes."""
+        """A leader that is the controller, too, applies flush.policy=os before any wire has it."""
         view, topic_id = self.view(copy), self.key.topic_id
         if view.end < high_watermark and self.unsynced_since_s is None and self.metadata.later_unsynced(topic_id):
             self.unsynced_since_s = copy.host.loop.now_s - HEARD_S
-        if self._start(copy, view) > self.deletable and self.metadata.later_deletes(topic_id):
-            self.deletable = math.inf
 
     def _learn_from(self, members: Iterable[int], high_watermark: int) -> None:
         """Whose copy is damaged still says what is committed: the other members have it, until it is deleted."""
@@ -183,6 +180,8 @@ class JudgedPartition:
         if view.agreed >= upto:
             return None
         start = self._start(copy, view)
+        if start > self.deletable and self.metadata.later_deletes(self.key.topic_id):
+            self.deletable = math.inf  # the controller applies a setting before any wire has it, to its followers, too
         if view.agreed < start <= self.deletable:
             view.agreed = start
         own = view.from_offset(view.agreed)
