@@ -16,6 +16,7 @@ from minilog.errors import CorruptMessage
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import decode_header, iterate_headers
 from minilog.types import TopicPartition
+from minilog_broker.server.clients.coordinator_calls import SCRUB_TIMEOUT_S
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.settings import LogSettings
 from tests.simulation.clients.history import History, Outcome
@@ -200,8 +201,8 @@ async def _all_acknowledge(
 
 async def check_forged(cluster: SimulatedCluster, faults: Faults) -> None:
     """A scrub finds each forged batch while all copies are in sync, and its broker fetches the records again. The last
-    reader, which comes later, is given none of them."""
-    deadline_s = cluster.now_s + cluster.plan.liveness_s + recovery_s(cluster)
+    reader, which comes later, is given none of them. A call to a broker that vanished may still be under way."""
+    deadline_s = cluster.now_s + SCRUB_TIMEOUT_S + cluster.plan.liveness_s + recovery_s(cluster)
     while forged := faults.forged:
         if cluster.now_s > deadline_s:
             raise Violation("V3", f"{forged[0].host.name}: the copy in {forged[0].directory} still has forged records")
