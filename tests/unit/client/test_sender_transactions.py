@@ -124,7 +124,7 @@ def test_a_fenced_producer_says_who_took_over_and_fails_all_of_the_transaction()
     first, second = cluster.send(b"a"), cluster.send(b"b")
     cluster.run()
     assert isinstance(first.exception(0), ProducerFenced)
-    assert "a newer writer has taken over transactional id 'job', or its transaction timed" in str(first.exception(0))
+    assert "a newer writer has taken over transactional id 't', or its transaction timed" in str(first.exception(0))
     assert isinstance(second.exception(0), InvalidTxnState)
     with pytest.raises(ProducerFenced, match="can only be aborted"):
         cluster.send(b"c", partition=1)
