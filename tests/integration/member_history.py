@@ -140,6 +140,8 @@ class _Reading:
 
     def _note_handed(self, event: MemberEvent) -> None:
         was_stopped = self._story.was_stopped(event.since_s, event.time_s)
+        if 0.0 < event.until_s < event.since_s:
+            self._wrong(f"got records {event.since_s - event.until_s:.3f} s after its time by its own clock")
         for partition, (first, end) in event.offsets.items():
             holding = self._last.get(partition)
             if holding is None:

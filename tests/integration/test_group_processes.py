@@ -95,6 +95,11 @@ class TestTheJudge:
         first = story("a", event("assigned", 1.0), event("handed", 2.0, 0, 2), *commit(2.1, 2), late)
         assert judged(first, story("b", *SECOND)).overlaps == 1
 
+    def test_a_record_after_the_time_of_the_members_own_clock_is_wrong(self) -> None:
+        late = event("handed", 2.0, 0, 4, until_s=1.5)
+        first = story("a", event("assigned", 1.0), late, *commit(2.1, 4), event("revoked", 7.0))
+        assert judged(first).wrong == ["a got records 0.490 s after its time by its own clock"]
+
     def test_a_partition_without_an_owner_in_the_quiet_time_is_wrong(self) -> None:
         first = story("a", event("assigned", 1.0), event("handed", 2.0, 0, 4), *commit(2.1, 4), event("revoked", 6.2))
         assert "had no owner 0.200 s into the quiet time" in judged(first).wrong[0]
