@@ -35,6 +35,7 @@ from tests.simulation.judge import (
     check_queries,
     check_sharing,
     check_transactions,
+    coordinator_state,
     copies_agree,
     recovery_s,
     watch,
@@ -82,7 +83,7 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
         transacting.add_writer(f"w{number}")
     if plan.writers:
         transacting.add_reader()
-    sharing = Sharing(cluster, workload)
+    sharing = Sharing(cluster, workload, lambda: coordinator_state(judge))
     if plan.sharing:
         sharing.begin()
     if workload.guest is not None:

@@ -7,7 +7,9 @@
 rule  what must be
 M1    no partition is held by two members at one moment: from when its program was told until it has given the
       partition back, or its session is over by its own clock, which has a rate of its own
-M2    5 s after the last trouble each partition has one reader, and keeps one; after a death a session time-out later
+M2    5 s after the last trouble each partition has one reader, and keeps one; after a death a session time-out later.
+      The 5 s begin when the coordinator's partition commits something, and 10 s after the last trouble at the latest:
+      V19 judges brokers, which may have to start, to elect, and to wait for copies before that
 M3    no commit succeeds that begins while another member holds the partition, also where a program commits again what
       it has given back or lost. A reader begins nowhere below what was acknowledged as committed before it was given
       the partition
@@ -20,8 +22,9 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minilog.aio import Consumer, Producer
 from minilog.errors import MinilogError
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 TOPIC, GROUP, PARTITIONS = "m0", "shared", 8
 SESSION_TIMEOUT_S, HEARTBEAT_INTERVAL_S = 3.0, 0.3
 OWNED_WITHIN_S = 5.0
+SERVED_WITHIN_S = 10.0  # V19's bound
 GOODBYE_S = 2.9  # a client waits 3 s for the answer to its goodbye
 MAX_POLL_INTERVAL_MS = 20_000
 LOOK_S = 0.02
@@ -74,15 +78,26 @@ class Sharer:
         return frozenset(key.partition for key in group.member.held)
 
 
+class CoordinatorState(NamedTuple):
+    """Of the coordinator's partition, as it was committed: its leader epoch, and its end."""
+
+    leader_epoch: int
+    end: int
+
+
 class Sharing:
     """See the module's text. `calm_s`: when the last trouble was over. `died_s`: when a member last died, or left
-    without an answer."""
+    without an answer. `coordinator`: its state now, as the judge knows it."""
 
-    def __init__(self, cluster: SimulatedCluster, workload: Workload) -> None:
+    def __init__(
+        self, cluster: SimulatedCluster, workload: Workload, coordinator: Callable[[], CoordinatorState]
+    ) -> None:
         self.cluster = cluster
         self.sharers: list[Sharer] = []
         self.calm_s, self.died_s = 0.0, -math.inf
         self._workload = workload
+        self._coordinator, self._before = coordinator, CoordinatorState(0, 0)
+        self._served_s = math.inf  # since when the coordinator of now has committed something
         self._chance = random.Random(f"sharing {cluster.seed}")
         self._number = 0
         self._acknowledged: dict[tuple[int, int], bytes] = {}
@@ -238,8 +253,8 @@ class Sharing:
     def owned_from_s(self) -> float:
         """From when on each partition has a reader. A coordinator that is new gives the dead a whole session time-out,
         too. So that is counted from the last trouble, and not from the death."""
-        has_died = self.died_s > -math.inf
-        return self.calm_s + OWNED_WITHIN_S + (SESSION_TIMEOUT_S if has_died else 0.0)
+        served_s = max(self.calm_s, min(self._served_s, self.calm_s + SERVED_WITHIN_S))
+        return served_s + OWNED_WITHIN_S + (SESSION_TIMEOUT_S if self.died_s > -math.inf else 0.0)
 
     async def _watch(self) -> None:
         while True:
@@ -252,9 +267,14 @@ class Sharing:
 
     def _look(self) -> None:
         holders, now_s = self.holders(), self.cluster.now_s
+        state = self._coordinator()
         if self.cluster.rages:
-            self.calm_s = now_s
-        elif now_s > self.owned_from_s and (unowned := set(range(PARTITIONS)) - holders.keys()):
+            self.calm_s, self._served_s, self._before = now_s, math.inf, state
+        elif state.leader_epoch != self._before.leader_epoch and now_s < self.calm_s + SERVED_WITHIN_S:
+            self._served_s, self._before = math.inf, state
+        elif state.end > self._before.end:
+            self._served_s = min(self._served_s, now_s)
+        if now_s > self.owned_from_s and (unowned := set(range(PARTITIONS)) - holders.keys()):
             raise Violation(
                 "M2", f"partitions {sorted(unowned)} have no reader {now_s - self.calm_s:.1f} s after the last trouble"
             )

@@ -89,8 +89,8 @@ class Program:
             task.add_done_callback(self._late.discard)
 
     async def _commit_beside(self, offsets: dict[TopicPartition, int]) -> None:
-        """As a program that commits beside its polls. It leaves alone what it was given again since: a late commit
-        would set that back."""
+        """As a program that commits beside its polls. What it was given again since it leaves alone: its commit would
+        set that back."""
         await asyncio.sleep(self._chance.uniform(*LATE_COMMITS_S))
         held = self._sharer.holds(self._sharing.cluster.now_s)
         try:

@@ -35,7 +35,7 @@ from tests.simulation.judge.liveness import (
     watch,
 )
 from tests.simulation.judge.rows import check_filtered
-from tests.simulation.judge.sharing import check_sharing
+from tests.simulation.judge.sharing import check_sharing, coordinator_state
 
 __all__ = [
     "Judge",
@@ -45,6 +45,7 @@ __all__ = [
     "check_queries",
     "check_sharing",
     "check_transactions",
+    "coordinator_state",
     "copies_agree",
     "recovery_s",
     "watch",

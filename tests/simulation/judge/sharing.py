@@ -6,18 +6,33 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
+from minilog.partition_key import PartitionKey
+from tests.simulation.clients.sharing import GROUP, CoordinatorState
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.clients.sharing import Sharing
     from tests.simulation.cluster import SimulatedCluster
     from tests.simulation.faults import Faults
+    from tests.simulation.judge.judge import Judge
 
 LEAST_READERS = 3  # of a group that one leaves: a share has several partitions, and two others take them
 MOST_MOVED = 1  # of each member that stays
 STILL_S = 1.0  # nothing changes hands any more
 MOST_S = 30.0
 LOOK_S = 0.1
+
+
+def coordinator_state(judge: Judge) -> CoordinatorState:
+    """Of the group, from the committed metadata, and from what was said to be committed."""
+    topics = judge.truth.metadata.topics
+    for topic_id in (topic_id for topic_id, topic in topics.items() if topic.name == GROUPS_TOPIC_NAME):
+        key = PartitionKey(topic_id, coordinator_partition(GROUP))
+        if (state := judge.truth.metadata.states.get(key)) is not None:
+            partition = judge.truth.partitions.get(key)
+            return CoordinatorState(state.leader_epoch, 0 if partition is None else partition.end)
+    return CoordinatorState(0, 0)
 
 
 async def check_sharing(cluster: SimulatedCluster, sharing: Sharing, faults: Faults) -> None:
