@@ -6,11 +6,14 @@ three copies have what was written. A scrub has to find it, and the broker has t
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from minilog.errors import CorruptMessage
-from minilog.record_batch.header import HEADER_BYTES, batch_crc, encode_header, iterate_headers
+from minilog.record_batch.header import HEADER_BYTES, batch_crc, decode_header, encode_header, iterate_headers
+from minilog_broker.storage.checkpoint import read_checkpoint
+from minilog_broker.storage.errors import CorruptFile
 from tests.simulation.machines.host import DATA_PATH
 
 if TYPE_CHECKING:
@@ -31,8 +34,19 @@ class ForgedBatch:
 
     @property
     def is_there(self) -> bool:
-        """Whether the copy still has it."""
-        return any(self.content in content for content in segments_of(self.host, self.directory).values())
+        """Whether the copy still has it, at or above its log start: what lies below in the same file is deleted."""
+        return decode_header(self.content).next_offset > self._log_start_offset and any(
+            self.content in content for content in segments_of(self.host, self.directory).values()
+        )
+
+    @property
+    def _log_start_offset(self) -> int:
+        """0 where no file has it."""
+        with contextlib.suppress(CorruptFile):
+            if self.host.disk.exists(self.directory):
+                checkpoint = read_checkpoint(self.host.disk, self.directory)
+                return 0 if checkpoint is None else checkpoint.log_start_offset
+        return 0
 
 
 def segments_of(host: SimulatedHost, directory: str) -> dict[str, bytes]:
