@@ -1,25 +1,26 @@
-"""The mechanism of every coordinator: who leads a partition of an internal topic loads it, and serves it.
+"""The mechanism of every coordinator: the leader of a partition of an internal topic loads it, and serves it.
 
     state      what it is
     IDLE       this broker does not lead the partition
-    WAITING    it leads, and may not know all that is committed
-    LOADING    the log below the epoch's start is read
-    ACTIVE     requests are decided
+    WAITING    it leads, but perhaps does not know yet all that is committed
+    LOADING    it reads the log below the start of its epoch
+    ACTIVE     it decides requests
 
     a request while                    is answered
     IDLE                               NOT_COORDINATOR
     WAITING, LOADING                   COORDINATOR_LOAD_IN_PROGRESS
-    ACTIVE                             when all that the decision rests on is committed, refusals too: what is in flight
-                                       may be forgotten, and must not have fenced anybody
-    ACTIVE, and then deposed           NOT_COORDINATOR: it may have been decided; the next coordinator knows
+    ACTIVE                             when all records behind the decision are committed. That holds for refusals, too:
+                                       a record in flight may be lost, and then it must not have fenced anybody
+    ACTIVE, and then deposed           NOT_COORDINATOR: perhaps the request was decided. The next coordinator knows
 
-A term is a leader epoch. Each high watermark says of which epoch it is: a coordinator that was deposed never takes what
-another leader committed for its own (wrong rule 12), and one that leads again loads again (Kafka kept
-what it had: KAFKA-9307), up to the start of its epoch and when all of that is committed (Kafka: to the end of the log).
-Nothing above it is in the log but what this coordinator appends: clients cannot write to internal topics.
+A term is a leader epoch. Each high watermark comes with its epoch. So a deposed coordinator never takes the records
+that another leader committed for its own (wrong rule 12). A coordinator that leads again loads again (Kafka kept the
+old table: KAFKA-9307). It loads up to the start of its epoch, when all of that is committed (Kafka: up to the end of
+the log). Above the start of its epoch only this coordinator appends, because clients cannot write to internal topics.
 
-One that was deposed and does not know it can decide nothing, since nothing that it appends is committed. What it says
-without appending may be old; so callers name the highest epoch they have heard of, and one that knows less says so.
+A coordinator that was deposed, and has not heard of it, decides nothing: no record that it appends is committed. An
+answer that needs no append may be old. So callers name the highest epoch that they know, and a coordinator of a lower
+epoch refuses.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ Response = TypeVar("Response", bound=Message)
 
 
 class CoordinatorState(enum.Enum):
-    """Where a coordinator stands; what leads from one to the next is in WAYS."""
+    """The states of a coordinator. WAYS has the changes from one to the next."""
 
     IDLE = "idle"
     WAITING = "waiting"
@@ -97,18 +98,18 @@ class Coordinator(Generic[Key, Value]):
         return self._state
 
     def committed_state(self) -> dict[Key, Value]:
-        """What any other coordinator would find in the log now."""
+        """The values that another coordinator would find in the log now."""
         return self._table.committed()
 
     def lead(self, leader_epoch: int, epoch_start: int) -> None:
-        """This broker leads the partition, from `epoch_start` on; `high_watermark` follows."""
+        """This broker leads the partition from `epoch_start` on. `high_watermark` follows."""
         self.deposed()
         self._state = CoordinatorState.WAITING
         self._leader_epoch, self._epoch_start = leader_epoch, epoch_start
         self._table.clear(epoch_start)
 
     def high_watermark(self, leader_epoch: int, offset: int, now: Moment) -> None:
-        """All below `offset` is committed, says the leader of `leader_epoch`."""
+        """The leader of `leader_epoch` reports that all records below `offset` are committed."""
         if leader_epoch != self._leader_epoch or self._state is CoordinatorState.IDLE:
             return
         if self._state is CoordinatorState.WAITING and offset >= self._epoch_start:
@@ -141,7 +142,7 @@ class Coordinator(Generic[Key, Value]):
             self._activated(now)
 
     def deposed(self) -> None:
-        """The leader epoch is over, or the log failed: nothing that was not committed may be promised."""
+        """End the term: the leader epoch is over, or the log failed. Nothing that is not committed is promised."""
         self._state, self._leader_epoch = CoordinatorState.IDLE, -1
         self._table.clear(0)
         waiting, self._waiting = self._waiting, []

@@ -1,16 +1,18 @@
-"""Where in the log the newest value of each key stands: what the next coordinator has to read, and what it has not.
+"""The place of each key's newest value in the log. The next coordinator reads from the lowest place on.
 
-A log of decisions would grow for ever, and who takes over would read all of it (Kafka has a cleaner thread rewrite it;
-where that had died, coordinators took minutes to load). Here a decision carries along some of the values that stand
-furthest back, and all in front of the first newest value is deleted (replication/leader/delete_records.py):
+A log of decisions would grow for ever, and the next coordinator would read all of it. (In Kafka a cleaner thread
+rewrites it. Where that thread had died, coordinators took minutes to load.) Here a decision carries along some of the
+values that stand furthest back. The leader deletes all records in front of the first newest value
+(replication/leader/delete_records.py):
 
-    b a c a a d a              nobody needs what is in front of b
-    b a c a a d a a b c        a decision about a carried b and c along: nobody needs what is in front of d
+    b a c a a d a              nobody needs the records in front of b
+    b a c a a d a a b c        a decision about a carried b and c along: nobody needs the records in front of d
 
 While the log is longer than twice the table and some slack, a decision of n records carries 2n more. So the log stays
-shorter than three times the table and the slack, and what stands still is not written again for nothing.
+shorter than three times the table and the slack. A log that does not grow carries nothing along.
 
-A place counts when it is committed: what is in flight may be forgotten, and the value further back is the newest again.
+A place counts when it is committed. A value in flight may be dropped, and then the value further back is the newest
+again.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Places(Generic[Key]):
-    """Of one table: each key stands once, the one whose newest value is furthest back first."""
+    """The places of one table. Each key is there once, and the key whose newest value is furthest back comes first."""
 
     def __init__(self) -> None:
         self.slack_records = SLACK_RECORDS
@@ -39,13 +41,13 @@ class Places(Generic[Key]):
         self._committed.clear()
 
     def written(self, key: Key, *, gone: bool) -> None:
-        """Its newest value stands at the end of the log; or it has none any more."""
+        """Note that the newest value of a key stands at the end of the log, or that the key has none any more."""
         self._written.pop(key, None)
         if not gone:
             self._written[key] = None
 
     def committed(self, key: Key, offset: int, *, gone: bool) -> None:
-        """The same, for good. In the order of offsets."""
+        """Note the same of a committed record. Calls come in the order of offsets."""
         self._committed.pop(key, None)
         if not gone:
             self._committed[key] = offset
@@ -58,5 +60,5 @@ class Places(Generic[Key]):
         return list(itertools.islice(others, CARRIED_PER_RECORD * len(new)))
 
     def needed_from(self, high_watermark: int) -> int:
-        """Nobody needs what is below."""
+        """The offset below which nobody needs the log."""
         return next(iter(self._committed.values()), high_watermark)

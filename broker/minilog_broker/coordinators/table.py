@@ -1,13 +1,12 @@
-"""A table of values by key that is the replay of a partition of an internal topic, and what is on its way into it.
+"""A table of values by key: the replay of a partition of an internal topic, and the changes on their way into it.
 
-    committed     each key's value as of the high watermark: what the next coordinator will find, at least
-    in flight     appended, and not yet below the high watermark: decided, so that the next decision builds on it, and
-                  promised to nobody. Committed one day, or forgotten with the term: an append has no time-out, and is
-                  never given up (Kafka gave up, and did not know what it had then: KAFKA-9666, KAFKA-5351, KAFKA-7519)
+    committed     each key's value as of the high watermark. The next coordinator finds at least these
+                  no time-out, and the table never gives one up (Kafka did, and then did not know its state: KAFKA-9666,
+                  KAFKA-5351, KAFKA-7519)
 
-A record holds the whole value of its key, and none removes it: the log is kept short (places.py). Values are not
-changed, they are replaced. Keys have an owner (a transactional id, a group): decisions of one owner rest on each other,
-those of different owners do not.
+A record holds the whole value of its key. A record without a value removes the key. places.py keeps the log short. A
+new value replaces the old one, and no value changes. Each key has an owner (a transactional id or a group). Decisions
+of one owner build on each other, and those of different owners do not.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from minilog_broker.coordinators.places import Places
 
 
 class LogRecord(NamedTuple):
-    """What is appended: a value of None removes the key."""
+    """A change to append. The value None removes the key."""
 
     key: bytes
     value: bytes | None
@@ -39,14 +38,14 @@ AppendRecords = Callable[[Sequence[LogRecord]], int]
 
 
 class Change(NamedTuple, Generic[Key, Value]):
-    """`key` has `value` from now on; None: it is gone."""
+    """`key` has `value` from now on. None: the key is gone."""
 
     key: Key
     value: Value | None
 
 
 class Codec(Protocol[Key, Value]):
-    """How keys and values are written."""
+    """The form of keys and values on the disk."""
 
     def encode(self, change: Change[Key, Value]) -> LogRecord: ...
 
@@ -54,7 +53,7 @@ class Codec(Protocol[Key, Value]):
 
 
 class _Written(NamedTuple, Generic[Key, Value]):
-    """One batch: what was decided, and behind it what was carried along."""
+    """One batch: the decision, and behind it the values that it carries along."""
 
     base_offset: int
     changes: tuple[Change[Key, Value], ...]
@@ -90,11 +89,11 @@ class Table(Generic[Key, Value]):
         return self._committed.get(key.owner, {}).get(key)
 
     def committed_value(self, key: Key) -> Value | None:
-        """As of the high watermark."""
+        """The value as of the high watermark."""
         return self._committed.get(key.owner, {}).get(key)
 
     def owned(self, owner: str) -> Iterator[tuple[Key, Value]]:
-        """All of one owner."""
+        """All keys and values of one owner."""
         newest = self._newest.get(owner, {})
         for key, value in self._committed.get(owner, {}).items():
             if key not in newest:
@@ -104,31 +103,31 @@ class Table(Generic[Key, Value]):
                 yield key, latest
 
     def owners(self) -> list[str]:
-        """All that have, or are about to have, or not to have, anything."""
+        """The owners with a committed value or a change in flight."""
         return sorted(self._committed.keys() | self._newest.keys())
 
     def rests_on(self, owner: str | None) -> int:
-        """How far the log is to be committed before anything may be said of an owner (None: of all). 0: now."""
+        """The offset that must be committed before an answer about an owner (None: about all). 0: now."""
         if owner is None:
             return self._in_flight[-1].end_offset if self._in_flight else 0
         return self._last_end.get(owner, 0)
 
     def committed(self) -> dict[Key, Value]:
-        """Everything as of the high watermark."""
+        """All values as of the high watermark."""
         return {key: value for owned in self._committed.values() for key, value in owned.items()}
 
     def committed_end(self) -> int:
-        """How far the log was taken for committed."""
+        """The high watermark that the table knows."""
         return self._in_flight[0].base_offset if self._in_flight else self.end_offset
 
     def needed_from(self) -> int:
-        """Nobody needs what is in the log below this offset. At most `committed_end`."""
+        """The offset below which no coordinator needs the log. At most `committed_end`."""
         return self.places.needed_from(self.committed_end())
 
     # -- what happens to it
 
     def clear(self, end_offset: int) -> None:
-        """Nothing is known; the log ends at `end_offset`. Where it starts, `replay` or `trimmed` tell."""
+        """Begin with an empty table and a log that ends at `end_offset`. `replay` or `trimmed` give its start."""
         self._committed.clear()
         self._newest.clear()
         self._in_flight.clear()
@@ -144,11 +143,12 @@ class Table(Generic[Key, Value]):
         self._apply(change, offset)
 
     def trimmed(self, start_offset: int) -> None:
-        """What is below is about to be deleted."""
+        """Note that the records below are about to be deleted."""
         self.start_offset = start_offset
 
     def write(self, changes: Sequence[Change[Key, Value]]) -> None:
-        """One decision, and what it carries along: one batch. Raises what `append` raises, and changes nothing then."""
+        """Append one decision, and the values that it carries along, as one batch. Raises what `append` raises, and
+        then changes nothing."""
         if not changes:
             return
         new = {change.key for change in changes}
@@ -167,7 +167,7 @@ class Table(Generic[Key, Value]):
             self.places.written(record.key, gone=record.value is None)
 
     def commit(self, high_watermark: int) -> list[Change[Key, Value]]:
-        """What is below the high watermark is committed: it, in order."""
+        """Take all changes below the high watermark for committed. Returns them in their order."""
         committed: list[Change[Key, Value]] = []
         while self._in_flight and self._in_flight[0].end_offset <= high_watermark:
             written = self._in_flight.popleft()

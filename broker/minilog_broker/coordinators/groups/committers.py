@@ -1,9 +1,10 @@
-"""Who may commit the offsets of a group: its members alone, and anybody while it has none.
+"""The right to commit the offsets of a group. A group with members takes commits of its members alone. A group without
+members takes anybody's.
 
-A member commits what it holds: the partition was given to it in an epoch up to the one that it names, and that epoch
-is not above its own. So its commits go on while its epoch moves for the sake of other partitions, and a partition that
-went to another is not written by the one before (KIP-1251; Kafka first compared the epochs alone, and refused commits
-that were on their way).
+A member commits offsets of the partitions that it holds. It got the partition in an epoch up to the one that the commit
+names, and that epoch is not above the member's. So its commits go on while its epoch moves for the sake of other
+partitions. The former holder of a partition cannot commit for it (KIP-1251. Kafka first compared the epochs alone, and
+refused commits that were on their way).
 """
 
 from __future__ import annotations

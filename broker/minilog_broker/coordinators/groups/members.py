@@ -1,19 +1,16 @@
-"""The members of the groups of one coordinator: their streams and sessions, and what becomes of their words.
+"""The members of the groups of one coordinator: their streams, their sessions and their messages.
 
-    a message of a member          always a heartbeat. As its epoch says, it joins, carries an assignment out, or leaves
-    an assignment was committed    it is pushed to the member's stream
-    a member was silent            for a session time-out: it is fenced
-    a member gives nothing back    for its rebalance time-out, and a session time-out at least: it is fenced, by name
+    an assignment is committed     the coordinator pushes it to the member's stream
+    a member is silent             for a session time-out: the coordinator fences it
 
-What is durable is in the table, and the rules of that are in membership.py. Streams, sessions and clocks are here, and
-end with the term: a coordinator that is new gives each member a whole session time-out.
+The table has the durable part, and membership.py has its rules. Streams, sessions and clocks are here, and end with the
+term: a new coordinator gives each member a whole session time-out.
 
-Heartbeats write nothing. But a coordinator that was deposed and does not know it would answer them, while the next one
-counts the silence of the same members. So an answer confirms a heartbeat when a record that was appended behind its
-arrival is committed, which shows that this coordinator led still. Where nothing else is decided, one empty record a
-quarter of a heartbeat interval shows it to all members (docs/spec/transactions.md § Members). A member counts its
-session from the sending of the last heartbeat that was confirmed, and stops reading two heartbeats before its
-coordinator could fence it.
+Heartbeats write nothing. But a deposed coordinator that has not heard of it would answer them, while the next one
+counts the silence of the same members. So an answer confirms a heartbeat when a record behind its arrival is committed.
+That record shows that this coordinator still led. If there is nothing else to decide, one empty record each quarter of
+a heartbeat interval shows it to all members (docs/spec/transactions.md § Members). A member counts its session from the
+sending of the last confirmed heartbeat. It stops reading two heartbeats before its coordinator could fence it.
 """
 
 from __future__ import annotations
@@ -71,7 +68,7 @@ class Surroundings:
 
 @dataclass(slots=True)
 class _Unsettled:
-    """Of a group: whether its target is to be made anew, or only what members hold; and when at the earliest."""
+    """The next work for a group: a new target, or only new assignments; and the earliest time for it."""
 
     wants_target: bool
     at_ms: float
@@ -79,7 +76,7 @@ class _Unsettled:
 
 @dataclass(slots=True)
 class _Volatile:
-    """What ends with the term."""
+    """The state of a member that ends with the term."""
 
     presences: dict[tuple[str, str], Presence] = field(default_factory=dict)
     of_stream: dict[object, Presence] = field(default_factory=dict)
@@ -102,7 +99,7 @@ class Members:
     # -- the term
 
     def activated(self, now: Moment) -> None:
-        """The table is what was committed: each member has a whole session time-out from here on."""
+        """The table has all that is committed. From now on each member has a whole session time-out."""
         for group in self._table.owners():
             view = self._view(group)
             for member_id, member in view.members.items():
@@ -115,7 +112,7 @@ class Members:
         self._settle(now)
 
     def ended(self, error: MinilogError) -> None:
-        """The term is over."""
+        """End the term."""
         streams, self._now = list(self._now.of_stream), _Volatile()
         for stream in streams:
             self._around.answer(stream, coordinator_pb2.MemberResponse(error=wire_error(error)))
@@ -123,7 +120,7 @@ class Members:
     # -- what members say
 
     def request(self, stream: object, request: coordinator_pb2.MemberRequest, host: str, now: Moment) -> None:
-        """A message of a stream. Raises a MinilogError, which ends the stream."""
+        """Take a message of a stream. Raises a MinilogError, which ends the stream."""
         log_end = self._table.end_offset
         presence = self._now.of_stream.get(stream)
         if presence is None:
@@ -138,7 +135,7 @@ class Members:
         self._settle(now)
 
     def stream_ended(self, stream: object) -> None:
-        """The member is silent from now on, or comes back on another stream."""
+        """The stream of a member ended. The member is silent from now on, or comes back on another stream."""
         presence = self._now.of_stream.pop(stream, None)
         if presence is not None and presence.stream is stream:
             presence.stream = None
@@ -271,7 +268,7 @@ class Members:
             self._remove(presence.group, {presence.member_id: self._plain(presence, LEAVE)}, now)
 
     def remove(self, group: str, member: str, now: Moment) -> None:
-        """People say so: a member id, or an instance id. Raises UnknownMemberId."""
+        """Remove a member by command: by its member id or its instance id. Raises UnknownMemberId."""
         view = self._view(group)
         member_id = member if member in view.members else view.of_instance(member)
         if member_id is None:
@@ -300,7 +297,7 @@ class Members:
     # -- what is decided without a word of theirs
 
     def topics_changed(self, now: Moment) -> None:
-        """Topics came, grew or went."""
+        """Topics were created, got partitions, or were deleted."""
         for group, seen in self._now.seen.items():
             if membership.seen_topics(self._view(group), self._around.topics) != seen:
                 self._unsettle(group, now, wants_target=True)
@@ -311,7 +308,7 @@ class Members:
         return min([self._now.look_ms, *(unsettled.at_ms for unsettled in self._now.unsettled.values())])
 
     def tick(self, now: Moment) -> None:
-        """Fence who was silent, show who leads, and settle what waited."""
+        """Fence silent members, show that this coordinator leads, and do the work that waited."""
         if now.ms >= self._now.look_ms:
             self._look(now)
         self._settle(now)
@@ -393,7 +390,7 @@ class Members:
     # -- what is committed
 
     def committed(self, changes: Iterable[GroupChange], high_watermark: int, now: Moment) -> None:
-        """These are, and all below `high_watermark`."""
+        """These changes are committed, and all records below `high_watermark`."""
         to_answer = {id(presence): presence for presence in self._now.heartbeats.confirm(high_watermark)}
         for change in changes:
             if change.key.part in (Part.MEMBER, Part.HELD):
@@ -473,7 +470,7 @@ class Members:
         return membership.GroupView.of(group, self._table.owned(group))
 
     def _view_of(self, presence: Presence) -> membership.GroupView:
-        """Of what this member may hold alone: a heartbeat walks no group."""
+        """Look at the partitions of this member alone: a heartbeat walks no group."""
         view = membership.GroupView(presence.group)
         view.held[presence.member_id] = self._held(presence)
         return view

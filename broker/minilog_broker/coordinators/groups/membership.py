@@ -1,18 +1,16 @@
-"""The rules of a group with members: who is to have what, and when a partition changes hands. Pure.
+"""The rules of a group with members: the target of each member, and when a partition changes hands. Pure.
 
     event                                   what changes
     a member joins, leaves, or changes      the members; then a new target
-    a new target                            the group's epoch, and what each member is to have (assignors.py)
-    reconcile                               what each member may hold, as near to its target as can be: what is not in
-                                            the target it is to give back, and what nobody holds it is given
-    a member says that it carries out       what it was to give back before is free
+    a new target                            the group's epoch, and the target of each member (assignors.py)
+                                            the partitions outside its target, and gets those that nobody holds
+    a member reports that it carries out    the partitions that it had to give back before are free
     the assignment of its epoch
 
-A partition that a member may hold, or is to give back, is given to nobody else: the next member gets it when this one
-has given it back, has left, or is fenced (M1). Each change of what a member may hold has a member epoch of its own. So
-a member's word "I carry out epoch 7" is said of exactly one assignment, however late older messages come. A partition
-that a member is to give back comes back to the same member, too, only after its word (Kafka lost the owner there:
-KAFKA-16147).
+A partition that a member may hold, or has to give back, goes to nobody else. The next member gets it when this one has
+given it back, has left, or is fenced (M1). Each change of an assignment has a member epoch of its own. So the report "I
+carry out epoch 7" belongs to exactly one assignment, however late older messages come. A partition that a member has to
+give back comes back to the same member, too, only after its report (Kafka lost the owner there: KAFKA-16147).
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from minilog_broker.coordinators.table import Change
 
 
 class KnownTopic(NamedTuple):
-    """A topic, as the metadata image has it."""
+    """A topic of the metadata image."""
 
     topic_id: bytes
     partition_count: int
@@ -51,12 +49,12 @@ class Topics(Protocol):
     def find(self, name: str) -> KnownTopic | None: ...
 
     def racks(self, key: PartitionKey) -> frozenset[str]:
-        """Those of the brokers with a replica."""
+        """The racks of the brokers with a replica of the partition."""
 
 
 @dataclass(slots=True)
 class GroupView:
-    """A group with members while it is decided about: what is known of it, and the changes so far."""
+    """A group with members during one decision: its values in the table, and the changes so far."""
 
     name: str
     group: GroupEpoch | None = None
@@ -66,7 +64,7 @@ class GroupView:
 
     @classmethod
     def of(cls, name: str, values: Iterable[tuple[GroupKey, GroupValue]]) -> GroupView:
-        """From the values of the table."""
+        """Make the view from the values of the table."""
         view = cls(name)
         for key, value in values:
             if key.part is not None:
@@ -74,7 +72,7 @@ class GroupView:
         return view
 
     def apply(self, changes: Iterable[GroupChange]) -> None:
-        """These were decided."""
+        """Take these changes into the view."""
         for change in changes:
             self._set(change.key, change.value)
 
@@ -105,7 +103,7 @@ class GroupView:
         return Change(self.key(part, member_id), value)
 
     def next_epoch(self) -> int:
-        """Above all that were, of the group and of its members."""
+        """An epoch above all former ones of the group and of its members."""
         epochs = [0 if self.group is None else self.group.epoch, *(held.member_epoch for held in self.held.values())]
         return 1 + max(epochs)
 
@@ -120,7 +118,7 @@ class GroupView:
 
 
 def join(view: GroupView, member_id: str, member: Member) -> list[GroupChange]:
-    """A member that holds nothing. One that is known under this id holds nothing any more."""
+    """Add a member that holds nothing. A former member with this id holds nothing any more."""
     changes = [view.change(Part.MEMBER, member_id, member)]
     if member_id in view.held:
         changes.append(view.change(Part.HELD, member_id, Held(view.next_epoch())))
@@ -128,7 +126,7 @@ def join(view: GroupView, member_id: str, member: Member) -> list[GroupChange]:
 
 
 def come_back(view: GroupView, away: str, member_id: str, member: Member) -> list[GroupChange]:
-    """A static member, which left for a while as `away`, under a new id: what was kept for it is given to it."""
+    """A static member, which left for a while as `away`, comes back under a new id, and gets the kept partitions."""
     epoch = view.next_epoch()
     kept = view.held.get(away, Held())
     return [
@@ -140,7 +138,7 @@ def come_back(view: GroupView, away: str, member_id: str, member: Member) -> lis
 
 
 def go_away(view: GroupView, member_id: str) -> list[GroupChange]:
-    """A static member holds nothing, and what it had is kept for it."""
+    """A static member leaves for a while. It holds nothing, and the group keeps its partitions for it."""
     held = view.held.get(member_id, Held())
     return [
         view.change(Part.MEMBER, member_id, dataclasses.replace(view.members[member_id], is_away=True)),
@@ -149,7 +147,7 @@ def go_away(view: GroupView, member_id: str) -> list[GroupChange]:
 
 
 def removal(view: GroupView, member_id: str) -> list[GroupChange]:
-    """It left, or is fenced. Of a group without members nothing is kept."""
+    """A member left, or is fenced. The table keeps nothing of a group without members."""
     changes = [view.change(part, member_id, None) for part in (Part.MEMBER, Part.TARGET, Part.HELD)]
     if not view.members.keys() - {member_id}:
         changes.append(view.change(Part.GROUP, "", None))
@@ -160,7 +158,7 @@ def removal(view: GroupView, member_id: str) -> list[GroupChange]:
 
 
 def seen_topics(view: GroupView, topics: Topics) -> dict[str, KnownTopic]:
-    """The topics that members subscribe to, and that are there."""
+    """The existing topics that members subscribe to."""
     names = sorted({name for member in view.members.values() for name in member.topics})
     return {name: topic for name in names if (topic := topics.find(name)) is not None}
 
@@ -217,7 +215,7 @@ def _wanted(view: GroupView, existing_topics: Mapping[str, KnownTopic], topics: 
 
 
 def carries_out(view: GroupView, member_id: str, member_epoch: int) -> list[GroupChange]:
-    """The member holds nothing that is not in its assignment of this epoch: what it was to give back is free."""
+    """The member holds its assignment of this epoch alone. The partitions that it had to give back are free."""
     held = view.held[member_id]
     left = {key: given for key, given in held.revoking.items() if given.revoked_epoch > member_epoch}
     if len(left) == len(held.revoking):

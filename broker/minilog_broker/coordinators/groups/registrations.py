@@ -1,13 +1,14 @@
 """Commits that wait until their producer is registered with the coordinator of its transaction.
 
     a producer is     because                                                   its commits
-    known             it has pending offsets in the table                       are decided
-    asked for         RegisterProducer is under way, under a number             wait
-    (neither)                                                                   ask
+    registered        it has pending offsets in the table                       are decided
+    registering       RegisterProducer is under way, under a number             wait
+    (neither)                                                                   begin a registration
 
-A marker that comes while it is asked for ends it: those who wait are refused, and the answer to the question, which may
-have been given before the marker was decided, is answer to nothing any more. Asked again, the coordinator says that the
-producer has ended. (What Kafka lacked before KIP-890: a late commit opened a transaction that nobody ended.)
+A marker may come while a registration is under way. It ends the registration: the coordinator refuses the waiting
+commits. The answer to RegisterProducer may be older than the marker, so it counts for nothing any more. The next
+registration learns that the producer has ended. (Kafka lacked that before KIP-890: a late commit opened a transaction
+that nobody ended.)
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MAX_WAITING = 5  # of one producer; a client has one commit under way
 
 @dataclass(frozen=True, slots=True)
 class WaitingCommit:
-    """A commit, and who waits for its answer."""
+    """A commit, and the caller that waits for its answer."""
 
     ticket: object
     request: coordinator_pb2.CommitOffsetsRequest
@@ -35,14 +36,14 @@ class _Question:
 
 
 class Registrations:
-    """By producer: one question, and the commits that wait for its answer."""
+    """For each producer one registration, and the commits that wait for it."""
 
     def __init__(self) -> None:
         self._questions: dict[int, _Question] = {}
         self._numbers = 0
 
     def wait(self, producer_id: int, commit: WaitingCommit) -> int | None:
-        """The number to ask under; None: it is asked for already. Raises InvalidTxnState where too many wait."""
+        """The number of a new registration. None: one is under way. Raises InvalidTxnState if too many wait."""
         question = self._questions.get(producer_id)
         if question is not None:
             if len(question.waiting) >= MAX_WAITING:
@@ -54,7 +55,7 @@ class Registrations:
         return self._numbers
 
     def answered(self, number: int) -> list[WaitingCommit]:
-        """Those who waited for this answer."""
+        """The commits that waited for this answer."""
         for producer_id, question in self._questions.items():
             if question.number == number:
                 del self._questions[producer_id]
@@ -62,11 +63,11 @@ class Registrations:
         return []
 
     def ended(self, producer_id: int) -> list[WaitingCommit]:
-        """Those whose producer has ended."""
+        """The commits whose producer has ended."""
         question = self._questions.pop(producer_id, None)
         return [] if question is None else question.waiting
 
     def take_all(self) -> list[WaitingCommit]:
-        """All of them: the term is over."""
+        """All waiting commits, at the end of the term."""
         questions, self._questions = self._questions, {}
         return [commit for question in questions.values() for commit in question.waiting]

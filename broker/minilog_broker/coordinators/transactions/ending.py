@@ -1,4 +1,4 @@
-"""How producers end: End and Abort, time-outs and take-overs. docs/spec/transactions.md § End.
+"""The ends of producers: End and Abort, time-outs and take-overs. docs/spec/transactions.md § End.
 
 With C the last committed generation, and (R, G, A) the run, generation and attempt that enlisted last:
 
@@ -46,7 +46,7 @@ MAX_DIGEST_BYTES = 64  # a SHA-512; it is written with every enlisting
 
 
 def abort_changes(transactional_id: str, producers: Mapping[int, TransactionProducer]) -> list[TransactionChange]:
-    """These end without being seen. One that is registered nowhere is gone at once."""
+    """Abort these producers: no reader sees their records. A producer without registered partitions is gone at once."""
     return [
         _ended(transactional_id, producer_id, producer, Fate.ABORTING) for producer_id, producer in producers.items()
     ]
@@ -58,12 +58,12 @@ def _ended(transactional_id: str, producer_id: int, producer: TransactionProduce
 
 
 def registration_count(view: TransactionView, transactional_id: str) -> int:
-    """How many markers an end of all would take."""
+    """The number of markers that an end of all of them needs."""
     return sum(len(producer.partitions) for producer in view.producers(transactional_id).values())
 
 
 def end(view: TransactionView, request: coordinator_pb2.EndTransactionRequest, wall_us: int) -> list[TransactionChange]:
-    """The decision; nothing where it was made before. Raises what the table of the module says."""
+    """The decision, empty if it was made before. Raises the errors of the module's table."""
     transactional_id = request.transactional_id
     if not request.winners:
         raise InvalidArgument(
@@ -109,7 +109,7 @@ def _contents(request: coordinator_pb2.EndTransactionRequest) -> Contents | None
 
 
 def is_committed(transaction: TransactionMetadata, transactional_id: str, generation: int) -> bool:
-    """Raises StaleGeneration where a later one is committed."""
+    """Raises StaleGeneration if a later generation is committed."""
     last = transaction.last_committed
     if last is not None and generation < last:
         raise StaleGeneration(
@@ -185,7 +185,7 @@ def abort(
 
 
 def abort_everything(view: TransactionView, transactional_id: str, wall_us: int) -> list[TransactionChange]:
-    """By command. Raises TransactionalIdNotFound."""
+    """Abort by command. Raises TransactionalIdNotFound."""
     return _aborted(view, transactional_id, view.existing_transaction(transactional_id), (), wall_us)
 
 

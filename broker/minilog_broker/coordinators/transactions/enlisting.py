@@ -1,4 +1,5 @@
-"""Who may take part in a generation: Enlist, and the registration of partitions. docs/spec/transactions.md § Enlist.
+"""The right to take part in a generation: Enlist, and the registration of partitions. docs/spec/transactions.md §
+Enlist.
 
 With C the last committed generation, and (R, G, A) the run, generation and attempt that enlisted last:
 
@@ -12,13 +13,14 @@ With C the last committed generation, and (R, G, A) the run, generation and atte
     a new attempt, or a new run                           ENLISTED; A, and R where it is another, are superseded, and
                                                           all that is open is aborted and fenced
 
-A program does not know which generation is next: its first Enlist of a run names none, and gets the one above all that
-were. Named again it is the same attempt; a later attempt of that run names its generation, so that a first Enlist that
-arrives a second time, late, takes nothing over.
+A program does not know the next generation. So the first Enlist of a run names none, and gets the one above all former
+ones. The same Enlist once more is the same attempt. A later attempt of that run names its generation. So a first Enlist
+that arrives a second time, late, takes nothing over.
 
-A partition is registered only while the producer is open, and while the coordinator's own image knows the topic: so the
-images of this coordinator and of any later one (its election is in the metadata log behind the topic's creation) lack
-the topic only when it was deleted, and never because they are behind; then its markers need not be written.
+A partition is registered only while the producer is open, and while the coordinator's own image knows the topic. The
+election of any later coordinator is in the metadata log behind the topic's creation. So the images of this coordinator
+and of later ones lack the topic only when it was deleted, and never because they are behind. Then nobody needs its
+markers.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ MAX_REGISTRATIONS = 100_000  # (producer, partition) of one id: the same, about 
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
-    """What of the broker's configuration concerns transactions."""
+    """The part of the broker's configuration for transactions."""
 
     transaction_timeout_ms: int = 900_000
     transaction_max_timeout_ms: int = 86_400_000
@@ -66,7 +68,8 @@ class TransactionSettings:
 
 @dataclass(frozen=True, slots=True)
 class CommittedGeneration:
-    """Drain the input, write nothing. `contents`: what is committed, for who replays it to compare."""
+    """A run whose generation is committed already: it reads its input to the end, and writes nothing. `contents`: the
+    committed contents, for a replay that compares them."""
 
     generation: int
     contents: Contents | None
@@ -87,7 +90,7 @@ def enlist(
     settings: TransactionSettings,
     wall_us: int,
 ) -> Enlisted | CommittedGeneration:
-    """Raises what the table of the module says, and InvalidArgument for what is malformed."""
+    """Decide an Enlist. Raises the errors of the module's table, and InvalidArgument for a malformed request."""
     _check_ids(request)
     timeout_ms = _timeout_ms(request, settings)
     transactional_id = request.transactional_id
@@ -207,7 +210,7 @@ def _who(request: coordinator_pb2.EnlistRequest) -> str:
 
 
 def require_open(view: TransactionView, transactional_id: str, producer_id: int) -> TransactionProducer:
-    """Raises ProducerFenced: it has ended, or never was."""
+    """The open producer. Raises ProducerFenced if it has ended, or never was."""
     producer = view.open_producers(transactional_id).get(producer_id) if transactional_id else None
     if producer is None:
         raise ProducerFenced(f"producer {producer_id} of transactional id '{transactional_id}' has ended, or never was")

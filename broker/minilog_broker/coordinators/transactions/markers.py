@@ -1,13 +1,14 @@
-"""The markers that are still to be written: to exactly the partitions in which a producer was registered.
+"""The markers that still have to be written, to exactly the partitions in which a producer was registered.
 
     a (transactional id, partition) has   because                                  left by
     markers waiting                       a decision on producers was committed    sent, all in one WriteMarkers
     markers in flight                     one WriteMarkers is under way            written: done; failed: waiting again
     (nothing)                             all are below the high watermark there, or the topic is gone
 
-One WriteMarkers at a time for a transaction and partition. Written is a fact, whichever term asked for it: a producer's
-end is decided once. All of this is rebuilt from the committed table by the next coordinator, which writes again
-what was written; markers are idempotent. (Kafka lost what was in flight when a coordinator loaded again: KAFKA-16352.)
+One WriteMarkers at a time is under way for a transaction and partition. A producer's end is decided once. So a marker
+that is written counts, whichever term sent it. The next coordinator builds all of this again from the committed table,
+and writes the same markers once more: markers are idempotent. (Kafka lost markers in flight when a coordinator loaded
+again: KAFKA-16352.)
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _Target: TypeAlias = tuple[str, PartitionKey]
 
 
 class Markers:
-    """By partition; each marker is asked for until its leader has it."""
+    """The markers by partition. The coordinator sends each one until the leader of its partition has it."""
 
     def __init__(self, retry_ms: float, knows_topic: Callable[[bytes], bool]) -> None:
         self._retry_ms = retry_ms
@@ -46,7 +47,7 @@ class Markers:
         self._done.clear()
 
     def decided(self, transactional_id: str, producer_id: int, producer: TransactionProducer) -> None:
-        """Its end is committed."""
+        """Note that the end of a producer is committed."""
         partitions = {registered.partition for registered in producer.partitions}
         self._missing.setdefault(transactional_id, {})[producer_id] = (producer.generation, partitions)
         for registered in producer.partitions:
@@ -54,7 +55,7 @@ class Markers:
             self._waiting.setdefault((transactional_id, registered.partition), {})[producer_id] = marker
 
     def forgotten(self, transactional_id: str, producer_id: int) -> None:
-        """Its removal is committed."""
+        """Note that the removal of a producer is committed."""
         self._done.discard((transactional_id, producer_id))
 
     def visible(self, transactional_id: str, generation: int) -> bool:
@@ -63,11 +64,11 @@ class Markers:
 
     @property
     def done(self) -> list[tuple[str, int]]:
-        """Producers that have all their markers: they may be removed from the table."""
+        """The producers that have all their markers. The coordinator may remove them from the table."""
         return sorted(self._done)
 
     def send(self, now_ms: float, coordinator_epoch: int) -> list[WriteMarkers]:
-        """What can be asked for now, in the epoch that this coordinator leads in."""
+        """The calls to make now, in the epoch in which this coordinator leads."""
         sent = []
         for target in list(self._waiting):
             transactional_id, partition = target
@@ -84,19 +85,20 @@ class Markers:
         return sent
 
     def written(self, effect: WriteMarkers) -> None:
-        """They are below the high watermark."""
+        """Note that these markers are below the high watermark."""
         target = (effect.transactional_id, effect.target)
         self._landed(target, effect)
         self._have(target, [marker.producer_id for marker in effect.markers])
 
     def failed(self, effect: WriteMarkers, now_ms: float, *, refused: bool = False) -> None:
-        """They may be written or not: the same again, in a while; where a leader refused them, in a longer one."""
+        """Note that the outcome is unknown. The same call goes out again after a while, and after a longer one if a
+        leader refused it."""
         target = (effect.transactional_id, effect.target)
         if self._landed(target, effect) and target in self._waiting:
             self._retry_at[target] = now_ms + (_REFUSED_RETRY_MS if refused else self._retry_ms)
 
     def next_due_ms(self) -> float:
-        """When the next one is to be tried again."""
+        """The time of the next attempt."""
         return min(self._retry_at.values(), default=math.inf)
 
     def _landed(self, target: _Target, effect: WriteMarkers) -> bool:
