@@ -3,6 +3,7 @@
 T1 T10 produce    T1r record by record    T2 consume    T3 T4 T5 Spark reads, streams, writes    T6 latency
 T7 failover       T8 idle                 T9 many partitions    T11 micro-batches         T12 many producers
 T13 T14 T15 rows in columns, queried and written    T20-scan rows into Arrow, beside Parquet
+T20-groups members of a group come and go           T20-idle an idle group of 1,000 members
 (docs/spec/performance.md)
 
 --quick       T1, T3, T5 and T11, smaller: at most 8 minutes
@@ -33,6 +34,8 @@ from benchmarks.figures import Result, markdown, spread
 from benchmarks.workloads import Turn, Workload, WrongRecords
 from benchmarks.workloads.consume import consume
 from benchmarks.workloads.failover import failover
+from benchmarks.workloads.group_idle import idle_group
+from benchmarks.workloads.groups import groups
 from benchmarks.workloads.idle import idle
 from benchmarks.workloads.latency import latency
 from benchmarks.workloads.micro_batch import micro_batch
@@ -59,6 +62,7 @@ def workloads(*, is_quick: bool) -> list[Workload]:
     return [
         idle(1, 0.15),
         idle(300, 0.1),
+        idle_group(1_000),
         latency(100),
         latency(1_000),
         batches("T1", 1_024, 3.0),
@@ -74,6 +78,7 @@ def workloads(*, is_quick: bool) -> list[Workload]:
         micro_batch(50),
         *typed(6_000_000),
         scan_columns(10_000_000),
+        groups(50, 300, 1_000.0),
         producers(100),
         partitions(300, 0.9),
         partitions(1_000, 0.9),

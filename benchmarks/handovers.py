@@ -22,11 +22,11 @@ Owners: TypeAlias = Mapping[int, int]
 @dataclass(frozen=True, slots=True)
 class Moves:
     """What an event did. `handovers_s`: of each partition that moved, from the event to the first record that its new
-    owner read. Of the others: `gaps_ms`, the longest time between two records, of each; `delay_ms`, the longest from
-    the sending of a record to its reader."""
+    owner read. Of the others: `pauses_ms`, the longest pause of each; `delay_ms`, the longest time from the sending of
+    a record to its reader."""
 
     handovers_s: list[float]
-    gaps_ms: list[float]
+    pauses_ms: list[float]
     delay_ms: float
 
     def details(self, name: str) -> dict[str, float]:
@@ -35,8 +35,8 @@ class Moves:
             f"{name}_median_s": statistics.median(self.handovers_s),
             f"{name}_worst_s": max(self.handovers_s),
             f"{name}_moved": float(len(self.handovers_s)),
-            f"{name}_gap_median_ms": statistics.median(self.gaps_ms),
-            f"{name}_gap_ms": max(self.gaps_ms),
+            f"{name}_pause_median_ms": statistics.median(self.pauses_ms),
+            f"{name}_pause_ms": max(self.pauses_ms),
             f"{name}_delay_ms": self.delay_ms,
         }
 
@@ -59,8 +59,8 @@ def is_settled(rows: Rows, start_ns: int, end_ns: int, members: frozenset[int], 
     return set(readers.tolist()) <= members and len(readers) == wanted and int(counts.max() - counts.min()) <= 1
 
 
-def moves(rows: Rows, event_ns: int, end_ns: int, before: Owners, after: Owners) -> Moves:
-    """What an event did, seen until `end_ns`."""
+def moves(rows: Rows, event_ns: int, end_ns: int, before: Owners, after: Owners, *, interval_ms: float) -> Moves:
+    """What an event did, seen until `end_ns`. `interval_ms`: between two records of one partition."""
     inside = _read_between(rows, event_ns, end_ns)
     moved = [partition for partition, owner in after.items() if before[partition] != owner]
     handovers_s = []
@@ -69,14 +69,18 @@ def moves(rows: Rows, event_ns: int, end_ns: int, before: Owners, after: Owners)
         handovers_s.append(float(read["read_ns"].min() - event_ns) / 1e9)
     still = inside[~np.isin(inside["partition"], moved)]
     delay_ms = float((still["read_ns"] - still["sent_ns"]).max()) / 1e6
-    return Moves(handovers_s, longest_gaps_ms(still, event_ns, end_ns), delay_ms)
+    return Moves(handovers_s, longest_pauses_ms(still, event_ns, end_ns, interval_ms), delay_ms)
 
 
-def longest_gaps_ms(rows: Rows, start_ns: int, end_ns: int) -> list[float]:
-    """Of each partition, the longest time without a record between the start, its records, and the end."""
+def longest_pauses_ms(rows: Rows, start_ns: int, end_ns: int, interval_ms: float) -> list[float]:
+    """Of each partition, by how much the longest time without a record is longer than the interval. A record that is
+    late makes such a time, and so do the start and the end of what is looked at."""
+    pauses_ms = []
     ordered = rows[np.lexsort((rows["read_ns"], rows["partition"]))]
-    parts = np.split(ordered["read_ns"], np.flatnonzero(np.diff(ordered["partition"])) + 1)
-    return [float(np.diff(read_ns, prepend=start_ns, append=end_ns).max()) / 1e6 for read_ns in parts]
+    for read_ns in np.split(ordered["read_ns"], np.flatnonzero(np.diff(ordered["partition"])) + 1):
+        longest_ms = float(np.diff(read_ns, prepend=start_ns, append=end_ns).max()) / 1e6
+        pauses_ms.append(max(0.0, longest_ms - interval_ms))
+    return pauses_ms
 
 
 def unread_records(rows: Rows) -> int:

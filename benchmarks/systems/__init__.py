@@ -49,3 +49,11 @@ class System(Running, Protocol):
     def wait_in_sync(self, topic: str, partitions: int) -> None:
         """Until all three replicas of each partition are."""
         ...
+
+    def member_count(self, group: str) -> int:
+        """Members of a group; 0 where there is none."""
+        ...
+
+    def coordinator(self, group: str) -> int:
+        """The id of the broker that is the coordinator of a group with members."""
+        ...

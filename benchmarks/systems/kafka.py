@@ -171,6 +171,20 @@ class KafkaCluster:
             consumer.close()
         return sum(high for _, high in marks)
 
+    def member_count(self, group: str) -> int:
+        from confluent_kafka import KafkaException
+
+        try:
+            return len(self._group(group).members)
+        except KafkaException:  # there is none yet
+            return 0
+
+    def coordinator(self, group: str) -> int:
+        return int(self._group(group).coordinator.id)
+
+    def _group(self, group: str) -> Any:
+        return self._admin().describe_consumer_groups([group], request_timeout=30)[group].result(60)
+
     def end(self) -> None:
         self._servers.end()
 

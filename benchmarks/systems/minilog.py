@@ -12,6 +12,7 @@ from benchmarks.processes import HOST, Servers, free_ports, wait_until
 from benchmarks.systems.keys import Keys
 from minilog import Admin, NewTopic, TopicPartition
 from minilog.errors import MinilogError
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 
 _ANSWER_WITHIN_MS = 2_000
 _STREAM_PORT_OFFSET = 1_000  # the default of stream.port.offset
@@ -114,6 +115,16 @@ class MinilogCluster:
         with self._admin() as admin:
             ends = admin.list_offsets({TopicPartition(topic, each): "latest" for each in range(partitions)})
         return sum(end or 0 for end in ends.values())
+
+    def member_count(self, group: str) -> int:
+        with self._admin() as admin:
+            return {each.group_id: each.member_count for each in admin.list_groups()}.get(group, 0)
+
+    def coordinator(self, group: str) -> int:
+        with self._admin() as admin:
+            partitions = admin.describe_topics([GROUPS_TOPIC_NAME])[0].partitions
+        leader = partitions[coordinator_partition(group)].leader
+        return -1 if leader is None else leader
 
     def end(self) -> None:
         self._servers.end()

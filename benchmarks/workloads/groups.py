@@ -7,9 +7,10 @@ a process of its own. Both sides have the session time-out and the heartbeat int
 default, 45 s and 5 s, and both commit by themselves (enable.auto.commit).
 
 A hand-over lasts from the event to the first record that the new owner reads, with the interval between two records of
-a partition in it. A pause shows in two ways in a partition that does not move: as the longest time between two of its
-records, in which their interval is counted, too, and as the longest time from the sending of a record to its reader.
-Both are also measured for as long as a hand-over before anything happens ("calm").
+a partition in it. A pause of a partition that does not move shows in two ways: the longest time between two of its
+records is longer than their interval, and a record comes late to its reader. Both are also measured while nothing
+happens ("calm"). The partitions have their records one after another, so a member with six of them hears something six
+times in an interval, and no pause of a member that is longer than that stays unseen.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator
 
 from benchmarks.arena import Arena
 from benchmarks.figures import Better, Run, Target
-from benchmarks.handovers import Rows, is_settled, longest_gaps_ms, moves, owners, twice_read_records, unread_records
+from benchmarks.handovers import is_settled, longest_pauses_ms, moves, owners, twice_read_records, unread_records
 from benchmarks.member_hosts import ClientProcess, MemberHosts
 from benchmarks.processes import ProgramFailed
 from benchmarks.systems import System
@@ -37,8 +38,8 @@ _LOOK_S = 0.25
 class _Group:
     """A group under records."""
 
-    def __init__(self, hosts: MemberHosts, partitions: int) -> None:
-        self.hosts, self._partitions = hosts, partitions
+    def __init__(self, hosts: MemberHosts, partitions: int, interval_ms: float) -> None:
+        self.hosts, self._partitions, self._interval_ms = hosts, partitions, interval_ms
 
     def settled(self, members: frozenset[int], since_ns: int) -> int:
         """Wait until these members have read all partitions for a while, and nobody else. When that was found."""
@@ -58,18 +59,21 @@ class _Group:
         end_ns = self.settled(members, event_ns)
         rows = self.hosts.latest_rows(event_ns)
         after = owners(rows, end_ns - int(_SETTLED_S * 1e9), end_ns)
-        return moves(rows, event_ns, end_ns, before, after).details(name)
+        return moves(rows, event_ns, end_ns, before, after, interval_ms=self._interval_ms).details(name)
+
+    def calm(self, start_ns: int, end_ns: int) -> dict[str, float]:
+        """The same figures of a time in which nothing happened."""
+        rows = self.hosts.latest_rows(start_ns)
+        rows = rows[rows["read_ns"] < end_ns]
+        return {
+            "calm_pause_ms": max(longest_pauses_ms(rows, start_ns, end_ns, self._interval_ms)),
+            "calm_delay_ms": float((rows["read_ns"] - rows["sent_ns"]).max()) / 1e6,
+        }
 
 
-def _calm(rows: Rows, start_ns: int, end_ns: int) -> dict[str, float]:
-    inside = rows[(rows["read_ns"] >= start_ns) & (rows["read_ns"] < end_ns)]
-    delay_ms = float((inside["read_ns"] - inside["sent_ns"]).max()) / 1e6
-    return {"calm_gap_ms": max(longest_gaps_ms(inside, start_ns, end_ns)), "calm_delay_ms": delay_ms}
-
-
-def _events(hosts: MemberHosts, members: int, partitions: int) -> dict[str, float]:
+def _events(hosts: MemberHosts, members: int, partitions: int, interval_ms: float) -> dict[str, float]:
     """All that happens to a group that has come together."""
-    group, others = _Group(hosts, partitions), frozenset(range(members - 1))
+    group, others = _Group(hosts, partitions, interval_ms), frozenset(range(members - 1))
     start_ns = group.settled(others, 0)
     details: dict[str, float] = {}
     for number in (members - 1, members):
@@ -77,7 +81,7 @@ def _events(hosts: MemberHosts, members: int, partitions: int) -> dict[str, floa
         time.sleep(_CALM_S)  # it starts and waits meanwhile
         event_ns = guest.say()
         if number == members - 1:
-            details |= _calm(hosts.rows(), start_ns, event_ns)
+            details |= group.calm(start_ns, event_ns)
             details |= group.after("join", event_ns, others | {number})
             details |= _leave(group, guest, others)
         else:
@@ -128,7 +132,9 @@ def _contestant(
                         hosts.start(min(_MEMBERS_PER_PROCESS, members - 1 - first))
                     time.sleep(_CALM_S)
                     hosts.join()
-                    cost = arena.measure(system, lambda: details.update(_events(hosts, members, partitions)))
+                    cost = arena.measure(
+                        system, lambda: details.update(_events(hosts, members, partitions, interval_ms))
+                    )
                 finally:
                     hosts.end()
             brokers_s = cost.total_cpu_s - cost.cpu_s["clients"]
@@ -149,10 +155,10 @@ _DETAILS = (
     ("death", "the same of a member that is killed, worst", "s", "death_worst_s"),
     ("death-median", "the median partition of a death", "s", "death_median_s"),
     ("death-late", "worst of a death, above the session time-out of 45 s", "s", "death_over_session_s"),
-    ("calm-gap", "longest gap of a partition, nothing happens", "ms", "calm_gap_ms"),
-    ("join-gap", "longest gap of a partition that does not move, join", "ms", "join_gap_ms"),
-    ("leave-gap", "longest gap of a partition that does not move, leave", "ms", "leave_gap_ms"),
-    ("death-gap", "longest gap of a partition that does not move, death", "ms", "death_gap_ms"),
+    ("calm-pause", "longest pause of a partition, nothing happens", "ms", "calm_pause_ms"),
+    ("join-pause", "longest pause of a partition that does not move, join", "ms", "join_pause_ms"),
+    ("leave-pause", "longest pause of a partition that does not move, leave", "ms", "leave_pause_ms"),
+    ("death-pause", "longest pause of a partition that does not move, death", "ms", "death_pause_ms"),
     ("calm-delay", "longest delay of a record, nothing happens", "ms", "calm_delay_ms"),
     ("join-delay", "longest delay of a record that does not move, join", "ms", "join_delay_ms"),
     ("leave-delay", "longest delay of a record that does not move, leave", "ms", "leave_delay_ms"),
