@@ -52,7 +52,16 @@ def store(found: dict[str, Pin]) -> None:
     table = load()
     table |= {name: pin for name, pin in found.items() if pin.seed is not None or table.get(name, pin).seed is None}
     rows = [
-        "\t".join((name, str(pin.seed or ""), pin.theme or "", pin.rule, str(pin.seeds), f"{pin.cpu_s:.1f}"))
+        "\t".join(
+            (
+                name,
+                "" if pin.seed is None else str(pin.seed),
+                pin.theme or "",
+                pin.rule,
+                str(pin.seeds),
+                f"{pin.cpu_s:.1f}",
+            )
+        )
         for name in MUTANTS
         if (pin := table.get(name)) is not None
     ]

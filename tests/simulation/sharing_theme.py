@@ -9,6 +9,8 @@ from tests.simulation.clients.sharing import HEARTBEAT_INTERVAL_S, SESSION_TIMEO
 from tests.simulation.narrowing import configured, of_brokers, weights
 from tests.simulation.plan import Plan
 
+DEPOSED_SHARE = 0.3  # of the seeds: nothing but a coordinator that goes on for those who reach it
+
 
 def sharing(plan: Plan, chance: random.Random) -> Plan:
     """Members come, go, hang and are killed while their coordinator moves, is cut off, or dies between decisions."""
@@ -29,7 +31,9 @@ def sharing(plan: Plan, chance: random.Random) -> Plan:
             group_consumer_assignors=chance.choice(("uniform", "uniform", "range")),
         ),
         fault_pause_s=0.6,
-        faults=weights(
+        faults={"depose": 1.0, "elect": 0.3}
+        if chance.random() < DEPOSED_SHARE
+        else weights(
             chance,
             elect=(1.0, 2.0),
             kill=(0.5, 1.5),

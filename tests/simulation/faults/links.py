@@ -32,6 +32,7 @@ class Links:
         self._ground = ground
         self._network = ground.network
         self._random = ground.random
+        self._deposed_until_s = 0.0
 
     # -- cuts
 
@@ -69,11 +70,16 @@ class Links:
         at = self._random.choice(list(self._ground.workload.keys))
         self._ground.ask_who_leads(at, lambda leader: self._from_brokers(leader, 0.5, LONGEST_CUT_S))
 
-    def depose(self) -> None:
+    def depose(self) -> bool:
         """The coordinator of the group with members, from all other brokers, for longer than a broker's and a member's
-        session. Its members still reach it, and the one that comes after it."""
+        session. Its members still reach it, and the one that comes after it. One at a time, for a second one would
+        leave nobody to elect."""
+        if self._ground.cluster.now_s < self._deposed_until_s:
+            return False
+        self._deposed_until_s = self._ground.cluster.now_s + DEPOSED_S[1]
         at = TopicPartition(GROUPS_TOPIC_NAME, coordinator_partition(GROUP))
         self._ground.ask_who_leads(at, lambda leader: self._from_brokers(leader, *DEPOSED_S))
+        return True
 
     def _from_brokers(self, host: SimulatedHost, least_s: float, most_s: float) -> None:
         self._ground.cluster.note(f"{host.name} leads, and is isolated")
