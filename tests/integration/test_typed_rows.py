@@ -113,7 +113,7 @@ def test_rows_one_by_one_and_their_keys(cluster: Cluster, admin: Admin) -> None:
             producer.send("ones", {"carrier": "UA", "delay": "late"})
         with pytest.raises(InvalidRecord, match="column 'carrier' may not be null"):
             producer.send("ones", {"delay": 1})
-        with pytest.raises(InvalidRecord, match="has a schema, and was sent bytes"):
+        with pytest.raises(InvalidRecord, match="has a schema, and the value is bytes"):
             producer.send("ones", b"{}")
         with pytest.raises(InvalidRecord, match=r"column 'delay' is int, and 3.5 in row 1 does not fit"):
             producer.send_batch("ones", pa.table({"carrier": ["UA", "UA"], "delay": [1.0, 3.5]}))

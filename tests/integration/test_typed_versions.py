@@ -114,6 +114,6 @@ def test_a_version_of_a_topic_that_was_made_again_is_refused(cluster: Cluster, a
     other = schema_from_ddl("carrier string NOT NULL, delay long")
     with (
         Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer,
-        pytest.raises(InvalidRecord, match="of a version 1 of its schema that it does not have"),
+        pytest.raises(InvalidRecord, match="use a version 1 of the schema that the topic does not have"),
     ):
         producer.send_batch("again", rows(1), schema=other)
