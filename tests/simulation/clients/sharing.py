@@ -79,8 +79,9 @@ class Sharer:
 
 
 class CoordinatorState(NamedTuple):
-    """Of the coordinator's partition, as it was committed: its leader epoch, and its end."""
+    """Of the coordinator's partition, as it was committed: who leads it, since which epoch, and its end."""
 
+    leader: int
     leader_epoch: int
     end: int
 
@@ -96,7 +97,7 @@ class Sharing:
         self.sharers: list[Sharer] = []
         self.calm_s, self.died_s = 0.0, -math.inf
         self._workload = workload
-        self._coordinator, self._before = coordinator, CoordinatorState(0, 0)
+        self._coordinator, self._before = coordinator, CoordinatorState(0, 0, 0)
         self._served_s = math.inf  # since when the coordinator of now has committed something
         self._chance = random.Random(f"sharing {cluster.seed}")
         self._number = 0
@@ -107,6 +108,7 @@ class Sharing:
 
     def begin(self) -> None:
         """A writer, the members, and what befalls them."""
+        self.calm_s = self.cluster.now_s
         process, machine = self.cluster.client("sharing-writer")
         self.cluster.run_client(process, self._write(machine))
         for _ in range(self.cluster.plan.sharing):

@@ -31,14 +31,14 @@ def coordinator_state(judge: Judge) -> CoordinatorState:
         key = PartitionKey(topic_id, coordinator_partition(GROUP))
         if (state := judge.truth.metadata.states.get(key)) is not None:
             partition = judge.truth.partitions.get(key)
-            return CoordinatorState(state.leader_epoch, 0 if partition is None else partition.end)
-    return CoordinatorState(0, 0)
+            return CoordinatorState(state.leader_id, state.leader_epoch, 0 if partition is None else partition.end)
+    return CoordinatorState(0, 0, 0)
 
 
 async def check_sharing(cluster: SimulatedCluster, sharing: Sharing, faults: Faults) -> None:
     """Each partition has one reader, one that leaves moves little, and every record was handed to some member."""
     if not (faults.lost or faults.cut_for_good):
-        await _settled(cluster, sharing)
+        await settled(cluster, sharing)
         await _check_leave(cluster, sharing)
         await _check_missing(cluster, sharing)
     sharing.end()
@@ -48,12 +48,12 @@ async def _check_leave(cluster: SimulatedCluster, sharing: Sharing) -> None:
     """In a group of three readers at least one leaves."""
     for _ in range(LEAST_READERS - len(set(sharing.holders().values()))):
         sharing.add("")
-    before = await _settled(cluster, sharing)
+    before = await settled(cluster, sharing)
     readers = [sharer for sharer in sharing.living() if sharer.name in before.values()]
     leaver = readers[cluster.seed % len(readers)]
     cluster.note(f"{leaver.name} leaves, of {before}")
     sharing.leave(leaver)
-    after = await _settled(cluster, sharing)
+    after = await settled(cluster, sharing)
     if cluster.plan.configs[1]["group.consumer.assignors"] == "uniform":
         check_moved(before, after, leaver.name)
 
@@ -74,10 +74,10 @@ async def _check_missing(cluster: SimulatedCluster, sharing: Sharing) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-async def _settled(cluster: SimulatedCluster, sharing: Sharing) -> dict[int, str]:
+async def settled(cluster: SimulatedCluster, sharing: Sharing) -> dict[int, str]:
     """The reader of each partition, once they stay the same and each has to have one (M2: sharing.py)."""
     deadline_s, since_s, holders = cluster.now_s + MOST_S, cluster.now_s, sharing.holders()
-    while cluster.now_s < max(since_s + STILL_S, sharing.owned_from_s) or sharing.leaving():
+    while cluster.now_s < max(since_s + STILL_S, sharing.owned_from_s + LOOK_S) or sharing.leaving():
         if cluster.now_s > deadline_s:
             raise Violation("M2", f"the readers still change {MOST_S:.0f} s after all is well: {holders}")
         await asyncio.sleep(LOOK_S)
