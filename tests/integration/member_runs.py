@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import tempfile
 import threading
@@ -52,7 +53,6 @@ WITHIN_S = 60.0
 BROKER_SETTINGS = {
     "group.consumer.session.timeout.ms": str(int(SESSION_S * 1000)),
     "group.consumer.heartbeat.interval.ms": "1000",
-    "broker.session.timeout.ms": "3000",
 }
 
 
@@ -79,6 +79,8 @@ class MemberRunOutcome:
     acknowledged: int = 0
     targets: int = 0
     """How often the group got a new target: rebalances."""
+    refusals: Counter[str] = field(default_factory=Counter)
+    """What the looks at the group and its topic raised, by the error's name."""
     judgement: MemberJudgement = field(default_factory=MemberJudgement)
     wrong: list[str] = field(default_factory=list)
 
@@ -95,6 +97,7 @@ class MemberRunOutcome:
             "commits": judged.commits,
             "refused commits": dict(judged.refused),
             "polls that raised": dict(judged.raised),
+            "looks that raised": dict(self.refusals),
             "rebalances": self.targets,
             "holdings": len(judged.holdings),
             "longest time without an owner, s": round(judged.without_owner_s, 3),
@@ -367,14 +370,24 @@ class MemberRun:
 
     def _drain(self, admin: Admin) -> None:
         """Until the group has committed all that is written."""
-        partitions = [TopicPartition(TOPIC, number) for number in range(self._options.partitions)]
-        ends = admin.list_offsets(dict.fromkeys(partitions, "latest"))
         deadline_s = time.monotonic() + WITHIN_S
-        while (committed := self._committed(admin)) != {tp.partition: end for tp, end in ends.items() if end}:
+        while (short := self._not_read(admin)) is None or short:
             if time.monotonic() > deadline_s:
-                self.outcome.wrong.append(f"the group does not read to the end: {committed}, the ends are {ends}")
+                self.outcome.wrong.append(f"the group does not read to the end; partition, committed, end: {short}")
                 break
             self._wait(0.5, "reading to the end")
+
+    def _not_read(self, admin: Admin) -> list[tuple[int, int, int]] | None:
+        """Partitions with more than the group has committed: what it has, and the end; None where nobody could say."""
+        partitions = [TopicPartition(TOPIC, number) for number in range(self._options.partitions)]
+        try:
+            ends = admin.list_offsets(dict.fromkeys(partitions, "latest"))
+        except MinilogError as error:
+            self.outcome.refusals[type(error).__name__] += 1
+            return None
+        committed = self._committed(admin)
+        progress = [(at.partition, committed.get(at.partition, 0), end or 0) for at, end in ends.items()]
+        return [(number, done, end) for number, done, end in progress if done < end]
 
     def _committed(self, admin: Admin) -> dict[int, int]:
         with contextlib.suppress(GroupIdNotFound):
@@ -450,9 +463,12 @@ def show(outcome: MemberRunOutcome, console: Console) -> None:
 def main(options: MemberRunOptions, result: pathlib.Path | None) -> int:
     """The mode `members` of kill_runs: 1 where anything is wrong."""
     console = Console()
-    with tempfile.TemporaryDirectory(prefix="minilog-members-") as folder:
-        outcome = run_members(options, pathlib.Path(folder), console)
+    folder = tempfile.mkdtemp(prefix="minilog-members-")
+    print(f"what members and brokers say is in {folder}, and stays there where anything is wrong", flush=True)
+    outcome = run_members(options, pathlib.Path(folder), console)
     show(outcome, console)
+    if not outcome.wrong:
+        shutil.rmtree(folder)
     if result is not None:
         result.write_text(json.dumps(outcome.summary(), indent=2) + "\n")
     return 1 if outcome.wrong else 0
