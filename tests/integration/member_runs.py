@@ -382,10 +382,10 @@ class MemberRun:
         partitions = [TopicPartition(TOPIC, number) for number in range(self._options.partitions)]
         try:
             ends = admin.list_offsets(dict.fromkeys(partitions, "latest"))
+            committed = self._committed(admin)
         except MinilogError as error:
             self.outcome.refusals[type(error).__name__] += 1
             return None
-        committed = self._committed(admin)
         progress = [(at.partition, committed.get(at.partition, 0), end or 0) for at, end in ends.items()]
         return [(number, done, end) for number, done, end in progress if done < end]
 
