@@ -8,7 +8,6 @@ other late, it checks itself: if its own check was late, it counts the silence f
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -110,8 +109,7 @@ class DuplexStream:
         """End the stream and its connection; `lost` is not called."""
         self._closed = True
         self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        await asyncio.wait([self._task])  # the end of that task is not raised, and the end of the caller's is
 
     async def _run(self) -> None:
         try:

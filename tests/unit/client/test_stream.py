@@ -88,6 +88,29 @@ def test_a_stream_closed_at_the_moment_it_connects_ends(steps: int) -> None:
     assert wire is None or wire.is_closed
 
 
+def test_a_task_that_is_cancelled_while_it_closes_a_stream_ends() -> None:
+    """Found by the benchmark of groups: the driver of a member went on for ever, and the program did not end, where the
+    consumer closed at the moment at which the driver closed the member's stream."""
+
+    async def cancel_while_closing() -> bool:
+        broker = Broker()
+        broker.connects.set()
+        stream = stream_to(broker, lost=[], written=[], keepalive_ms=60_000.0)
+        await broker.welcomed
+
+        async def close_and_go_on() -> None:
+            await stream.close()
+            await asyncio.Event().wait()
+
+        closing = asyncio.ensure_future(close_and_go_on())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing], timeout=1.0)
+        return closing.cancelled()
+
+    assert asyncio.run(cancel_while_closing())
+
+
 async def take(broker: Broker, messages: int) -> list[Any]:
     """What the broker takes. It ends the stream where that is all."""
     here, taken = await broker.welcomed, []
