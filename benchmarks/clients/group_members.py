@@ -20,6 +20,7 @@ from typing import Any
 from benchmarks.clients.secured import client_settings
 
 _ROW = struct.Struct("=5q")
+_METADATA_MS = 300_000  # as long as Kafka's default: minilog's own is 5 s
 _POLL_S = 1.0
 
 
@@ -51,6 +52,7 @@ class MinilogMembers:
             "group.protocol": "consumer",
             "enable.auto.commit": True,
             "auto.offset.reset": "latest",
+            "metadata.max.age.ms": _METADATA_MS,
             **client_settings("minilog"),
         }
 
@@ -95,6 +97,7 @@ class KafkaMembers:
             "group.protocol": "consumer",
             "enable.auto.commit": True,
             "auto.offset.reset": "latest",
+            "metadata.max.age.ms": _METADATA_MS,
             "log_level": 3,
             **client_settings("kafka"),
         }
