@@ -150,9 +150,9 @@ BROKEN: dict[str, tuple[Callable[[Target], bytes], str]] = {
     "crc": (lambda target: target.batch()[:-1] + b"\xff", r"has crc 0x"),
     "length": (
         lambda target: changed(target, lambda h: replace(h, length=h.length + 8)),
-        r"says that it has \d+ bytes",
+        r"the header of a record batch gives \d+ bytes",
     ),
-    "cut": (lambda target: target.batch()[:-8], r"says that it has \d+ bytes, \d+ came"),
+    "cut": (lambda target: target.batch()[:-8], r"gives \d+ bytes, \d+ came"),
     "magic": (lambda target: b"KAFK" + target.batch()[4:], r"has magic 0x"),
     "row count": (
         lambda target: changed(target, lambda h: replace(h, record_count=2, last_offset_delta=1)),

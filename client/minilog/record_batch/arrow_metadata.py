@@ -97,7 +97,7 @@ def _open(message: Buffer) -> tuple[_Table, memoryview]:
     body_start = _PREFIX_BYTES + _read(_I32, view, 4)
     if not _PREFIX_BYTES < body_start <= len(view) or body_start % 8:
         raise CorruptMessage(
-            f"the Arrow metadata is said to end at byte {body_start} of a payload of {len(view)} bytes"
+            f"the Arrow message gives byte {body_start} as the end of its metadata, in a payload of {len(view)} bytes"
         )
     metadata, body = view[_PREFIX_BYTES:body_start], view[body_start:]
     root = _Table(metadata, _read(_U32, metadata, 0))
@@ -140,7 +140,7 @@ def _uncompressed_bytes(body: memoryview, offset: int, length: int, codec: str) 
         raise CorruptMessage(f"a compressed Arrow buffer of {length} bytes has no room for its length")
     claimed = _read(_I64, body, offset)
     if claimed < _LEFT_UNCOMPRESSED:
-        raise CorruptMessage(f"a compressed Arrow buffer says that it has {claimed} bytes")
+        raise CorruptMessage(f"a compressed Arrow buffer gives its size as {claimed} bytes")
     return length - _I64.size if claimed == _LEFT_UNCOMPRESSED else claimed
 
 

@@ -125,7 +125,7 @@ def set_producer(
     """
     header = decode_header(batch)
     if header.length != len(batch):
-        raise CorruptMessage(f"a record batch says that it has {header.length} bytes, {len(batch)} are there")
+        raise CorruptMessage(f"the header of a record batch gives {header.length} bytes, {len(batch)} are there")
     stamped = replace(header, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence)
     return assemble(topic_id, partition, stamped, memoryview(batch)[HEADER_BYTES:])
 

@@ -196,7 +196,7 @@ def decode_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise CorruptMessage(f"a record batch has magic {magic:#010x}, {MAGIC:#010x} is known")
     header = bytes(buffer[position : position + HEADER_BYTES])
     if _header_checksum(header[: _PLACED.size], header[PLACEMENT_BYTES:]) != header_checksum:
-        raise CorruptMessage(f"the header checksum of the record batch said to be at offset {base_offset} is wrong")
+        raise CorruptMessage(f"the header checksum of a batch is wrong, and its header gives offset {base_offset}")
     is_typed = bool(attributes & Attributes.TYPED)
     if magic != MAGIC or attributes & ~_KNOWN_ATTRIBUTES or (fields[14] and not is_typed):
         raise written_later(

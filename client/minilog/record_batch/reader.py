@@ -182,7 +182,7 @@ def offsets_of(batch: Buffer, header: BatchHeader, first: int, end: int) -> pa.R
     _check_records(header)
     if header.record_count > _MOST_RECORDS:
         raise CorruptMessage(
-            f"the record batch at offset {header.base_offset} says that it has {header.record_count} records, at most "
+            f"the header of the batch at offset {header.base_offset} gives {header.record_count} records, at most "
             f"{_MOST_RECORDS} fit into a batch"
         )
     with arrow_errors(header):
@@ -195,7 +195,7 @@ _check_crc = check_crc  # `iterate_records` has an argument of that name
 def _whole_payload(batch: Buffer, header: BatchHeader) -> memoryview:
     if header.length != len(batch):
         raise CorruptMessage(
-            f"the record batch at offset {header.base_offset} says it has {header.length} bytes, {len(batch)} are there"
+            f"the header of the batch at offset {header.base_offset} gives {header.length} bytes, {len(batch)} are there"
         )
     return memoryview(batch)[HEADER_BYTES:]
 
@@ -231,7 +231,7 @@ def check_message(
     where = f"the record batch at offset {header.base_offset}"
     if message.row_count != header.record_count:
         raise CorruptMessage(
-            f"{where} says that it has {header.record_count} records, its payload has {message.row_count}"
+            f"the header of {where} gives {header.record_count} records, its payload has {message.row_count}"
         )
     if message.codec != _CODECS.get(header.attributes & (Attributes.LZ4 | Attributes.ZSTD)):
         raise CorruptMessage(

@@ -69,7 +69,7 @@ def check_envelope(topic_id: bytes, partition: int, batch: Buffer, *, max_messag
         )
     header = decode_header(batch)
     if header.length != len(batch):
-        raise CorruptMessage(f"a record batch says that it has {header.length} bytes, {len(batch)} came")
+        raise CorruptMessage(f"the header of a record batch gives {header.length} bytes, {len(batch)} came")
     check_crc(topic_id, partition, batch, header)
     _check_attributes(header)
     _check_producer(header)
@@ -77,8 +77,9 @@ def check_envelope(topic_id: bytes, partition: int, batch: Buffer, *, max_messag
 
 
 def decoded_bytes(batch: Buffer) -> int:
-    """How many bytes `batch` says that it has when decompressed, which is what its validation costs: looked up without
-    a checksum, so nothing else may be concluded from it. Its own where it is not compressed, or no batch at all."""
+    """The decompressed size that `batch` gives in its metadata, in bytes: the cost of its validation. This checks no
+    checksum, so the caller may conclude nothing else from it. For bytes that are not compressed, or are no batch, it is
+    their own size."""
     if len(batch) <= HEADER_BYTES or not batch[_ATTRIBUTES_AT] & _BOTH_CODECS:
         return len(batch)
     try:

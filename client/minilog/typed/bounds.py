@@ -113,7 +113,8 @@ def add_values(message: typed_pb2.SetCondition, values: Sequence[Any]) -> None:
 
 
 def values_of(message: typed_pb2.SetCondition, field: Field) -> list[Any]:
-    """What a message says that a column is one of. Raises CorruptMessage where it cannot be that."""
+    """The values of a message's condition that a column is one of several. Raises CorruptMessage for values that the
+    column cannot have."""
     kind = field.type
     named = [descriptor.name for descriptor, _ in message.ListFields() if descriptor.is_repeated]
     match kind, named:

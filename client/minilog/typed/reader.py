@@ -185,14 +185,14 @@ def read_columns(batch: Buffer, header: BatchHeader, form: PayloadForm, *, max_m
     Raises CorruptMessage, also where no replica could cut it; ResourceExhausted."""
     if header.length != len(batch):
         raise CorruptMessage(
-            f"the record batch at offset {header.base_offset} says it has {header.length} bytes, {len(batch)} are there"
+            f"the header of the batch at offset {header.base_offset} gives {header.length} bytes, {len(batch)} are there"
         )
     payload = memoryview(batch)[header.payload_start :]
     if header.attributes & Attributes.PROJECTED:
         max_message_bytes = MAX_BATCH_BYTES  # a column may have become smaller than the batch that it is of
     if header.record_count * ROW_BYTES > (limit := uncompressed_limit(header.length, max_message_bytes)):
         raise CorruptMessage(
-            f"the record batch at offset {header.base_offset} says that it has {header.record_count} rows of at least "
+            f"the header of the batch at offset {header.base_offset} gives {header.record_count} rows of at least "
             f"{ROW_BYTES} bytes, {limit} bytes are allowed for the {header.length} that it has"
         )
     if header.attributes & Attributes.PROJECTED and not form.arrow_schema.names:
