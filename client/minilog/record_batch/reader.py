@@ -195,7 +195,7 @@ _check_crc = check_crc  # `iterate_records` has an argument of that name
 def _whole_payload(batch: Buffer, header: BatchHeader) -> memoryview:
     if header.length != len(batch):
         raise CorruptMessage(
-            f"the header of the batch at offset {header.base_offset} gives {header.length} bytes, {len(batch)} are there"
+            f"the header of a batch at offset {header.base_offset} gives {header.length} bytes, {len(batch)} are there"
         )
     return memoryview(batch)[HEADER_BYTES:]
 

@@ -185,7 +185,7 @@ def read_columns(batch: Buffer, header: BatchHeader, form: PayloadForm, *, max_m
     Raises CorruptMessage, also where no replica could cut it; ResourceExhausted."""
     if header.length != len(batch):
         raise CorruptMessage(
-            f"the header of the batch at offset {header.base_offset} gives {header.length} bytes, {len(batch)} are there"
+            f"the header of a batch at offset {header.base_offset} gives {header.length} bytes, {len(batch)} are there"
         )
     payload = memoryview(batch)[header.payload_start :]
     if header.attributes & Attributes.PROJECTED:
