@@ -42,7 +42,7 @@ class Moves:
 
 
 def owners(rows: Rows, start_ns: int, end_ns: int) -> dict[int, int]:
-    """The last reader of each partition of which a record was read in that time."""
+    """The last reader of each partition. A partition counts if a reader got a record of it in that time."""
     inside = _read_between(rows, start_ns, end_ns)
     inside = inside[np.argsort(inside["read_ns"], kind="stable")]
     return dict(zip(inside["partition"].tolist(), inside["member"].tolist(), strict=True))

@@ -17,7 +17,8 @@ _END_WITHIN_S = 120.0
 
 
 class ClientProcess:
-    """A module of benchmarks/clients that is told what to do by lines, and ends at the end of its input."""
+    """A process that runs a module of benchmarks/clients. It takes its commands as lines of its input. It ends where
+    the input ends."""
 
     def __init__(self, log: pathlib.Path, module: str, *arguments: object) -> None:
         command = [sys.executable, "-m", f"benchmarks.clients.{module}", *map(str, arguments)]

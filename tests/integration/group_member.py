@@ -59,7 +59,7 @@ class GroupMember:
         self._hangs = True
 
     def run(self) -> None:
-        """Until it is told to leave."""
+        """Read until the command to leave comes."""
         self._consumer.subscribe(
             [self._order.topic], on_assigned=self._assigned, on_revoked=self._revoked, on_lost=self._lost
         )

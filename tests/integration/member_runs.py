@@ -200,7 +200,7 @@ class Population:
         self.wrong += [f"{name} does not leave: {self._text(name)}" for name in self.leaving]
 
     def end(self) -> None:
-        """Whoever still lives ends now."""
+        """End all members that still run."""
         for living in (*self.living.values(), *self.leaving.values()):
             living.process.kill()
             living.process.wait(WITHIN_S)

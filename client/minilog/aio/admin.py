@@ -412,9 +412,7 @@ class Admin:
         ends = await list_offsets(self._cluster, {at: spec for at, spec in wanted.items() if at not in times})
         if not times:
             return ends
-        from minilog.aio.first_records import (
-            offsets_for_times,
-        )  # it reads records, so only a question for times loads it
+        from minilog.aio.first_records import offsets_for_times  # it reads records: loaded for times alone
 
         offsets = {**ends, **await offsets_for_times(self._cluster, times)}
         return {partition: offsets[partition] for partition in wanted}

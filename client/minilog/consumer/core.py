@@ -84,7 +84,8 @@ class ConsumerCore:
         self._wants_metadata = False
         self._turn = 0
         self.withheld: frozenset[TopicPartition] = frozenset()
-        """Partitions of which the consumer hands out nothing: its member of a group must give them back."""
+        """The partitions that the consumer's member of a group must give back. The consumer hands out no record of
+        them."""
         self._taken: list[FetchedRun] = []  # by the last `take`, and not given back since
 
     # -- calls of users

@@ -1,6 +1,7 @@
 """A stored batch of keys and values without some of its records (gaps.py). Pure.
 
-All replicas that take out the same records get equal batches. The bytes may differ where their versions of Arrow do.
+Replicas that take out the same records get batches with the same records. The bytes may differ if the replicas have
+different versions of Arrow.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ _COMPRESSIONS = {0: "none", Attributes.LZ4: "lz4", Attributes.ZSTD: "zstd"}
 def compacted_batch(
     topic_id: bytes, partition: int, batch: Buffer, header: BatchHeader, is_kept: pa.BooleanArray
 ) -> bytes:
-    """`batch` with the records of which `is_kept` (one entry a record that it has, none null) is true. A gap batch
-    where no record stays. The crc of `batch` is not checked here. Raises CorruptMessage, ResourceExhausted."""
+    """`batch` without some of its records. `is_kept` has one entry for each of its records: true or false, never null.
+    The result is a gap batch if no record stays. The caller has checked the crc of `batch`. Raises CorruptMessage,
+    ResourceExhausted."""
     decoded = read_stored(batch, header)
     deltas = offset_deltas(decoded, header).filter(is_kept)
     if not len(deltas):

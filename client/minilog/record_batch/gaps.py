@@ -1,14 +1,14 @@
-"""The offsets of the records of a batch, which may have gaps. Pure.
+"""The offsets of the records of a batch, which may have gaps between them. Pure.
 
 A batch as a client wrote it has a record at each of its offsets. Compaction takes records out and leaves the batch at
 its place: with the base offset, the last offset delta, the producer and the sequence that it had. Such a batch has the
-attributes COMPACTED and GAPS, and a last column:
+attributes COMPACTED and GAPS. Its payload has a last column:
 
-    offset_delta: int32    of each record that is left, strictly increasing, at most `last_offset_delta`, never null
+    offset_delta: int32    of each record, strictly increasing, at most `last_offset_delta`, never null
 
-A batch without any record that is left is a *gap batch*: a header without a payload. So each offset of a log is in
-exactly one batch, as a record or as a gap, and what goes by the headers alone (indexes, replication, recovery) does not
-know of gaps (docs/spec/formats.md).
+A batch without records is a *gap batch*: a header without a payload. So each offset of a log is in exactly one batch,
+as a record or as a gap. Indexes, replication and recovery read headers alone, and do not know of gaps
+(docs/spec/formats.md).
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ def records_between(
         start, count = first_offset - header.base_offset, end_offset - first_offset
         return decoded.slice(start, count), pa.arange(first_offset, end_offset)
     deltas = offset_deltas(decoded, header)
-    start, end = pc.search_sorted(
-        deltas, pa.array([first_offset - header.base_offset, end_offset - header.base_offset], OFFSET_DELTA.type)
-    ).to_pylist()
+    start, end = (_count_below(deltas, offset - header.base_offset) for offset in (first_offset, end_offset))
     offsets = pc.add(deltas.slice(start, end - start).cast(pa.int64()), header.base_offset)
     return decoded.select(range(decoded.num_columns - 1)).slice(start, end - start), offsets
+
+
+def _count_below(deltas: pa.Array, delta: int) -> int:
+    return int(pc.sum(pc.less(deltas, delta)).as_py())
 
 
 def offset_deltas(decoded: pa.RecordBatch, header: BatchHeader) -> pa.Array:

@@ -28,9 +28,9 @@ def compacted_typed_batch(
     is_kept: pa.BooleanArray,
     schemas: TopicSchemas,
 ) -> bytes:
-    """`batch` with the rows of which `is_kept` (one entry a row that it has, none null) is true, and with statistics of
-    those rows, of the columns that had statistics. A gap batch where no row stays. The crc of `batch` is not checked
-    here. Raises CorruptMessage, ResourceExhausted, UnknownSchemaVersion."""
+    """`batch` without some of its rows. `is_kept` has one entry for each of its rows: true or false, never null. The
+    columns that had statistics have those of the rows that stay. The result is a gap batch if no row stays. The caller
+    has checked the crc of `batch`. Raises CorruptMessage, ResourceExhausted, UnknownSchemaVersion."""
     extension = read_extension(batch, header)
     schema = schemas.version(extension.schema_version)
     form = schema.payload_forms.form(extension, header)

@@ -90,8 +90,8 @@ class TypedSelection:
 
 
 class TypedReader:
-    """The reader of one topic, for one selection: see the module's text. `wire_selection` is the selection that the
-    replicas get. It is None for a reader of whole batches."""
+    """The reader of one topic. It makes the rows of one selection. `wire_selection` is the message of it for replicas,
+    None for a reader of whole batches."""
 
     def __init__(self, schemas: TopicSchemas, selection: TypedSelection, *, is_narrow: bool = True) -> None:
         self.schemas = schemas

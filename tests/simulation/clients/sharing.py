@@ -87,8 +87,9 @@ class CoordinatorState(NamedTuple):
 
 
 class Sharing:
-    """See the module's text. `calm_s`: when the last trouble was over. `died_s`: when a member last died, or left
-    without an answer. `coordinator`: its state now, as the judge knows it."""
+    """The group of the simulation and its judge. `calm_s`: the time at which the last trouble ended. `died_s`: the time
+    of the last death of a member, or of its leaving without an answer. `coordinator`: the state that the judge
+    knows."""
 
     def __init__(
         self, cluster: SimulatedCluster, workload: Workload, coordinator: Callable[[], CoordinatorState]
