@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from minilog.partition_key import PartitionKey
 from minilog.v1 import records_pb2
+from tests.simulation.judge.metadata import LOG_NAME
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -104,8 +105,14 @@ class Retirement:
             await asyncio.sleep(LOOK_S)
 
     def _throttled_s(self) -> float:
-        """The seconds that the lowest throttle needs for all that lies on the leaving brokers."""
+        """The seconds that the lowest throttle needs for the copies that the leaving brokers still have."""
         throttles = [state.throttle_bytes_per_second for state in self._states.values()]
         disks = [self._cluster.hosts[broker_id].disk for broker_id in self._leaving()]
-        size_bytes = sum(disk.size(name) for disk in disks for name in disk.names if name.endswith(".log"))
+        size_bytes = sum(disk.size(name) for disk in disks for name in disk.names if _is_of_a_copy(name))
         return size_bytes / min((throttle for throttle in throttles if throttle), default=float("inf"))
+
+
+def _is_of_a_copy(path: str) -> bool:
+    """Whether this is a segment of a partition: no replica moves the metadata log, and a log that was set aside."""
+    directory = path.rpartition("/")[0]
+    return path.endswith(".log") and not directory.endswith((f"/{LOG_NAME}", "-delete"))
