@@ -41,20 +41,24 @@ class Rows:
         )
 
 
+def _common_settings(servers: str, group: str) -> dict[str, object]:
+    """The settings that have the same names on both sides."""
+    return {
+        "bootstrap.servers": servers,
+        "group.id": group,
+        "group.protocol": "consumer",
+        "enable.auto.commit": True,
+        "auto.offset.reset": "latest",
+        "metadata.max.age.ms": _METADATA_MS,
+    }
+
+
 class MinilogMembers:
     """Members on the event loop of this process."""
 
     def __init__(self, servers: str, topic: str, group: str, numbers: range, rows: Rows) -> None:
         self._topic, self._numbers, self._rows = topic, numbers, rows
-        self._settings = {
-            "bootstrap.servers": servers,
-            "group.id": group,
-            "group.protocol": "consumer",
-            "enable.auto.commit": True,
-            "auto.offset.reset": "latest",
-            "metadata.max.age.ms": _METADATA_MS,
-            **client_settings("minilog"),
-        }
+        self._settings = {**_common_settings(servers, group), **client_settings("minilog")}
 
     def run(self) -> None:
         """Until a line comes."""
@@ -91,16 +95,7 @@ class KafkaMembers:
     def __init__(self, servers: str, topic: str, group: str, numbers: range, rows: Rows) -> None:
         self._topic, self._numbers, self._rows = topic, numbers, rows
         self._over = threading.Event()
-        self._settings = {
-            "bootstrap.servers": servers,
-            "group.id": group,
-            "group.protocol": "consumer",
-            "enable.auto.commit": True,
-            "auto.offset.reset": "latest",
-            "metadata.max.age.ms": _METADATA_MS,
-            "log_level": 3,
-            **client_settings("kafka"),
-        }
+        self._settings = {**_common_settings(servers, group), "log_level": 3, **client_settings("kafka")}
 
     def run(self) -> None:
         """Until a line comes."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from benchmarks.arena import Arena
-from benchmarks.figures import Result, Run, Target
+from benchmarks.figures import Better, Result, Run, Target
 
 Turn = Callable[[int], Run]
 """One run of one contestant; its argument is the number of the run, below 0 where it only warms up."""
@@ -18,6 +18,13 @@ class Detail:
 
     target: Target
     detail: str
+
+
+def details_of(target: str, rows: Iterable[tuple[str, str, str, str]]) -> tuple[Detail, ...]:
+    """Details without a bound: less is better. A row has the end of the name, the title, the unit and the key."""
+    return tuple(
+        Detail(Target(f"{target}-{name}", title, unit, Better.LOWER, None), key) for name, title, unit, key in rows
+    )
 
 
 @dataclass(frozen=True, slots=True)

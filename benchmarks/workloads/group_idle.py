@@ -16,7 +16,7 @@ from benchmarks.figures import Better, Run, Target
 from benchmarks.member_hosts import MemberHosts
 from benchmarks.processes import wait_until
 from benchmarks.systems import System
-from benchmarks.workloads import Detail, Turn, Workload
+from benchmarks.workloads import Turn, Workload, details_of
 
 _PARTITIONS = 3
 _PROCESSES = 4
@@ -94,8 +94,5 @@ def idle_group(members: int) -> Workload:
         },
         warm_ups=0,
         runs=3,
-        details=tuple(
-            Detail(Target(f"{target}-{name}", detail_title, unit, Better.LOWER, None), key)
-            for name, detail_title, unit, key in _DETAILS
-        ),
+        details=details_of(target, _DETAILS),
     )

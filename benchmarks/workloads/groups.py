@@ -25,7 +25,7 @@ from benchmarks.handovers import is_settled, longest_pauses_ms, moves, owners, t
 from benchmarks.member_hosts import ClientProcess, MemberHosts
 from benchmarks.processes import ProgramFailed
 from benchmarks.systems import System
-from benchmarks.workloads import Detail, Turn, Workload, check_records
+from benchmarks.workloads import Turn, Workload, check_records, details_of
 
 SESSION_S = 45.0
 _MEMBERS_PER_PROCESS = 7
@@ -182,8 +182,5 @@ def groups(members: int, partitions: int, interval_ms: float) -> Workload:
         },
         warm_ups=0,
         runs=3,
-        details=tuple(
-            Detail(Target(f"{target}-{name}", detail_title, unit, Better.LOWER, None), key)
-            for name, detail_title, unit, key in _DETAILS
-        ),
+        details=details_of(target, _DETAILS),
     )
