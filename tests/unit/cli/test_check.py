@@ -60,7 +60,7 @@ def test_damage_is_named_with_what_to_do(data: pathlib.Path, capsys: pytest.Capt
     flip(segment, 500)
     assert run(["check", str(data)]) == 1
     first, second, last = capsys.readouterr().out.splitlines()
-    assert re.match(rf"{segment}: damaged: .* offset 6 ", first)
+    assert re.match(rf"{segment}: damaged: .* offset 6;", first)
     assert second.startswith(f"    what to do: set {data}/flights-3 aside")
     assert last.endswith(": 1 damaged")
 
