@@ -243,7 +243,7 @@ class Demo:
         began_s = changed_s = time.monotonic()
         written = 0
         with self._console.status("waiting for the last windows"):
-            while (now_written := sum(topics.end_offsets(self._servers, topics.DELAYS).values())) < keys:
+            while (now_written := topics.record_count(self._servers, topics.DELAYS)) < keys:
                 if now_written > written:
                     written, changed_s = now_written, time.monotonic()
                 if time.monotonic() - changed_s > _IDLE_S:

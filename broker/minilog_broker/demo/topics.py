@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+import minilog
 from minilog import Admin, Consumer, NewTopic, TopicPartition
 from minilog.errors import RetriableError
 from minilog.types import PartitionDescription
@@ -88,6 +89,12 @@ def end_offsets(bootstrap_servers: str, topic: str) -> dict[int, int]:
     with _admin(bootstrap_servers) as admin:
         offsets = admin.list_offsets(wanted)
     return {partition.partition: offsets[partition] or 0 for partition in wanted}
+
+
+def record_count(bootstrap_servers: str, topic: str) -> int:
+    """The number of records that readers may see. Offsets do not show it, because aborted records and the markers of
+    transactions have offsets, too."""
+    return minilog.scan(topic, config={"bootstrap.servers": bootstrap_servers}).count()
 
 
 def read_topic(bootstrap_servers: str, topic: str, columns: pa.Schema) -> pa.Table:
