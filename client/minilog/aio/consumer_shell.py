@@ -34,6 +34,7 @@ from minilog.groups.member import Revoked
 from minilog.groups.messages import Committed
 from minilog.net.broker_streams import BrokerStreams
 from minilog.net.lookups import list_offsets, list_topics
+from minilog.net.metadata_refreshes import MetadataRefreshes
 from minilog.net.network_client import NetworkClient
 from minilog.net.offsets_query import offset_of
 from minilog.net.runtime import Runtime, now_ms, now_s
@@ -46,7 +47,6 @@ POLL_BYTES = 1024 * 1024  # one poll() makes records of about so many bytes
 POLL_ARROW_BYTES = 16 * 1024 * 1024  # one poll_arrow() hands out about so many bytes
 ITERATION_S = 1.0  # one poll of an iterating program waits so long, and then it polls again
 _LONGEST_WAIT_S = 1.0
-_REFRESH_PAUSE_S = 0.05
 _WARN_AGAIN_MS = 30_000.0  # about missing topics: a warning at each look would fill the log
 _log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class ConsumerShell:
     def __init__(self, config: ClientConfig, runtime: Runtime) -> None:
         self.config = config
         self.cluster = NetworkClient(config, runtime)
-        self.core = ConsumerCore(config, self.cluster.cache)
+        self.core = ConsumerCore(config, self.cluster.cache, runtime.chance())
         self.polls = Polls()
         self._taken_by = 0  # the number of the last poll that took runs
         self.was_woken = False  # the user has ended the last poll by `wakeup`
@@ -71,13 +71,13 @@ class ConsumerShell:
             self._auto_commit = AutoCommit(config.auto_commit_interval_ms, lambda: self.commit(None, ""))
         self._wake = asyncio.Event()
         self._arrived = asyncio.Event()
-        self._wants_metadata = asyncio.Event()
+        self._refreshes = MetadataRefreshes(self.cluster.backoff(), config.metadata_max_age_ms / 1000.0)
         self._streams = BrokerStreams(
             self.cluster,
             FETCH,
             keepalive_ms=config.session_keepalive_ms,
             lost=self._lost,
-            doubted=self._wants_metadata.set,
+            doubted=self._refreshes.want,
         )
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._started = self._closed = False
@@ -296,7 +296,7 @@ class ConsumerShell:
             case FetchCommitted():
                 self._spawn(self._fetch_committed(effect))
             case RefreshTopics():
-                self._wants_metadata.set()
+                self._refreshes.want()
 
     def _open(self, broker_id: int) -> None:
         def opened() -> None:
@@ -437,10 +437,7 @@ class ConsumerShell:
 
     async def _refresh_forever(self) -> None:
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.config.metadata_max_age_ms / 1000.0):
-                    await self._wants_metadata.wait()
-            self._wants_metadata.clear()
+            await self._refreshes.due()
             if self.core.topics() or self.core.subscription.pattern is not None:
                 try:
                     await self._refresh()
@@ -450,10 +447,9 @@ class ConsumerShell:
                     self._warn_of_missing_topics()
                 except MinilogError as error:
                     _log.debug("the consumer did not get metadata yet, and asks again: %s", error)
-                    self._wants_metadata.set()
+                    self._refreshes.want()
                     self.core.metadata_failed(error)
                 self._wake.set()
-            await asyncio.sleep(_REFRESH_PAUSE_S)
 
 
 def _check_time(partition: TopicPartition, timestamp: object) -> None:

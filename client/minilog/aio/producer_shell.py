@@ -14,6 +14,7 @@ from typing import Any
 from minilog.client_config import ClientConfig
 from minilog.errors import InvalidTxnState, MinilogError, ProducerFenced, TimedOut, error_from_wire
 from minilog.net.broker_streams import BrokerStreams
+from minilog.net.metadata_refreshes import MetadataRefreshes
 from minilog.net.network_client import NetworkClient
 from minilog.net.runtime import Runtime, now_ms, now_s
 from minilog.producer.accumulator import Accumulator
@@ -34,7 +35,6 @@ from minilog.transactions.messages import Enlistment, WrittenPartition
 from minilog.v1 import data_pb2, metadata_pb2, metadata_pb2_grpc
 
 _LONGEST_WAIT_S = 1.0
-_REFRESH_PAUSE_S = 0.05  # at most twenty rounds of metadata a second, however many batches are refused
 _log = logging.getLogger(__name__)
 
 
@@ -60,13 +60,13 @@ class ProducerShell:
         )
         self._sender = Sender(config, self.accumulator, self.cluster.cache, chance)
         self._wake = asyncio.Event()
-        self._wants_metadata = asyncio.Event()
+        self._refreshes = MetadataRefreshes(self.cluster.backoff(), config.metadata_max_age_ms / 1000.0)
         self._streams = BrokerStreams(
             self.cluster,
             PRODUCE,
             keepalive_ms=config.session_keepalive_ms,
             lost=self._lost,
-            doubted=self._wants_metadata.set,
+            doubted=self._refreshes.want,
         )
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._waiters: list[asyncio.Future[None]] = []
@@ -217,7 +217,7 @@ class ProducerShell:
                 case Connect(broker_id):
                     self._connect(broker_id)
                 case RefreshMetadata():
-                    self._wants_metadata.set()
+                    self._refreshes.want()
                 case NeedProducerId():
                     self.spawn(self._ask_for_id())
                 case Lost(error):
@@ -287,10 +287,7 @@ class ProducerShell:
 
     async def _refresh_forever(self) -> None:
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.config.metadata_max_age_ms / 1000.0):
-                    await self._wants_metadata.wait()
-            self._wants_metadata.clear()
+            await self._refreshes.due()
             if self.cluster.cache.topics:
                 try:
                     await self.cluster.refresh(list(self.cluster.cache.topics))
@@ -298,4 +295,3 @@ class ProducerShell:
                     _log.debug("no metadata yet, asking again: %s", error)
                 self._sender.metadata_changed(now_ms())
                 self.wake()
-            await asyncio.sleep(_REFRESH_PAUSE_S)

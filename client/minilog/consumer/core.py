@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -62,7 +63,7 @@ _MISSING_MS = 5_000.0  # somebody may create a topic a little after the consumer
 class ConsumerCore:
     """The decisions of one consumer, without I/O. It belongs to one event loop."""
 
-    def __init__(self, config: ClientConfig, cache: MetadataCache) -> None:
+    def __init__(self, config: ClientConfig, cache: MetadataCache, chance: random.Random) -> None:
         self._config = config
         self._cache = cache
         self.received_bytes: Counter[int] = Counter()
@@ -77,7 +78,7 @@ class ConsumerCore:
         self.subscription = Subscription()
         self._metadata_error: MinilogError | None = None  # of the last question for metadata, without an answer
         self._answered_ms = -math.inf  # the time of the last answer with metadata
-        self._sessions = FetchSessions(config)
+        self._sessions = FetchSessions(config, chance)
         self._replicas = ReplicaChoice(config.client_rack, cache)
         self._rows = RowReaders()
         self._numbers = 0
@@ -542,9 +543,9 @@ class ConsumerCore:
             return []
         assert assigned.key is not None
         leader = self._cache.leader(assigned.key)
-        if leader is None:
+        if leader is None:  # newer metadata ends the pause
             self._wants_metadata = True
-            assigned.pause(now_ms + self._config.retry_backoff_ms)
+            assigned.pause(now_ms + self._config.retry_backoff_max_ms)
             return []
         broker_id = self._replicas.choose(assigned, leader, now_ms)
         session = self._sessions.get(broker_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 
@@ -10,6 +11,7 @@ from minilog.consumer import requests
 from minilog.consumer.consumer_effects import CloseSession, Effect, OpenSession, SendFetch
 from minilog.consumer.partition import ConsumerSession
 from minilog.limits import MAX_CONDITION_BYTES, MAX_POSITIONS, parts_of
+from minilog.net.reconnects import Reconnects
 from minilog.partition_key import PartitionKey
 from minilog.v1 import data_pb2
 
@@ -17,37 +19,34 @@ _IDLE_MS = 30_000.0
 
 
 class FetchSessions:
-    """The fetch sessions of one consumer, by broker.
+    """The fetch sessions of one consumer, by broker. After a lost session the consumer tries the broker again."""
 
-    After a lost session the consumer tries the broker again after retry.backoff.ms.
-    """
-
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, chance: random.Random) -> None:
         self._config = config
         self._by_broker: dict[int, ConsumerSession] = {}
-        self._reopen_at_ms: dict[int, float] = {}
+        self._reconnects = Reconnects(config, chance)
 
     def get(self, broker_id: int) -> ConsumerSession | None:
         return self._by_broker.get(broker_id)
 
     def open(self, broker_id: int, now_ms: float) -> list[Effect]:
         """Ask for a session, unless it is too early to try again."""
-        if now_ms < self._reopen_at_ms.get(broker_id, 0.0):
+        if not self._reconnects.is_due(broker_id, now_ms):
             return []
         self._by_broker[broker_id] = ConsumerSession(broker_id, self._config.fetch_max_bytes)
         return [OpenSession(broker_id)]
 
     def opened(self, broker_id: int) -> None:
         self._by_broker[broker_id].is_open = True
-        self._reopen_at_ms.pop(broker_id, None)
+        self._reconnects.opened(broker_id)
 
     def lost(self, broker_id: int, now_ms: float) -> ConsumerSession | None:
-        self._reopen_at_ms[broker_id] = now_ms + self._config.retry_backoff_ms
+        self._reconnects.lost(broker_id, now_ms)
         return self._by_broker.pop(broker_id, None)
 
     def retry_times(self) -> Iterable[float]:
         """The times at which the consumer may open lost sessions again."""
-        return self._reopen_at_ms.values()
+        return self._reconnects.due_times_ms()
 
     def messages(self, positions: Mapping[int, list[data_pb2.FetchPosition]]) -> list[Effect]:
         """The messages for the open sessions: new positions, partitions to forget, credit."""

@@ -40,6 +40,7 @@ from minilog.errors import (
     UnstableOffsetCommit,
     error_from_wire,
 )
+from minilog.net.backoff import ExponentialBackoff
 from minilog.net.coordinators_of import INTERNAL_PARTITIONS, coordinator_partition
 from minilog.net.metadata_cache import LeaderAndEpoch
 from minilog.net.network_client import NetworkClient
@@ -48,8 +49,6 @@ from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2
 
-_PAUSE_S = 0.05  # the first one; each is twice as long as the one before
-_LONGEST_PAUSE_S = 0.5
 _LOOK_S = 1.0  # so long without an answer, and metadata is asked whether another broker leads by now
 _TOPIC_GRACE_S = 2.0  # a topic just created may not have reached the coordinator
 _ASK_METADATA = (NotCoordinator, LeaderNotAvailable, BrokerNotAvailable)  # who leads may be another by now
@@ -74,10 +73,10 @@ class _Attempts:
 
     what: str
     timeout_ms: int
+    backoff: ExponentialBackoff
     began_s: float = field(default_factory=now_s)
     maybe_done: bool = False
     last_error: MinilogError | None = None
-    pause_s: float = _PAUSE_S
 
     @property
     def deadline_s(self) -> float:
@@ -102,11 +101,11 @@ class _Attempts:
 
     async def pause(self, *, changes: bool) -> None:
         """Before asking again. Raises where it is too late for that."""
-        if now_s() + self.pause_s >= self.deadline_s:
+        pause_s = self.backoff.next()
+        if now_s() + pause_s >= self.deadline_s:
             raise self._too_late(changes=changes)
         _log.debug("asking again: %s: %s", self.what, self.last_error)
-        await asyncio.sleep(self.pause_s)
-        self.pause_s = min(2 * self.pause_s, _LONGEST_PAUSE_S)
+        await asyncio.sleep(pause_s)
 
     def _too_late(self, *, changes: bool) -> MinilogError:
         text = f"{self.what} did not succeed within {self.timeout_ms} ms; last: {self.last_error}"
@@ -139,7 +138,8 @@ class CoordinatorClient:
         coordinator said last where it is not.
         """
         partition = TopicPartition(topic_name, coordinator_partition(name))
-        attempts = _Attempts(f"asking the coordinator of {name!r} ({topic_name}-{partition.partition})", timeout_ms)
+        what = f"asking the coordinator of {name!r} ({topic_name}-{partition.partition})"
+        attempts = _Attempts(what, timeout_ms, self._cluster.backoff())
         while True:
             leader = await self._leader(partition, attempts)
             response = None if leader is None else await self._ask(partition, leader, method, request, attempts)
@@ -155,7 +155,7 @@ class CoordinatorClient:
     ) -> list[Response]:
         """Ask every broker that is a coordinator under `topic_name`, of reading calls: one answer of each. Where a
         partition moved meanwhile, all are asked anew: none is missed. Raises as `call`."""
-        attempts = _Attempts(f"asking all coordinators of {topic_name}", timeout_ms)
+        attempts = _Attempts(f"asking all coordinators of {topic_name}", timeout_ms, self._cluster.backoff())
         partitions = [TopicPartition(topic_name, number) for number in range(INTERNAL_PARTITIONS)]
         while True:
             await self._refresh(topic_name, attempts)

@@ -29,6 +29,7 @@ from minilog.errors import (
     error_from_wire,
 )
 from minilog.limits import MAX_METADATA_TOPICS, parts_of
+from minilog.net.backoff import ExponentialBackoff
 from minilog.net.client_security import ClientSecurity
 from minilog.net.home import Home
 from minilog.net.metadata_cache import CachedTopic, MetadataCache, metadata_request
@@ -48,7 +49,6 @@ _ATTEMPT_S = 1.0  # one broker's time for one question
 _PATIENCE_S = 0.1  # then another is asked beside it: a broker that hangs delays nobody longer
 _REASON_S = 0.1  # to hear why a broker that was not connected to in time is not
 _AVOID_S = 2.0  # one that failed or hung is asked after all others for so long
-_PAUSE_S = 0.05  # between rounds over all brokers
 _TOPIC_GRACE_S = 2.0  # a topic just created may not have reached the broker that is asked
 
 
@@ -88,6 +88,7 @@ class NetworkClient:
         self._security = ClientSecurity(config, runtime)
         self._channels: dict[Address, grpc.aio.Channel] = {}
         self._turn = itertools.count()
+        self._chance = runtime.chance()
         self._avoided_until_s: dict[Address, float] = {}
         self._last_error: MinilogError | None = None
         self._told_unreachable: frozenset[int] = frozenset()
@@ -229,6 +230,7 @@ class NetworkClient:
     ) -> _Answer:
         """The first answer from any broker. Raises TimedOut or BrokerNotAvailable at the deadline (monotonic)."""
         tasks: list[asyncio.Task[_Answer | None]] = []
+        backoff = self.backoff()  # between rounds over all brokers
         try:
             while True:
                 for address in self.candidates():
@@ -244,7 +246,7 @@ class NetworkClient:
                     if answer is not None:
                         return answer
                     self.avoid(address)
-                await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(backoff.next())
         finally:
             for task in tasks:
                 task.cancel()
@@ -281,6 +283,7 @@ class NetworkClient:
         """`refresh`, of no more topics than one request may name; until `believed_s` a topic is missing only where a
         controller says so."""
         request = metadata_request(self.identity, names)
+        backoff = self.backoff()
         while True:
             answer = await self.ask_any(partial(_get_metadata, request), deadline_s)
             self._check_broker(answer)
@@ -294,7 +297,7 @@ class NetworkClient:
             elif error is not None and not error.retriable:
                 raise error
             self._last_error = error or self._last_error
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(backoff.next())
 
     def _is_news(self, answer: metadata_pb2.GetMetadataResponse) -> bool:
         """Takes it into the cache. Raises InconsistentClusterId, and warns of that once: what works goes on."""
@@ -334,6 +337,11 @@ class NetworkClient:
         newest = await self.call(address, lambda channel: _get_metadata(request, channel, timeout))
         return newest if newest is not None and not newest.error.code and self._is_news(newest) else None
 
+    def backoff(self) -> ExponentialBackoff:
+        """The pauses of one operation that is tried again, in seconds."""
+        config = self.config
+        return ExponentialBackoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, self._chance)
+
     def deadline(self) -> float:
         """request.timeout.ms from now, on the monotonic clock, seconds."""
         return now_s() + self.config.request_timeout_ms / 1000.0
@@ -342,13 +350,13 @@ class NetworkClient:
         """A topic by name, asked for where it, or its `partition`, is not known: it may have been created or altered a
         moment ago. Raises UnknownTopicOrPartition, BrokerNotAvailable."""
         give_up_s = min(deadline_s, now_s() + _TOPIC_GRACE_S)
-        wanted = TopicPartition(name, partition)
+        wanted, backoff = TopicPartition(name, partition), self.backoff()
         while not self.cache.has(wanted):
             await self.refresh([name], deadline_s)
             if not self.cache.has(wanted):
                 if now_s() >= give_up_s or partition < 0:
                     self.cache.key(wanted)
-                await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(backoff.next())
         return self.cache.topics[name]
 
     async def query_offsets(self, wanted: Mapping[TopicPartition, OffsetSpec], deadline_s: float) -> OffsetsQuery:
@@ -361,7 +369,7 @@ class NetworkClient:
         """Ask for what is missing until each partition has answered or failed, or the deadline has passed."""
         if not query.topics() <= self.cache.topics.keys():
             await self.refresh(query.topics(), deadline_s)
-        unknown_until_s = now_s() + _TOPIC_GRACE_S
+        unknown_until_s, backoff = now_s() + _TOPIC_GRACE_S, self.backoff()
         while True:
             await self.ask_leaders(query)
             missing = query.missing()
@@ -371,7 +379,7 @@ class NetworkClient:
                 for partition in missing:
                     if isinstance(query.last_errors.get(partition), UnknownTopicOrPartition):
                         query.failures[partition] = query.last_errors[partition]
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(backoff.next())
             with contextlib.suppress(BrokerNotAvailable, TimedOut):
                 await self.refresh(query.topics(), deadline_s)
 

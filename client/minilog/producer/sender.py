@@ -35,6 +35,7 @@ from minilog.errors import (
     UnknownTopicOrPartition,
     error_from_wire,
 )
+from minilog.net.backoff import moved, pause_after
 from minilog.net.metadata_cache import LeaderAndEpoch, MetadataCache
 from minilog.partition_key import PartitionKey
 from minilog.producer.accumulator import Accumulator
@@ -87,7 +88,7 @@ class Sender:
         self._fillable: dict[PartitionKey, None] = {}  # that may have room, and something to go
         self._topics_seen: object = None  # of the cache, when topics that are gone were looked for
         self._correlation_id = 0
-        self._streams = Streams(config)
+        self._streams = Streams(config, chance)
         self.identity = Identity(config, accumulator)
         self._effects: list[Effect] = []
 
@@ -209,9 +210,9 @@ class Sender:
         if leader is not None and leader != lane.tried:
             self._resend_later(lane, now_ms)
             return
-        pause = min(self._config.retry_backoff_ms * 2 ** min(lane.failures, 16), self._config.retry_backoff_max_ms)
         lane.failures += 1
-        self._resend_later(lane, now_ms + pause * self._chance.uniform(0.8, 1.2))
+        pause_ms = pause_after(lane.failures, self._config.retry_backoff_ms, self._config.retry_backoff_max_ms)
+        self._resend_later(lane, now_ms + moved(pause_ms, self._chance))
 
     def _start_over(self, lane: Lane, batch: Batch, error: MinilogError) -> None:
         """The leader's state of this producer and ours have parted: a new id, and no guess about what was sent."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 from minilog.client_config import ClientConfig
+from minilog.net.reconnects import Reconnects
 from minilog.partition_key import PartitionKey
 from minilog.producer.producer_effects import Connect, Send, messages
 from minilog.stream_messages import StreamMessage
@@ -19,37 +21,37 @@ class Streams:
     There is one stream to each broker that leads a partition. Entries keep their order on it.
     """
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, chance: random.Random) -> None:
         self._config = config
         self._open: dict[int, bool] = {}  # broker id: True open, False being opened
-        self._reconnect_at_ms: dict[int, float] = {}
+        self._reconnects = Reconnects(config, chance)
         self._given_up: dict[int, tuple[int, PartitionKey]] = {}  # by correlation id: broker and partition
         self._outbox: dict[tuple[int, int], list[tuple[data_pb2.ProduceEntry, bytes]]] = {}  # by broker and acks
 
     def opened(self, broker_id: int) -> None:
         self._open[broker_id] = True
-        self._reconnect_at_ms.pop(broker_id, None)
+        self._reconnects.opened(broker_id)
 
     def lost(self, broker_id: int, now_ms: float) -> None:
         self._open.pop(broker_id, None)
         self._given_up = {
             correlation_id: place for correlation_id, place in self._given_up.items() if place[0] != broker_id
         }
-        self._reconnect_at_ms[broker_id] = now_ms + self._config.retry_backoff_ms
+        self._reconnects.lost(broker_id, now_ms)
 
     def is_open(self, broker_id: int) -> bool:
         return self._open.get(broker_id, False)
 
     def open(self, broker_id: int, now_ms: float) -> Connect | None:
         """The effect that opens the stream. None while it is being opened, and for a while after a failure."""
-        if broker_id in self._open or now_ms < self._reconnect_at_ms.get(broker_id, 0.0):
+        if broker_id in self._open or not self._reconnects.is_due(broker_id, now_ms):
             return None
         self._open[broker_id] = False
         return Connect(broker_id)
 
     def next_reconnect_ms(self, now_ms: float) -> float:
         """The time when the sender may try the next broker again."""
-        return min((at_ms for at_ms in self._reconnect_at_ms.values() if at_ms > now_ms), default=_FOREVER)
+        return min((at_ms for at_ms in self._reconnects.due_times_ms() if at_ms > now_ms), default=_FOREVER)
 
     def give_up(self, broker_id: int, correlation_id: int, key: PartitionKey) -> None:
         """Wait for this answer no longer: the batch goes to another leader."""

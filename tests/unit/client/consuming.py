@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 from minilog.consumer.consumer_effects import (
@@ -76,7 +77,7 @@ class Consuming:
         self.brokers = brokers
         self.config = config_of(**settings)
         self.cache = MetadataCache()
-        self.core = ConsumerCore(self.config, self.cache)
+        self.core = ConsumerCore(self.config, self.cache, random.Random(0))
         self.now = 1000.0
         self.down: set[int] = set()
         self.hanging: set[int] = set()  # their streams never open

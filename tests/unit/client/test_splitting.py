@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from minilog.admin.messages import parts_of_topics
 from minilog.admin.records_deletion import RecordsDeletion
 from minilog.config import parse_config
@@ -70,7 +72,7 @@ def test_questions_for_offsets_and_deletions_are_split_by_leader_and_count() -> 
 
 
 def test_positions_and_what_is_forgotten_are_split_and_the_first_message_says_who_asks() -> None:
-    sessions = FetchSessions(parse_config({"bootstrap.servers": "h:1"}))
+    sessions = FetchSessions(parse_config({"bootstrap.servers": "h:1"}), random.Random(0))
     sessions.open(1, 0.0)
     sessions.opened(1)
     session = sessions.get(1)
@@ -85,7 +87,7 @@ def test_positions_and_what_is_forgotten_are_split_and_the_first_message_says_wh
 
 def test_positions_with_long_conditions_are_split_so_that_no_reader_meets_a_limit() -> None:
     """A thousand positions with a hundred terms each were refused."""
-    sessions = FetchSessions(parse_config({"bootstrap.servers": "h:1"}))
+    sessions = FetchSessions(parse_config({"bootstrap.servers": "h:1"}), random.Random(0))
     sessions.open(1, 0.0)
     sessions.opened(1)
     term = typed_pb2.Predicate(is_null=1)
