@@ -29,6 +29,7 @@ from minilog.errors import (
     error_from_wire,
 )
 from minilog.limits import MAX_METADATA_TOPICS, parts_of
+from minilog.net.answer_race import AnswerRace
 from minilog.net.backoff import ExponentialBackoff
 from minilog.net.client_security import ClientSecurity
 from minilog.net.home import Home
@@ -45,8 +46,8 @@ if TYPE_CHECKING:  # it loads Arrow, which who asks only does not need
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
-_ATTEMPT_S = 1.0  # one broker's time for one question
-_PATIENCE_S = 0.1  # then another is asked beside it: a broker that hangs delays nobody longer
+_ATTEMPT_S = 1.0  # one broker's time for a question, doubled after each round over all brokers
+_PATIENCE_S = 0.1  # then another is asked beside it: a broker that hangs delays nobody longer; doubled each time
 _REASON_S = 0.1  # to hear why a broker that was not connected to in time is not
 _AVOID_S = 2.0  # one that failed or hung is asked after all others for so long
 _TOPIC_GRACE_S = 2.0  # a topic just created may not have reached the broker that is asked
@@ -59,20 +60,6 @@ async def _get_metadata(
         request, timeout=within_s
     )
     return answer
-
-
-def _taken(task: asyncio.Task[_Answer | None]) -> None:
-    """Of several that are asked one's refusal is told; the others' are no news."""
-    if not task.cancelled():
-        task.exception()
-
-
-async def _first_answer(tasks: list[asyncio.Task[_Answer | None]]) -> _Answer | None:
-    """The first answer; None where a call failed or took a while: another broker is next. Takes out who is done."""
-    done, _ = await asyncio.wait(tasks, timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
-    ended = [task for task in tasks if task in done]
-    tasks[:] = [task for task in tasks if task not in done]
-    return next((answer for task in ended if (answer := task.result()) is not None), None)
 
 
 class NetworkClient:
@@ -229,27 +216,28 @@ class NetworkClient:
         self, make: Callable[[grpc.aio.Channel, float], Awaitable[_Answer]], deadline_s: float
     ) -> _Answer:
         """The first answer from any broker. Raises TimedOut or BrokerNotAvailable at the deadline (monotonic)."""
-        tasks: list[asyncio.Task[_Answer | None]] = []
-        backoff = self.backoff()  # between rounds over all brokers
+        race, backoff = AnswerRace[_Answer](), self.backoff()
+        attempt_s, patience_s = _ATTEMPT_S, _PATIENCE_S
         try:
             while True:
                 for address in self.candidates():
-                    remaining = deadline_s - now_s()
-                    if remaining <= 0:
+                    remaining_s = deadline_s - now_s()
+                    if remaining_s <= 0:
                         raise self.timed_out("no broker answered in time")
-                    timeout = min(_ATTEMPT_S, remaining)
-                    call = self.call(address, lambda channel, timeout=timeout: make(channel, timeout))  # type: ignore[misc]
-                    task = asyncio.ensure_future(call)
-                    task.add_done_callback(_taken)
-                    tasks.append(task)
-                    answer = await _first_answer(tasks)
-                    if answer is not None:
+                    if race.has(address):
+                        continue
+                    within_s = min(attempt_s, remaining_s)
+                    call = self.call(address, lambda channel, within_s=within_s: make(channel, within_s))  # type: ignore[misc]
+                    race.add(address, call)
+                    if (answer := await race.first(min(patience_s, remaining_s))) is not None:
                         return answer
                     self.avoid(address)
-                await asyncio.sleep(backoff.next())
+                    patience_s = min(2 * patience_s, _ATTEMPT_S)
+                if (answer := await race.first(min(backoff.next(), deadline_s - now_s()))) is not None:
+                    return answer
+                attempt_s *= 2
         finally:
-            for task in tasks:
-                task.cancel()
+            race.end()
 
     def timed_out(self, what: str) -> MinilogError:
         """The error for a deadline that passed, with the last reason known."""
