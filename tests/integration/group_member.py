@@ -127,6 +127,7 @@ class GroupMember:
 
     def _revoked(self, partitions: list[TopicPartition]) -> None:
         given_back = _of(partitions)
+        self._write("revoking", given_back)
         self._commit(
             {partition: self._positions[partition] for partition in given_back if partition in self._positions}
         )

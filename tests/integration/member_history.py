@@ -3,6 +3,7 @@
 Each member process appends one line per event to a file of its own. All processes of one machine share the monotonic
 clock, so the lines of all members have one order. A member holds a partition from the line `assigned` until the first
 of these: its line `revoked` or `lost`, the death of its process, and the moment until which it holds by its own clock.
+Where a coordinator fences it while its program gives a partition back, it held the partition until that began.
 
 A hand-out is one offset that a poll gave to the program. Rules: no two members hold one partition at one moment. A
 member gets records of partitions that it holds, each offset once, without a gap, from where the group had committed.
@@ -23,12 +24,16 @@ import msgspec
 GRACE_S = 0.5
 """From the look at the session to the line that says so; the coordinator waits two heartbeats longer than a member."""
 
+FENCED = ("FencedMemberEpoch", "StaleMemberEpoch", "UnknownMemberId")
+"""A commit with one of these errors came from a member that had lost its partitions."""
+
 
 class MemberEvent(msgspec.Struct, array_like=True):
     """One line. Times are seconds of the monotonic clock of the machine."""
 
     kind: str
-    """assigned, revoked, lost, handed, commits (it asks), committed, refused (a commit), sample, raised, left."""
+    """assigned, revoking (the callback begins), revoked, lost, handed, commits (it asks), committed, refused (one of
+    these commits), sample, raised, left."""
     time_s: float
     until_s: float
     """Until when the member holds what it has, if nothing more comes; 0: it is in no group."""
@@ -65,7 +70,7 @@ class Holding:
     begin_s: float
     end_s: float = math.inf
     ending: str = ""
-    """revoked, killed, stopped, hung, session."""
+    """revoked, fenced, killed, stopped, hung, session."""
     handed: list[tuple[float, int, int]] = field(default_factory=list)
     """When the poll began, first offset, end."""
 
@@ -104,6 +109,7 @@ class _Reading:
         self._story, self._judgement = story, judgement
         self._open: dict[int, Holding] = {}
         self._last: dict[int, Holding] = {}  # the newest of each partition, open or not
+        self._revoking_s: dict[int, float] = {}  # when the callback began that gives a partition back
         self._until_s = 0.0
 
     def read(self) -> None:
@@ -129,6 +135,8 @@ class _Reading:
                         self._wrong(f"was assigned partition {partition} twice")
                     self._open[partition] = self._last[partition] = holding
                     self._judgement.holdings.append(holding)
+            case "revoking":
+                self._revoking_s |= dict.fromkeys(event.offsets, event.time_s)
             case "revoked":
                 self._close(event.offsets, event.time_s, "revoked")
             case "lost":
@@ -137,6 +145,8 @@ class _Reading:
                 self._judgement.raised[event.words] += 1
             case "refused":
                 self._judgement.refused[event.words] += 1
+                if event.words in FENCED:
+                    self._close(self._revoking_s.keys() & event.offsets.keys(), event.time_s, "fenced")
 
     def _note_handed(self, event: MemberEvent) -> None:
         was_stopped = self._story.was_stopped(event.since_s, event.time_s)
@@ -150,6 +160,8 @@ class _Reading:
             is_late = event.time_s > holding.end_s + GRACE_S and not was_stopped
             if is_late or event.since_s > holding.end_s:
                 self._wrong(f"got offset {first} of partition {partition} after its time ({holding.ending})")
+            if event.since_s > self._revoking_s.get(partition, math.inf):
+                self._wrong(f"got offset {first} of partition {partition} while it gave that back")
             holding.handed.append((event.since_s, first, end))
         if event.until_s == 0.0:  # it fell out of the group between the hand-out and its line
             end_s = max(self._until_s, event.since_s) if was_stopped else event.time_s
@@ -168,8 +180,11 @@ class _Reading:
         self._close(self._open.keys(), end_s, ending)
 
     def _close(self, partitions: Iterable[int], end_s: float, ending: str) -> None:
+        """A member that is fenced while it gives partitions back had no more of their records since that began."""
         for partition in list(partitions):
+            revoking_s = self._revoking_s.pop(partition, math.inf)
             if (holding := self._open.pop(partition, None)) is not None:
+                end_s = end_s if ending == "revoked" else min(end_s, revoking_s)
                 holding.end_s, holding.ending = max(end_s, holding.begin_s), ending
 
     def _wrong(self, words: str) -> None:

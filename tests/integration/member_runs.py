@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import pathlib
 import random
@@ -147,8 +148,12 @@ class Population:
         self.living[name] = _Living(process, story)
 
     def free(self) -> list[str]:
-        """Who is not stopped."""
-        return [name for name, living in self.living.items() if living.stopped_s is None]
+        """The members that are not stopped, and have begun: a process takes signals from its first line on."""
+        return [name for name, living in self.living.items() if living.stopped_s is None and self._has_begun(name)]
+
+    def _has_begun(self, name: str) -> bool:
+        log = self._log(name)
+        return log.exists() and log.stat().st_size > 0
 
     def leave(self, name: str) -> None:
         living = self.living.pop(name)
@@ -369,9 +374,12 @@ class MemberRun:
         self._wait(SETTLES_WITHIN_S, "settling")
 
     def _drain(self, admin: Admin) -> None:
-        """Until the group has committed all that is written."""
-        deadline_s = time.monotonic() + WITHIN_S
+        """Until the group has committed all that is written. A group that goes on has time for what is left."""
+        deadline_s, least = time.monotonic() + WITHIN_S, math.inf
         while (short := self._not_read(admin)) is None or short:
+            left = math.inf if short is None else sum(end - done for _, done, end in short)
+            if left < least:
+                deadline_s, least = time.monotonic() + WITHIN_S, left
             if time.monotonic() > deadline_s:
                 self.outcome.wrong.append(f"the group does not read to the end; partition, committed, end: {short}")
                 break

@@ -55,6 +55,18 @@ SECOND = [event("assigned", 4.0), event("handed", 5.0, 2, 4), *commit(5.1, 4), e
 
 
 class TestTheJudge:
+    def test_a_member_that_is_fenced_while_it_gives_a_partition_back_held_it_until_then(self) -> None:
+        refused = MemberEvent("refused", 4.5, UNTIL_S, 0.0, {0: (0, 2)}, "UnknownMemberId")
+        begin = [event("assigned", 1.0), event("handed", 2.0, 0, 2), *commit(2.1, 2)]
+        slow = [event("revoking", 3.0), event("commits", 3.1, 0, 2)]
+        right = judged(story("a", *begin, *slow, refused, event("revoked", 4.6)), story("b", *SECOND))
+        assert (right.wrong, right.overlaps) == ([], 0)
+        greedy = judged(
+            story("a", *begin, *slow, event("handed", 3.6, 2, 3), refused, event("revoked", 4.6)),
+            story("b", *SECOND),
+        )
+        assert greedy.wrong, "it got a record after that"
+
     def test_a_partition_that_is_given_back_and_read_on_is_right(self) -> None:
         first = story("a", event("assigned", 1.0), event("handed", 2.0, 0, 2), *commit(2.1, 2), event("revoked", 3.0))
         found = judged(first, story("b", *SECOND))
