@@ -37,15 +37,18 @@ class Projection:
         self._templates = {codec: _template(self.schema, codec) for codec in _CODECS}
 
     @property
-    def max_buffers(self) -> int:
-        """What a payload of the whole schema has."""
-        return self._counts[1]
+    def whole_shape(self) -> tuple[int, int]:
+        """How many nodes and buffers a payload of the whole schema has."""
+        return self._counts
 
     def cut(self, payload: Buffer) -> list[Buffer]:
         """The message of the chosen columns: its metadata, and views of `payload` with padding between them.
 
         Raises CorruptMessage where the payload is not one of the whole schema."""
-        message = read_arrow_metadata(payload, max_buffers=self.max_buffers)
+        return self.cut_message(read_arrow_metadata(payload, max_buffers=self._counts[1]))
+
+    def cut_message(self, message: ArrowMessage) -> list[Buffer]:
+        """The same of a payload whose metadata was read."""
         if (message.node_count, message.buffer_count) != self._counts:
             counts = (message.node_count, message.buffer_count)
             raise CorruptMessage(f"the payload has {counts} Arrow columns and buffers, its schema {self._counts}")

@@ -1,0 +1,128 @@
+"""The keys of a stored batch, without a look at its other columns. Pure.
+
+A key is bytes. In a topic without a schema it is the column `key`. In a typed topic it is made of the key columns of
+the version that the batch was written by, as the partition's hash is (`minilog/typed/keys.py`). Two rows have the same
+bytes if and only if their key columns are equal:
+
+- The types of key columns never change, so the versions of a schema do not differ in them.
+- Each column has its length before it where there are several, so no two rows join to the same bytes.
+- No key column is a float or a double. So there is no NaN and no -0.0.
+
+A record without a key has null: an untyped one without `key`, and a row whose only key column is null. Of several key
+columns some or all may be null: that is a key, and equal to the same nulls.
+
+Compressed columns that are not needed stay compressed (`minilog/typed/projection.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from minilog import compute as pc
+from minilog.partition_key import PartitionKey
+from minilog.record_batch.arrow_metadata import ArrowMessage
+from minilog.record_batch.gaps import offset_deltas
+from minilog.record_batch.header import Attributes, BatchHeader, Buffer
+from minilog.record_batch.reader import arrow_errors, check_message
+from minilog.record_batch.schema import MAX_MESSAGE_BYTES, payload_schema
+from minilog.typed.batch import read_extension
+from minilog.typed.keys import key_of_columns
+from minilog.typed.projection import Projection
+from minilog.typed.topic_schemas import TopicSchemas
+from minilog_broker.storage.compaction.stored_batches import check_batch
+
+_MOST_PROJECTIONS = 1_024  # versions of a schema times the columns that follow; an entry has some kibibytes
+_KEY_PLACE, _VALUE_PLACE = 0, 1  # in a payload of keys and values
+_FORM_ATTRIBUTES = Attributes.HAS_KEY | Attributes.HAS_HEADERS | Attributes.GAPS
+_NO_SCHEMA = TopicSchemas(())
+
+
+class KeyedRecords(NamedTuple):
+    """The records of one batch. The columns are copies, and do not keep the batch in memory."""
+
+    keys: pa.BinaryArray
+    """Null where a record has none."""
+    offsets: pa.Int64Array
+    deletions: pa.BooleanArray | None
+    """Which records delete their key, never null. None where the batch has no such record, or nobody asked."""
+
+
+class KeyReader:
+    """The reader of one partition. `schemas`: of a typed topic, None for any other."""
+
+    def __init__(self, key: PartitionKey, schemas: TopicSchemas | None) -> None:
+        self.key = key
+        self.schemas = schemas or _NO_SCHEMA
+        self._projections: dict[Hashable, Projection] = {}
+
+    def read(self, header: BatchHeader, batch: Buffer, *, finds_deletions: bool = False) -> KeyedRecords | None:
+        """The records of a data batch that has records. None where no record of it has a key.
+
+        Raises CorruptMessage, ResourceExhausted; UnknownSchemaVersion where metadata does not have the version yet."""
+        check_batch(self.key, header, batch)
+        if header.is_typed:
+            return self._read_rows(header, batch)
+        if not header.attributes & Attributes.HAS_KEY:
+            return None
+        schema = payload_schema(header.attributes)
+        form = header.attributes & _FORM_ATTRIBUTES
+        projection = self._projection(form, header, schema, (_KEY_PLACE,))
+        message = _checked_message(header, batch, projection)
+        finds_deletions = finds_deletions and message.nodes[_VALUE_PLACE][1] > 0
+        if finds_deletions:
+            projection = self._projection(form, header, schema, (_KEY_PLACE, _VALUE_PLACE))
+        columns = _decoded(header, message, projection)
+        deletions = columns.column(_VALUE_PLACE).is_null() if finds_deletions else None
+        return _keyed(header, columns, columns.column(_KEY_PLACE), deletions)
+
+    def _read_rows(self, header: BatchHeader, batch: Buffer) -> KeyedRecords | None:
+        extension = read_extension(batch, header)
+        schema = self.schemas.version(extension.schema_version)
+        if not schema.key_columns:
+            return None
+        form = schema.payload_forms.form(extension, header)
+        of_key = [schema.names.index(name) for name in schema.key_columns]
+        places = tuple(sorted(of_key))
+        projection = self._projection((schema.version, form.extras), header, form.arrow_schema, places)
+        columns = _decoded(header, _checked_message(header, batch, projection), projection)
+        with arrow_errors(header):
+            keys = key_of_columns([columns.column(places.index(place)) for place in of_key])
+        return _keyed(header, columns, keys, None)
+
+    def _projection(
+        self, form: Hashable, header: BatchHeader, schema: pa.Schema, places: tuple[int, ...]
+    ) -> Projection:
+        """To the columns at these places, and to the offset deltas where the payload has them."""
+        chosen = (form, places)
+        projection = self._projections.get(chosen)
+        if projection is None:
+            if len(self._projections) >= _MOST_PROJECTIONS:
+                self._projections.clear()
+            last = (len(schema) - 1,) if header.has_gaps else ()
+            projection = self._projections[chosen] = Projection(schema, (*places, *last))
+        return projection
+
+
+def _checked_message(header: BatchHeader, batch: Buffer, projection: Projection) -> ArrowMessage:
+    payload = memoryview(batch)[header.payload_start :]
+    return check_message(payload, header, projection.whole_shape, MAX_MESSAGE_BYTES)
+
+
+def _decoded(header: BatchHeader, message: ArrowMessage, projection: Projection) -> pa.RecordBatch:
+    """Raises CorruptMessage, ResourceExhausted."""
+    cut = b"".join(projection.cut_message(message))
+    with arrow_errors(header):
+        columns = pa.ipc.read_record_batch(pa.py_buffer(cut), projection.schema)
+        columns.validate(full=True)
+    return columns
+
+
+def _keyed(
+    header: BatchHeader, columns: pa.RecordBatch, keys: pa.Array, deletions: pa.BooleanArray | None
+) -> KeyedRecords:
+    with arrow_errors(header):
+        offsets = pc.add(offset_deltas(columns, header).cast(pa.int64()), header.base_offset)
+        return KeyedRecords(pa.concat_arrays([keys]), offsets, deletions)

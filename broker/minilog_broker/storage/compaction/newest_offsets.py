@@ -1,0 +1,106 @@
+"""The newest offset of each key in a range of a log: the table by which a pass of a cleaning decides. Pure.
+
+Arrow groups the keys of many batches at once, and finds the highest offset of each group. The table and the keys that
+wait for a grouping have at most `buffer_bytes` together (`log.cleaner.dedupe.buffer.size`), and the keys of one batch
+more. A table that takes three quarters of the buffer is full. So each grouping takes in a quarter of the buffer at
+least, and its cost is in proportion to that.
+
+Only records with a key are in the table. Records of an aborted transaction are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from minilog import compute as pc
+from minilog.record_batch.header import BatchHeader, Buffer
+from minilog_broker.storage.compaction.key_reader import KeyReader
+from minilog_broker.storage.compaction.stored_batches import Order, is_gap
+
+MAX_BUFFER_BYTES = 1 << 30
+"""What is used of a larger buffer: a column of Arrow has at most 2 GiB of keys, and a grouping may double them."""
+_FULL_AT = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class NewestOffsets:
+    """Of each key that a record below `end_offset` has, in the range that was read: the offset of its newest record
+    there."""
+
+    end_offset: int
+    keys: pa.BinaryArray
+    offsets: pa.Int64Array
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.keys.nbytes + self.offsets.nbytes)
+
+    def are_superseded(self, keys: pa.BinaryArray, offsets: pa.Int64Array) -> pa.BooleanArray:
+        """Whether a newer record has the key of each record, never null. A record without a key is not superseded."""
+        places = pc.index_in(keys, value_set=self.keys, skip_nulls=True)
+        return pc.fill_null(pc.greater(self.offsets.take(places), offsets), False)
+
+
+class NewestOffsetsBuilder:
+    """Reads batches from the one with `start_offset` on, until they end or the table is full."""
+
+    def __init__(
+        self, reader: KeyReader, start_offset: int, aborted_producer_ids: AbstractSet[int], buffer_bytes: int
+    ) -> None:
+        self._reader = reader
+        self._order = Order(start_offset)
+        self._aborted_producer_ids = aborted_producer_ids
+        self._buffer_bytes = min(buffer_bytes, MAX_BUFFER_BYTES)
+        self._table = _table(pa.array([], pa.binary()), pa.array([], pa.int64()))
+        self._waiting: list[pa.Table] = []
+        self._waiting_bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the table ends here, and the rest is for another pass. Never before a batch was added."""
+        has_room = self._table.nbytes < self._buffer_bytes * _FULL_AT
+        return self._table.num_rows > 0 and not self._waiting and not has_room
+
+    def add(self, header: BatchHeader, batch: Buffer) -> None:
+        """Take in the next batch. Raises as KeyReader.read does."""
+        self._order.follow(header)
+        if header.is_control or is_gap(header) or header.is_aborted(self._aborted_producer_ids):
+            return
+        records = self._reader.read(header, batch)
+        if records is None:
+            return
+        table = _table(records.keys, records.offsets)
+        if records.keys.null_count:
+            table = table.filter(records.keys.is_valid())
+        self._waiting.append(table)
+        self._waiting_bytes += table.nbytes
+        if self._table.nbytes + self._waiting_bytes > self._buffer_bytes:
+            self._group()
+
+    def build(self) -> NewestOffsets:
+        """The table of all batches that were added."""
+        self._group()
+        keys, offsets = (_joined(self._table.column(name)) for name in ("key", "offset"))
+        return NewestOffsets(self._order.next_offset, keys, offsets)
+
+    def _group(self) -> None:
+        if not self._waiting:
+            return
+        grouped = (
+            pa.concat_tables([self._table, *self._waiting])
+            .group_by("key", use_threads=False)
+            .aggregate([("offset", "max")])
+        )
+        self._table = _table(grouped.column("key"), grouped.column("offset_max"))
+        self._waiting, self._waiting_bytes = [], 0
+
+
+def _table(keys: pa.Array, offsets: pa.Array) -> pa.Table:
+    return pa.table({"key": keys, "offset": offsets})
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

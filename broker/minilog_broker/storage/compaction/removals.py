@@ -1,0 +1,165 @@
+"""Which records of stored batches go, by a table of newest offsets. Pure.
+
+Of the batches below the end of the table these go:
+
+    a record of an aborted transaction
+    a record whose key has a newer record in the table
+    a deletion with an offset below `deletes_before`, also if it is the newest record of its key
+    the markers of a transaction, if they are below `deletes_before` and no record of its producers is left
+
+Everything else stays: records without a key, too, and everything from the end of the table on. Arrow makes a hash table
+of all newest offsets for each look-up. So the search looks up the keys of many batches at once: as many bytes of them
+as the table has, or `least_lookup_bytes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from minilog import compute as pc
+from minilog.record_batch.header import BatchHeader, Buffer
+from minilog_broker.storage.compaction.key_reader import KeyedRecords, KeyReader
+from minilog_broker.storage.compaction.newest_offsets import NewestOffsets
+from minilog_broker.storage.compaction.stored_batches import Order, StoredBatch, are_joinable, check_batch, is_gap
+from minilog_broker.storage.markers import Marker, read_markers
+
+Removals: TypeAlias = dict[int, pa.BooleanArray | None]
+"""The batches that change, by base offset: which of its records stay (never null). None: the batch becomes a gap batch,
+or is one and joins another."""
+
+LEAST_LOOKUP_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Undecided:
+    """A batch whose keys wait for the look-up. `records`: None where no record has a key, or the batch has none."""
+
+    header: BatchHeader
+    records: KeyedRecords | None = None
+    markers: tuple[Marker, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self.records is None else int(self.records.keys.nbytes + self.records.offsets.nbytes)
+
+
+class RemovalSearch:
+    """The search of one pass. It takes the batches of the log from the log start on, in as many parts as the caller
+    likes. Gap batches join within a part. The answer to a part takes a bit for each record of a batch that changes, and
+    some hundred bytes for the batch."""
+
+    def __init__(
+        self,
+        reader: KeyReader,
+        newest: NewestOffsets,
+        aborted_producer_ids: AbstractSet[int],
+        deletes_before: int,
+        *,
+        log_start_offset: int,
+        least_lookup_bytes: int = LEAST_LOOKUP_BYTES,
+    ) -> None:
+        self._reader = reader
+        self._newest = newest
+        self._aborted_producer_ids = aborted_producer_ids
+        self._deletes_before = deletes_before
+        self._order = Order(log_start_offset)
+        self._producers_left = set[int]()  # with records that stay, and a marker that is still to come
+        self._lookup_bytes = max(newest.nbytes, least_lookup_bytes)
+
+    def search(self, batches: Iterable[StoredBatch]) -> Removals:
+        """What goes of the next batches. Empty where nothing changes.
+
+        Raises CorruptMessage, ResourceExhausted, UnknownSchemaVersion, UnsupportedVersion."""
+        changes = _Changes()
+        undecided, waiting_bytes = list[_Undecided](), 0
+        for header, batch in batches:
+            self._order.follow(header)
+            if header.base_offset >= self._newest.end_offset:
+                continue
+            undecided.append(self._read(header, batch))
+            waiting_bytes += undecided[-1].nbytes
+            if waiting_bytes >= self._lookup_bytes:
+                self._decide(undecided, changes)
+                undecided, waiting_bytes = [], 0
+        self._decide(undecided, changes)
+        return changes.removals
+
+    def _read(self, header: BatchHeader, batch: Buffer) -> _Undecided:
+        if header.is_control:
+            check_batch(self._reader.key, header, batch)
+            return _Undecided(header, markers=read_markers(batch, header))
+        if is_gap(header) or header.is_aborted(self._aborted_producer_ids):
+            return _Undecided(header)
+        finds_deletions = header.base_offset < self._deletes_before
+        return _Undecided(header, self._reader.read(header, batch, finds_deletions=finds_deletions))
+
+    def _decide(self, undecided: list[_Undecided], changes: _Changes) -> None:
+        """In the order of offsets: a marker goes by what was decided below it."""
+        are_kept = iter(self._are_kept([entry.records for entry in undecided if entry.records is not None]))
+        for entry in undecided:
+            header = entry.header
+            if header.is_control:
+                changes.add(header, is_gone=self._is_marker_gone(entry))
+                continue
+            is_kept = None if entry.records is None else next(are_kept)
+            is_gone = self._is_batch_gone(header, is_kept)
+            if header.is_transactional and not is_gone:
+                self._producers_left.add(header.producer_id)
+            changes.add(header, is_kept, is_gone=is_gone)
+
+    def _is_batch_gone(self, header: BatchHeader, is_kept: pa.BooleanArray | None) -> bool:
+        """A gap batch of a transaction counts as gone: the next one names no producer, and needs no marker."""
+        if is_gap(header):
+            return header.is_transactional
+        if header.is_aborted(self._aborted_producer_ids):
+            return True
+        return is_kept is not None and not is_kept.true_count
+
+    def _is_marker_gone(self, entry: _Undecided) -> bool:
+        """A control batch of another kind has no markers, and stays."""
+        ended = {marker.producer_id for marker in entry.markers}
+        has_records = not self._producers_left.isdisjoint(ended)
+        self._producers_left -= ended
+        return bool(ended) and not has_records and entry.header.last_offset < self._deletes_before
+
+    def _are_kept(self, records: list[KeyedRecords]) -> list[pa.BooleanArray]:
+        """Of each batch, for each of its records."""
+        if not records:
+            return []
+        keys = pa.concat_arrays([batch.keys for batch in records])
+        superseded = self._newest.are_superseded(keys, pa.concat_arrays([batch.offsets for batch in records]))
+        start, are_kept = 0, []
+        for batch in records:
+            is_gone = superseded.slice(start, len(batch.keys))
+            if batch.deletions is not None:
+                is_expired = pc.and_(batch.deletions, pc.less(batch.offsets, self._deletes_before))
+                is_gone = pc.or_(is_gone, pc.and_(is_expired, batch.keys.is_valid()))
+            are_kept.append(pc.invert(is_gone))
+            start += len(batch.keys)
+        return are_kept
+
+
+class _Changes:
+    """Gathers the batches of a part that change: in the order of offsets, as gap batches side by side join."""
+
+    def __init__(self) -> None:
+        self.removals: Removals = {}
+        self._first_gap: BatchHeader | None = None
+
+    def add(self, header: BatchHeader, is_kept: pa.BooleanArray | None = None, *, is_gone: bool) -> None:
+        """The next batch. `is_kept` is None where no record of it can go alone."""
+        if is_gone:
+            self.removals[header.base_offset] = None
+        elif is_kept is not None and is_kept.false_count:
+            self.removals[header.base_offset] = is_kept
+        if not is_gone and not is_gap(header):
+            self._first_gap = None
+        elif self._first_gap is not None and are_joinable(self._first_gap, header):
+            self.removals[self._first_gap.base_offset] = self.removals[header.base_offset] = None
+        else:
+            self._first_gap = header
