@@ -24,9 +24,10 @@ import pyarrow as pa
 from minilog import compute as pc
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.arrow_metadata import ArrowMessage
+from minilog.record_batch.compaction import CODECS
 from minilog.record_batch.gaps import offset_deltas
 from minilog.record_batch.header import Attributes, BatchHeader, Buffer
-from minilog.record_batch.reader import arrow_errors, check_message
+from minilog.record_batch.reader import arrow_errors, check_message, read_stored
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES, payload_schema
 from minilog.typed.batch import read_extension
 from minilog.typed.keys import key_of_columns
@@ -67,16 +68,25 @@ class KeyReader:
             return self._read_rows(header, batch)
         if not header.attributes & Attributes.HAS_KEY:
             return None
+        columns, has_deletions = self._read_records(header, batch, finds_deletions=finds_deletions)
+        deletions = columns.column(_VALUE_PLACE).is_null() if has_deletions else None
+        return _keyed(header, columns, columns.column(_KEY_PLACE), deletions)
+
+    def _read_records(
+        self, header: BatchHeader, batch: Buffer, *, finds_deletions: bool
+    ) -> tuple[pa.RecordBatch, bool]:
+        """The key first, then the value where there are deletions, and whether there are any."""
+        if not header.attributes & CODECS:
+            columns = read_stored(batch, header)  # without a copy
+            return columns, finds_deletions and columns.column(_VALUE_PLACE).null_count > 0
         schema = payload_schema(header.attributes)
         form = header.attributes & _FORM_ATTRIBUTES
         projection = self._projection(form, header, schema, (_KEY_PLACE,))
         message = _checked_message(header, batch, projection)
-        finds_deletions = finds_deletions and message.nodes[_VALUE_PLACE][1] > 0
-        if finds_deletions:
+        has_deletions = finds_deletions and message.nodes[_VALUE_PLACE][1] > 0
+        if has_deletions:
             projection = self._projection(form, header, schema, (_KEY_PLACE, _VALUE_PLACE))
-        columns = _decoded(header, message, projection)
-        deletions = columns.column(_VALUE_PLACE).is_null() if finds_deletions else None
-        return _keyed(header, columns, columns.column(_KEY_PLACE), deletions)
+        return _decoded(header, message, projection), has_deletions
 
     def _read_rows(self, header: BatchHeader, batch: Buffer) -> KeyedRecords | None:
         extension = read_extension(batch, header)
@@ -124,5 +134,8 @@ def _keyed(
     header: BatchHeader, columns: pa.RecordBatch, keys: pa.Array, deletions: pa.BooleanArray | None
 ) -> KeyedRecords:
     with arrow_errors(header):
-        offsets = pc.add(offset_deltas(columns, header).cast(pa.int64()), header.base_offset)
+        if header.has_gaps:
+            offsets = pc.add(offset_deltas(columns, header).cast(pa.int64()), header.base_offset)
+        else:
+            offsets = pa.arange(header.base_offset, header.next_offset)
         return KeyedRecords(pa.concat_arrays([keys]), offsets, deletions)

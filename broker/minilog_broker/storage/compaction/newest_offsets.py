@@ -55,14 +55,15 @@ class NewestOffsetsBuilder:
         self._aborted_producer_ids = aborted_producer_ids
         self._buffer_bytes = min(buffer_bytes, MAX_BUFFER_BYTES)
         self._table = _table(pa.array([], pa.binary()), pa.array([], pa.int64()))
-        self._waiting: list[pa.Table] = []
-        self._waiting_bytes = 0
+        self._keys: list[pa.BinaryArray] = []
+        self._offsets: list[pa.Int64Array] = []
+        self._table_bytes = self._waiting_bytes = 0
 
     @property
     def is_full(self) -> bool:
         """Whether the table ends here, and the rest is for another pass. Never before a batch was added."""
-        has_room = self._table.nbytes < self._buffer_bytes * _FULL_AT
-        return self._table.num_rows > 0 and not self._waiting and not has_room
+        has_room = self._table_bytes < self._buffer_bytes * _FULL_AT
+        return self._table.num_rows > 0 and not self._keys and not has_room
 
     def add(self, header: BatchHeader, batch: Buffer) -> None:
         """Take in the next batch. Raises as KeyReader.read does."""
@@ -72,12 +73,13 @@ class NewestOffsetsBuilder:
         records = self._reader.read(header, batch)
         if records is None:
             return
-        table = _table(records.keys, records.offsets)
-        if records.keys.null_count:
-            table = table.filter(records.keys.is_valid())
-        self._waiting.append(table)
-        self._waiting_bytes += table.nbytes
-        if self._table.nbytes + self._waiting_bytes > self._buffer_bytes:
+        keys, offsets = records.keys, records.offsets
+        if keys.null_count:
+            keys, offsets = (column.filter(records.keys.is_valid()) for column in (keys, offsets))
+        self._keys.append(keys)
+        self._offsets.append(offsets)
+        self._waiting_bytes += keys.nbytes + offsets.nbytes
+        if self._table_bytes + self._waiting_bytes > self._buffer_bytes:
             self._group()
 
     def build(self) -> NewestOffsets:
@@ -87,15 +89,15 @@ class NewestOffsetsBuilder:
         return NewestOffsets(self._order.next_offset, keys, offsets)
 
     def _group(self) -> None:
-        if not self._waiting:
+        if not self._keys:
             return
+        waiting = _table(pa.chunked_array(self._keys), pa.chunked_array(self._offsets))
         grouped = (
-            pa.concat_tables([self._table, *self._waiting])
-            .group_by("key", use_threads=False)
-            .aggregate([("offset", "max")])
+            pa.concat_tables([self._table, waiting]).group_by("key", use_threads=False).aggregate([("offset", "max")])
         )
         self._table = _table(grouped.column("key"), grouped.column("offset_max"))
-        self._waiting, self._waiting_bytes = [], 0
+        self._table_bytes = int(self._table.nbytes)
+        self._keys, self._offsets, self._waiting_bytes = [], [], 0
 
 
 def _table(keys: pa.Array, offsets: pa.Array) -> pa.Table:

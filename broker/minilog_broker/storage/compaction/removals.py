@@ -133,13 +133,14 @@ class RemovalSearch:
             return []
         keys = pa.concat_arrays([batch.keys for batch in records])
         superseded = self._newest.are_superseded(keys, pa.concat_arrays([batch.offsets for batch in records]))
+        stay = pc.invert(superseded)
         start, are_kept = 0, []
         for batch in records:
-            is_gone = superseded.slice(start, len(batch.keys))
+            is_kept = stay.slice(start, len(batch.keys))
             if batch.deletions is not None:
                 is_expired = pc.and_(batch.deletions, pc.less(batch.offsets, self._deletes_before))
-                is_gone = pc.or_(is_gone, pc.and_(is_expired, batch.keys.is_valid()))
-            are_kept.append(pc.invert(is_gone))
+                is_kept = pc.and_not(is_kept, pc.and_(is_expired, batch.keys.is_valid()))
+            are_kept.append(is_kept)
             start += len(batch.keys)
         return are_kept
 
