@@ -164,6 +164,13 @@ def test_rows_whose_columns_only_join_to_the_same_bytes_have_different_keys() ->
     assert left_of(of(("name", "raw"), *rows)) == [0, 1, 2, 3]
 
 
+def test_a_key_is_the_same_in_a_version_that_names_and_orders_its_columns_otherwise() -> None:
+    typed = of(("id", "name"), {"id": 1, "name": "a"}, {"id": 2, "name": "a"})
+    row = {name: values[0] for name, values in VALUES.items()}
+    typed.write([{**row, "id": 1, "name": "a", "n": 9}], version=2)
+    assert left_of(typed) == [1, 2]
+
+
 def test_a_topic_without_key_columns_loses_nothing() -> None:
     typed = of((), {"id": 1}, {"id": 1})
     assert typed.clean(typed.log.end) == typed.log.batches
