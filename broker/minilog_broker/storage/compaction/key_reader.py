@@ -47,7 +47,8 @@ class KeyedRecords(NamedTuple):
     keys: pa.BinaryArray
     """Null where a record has none."""
     offsets: pa.Int64Array
-    deletions: pa.BooleanArray | None
+    has_deletions: bool
+    deletions: pa.BooleanArray | None = None
     """Which records delete their key, never null. None where the batch has no such record, or nobody asked."""
 
 
@@ -68,23 +69,26 @@ class KeyReader:
             return self._read_rows(header, batch)
         if not header.attributes & Attributes.HAS_KEY:
             return None
-        columns, has_deletions = self._read_records(header, batch, finds_deletions=finds_deletions)
-        deletions = columns.column(_VALUE_PLACE).is_null() if has_deletions else None
-        return _keyed(header, columns, columns.column(_KEY_PLACE), deletions)
-
-    def _read_records(
-        self, header: BatchHeader, batch: Buffer, *, finds_deletions: bool
-    ) -> tuple[pa.RecordBatch, bool]:
-        """The key first, then the value where there are deletions, and whether there are any."""
         if not header.attributes & CODECS:
             columns = read_stored(batch, header)  # without a copy
-            return columns, finds_deletions and columns.column(_VALUE_PLACE).null_count > 0
+            has_deletions = columns.column(_VALUE_PLACE).null_count > 0
+        else:
+            columns, has_deletions = self._read_compressed(header, batch, finds_deletions=finds_deletions)
+        records = _keyed(header, columns, columns.column(_KEY_PLACE), has_deletions=has_deletions)
+        if not finds_deletions or not has_deletions:
+            return records
+        return records._replace(deletions=columns.column(_VALUE_PLACE).is_null())
+
+    def _read_compressed(
+        self, header: BatchHeader, batch: Buffer, *, finds_deletions: bool
+    ) -> tuple[pa.RecordBatch, bool]:
+        """The key first, then the values where deletions are to be found, and whether there are any."""
         schema = payload_schema(header.attributes)
         form = header.attributes & _FORM_ATTRIBUTES
         projection = self._projection(form, header, schema, (_KEY_PLACE,))
         message = _checked_message(header, batch, projection)
-        has_deletions = finds_deletions and message.nodes[_VALUE_PLACE][1] > 0
-        if has_deletions:
+        has_deletions = message.nodes[_VALUE_PLACE][1] > 0
+        if has_deletions and finds_deletions:
             projection = self._projection(form, header, schema, (_KEY_PLACE, _VALUE_PLACE))
         return _decoded(header, message, projection), has_deletions
 
@@ -100,7 +104,7 @@ class KeyReader:
         columns = _decoded(header, _checked_message(header, batch, projection), projection)
         with arrow_errors(header):
             keys = key_of_columns([columns.column(places.index(place)) for place in of_key])
-        return _keyed(header, columns, keys, None)
+        return _keyed(header, columns, keys, has_deletions=False)
 
     def _projection(
         self, form: Hashable, header: BatchHeader, schema: pa.Schema, places: tuple[int, ...]
@@ -130,12 +134,10 @@ def _decoded(header: BatchHeader, message: ArrowMessage, projection: Projection)
     return columns
 
 
-def _keyed(
-    header: BatchHeader, columns: pa.RecordBatch, keys: pa.Array, deletions: pa.BooleanArray | None
-) -> KeyedRecords:
+def _keyed(header: BatchHeader, columns: pa.RecordBatch, keys: pa.Array, *, has_deletions: bool) -> KeyedRecords:
     with arrow_errors(header):
         if header.has_gaps:
             offsets = pc.add(offset_deltas(columns, header).cast(pa.int64()), header.base_offset)
         else:
             offsets = pa.arange(header.base_offset, header.next_offset)
-        return KeyedRecords(pa.concat_arrays([keys]), offsets, deletions)
+        return KeyedRecords(pa.concat_arrays([keys]), offsets, has_deletions)

@@ -5,11 +5,14 @@ wait for a grouping have at most `buffer_bytes` together (`log.cleaner.dedupe.bu
 more. A table that takes three quarters of the buffer is full. So each grouping takes in a quarter of the buffer at
 least, and its cost is in proportion to that.
 
-Only records with a key are in the table. Records of an aborted transaction are not.
+Only records with a key are in the table. Records of an aborted transaction are not. A batch is *plain* where no record
+is missing, each has a key, and none is a deletion. A record of a plain batch of the range is the newest of its key if
+and only if its offset is in the table. So nobody reads the keys of such a batch again.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -33,6 +36,9 @@ class NewestOffsets:
     end_offset: int
     keys: pa.BinaryArray
     offsets: pa.Int64Array
+    """Ascending."""
+    plain_batches: AbstractSet[int]
+    """By base offset."""
 
     @property
     def nbytes(self) -> int:
@@ -42,6 +48,14 @@ class NewestOffsets:
         """Whether a newer record has the key of each record, never null. A record without a key is not superseded."""
         places = pc.index_in(keys, value_set=self.keys, skip_nulls=True)
         return pc.fill_null(pc.greater(self.offsets.take(places), offsets), False)
+
+    def are_newest(self, header: BatchHeader) -> pa.BooleanArray:
+        """Whether each record of a plain batch is the newest of its key."""
+        ascending = memoryview(self.offsets.buffers()[1]).cast("q")
+        start = bisect_left(ascending, header.base_offset, 0, len(self.offsets))
+        end = bisect_left(ascending, header.next_offset, start, len(self.offsets))
+        records = pa.arange(header.base_offset, header.next_offset)
+        return pc.is_in(records, value_set=self.offsets.slice(start, end - start))
 
 
 class NewestOffsetsBuilder:
@@ -58,6 +72,7 @@ class NewestOffsetsBuilder:
         self._keys: list[pa.BinaryArray] = []
         self._offsets: list[pa.Int64Array] = []
         self._table_bytes = self._waiting_bytes = 0
+        self._plain_batches = set[int]()
 
     @property
     def is_full(self) -> bool:
@@ -76,6 +91,8 @@ class NewestOffsetsBuilder:
         keys, offsets = records.keys, records.offsets
         if keys.null_count:
             keys, offsets = (column.filter(records.keys.is_valid()) for column in (keys, offsets))
+        elif not records.has_deletions and not header.has_gaps:
+            self._plain_batches.add(header.base_offset)
         self._keys.append(keys)
         self._offsets.append(offsets)
         self._waiting_bytes += keys.nbytes + offsets.nbytes
@@ -86,7 +103,10 @@ class NewestOffsetsBuilder:
         """The table of all batches that were added."""
         self._group()
         keys, offsets = (_joined(self._table.column(name)) for name in ("key", "offset"))
-        return NewestOffsets(self._order.next_offset, keys, offsets)
+        places = pc.array_sort_indices(offsets)
+        return NewestOffsets(
+            self._order.next_offset, keys.take(places), offsets.take(places), frozenset(self._plain_batches)
+        )
 
     def _group(self) -> None:
         if not self._keys:

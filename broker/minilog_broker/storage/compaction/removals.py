@@ -37,10 +37,12 @@ LEAST_LOOKUP_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Undecided:
-    """A batch whose keys wait for the look-up. `records`: None where no record has a key, or the batch has none."""
+    """A batch whose keys wait for the look-up. `records`: None where no record has a key, the batch has none, or
+    `is_kept` is known without a look-up."""
 
     header: BatchHeader
     records: KeyedRecords | None = None
+    is_kept: pa.BooleanArray | None = None
     markers: tuple[Marker, ...] = ()
 
     @property
@@ -95,6 +97,8 @@ class RemovalSearch:
             return _Undecided(header, markers=read_markers(batch, header))
         if is_gap(header) or header.is_aborted(self._aborted_producer_ids):
             return _Undecided(header)
+        if header.base_offset in self._newest.plain_batches:
+            return _Undecided(header, is_kept=self._newest.are_newest(header))
         finds_deletions = header.base_offset < self._deletes_before
         return _Undecided(header, self._reader.read(header, batch, finds_deletions=finds_deletions))
 
@@ -106,7 +110,7 @@ class RemovalSearch:
             if header.is_control:
                 changes.add(header, is_gone=self._is_marker_gone(entry))
                 continue
-            is_kept = None if entry.records is None else next(are_kept)
+            is_kept = entry.is_kept if entry.records is None else next(are_kept)
             is_gone = self._is_batch_gone(header, is_kept)
             if header.is_transactional and not is_gone:
                 self._producers_left.add(header.producer_id)

@@ -115,6 +115,16 @@ def test_an_aborted_record_neither_stays_nor_supersedes() -> None:
     assert offsets(all_of(log)) == [2]
 
 
+def test_a_batch_with_gaps_in_the_dirty_range_is_cleaned_again() -> None:
+    log = KeyedLog()
+    log.write([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")])
+    log.write([(b"a", b"2")])
+    log.batches = all_of(log)
+    assert offsets(log.batches) == [1, 2, 3]
+    log.write([(b"c", b"2")])
+    assert offsets(all_of(log)) == [1, 3, 4]
+
+
 # -- markers
 
 
@@ -285,8 +295,9 @@ def test_a_damaged_batch_gets_no_new_checksum() -> None:
         list(rewritten_batches(UNTYPED, again, removals))
     with pytest.raises(CorruptMessage, match="crc"):
         newest_offsets(UNTYPED, again, 0, set())
+    later = newest_offsets(UNTYPED, run[1:], 2, set())
     with pytest.raises(CorruptMessage, match="crc"):
-        RemovalSearch(UNTYPED, newest, set(), 0, log_start_offset=0).search(again)
+        RemovalSearch(UNTYPED, later, set(), 0, log_start_offset=0).search(again)
 
 
 def test_a_batch_that_is_left_out_is_noticed() -> None:
