@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import pathlib
+import signal
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition, aio
+from minilog.consumer.decode import DecodeOutcome, decode_all
+from minilog.consumer.partition import FetchedRun
 from minilog.errors import InvalidArgument, StaleMemberEpoch, UnknownMemberId, UnreleasedInstanceId
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 from tests import programs
@@ -300,3 +303,50 @@ def test_the_command_line_reads_as_a_member(cluster: Cluster) -> None:
     refused = programs.run("consume", TOPIC, "-g", "printed", "-c", "group.protocol=consumer", "-p", "1", *servers)
     assert refused.returncode == 2
     assert "reads its share without end" in " ".join(refused.stderr.replace("│", " ").split())
+
+
+def _session_ends_while_decoding(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, module: str) -> list[Consumer]:
+    """The first poll that took records decodes them for longer than the member's session: no broker answers meanwhile.
+    Returns a list for the consumer."""
+    decode, consumers, slow = decode_all, list[Consumer](), [True]
+
+    def decoding(taken: list[FetchedRun], *bounds: int) -> DecodeOutcome:
+        outcome = decode(taken, *bounds)
+        if taken and slow and consumers:
+            slow.clear()
+            for process in cluster.processes.values():
+                process.send_signal(signal.SIGSTOP)
+            group = consumers[0]._shell.group
+            assert group is not None
+            while group.member.may_hand_out(time.monotonic() * 1000.0):
+                time.sleep(0.05)
+            for process in cluster.processes.values():
+                process.send_signal(signal.SIGCONT)
+        return outcome
+
+    monkeypatch.setattr(module, decoding)
+    return consumers
+
+
+@pytest.mark.parametrize("form", ["poll", "poll_arrow", "iterate"])
+def test_a_poll_hands_out_nothing_when_the_session_ends_while_it_decodes(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    consumers = _session_ends_while_decoding(cluster, monkeypatch, "minilog.sync.consumer.decode_all")
+    offsets: list[tuple[int, int]] = []
+    losses: list[int] = []  # how many records the program had at each
+    with member(cluster, f"slow-{form}") as consumer:
+        consumer.subscribe([TOPIC], on_lost=lambda _: losses.append(len(offsets)))
+        consumers.append(consumer)
+        deadline_s = time.monotonic() + 40.0
+        while len(offsets) < 60 and time.monotonic() < deadline_s:
+            if form == "poll":
+                offsets += [(record.partition, record.offset) for record in consumer.poll(timeout=0.2)]
+            elif form == "poll_arrow":
+                for batch in consumer.poll_arrow(timeout=0.2):
+                    offsets += zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True)
+            else:
+                record = next(consumer)
+                offsets.append((record.partition, record.offset))
+    assert losses == [0], "nothing was handed out before the loss"
+    assert len(offsets) == len(set(offsets)) >= 60

@@ -144,8 +144,10 @@ class Consumer:
             if not iterated and shell.core.has_ended():
                 raise StopAsyncIteration
             number, taken = await self._decoded(ITERATION_S, POLL_BYTES, AS_RECORDS, RECORD_BYTES)
-            iterated.put(record for run, every in taken for rows in every for record in records(run, rows))
-            shell.polls.returned = number
+            taken_records = [record for run, every in taken for rows in every for record in records(run, rows)]
+            if shell.may_hand_out(now_s() * 1000.0):
+                iterated.put(taken_records)
+                shell.polls.returned = number
             if shell.was_woken:
                 raise StopAsyncIteration
         return iterated.next()
@@ -158,6 +160,8 @@ class Consumer:
             return self._shell.core.iterated.take_all()
         number, taken = await self._decoded(timeout, POLL_BYTES, AS_RECORDS, RECORD_BYTES)
         polled = [record for run, every in taken for rows in every for record in records(run, rows)]
+        if not self._shell.may_hand_out(now_s() * 1000.0):
+            return []
         self._shell.polls.returned = number
         return polled
 
@@ -175,6 +179,8 @@ class Consumer:
         await self._shell.change(self._shell.core.steering.put_iterated_back)
         number, taken = await self._decoded(timeout, POLL_ARROW_BYTES, selection)
         batches = [as_polled(run, rows, include_headers=include_headers) for run, every in taken for rows in every]
+        if not self._shell.may_hand_out(now_s() * 1000.0):
+            return []
         self._shell.polls.returned = number
         return batches
 

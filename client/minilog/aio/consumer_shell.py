@@ -194,6 +194,11 @@ class ConsumerShell:
         group.member.record_wanted(monotonic_ms)
         return not group.has_news and group.member.may_hand_out(monotonic_ms)
 
+    def may_hand_out(self, monotonic_ms: float) -> bool:
+        """Whether a poll may return the records that it took. The session of a member may have ended while the poll
+        decoded them: then another member reads them, or this one later. From any thread."""
+        return self.group is None or self.group.member.may_hand_out(monotonic_ms)
+
     def has_group_news(self) -> bool:
         """Whether a member's program must learn a change before it gets records."""
         return self.group is not None and self.group.has_news

@@ -228,8 +228,10 @@ class Consumer:
             if not iterated and self._shell.core.has_ended():
                 raise StopIteration
             number, taken = self._take(ITERATION_S, POLL_BYTES, AS_RECORDS, RECORD_BYTES)
-            iterated.put([record for run, every in taken for rows in every for record in records(run, rows)])
-            polls.returned = number
+            taken_records = [record for run, every in taken for rows in every for record in records(run, rows)]
+            if self._may_hand_out():
+                iterated.put(taken_records)
+                polls.returned = number
             if self._shell.was_woken:
                 raise StopIteration
         return iterated.next()
@@ -252,6 +254,8 @@ class Consumer:
                 return self._shell.core.iterated.take_all()
         number, taken = self._take(timeout, POLL_BYTES, AS_RECORDS, RECORD_BYTES)
         polled = [record for run, every in taken for rows in every for record in records(run, rows)]
+        if not self._may_hand_out():
+            return []
         self._polls.returned = number  # the very last act: an exception before it gives all records back
         return polled
 
@@ -284,8 +288,13 @@ class Consumer:
             self._loop.run(self._shell.change(self._shell.core.steering.put_iterated_back))
         number, taken = self._take(timeout, POLL_ARROW_BYTES, selection)
         batches = [as_polled(run, rows, include_headers=include_headers) for run, every in taken for rows in every]
+        if not self._may_hand_out():
+            return []
         self._polls.returned = number  # as in poll
         return batches
+
+    def _may_hand_out(self) -> bool:
+        return self._shell.may_hand_out(time.monotonic() * 1000.0)
 
     def _take(
         self, timeout: float, max_bytes: int, selection: RowSelection, record_bytes: int = 0
