@@ -25,7 +25,7 @@ from minilog_broker.storage.durable_file import read_durable_file
 from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.log_check import LogCheck, Setting
-from minilog_broker.storage.segment import LOG_SUFFIX
+from minilog_broker.storage.segment_name import LOG_SUFFIX
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.snapshot_id import SnapshotId
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 NO_EPOCH = -1
@@ -59,6 +59,18 @@ class EpochCache:
         index = bisect_right(epochs, epoch)
         end_offset = starts[index] if index < len(starts) else log_end
         return (epochs[index - 1] if index else NO_EPOCH), end_offset
+
+    def agrees(self, starts: Sequence[tuple[int, int]], end_offset: int, log_start: int) -> bool:
+        """Whether this cache says of some batches what they say: `starts` are the entries (epoch, start offset) of the
+        batches, the first one for the first of them, and they end at `end_offset`. Nothing counts below `log_start`."""
+        if not starts:
+            return True
+        first_offset = max(starts[0][1], log_start)
+        batches = EpochCache(starts)
+        if first_offset < end_offset and batches.epoch_for_offset(first_offset) != self.epoch_for_offset(first_offset):
+            return False
+        within = [entry for entry in self.entries if first_offset < entry[1] < end_offset]
+        return within == [entry for entry in batches.entries if entry[1] > first_offset]
 
     def copy(self) -> EpochCache:
         """Another cache with the same entries."""

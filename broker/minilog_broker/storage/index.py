@@ -5,8 +5,10 @@ first batch: the offset of a batch, its position, and the largest timestamp of a
 disk it has two files, written when the segment is sealed or its log closed. They are not synced, because a checksum is
 enough for a cache:
 
-    <base offset>.index       stamp | offsets | positions
-    <base offset>.timeindex   stamp | largest timestamp before the entry | offsets
+    .index       stamp | offsets | positions
+    .timeindex   stamp | largest timestamp before the entry | offsets
+
+segment_name.py has what stands before the suffix.
 
 The stamp has the segment's size and end at the time of writing. If the segment has another size, the file is stale.
 """
@@ -24,6 +26,7 @@ from dataclasses import dataclass
 import google_crc32c
 
 from minilog_broker.storage.files import FileSystem
+from minilog_broker.storage.segment_name import SegmentName
 
 NO_TIMESTAMP = -(1 << 63)
 INDEX_SUFFIX = ".index"
@@ -101,15 +104,10 @@ class SparseIndex:
         return copy
 
 
-def index_path(directory: str, base_offset: int, suffix: str) -> str:
-    """The path of an index file."""
-    return f"{directory}/{base_offset:020d}{suffix}"
-
-
 def write_index_files(
     files: FileSystem,
     directory: str,
-    base_offset: int,
+    name: SegmentName,
     end: SegmentEnd,
     index: SparseIndex,
     only: Collection[str] = (INDEX_SUFFIX, TIME_INDEX_SUFFIX),
@@ -123,8 +121,10 @@ def write_index_files(
             continue
         body = b"".join(column.tobytes() for column in columns)
         crc = google_crc32c.value(body)
-        stamp = _STAMP.pack(_MAGIC, len(index), base_offset, end.size_bytes, end.end_offset, end.max_timestamp_us, crc)
-        file = files.open(index_path(directory, base_offset, suffix), create=True)
+        stamp = _STAMP.pack(
+            _MAGIC, len(index), name.base_offset, end.size_bytes, end.end_offset, end.max_timestamp_us, crc
+        )
+        file = files.open(name.path(directory, suffix), create=True)
         try:
             file.truncate(0)
             file.write([stamp, _STAMP_CRC.pack(google_crc32c.value(stamp)), body], 0)
@@ -132,17 +132,17 @@ def write_index_files(
             file.close()
 
 
-def read_stamp(files: FileSystem, directory: str, base_offset: int) -> SegmentEnd | None:
+def read_stamp(files: FileSystem, directory: str, name: SegmentName) -> SegmentEnd | None:
     """What the offset index says of the segment's end; None when missing or wrong. Reads a few bytes only."""
-    head = _read(files, index_path(directory, base_offset, INDEX_SUFFIX), _HEAD_BYTES)
-    stamp = _parse_head(head, base_offset)
+    head = _read(files, name.path(directory, INDEX_SUFFIX), _HEAD_BYTES)
+    stamp = _parse_head(head, name.base_offset)
     return None if stamp is None else stamp[0]
 
 
-def read_index_files(files: FileSystem, directory: str, base_offset: int, end: SegmentEnd) -> SparseIndex | None:
+def read_index_files(files: FileSystem, directory: str, name: SegmentName, end: SegmentEnd) -> SparseIndex | None:
     """The index of a segment that ends at `end`; None when a file is missing, stale or wrong."""
-    offset_columns = _read_columns(files, index_path(directory, base_offset, INDEX_SUFFIX), base_offset, end)
-    time_columns = _read_columns(files, index_path(directory, base_offset, TIME_INDEX_SUFFIX), base_offset, end)
+    offset_columns = _read_columns(files, name.path(directory, INDEX_SUFFIX), name.base_offset, end)
+    time_columns = _read_columns(files, name.path(directory, TIME_INDEX_SUFFIX), name.base_offset, end)
     if offset_columns is None or time_columns is None or offset_columns[0] != time_columns[1]:
         return None
     index = SparseIndex()
@@ -152,26 +152,26 @@ def read_index_files(files: FileSystem, directory: str, base_offset: int, end: S
 
 
 def index_state(
-    files: FileSystem, directory: str, base_offset: int, end: SegmentEnd, index: SparseIndex, suffix: str
+    files: FileSystem, directory: str, name: SegmentName, end: SegmentEnd, index: SparseIndex, suffix: str
 ) -> IndexState:
     """What one of the files is worth for a segment that ends at `end`, and whose batches give `index`."""
-    path = index_path(directory, base_offset, suffix)
+    path = name.path(directory, suffix)
     if not files.exists(path):
         return IndexState.MISSING
-    head = _parse_head(_read(files, path, _HEAD_BYTES), base_offset)
+    head = _parse_head(_read(files, path, _HEAD_BYTES), name.base_offset)
     if head is not None and head[0] != end:
         return IndexState.STALE
     wanted = (
         (index.offsets, index.positions) if suffix == INDEX_SUFFIX else (index.max_timestamps_before, index.offsets)
     )
-    return IndexState.RIGHT if _read_columns(files, path, base_offset, end) == wanted else IndexState.WRONG
+    return IndexState.RIGHT if _read_columns(files, path, name.base_offset, end) == wanted else IndexState.WRONG
 
 
-def remove_index_files(files: FileSystem, directory: str, base_offset: int) -> None:
+def remove_index_files(files: FileSystem, directory: str, name: SegmentName) -> None:
     """Remove both files; the caller syncs the directory."""
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         with contextlib.suppress(FileNotFoundError):
-            files.remove(index_path(directory, base_offset, suffix))
+            files.remove(name.path(directory, suffix))
 
 
 def _read_columns(

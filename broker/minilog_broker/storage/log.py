@@ -43,6 +43,7 @@ from minilog_broker.storage.retention import (
     roll_is_due,
 )
 from minilog_broker.storage.segment import BatchRun, Segment
+from minilog_broker.storage.segment_name import SegmentName
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.topic_id_file import prepare_directory
 
@@ -475,7 +476,8 @@ class Log:
         self._checkpoint.has_manifest = False
 
     def _new_segment(self, base_offset: int) -> Segment:
-        return Segment(self._files, self.directory, base_offset, interval_bytes=self.settings.index_interval_bytes)
+        name, interval_bytes = SegmentName(base_offset), self.settings.index_interval_bytes
+        return Segment(self._files, self.directory, name, interval_bytes=interval_bytes)
 
     def _assign_epochs(self, headers: tuple[BatchHeader, ...]) -> None:
         """Epochs that begin in a run are in the epoch file before the run is in the log."""

@@ -10,7 +10,7 @@ The check writes only index files that are missing or wrong, and these only if `
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from minilog.errors import CorruptMessage, UnsupportedVersion
@@ -27,14 +27,13 @@ from minilog_broker.storage.index import (
     IndexState,
     SegmentEnd,
     SparseIndex,
-    index_path,
     index_state,
     write_index_files,
 )
 from minilog_broker.storage.producer_snapshots import snapshot_offsets
 from minilog_broker.storage.producer_state import restored
-from minilog_broker.storage.recovery import EPOCH_FILE, Looked, Recovery, agrees, read_epochs
-from minilog_broker.storage.segment import LOG_SUFFIX, segment_path
+from minilog_broker.storage.recovery import EPOCH_FILE, Looked, Recovery, read_epochs
+from minilog_broker.storage.segment_name import LOG_SUFFIX, SegmentName, segment_names
 from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.snapshot_files import SnapshotFiles
 from minilog_broker.storage.snapshot_id import SnapshotId, snapshot_name
@@ -71,7 +70,7 @@ class LogCheck:
         self._is_metadata = is_metadata
         self._findings: list[Finding] = []
         self._key: PartitionKey | None = None
-        self._last_base: int | None = None
+        self._last: SegmentName | None = None
         self._reading = ""  # the file that a later version may have written
         self.segments = 0
         self.batch_bytes = 0
@@ -146,11 +145,11 @@ class LogCheck:
             if looked.checkpoint is not None and looked.checkpoint.has_manifest and len(looked.segments) > 1:
                 self._find(name, Verdict.CACHE, "it is missing", _NOTHING)
             return
-        ends = {listed.base_offset: listed.end for listed in looked.manifest}
+        ends = {listed.name: listed.end for listed in looked.manifest}
         for segment in looked.segments:
-            end = ends.get(segment.base_offset)
+            end = ends.get(segment.name)
             if end is not None and end != segment.end and not (segment.scan and segment.scan.problem):
-                what = f"it names another end of segment {segment.base_offset} than the batches have"
+                what = f"it names another end of segment {segment.name} than the batches have"
                 self._find(name, Verdict.CACHE, what, _NOTHING)
 
     def _look_at_epochs(self, looked: Looked) -> None:
@@ -161,7 +160,11 @@ class LogCheck:
             there = self._files.exists(self._path(EPOCH_FILE))
             what = "its checksum is wrong, or it is not a list of epochs" if there else "it is missing"
             self._find(EPOCH_FILE, Verdict.CACHE, what, _NOTHING)
-        elif not all(agrees(epochs, segment.scan, looked.log_start) for segment in looked.segments if segment.scan):
+        elif not all(
+            epochs.agrees(segment.scan.epoch_starts, segment.scan.end.end_offset, looked.log_start)
+            for segment in looked.segments
+            if segment.scan
+        ):
             self._find(EPOCH_FILE, Verdict.CACHE, "its epochs are not those of the batches", _NOTHING)
 
     def _look_at_producers(self, looked: Looked) -> None:
@@ -193,7 +196,7 @@ class LogCheck:
     # segments
 
     def _look_at_log(self, key: PartitionKey) -> None:
-        self._last_base = max(self._bases(), default=None)
+        self._last = max(segment_names(self._files.list(self._directory)), default=None)
         scanned = Recovery(
             self._files,
             self._directory,
@@ -214,16 +217,16 @@ class LogCheck:
             self._look_at_images,
         ):
             look(looked)
-        for base_offset in looked.unreachable:
-            if problem := self._scan(base_offset).problem:
-                self._find(_segment(base_offset), Verdict.DAMAGED, problem, self._remedy)
+        for name in looked.unreachable:
+            if problem := self._scan(name).problem:
+                self._find(name.file(), Verdict.DAMAGED, problem, self._remedy)
 
     def _judge(self, looked: Looked) -> None:
         """Add the findings that recovery would have on the batches."""
         path, reasons = "", list(looked.damage)
         for segment in looked.segments:
             if segment.scan is not None and segment.scan.problem is not None:
-                problem, path = segment.scan.problem, _segment(segment.base_offset)
+                problem, path = segment.scan.problem, segment.name.file()
                 reasons = [problem, *(reason for reason in reasons if problem not in reason)]
                 if not looked.damage:
                     remedy = f"{_START}: it cuts the {segment.scan.surplus_bytes} bytes, which were never acknowledged"
@@ -231,61 +234,53 @@ class LogCheck:
         if looked.damage:
             self._find(path, Verdict.DAMAGED, "; ".join(reasons), self._remedy)
 
-    def _scan(self, base_offset: int) -> Scan:
+    def _scan(self, name: SegmentName) -> Scan:
         assert self._key is not None
-        self._reading = _segment(base_offset)
-        path = segment_path(self._directory, base_offset)
-        file = _Watched(self._files.open(path), self._setting.read)
+        self._reading = name.file()
+        file = _Watched(self._files.open(name.path(self._directory)), self._setting.read)
         interval_bytes = self._setting.settings.index_interval_bytes
         try:
-            scan = scan_segment(file, base_offset, self._key, interval_bytes)
+            scan = scan_segment(file, name.base_offset, self._key, interval_bytes)
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-            scan = Scan(SegmentEnd(base_offset, 0), SparseIndex(), file.size(), "the disk cannot read it")
+            scan = Scan(SegmentEnd(name.base_offset, 0), SparseIndex(), file.size(), "the disk cannot read it")
         finally:
             file.end()
         self.segments += 1
         self.batch_bytes += scan.file_bytes
         if scan.problem is None:
-            self._look_at_index(base_offset, scan)
+            self._look_at_index(name, scan)
         scan.index = SparseIndex()
         return scan
 
-    def _look_at_index(self, base_offset: int, scan: Scan) -> None:
+    def _look_at_index(self, segment: SegmentName, scan: Scan) -> None:
         # The active segment has its index in memory, and none on the disk, or an old one of a former life.
-        unfinished = self._setting.unclean and base_offset == self._last_base
+        unfinished = self._setting.unclean and segment == self._last
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            state = index_state(self._files, self._directory, base_offset, scan.end, scan.index, suffix)
+            state = index_state(self._files, self._directory, segment, scan.end, scan.index, suffix)
             if state is IndexState.RIGHT or (unfinished and state is not IndexState.WRONG):
                 continue
-            name = index_path(self._directory, base_offset, suffix).rpartition("/")[2]
-            remedy = self._repair(base_offset, scan, suffix)
+            remedy = self._repair(segment, scan, suffix)
             self._find(
-                name,
+                segment.file(suffix),
                 Verdict.CACHE,
                 f"it {state.value}",
                 remedy or "the check has written it again",
                 repaired=not remedy,
             )
 
-    def _repair(self, base_offset: int, scan: Scan, suffix: str) -> str:
+    def _repair(self, segment: SegmentName, scan: Scan, suffix: str) -> str:
         """Repair an index file. Returns the remedy that is left, empty if the file was written."""
         if self._setting.repair is None:
             return _INDEX_REMEDY
         try:
-            write_index_files(self._setting.repair, self._directory, base_offset, scan.end, scan.index, only=(suffix,))
+            write_index_files(self._setting.repair, self._directory, segment, scan.end, scan.index, only=(suffix,))
         except OSError as error:
             return f"the check could not write it again ({error.strerror or error}). There is {_NOTHING}"
         return ""
 
     # inside
-
-    def _bases(self) -> Iterator[int]:
-        for name in self._files.list(self._directory):
-            stem, suffix = name[: -len(LOG_SUFFIX)], name[-len(LOG_SUFFIX) :]
-            if suffix == LOG_SUFFIX and len(stem) == 20 and stem.isdigit():
-                yield int(stem)
 
     def _problem(self, name: str, check: Callable[[bytes], object] = bytes) -> str | None:
         """What is wrong with a durable file that is there: its checksum, or what `check` finds in it."""
@@ -339,10 +334,6 @@ class _Watched:
         if position > self._seen:
             self._read(position - self._seen)
             self._seen = position
-
-
-def _segment(base_offset: int) -> str:
-    return segment_path("", base_offset)[1:]
 
 
 def _producers(offset: int) -> str:

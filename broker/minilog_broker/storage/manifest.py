@@ -27,6 +27,7 @@ from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.index import SegmentEnd
 from minilog_broker.storage.segment import Segment
+from minilog_broker.storage.segment_name import SegmentName
 
 FILE_NAME = "manifest"
 
@@ -42,7 +43,7 @@ class SegmentState(enum.Enum):
 class ListedSegment:
     """One segment of a manifest. `end`: where a sealed one ends, None of the active one."""
 
-    base_offset: int
+    name: SegmentName
     state: SegmentState
     end: SegmentEnd | None = None
 
@@ -57,6 +58,11 @@ class _Written(msgspec.Struct, omit_defaults=True):
     base_offset: int
     state: str
     end: SegmentEnd | None = None
+    generation: int = 0
+
+    @property
+    def name(self) -> SegmentName:
+        return SegmentName(self.base_offset, self.generation)
 
 
 class _File(msgspec.Struct):
@@ -76,7 +82,12 @@ class ManifestFile:
         where one segment is all that the log ever had. Raises OSError."""
         manifest = manifest_of(segments)
         if manifest != self.recorded and (len(manifest) > 1 or self.recorded is not None):
-            written = _File([_Written(listed.base_offset, listed.state.value, listed.end) for listed in manifest])
+            written = _File(
+                [
+                    _Written(listed.name.base_offset, listed.state.value, listed.end, listed.name.generation)
+                    for listed in manifest
+                ]
+            )
             write_durable_file(self._files, f"{self._directory}/{FILE_NAME}", msgspec.json.encode(written))
             self.recorded = manifest
 
@@ -89,8 +100,8 @@ class ManifestFile:
 
 def manifest_of(segments: Sequence[Segment]) -> Manifest:
     """What a manifest says of these segments."""
-    sealed = [ListedSegment(segment.base_offset, SegmentState.SEALED, segment.end) for segment in segments[:-1]]
-    return (*sealed, ListedSegment(segments[-1].base_offset, SegmentState.ACTIVE))
+    sealed = [ListedSegment(segment.name, SegmentState.SEALED, segment.end) for segment in segments[:-1]]
+    return (*sealed, ListedSegment(segments[-1].name, SegmentState.ACTIVE))
 
 
 def read_manifest(files: FileSystem, directory: str) -> Manifest | None:
@@ -110,14 +121,17 @@ def read_manifest(files: FileSystem, directory: str) -> Manifest | None:
         raise UnsupportedVersion(
             f"{path} lists segments with the states {', '.join(later)}: a later version wrote it. Start that version"
         )
-    manifest = tuple(ListedSegment(listed.base_offset, states[listed.state], listed.end) for listed in written)
+    manifest = tuple(ListedSegment(listed.name, states[listed.state], listed.end) for listed in written)
     if not _is_whole(manifest):
         raise CorruptFile(f"{path} is not a manifest: it does not list segments in order, the last one active")
     return manifest
 
 
 def _is_whole(manifest: Manifest) -> bool:
-    bases = [segment.base_offset for segment in manifest]
+    bases = [segment.name.base_offset for segment in manifest]
+    are_named = all(segment.name.generation >= 0 for segment in manifest)
     ends = [segment.end for segment in manifest if segment.state is SegmentState.SEALED and segment.end is not None]
     has_active = bool(manifest) and manifest[-1].state is SegmentState.ACTIVE
-    return has_active and len(ends) == len(manifest) - 1 and all(low < high for low, high in pairwise(bases))
+    return (
+        has_active and are_named and len(ends) == len(manifest) - 1 and all(low < high for low, high in pairwise(bases))
+    )

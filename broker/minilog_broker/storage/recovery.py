@@ -7,6 +7,7 @@
     kernel, or no checkpoint names the flush policy            and nothing would show it
     an earlier segment is not whole, or is missing             damage: it was synced before the next one was made
     a segment that the manifest does not name                  removed: a change of segments was cut short (manifest.py)
+    without a manifest, what a segment written anew holds too  removed: the change had not removed it yet
     an end below the recorded high watermark or durable end    damage: the log had promised these records
     a tail to cut and no checkpoint to compare it with         damage: nothing shows which records were promised
     index, time index or epoch file missing, stale or wrong    no loss: recovery rebuilds it from the batches
@@ -29,10 +30,10 @@ better. It keeps the bytes that a damaged log loses beside the log (`*.log.damag
 from __future__ import annotations
 
 import enum
-import re
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from minilog.partition_key import PartitionKey
 from minilog_broker.storage import checkpoint as checkpoint_file
@@ -45,12 +46,13 @@ from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.index import SegmentEnd, SparseIndex, read_stamp, remove_index_files
 from minilog_broker.storage.manifest import Manifest, read_manifest
-from minilog_broker.storage.segment import Segment, segment_path
+from minilog_broker.storage.segment import Segment
+from minilog_broker.storage.segment_name import SegmentName, segment_names
 from minilog_broker.storage.settings import LogSettings
 
 EPOCH_FILE = "leader-epoch"
 _DAMAGED_SUFFIX = ".damaged"
-_SEGMENT_NAME = re.compile(r"(\d{20})\.log")
+_BASE_OFFSET = attrgetter("base_offset")
 
 
 def mark_damaged(files: FileSystem, directory: str, reason: str) -> None:
@@ -99,7 +101,7 @@ class Recovered:
 class FoundSegment:
     """A segment file. `scan` is None where its index vouches for it."""
 
-    base_offset: int
+    name: SegmentName
     end: SegmentEnd
     index: SparseIndex | None = None
     scan: Scan | None = None
@@ -107,10 +109,10 @@ class FoundSegment:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a recovery has found before it changes anything. `unreachable`: base offsets of segments behind damage."""
+    """What a recovery has found before it changes anything. `unreachable`: segments behind damage."""
 
     segments: tuple[FoundSegment, ...]
-    unreachable: tuple[int, ...]
+    unreachable: tuple[SegmentName, ...]
     damage: tuple[str, ...]
     doubt: tuple[str, ...]
     log_start: int
@@ -133,7 +135,7 @@ class Recovery:
         *,
         unclean: bool,
         boot_id: str,
-        scan: Callable[[int], Scan] | None = None,
+        scan: Callable[[SegmentName], Scan] | None = None,
     ) -> None:
         self._scan = scan
         self._files = files
@@ -147,8 +149,8 @@ class Recovery:
         self._doubt: list[str] = []
         self._notes: list[str] = []
         self._found: list[FoundSegment] = []
-        self._unreachable: list[int] = []  # base offsets of segments behind damage
-        self._obsolete: list[int] = []  # base offsets of segments below the log's start
+        self._unreachable: list[SegmentName] = []  # behind damage
+        self._obsolete: list[SegmentName] = []  # below the log's start, or left by a change
         self._checkpoint: Checkpoint | None = None
         self._checkpoint_is_corrupt = False
         self._manifest: Manifest | None = None
@@ -219,60 +221,79 @@ class Recovery:
             return None
 
     def _look_at_segments(self) -> None:
-        names = self._files.list(self._directory)
-        bases = sorted(int(match[1]) for name in names if (match := _SEGMENT_NAME.fullmatch(name)))
-        self._obsolete = self._left_behind(bases)
-        bases = [base for base in bases if base not in self._obsolete]
+        names = segment_names(self._files.list(self._directory))
+        self._obsolete = self._left_behind(names) if self._manifest is not None else self._replaced(names)
+        names = [name for name in names if name not in self._obsolete]
         log_start = self._checkpoint.log_start_offset if self._checkpoint else 0
-        below = max(0, bisect_right(bases, log_start) - 1)  # retention was removing these: gaps are no damage
-        self._obsolete, bases = self._obsolete + bases[:below], bases[below:]
-        for number, base_offset in enumerate(bases):
-            if self._found and base_offset != self._found[-1].end.end_offset:
+        # Retention was removing what is below the last one that begins there: gaps are no damage.
+        below = max(0, bisect_right(names, log_start, key=_BASE_OFFSET) - 1)
+        self._obsolete, names = self._obsolete + names[:below], names[below:]
+        for number, name in enumerate(names):
+            if self._found and name.base_offset != self._found[-1].end.end_offset:
                 end_offset = self._found[-1].end.end_offset
-                self._damage.append(f"offset {end_offset} follows, but the next segment begins at {base_offset}")
-                self._unreachable = bases[number:]
+                self._damage.append(f"offset {end_offset} follows, but the next segment begins at {name.base_offset}")
+                self._unreachable = names[number:]
                 return
-            next_base = bases[number + 1] if number + 1 < len(bases) else None
-            segment = self._look_at_segment(base_offset, next_base)
+            next_base = names[number + 1].base_offset if number + 1 < len(names) else None
+            segment = self._look_at_segment(name, next_base)
             self._found.append(segment)
             problem = segment.scan.problem if segment.scan else None
             if problem is None:
                 continue
-            self._notes.append(f"{segment_path(self._directory, base_offset)}: {problem}")
+            self._notes.append(f"{name.path(self._directory)}: {problem}")
             if next_base is not None:
-                self._damage.append(f"segment {base_offset} is not whole: {problem}")
-                self._unreachable = bases[number + 1 :]
+                self._damage.append(f"segment {name} is not whole: {problem}")
+                self._unreachable = names[number + 1 :]
                 return
 
-    def _left_behind(self, bases: list[int]) -> list[int]:
-        """Those of these segments that an unfinished change left: below the last that the manifest names, and an empty
-        one behind it, which nobody has written to."""
-        if self._manifest is None:
-            return []
-        named, last = {listed.base_offset for listed in self._manifest}, self._manifest[-1].base_offset
-        left = [base for base in bases if base < last and base not in named]
-        newest = bases[-1] if bases else last
-        if newest > last and not self._files.size(segment_path(self._directory, newest)):
+    def _left_behind(self, names: list[SegmentName]) -> list[SegmentName]:
+        """Those of these segments that an unfinished change left: all that the manifest does not name, up to the base
+        offset of the last that it names, and an empty one behind that, which nobody has written to."""
+        assert self._manifest is not None
+        named, last = {listed.name for listed in self._manifest}, self._manifest[-1].name
+        left = [name for name in names if name.base_offset <= last.base_offset and name not in named]
+        newest = names[-1] if names else last
+        if newest.base_offset > last.base_offset and not self._files.size(newest.path(self._directory)):
             left.append(newest)
         return left
 
-    def _look_at_segment(self, base_offset: int, next_base: int | None) -> FoundSegment:
-        path = segment_path(self._directory, base_offset)
+    def _replaced(self, names: list[SegmentName]) -> list[SegmentName]:
+        """Without a manifest: those of these segments in whose place another one was written anew. That one was whole
+        and durable before it had its name, and of the others any may be gone."""
+        replaced: list[SegmentName] = []
+        kept, end_offset = SegmentName(-1), 0  # the last one that stays, and where it ends if it was written anew
+        for number, name in enumerate(names):
+            is_older = number + 1 < len(names) and names[number + 1].base_offset == name.base_offset
+            if is_older or (kept.generation and name.base_offset < end_offset):
+                replaced.append(name)
+                continue
+            kept, end_offset = name, self._end_of(name) if name.generation else 0
+        return replaced
+
+    def _end_of(self, name: SegmentName) -> int:
+        path = name.path(self._directory)
+        stamp = read_stamp(self._files, self._directory, name)
+        if stamp is not None and stamp.size_bytes == self._files.size(path):
+            return stamp.end_offset
+        return scan_segment(self._files.open(path), name.base_offset, self._key, self._interval_bytes).end.end_offset
+
+    def _look_at_segment(self, name: SegmentName, next_base: int | None) -> FoundSegment:
+        path = name.path(self._directory)
         if self._scan is not None:
-            scan = self._scan(base_offset)
-            return FoundSegment(base_offset, scan.end, scan.index, scan)
+            scan = self._scan(name)
+            return FoundSegment(name, scan.end, scan.index, scan)
         # Where damage was met while reading, no index vouches for anything: all is read.
         if marks.DAMAGED not in self._marks and (next_base is not None or not self._unclean):
-            stamp = read_stamp(self._files, self._directory, base_offset)
+            stamp = read_stamp(self._files, self._directory, name)
             fits = stamp is not None and next_base in (None, stamp.end_offset)
             if stamp is not None and fits and stamp.size_bytes == self._files.size(path):
-                return FoundSegment(base_offset, stamp)
-        scan = scan_segment(self._files.open(path), base_offset, self._key, self._interval_bytes)
-        return FoundSegment(base_offset, scan.end, scan.index, scan)
+                return FoundSegment(name, stamp)
+        scan = scan_segment(self._files.open(path), name.base_offset, self._key, self._interval_bytes)
+        return FoundSegment(name, scan.end, scan.index, scan)
 
     def _bounds(self) -> tuple[int, int]:
         """(log start, end of what was found), compared with what had been promised."""
-        first = self._found[0].base_offset if self._found else None
+        first = self._found[0].name.base_offset if self._found else None
         end_offset = self._found[-1].end.end_offset if self._found else 0
         checkpoint = self._checkpoint
         if checkpoint is None:
@@ -301,7 +322,7 @@ class Recovery:
         last = self._found[-1] if self._found else None
         if last is None or last.scan is None or not last.scan.surplus_bytes:
             return False
-        file = self._files.open(segment_path(self._directory, last.base_offset))
+        file = self._files.open(last.name.path(self._directory))
         return has_batch_above(file, last.end.size_bytes, log_start, self._key)
 
     def _look_at_promises(self, log_start: int, end_offset: int) -> None:
@@ -345,15 +366,15 @@ class Recovery:
     def _cut(self) -> int:
         """Cut what is behind the last valid batch. Returns how many bytes."""
         cut = 0
-        for base_offset in reversed(self._unreachable):
-            path = segment_path(self._directory, base_offset)
+        for name in reversed(self._unreachable):
+            path = name.path(self._directory)
             cut += self._files.size(path)
-            remove_index_files(self._files, self._directory, base_offset)
+            remove_index_files(self._files, self._directory, name)
             self._files.rename(path, path + _DAMAGED_SUFFIX)
         last = self._found[-1].scan if self._found else None
         if last is not None and last.surplus_bytes:
             cut += last.surplus_bytes
-            path = segment_path(self._directory, self._found[-1].base_offset)
+            path = self._found[-1].name.path(self._directory)
             if self._damage and not self._files.exists(path + _DAMAGED_SUFFIX):
                 self._keep_beside(path, last.end.size_bytes)
             else:
@@ -377,7 +398,7 @@ class Recovery:
         """What was found counts as durable from here on."""
         for number, segment in enumerate(self._found):
             if segment.scan is not None or (self._unclean and number == len(self._found) - 1):
-                self._files.open(segment_path(self._directory, segment.base_offset)).fdatasync()
+                self._files.open(segment.name.path(self._directory)).fdatasync()
         self._files.fsync_dir(self._directory)
 
     def _segments(self, log_start: int) -> tuple[Segment, ...]:
@@ -385,14 +406,14 @@ class Recovery:
         kept = [segment for segment in self._found if segment.end.end_offset > log_start]
         if not kept and self._found and self._found[-1].end.end_offset == log_start:
             kept = self._found[-1:]
-        obsolete = self._obsolete + [segment.base_offset for segment in self._found if segment not in kept]
-        for base_offset in obsolete:
-            Segment(self._files, self._directory, base_offset, interval_bytes=self._interval_bytes).remove()
+        obsolete = self._obsolete + [segment.name for segment in self._found if segment not in kept]
+        for name in obsolete:
+            Segment(self._files, self._directory, name, interval_bytes=self._interval_bytes).remove()
         segments = [
             Segment(
                 self._files,
                 self._directory,
-                segment.base_offset,
+                segment.name,
                 interval_bytes=self._interval_bytes,
                 end=segment.end,
                 index=segment.index,
@@ -400,7 +421,8 @@ class Recovery:
             for segment in kept
         ]
         if not segments:
-            segments = [Segment(self._files, self._directory, log_start, interval_bytes=self._interval_bytes)]
+            name = SegmentName(log_start)
+            segments = [Segment(self._files, self._directory, name, interval_bytes=self._interval_bytes)]
             segments[0].create()
         self._files.fsync_dir(self._directory)
         return tuple(segments)
@@ -409,7 +431,9 @@ class Recovery:
         stored = read_epochs(self._files, self._directory)
         epochs = stored.copy() if stored is not None else None
         if epochs is None or not all(
-            agrees(epochs, scanned.scan, log_start) for scanned in self._found if scanned.scan
+            epochs.agrees(scanned.scan.epoch_starts, scanned.scan.end.end_offset, log_start)
+            for scanned in self._found
+            if scanned.scan
         ):
             epochs = EpochCache()
             for segment in segments:
@@ -432,15 +456,3 @@ def read_epochs(files: FileSystem, directory: str) -> EpochCache | None:
         return None if content is None else EpochCache.decode(content)
     except (CorruptFile, ValueError):
         return None
-
-
-def agrees(epochs: EpochCache, scan: Scan, log_start: int) -> bool:
-    """Whether the cache says of the scanned offsets what their batches say."""
-    if not scan.epoch_starts:
-        return True
-    low, end_offset = max(scan.epoch_starts[0][1], log_start), scan.end.end_offset
-    scanned = EpochCache(scan.epoch_starts)
-    if low < end_offset and scanned.epoch_for_offset(low) != epochs.epoch_for_offset(low):
-        return False
-    inside = [entry for entry in epochs.entries if low < entry[1] < end_offset]
-    return inside == [entry for entry in scanned.entries if entry[1] > low]

@@ -1,4 +1,4 @@
-"""One segment: the file `<base offset>.log` of batches back to back, and its sparse index.
+"""One segment: a file of batches back to back (segment_name.py), and its sparse index.
 
 One thread writes a segment, and others read it. `end` is one object, which the writer replaces after the bytes are
 there. A cut replaces the segment by a new object, and a removal drops it. So the object of a reader never changes.
@@ -22,13 +22,7 @@ from minilog_broker.storage.index import (
     remove_index_files,
     write_index_files,
 )
-
-LOG_SUFFIX = ".log"
-
-
-def segment_path(directory: str, base_offset: int) -> str:
-    """The path of a segment's file."""
-    return f"{directory}/{base_offset:020d}{LOG_SUFFIX}"
+from minilog_broker.storage.segment_name import SegmentName
 
 
 class BatchRun(Protocol):
@@ -49,7 +43,7 @@ class Segment:
         self,
         files: FileSystem,
         directory: str,
-        base_offset: int,
+        name: SegmentName,
         *,
         interval_bytes: int,
         end: SegmentEnd | None = None,
@@ -61,15 +55,16 @@ class Segment:
         self._file: File | None = None
         self._opening = threading.Lock()  # readers that come together open one file, the one that is written and synced
         self._first_timestamp_us: int | None = None
-        self.base_offset = base_offset
-        self.end = end or SegmentEnd(base_offset, 0)
+        self.name = name
+        self.base_offset = name.base_offset
+        self.end = end or SegmentEnd(name.base_offset, 0)
         self._index = SparseIndex() if end is None else index
         self._tracker: EndTracker | None = None
         self._removed = False  # by the thread that writes; a reader may still hold this object, and the file be closed
 
     @property
     def path(self) -> str:
-        return segment_path(self._directory, self.base_offset)
+        return self.name.path(self._directory)
 
     @property
     def file(self) -> File:
@@ -85,7 +80,7 @@ class Segment:
     def index(self) -> SparseIndex:
         index = self._index
         if index is None:
-            index = read_index_files(self._files, self._directory, self.base_offset, self.end) or self._rebuilt_index()
+            index = read_index_files(self._files, self._directory, self.name, self.end) or self._rebuilt_index()
             self._index = index
         return index
 
@@ -252,7 +247,7 @@ class Segment:
     def cut(self, position: int, end_offset: int) -> Segment:
         """Cut the file, durably, to `position`, where the batch at `end_offset` begins. Returns what replaces this."""
         file, index = self.file, self.index.cut(position)  # an index not yet loaded is, before its files go
-        remove_index_files(self._files, self._directory, self.base_offset)
+        remove_index_files(self._files, self._directory, self.name)
         self._files.fsync_dir(self._directory)
         file.truncate(position)
         file.fdatasync()
@@ -264,7 +259,7 @@ class Segment:
         segment = Segment(
             self._files,
             self._directory,
-            self.base_offset,
+            self.name,
             interval_bytes=self._interval_bytes,
             end=SegmentEnd(end_offset, position, newest),
             index=index,
@@ -274,12 +269,12 @@ class Segment:
 
     def write_index_files(self) -> None:
         """Keep the index for the next life; a cache, so not synced."""
-        write_index_files(self._files, self._directory, self.base_offset, self.end, self.index)
+        write_index_files(self._files, self._directory, self.name, self.end, self.index)
 
     def remove(self) -> None:
         """Remove the files; the caller syncs the directory. A reader may still hold the open file."""
         self._removed = True
-        remove_index_files(self._files, self._directory, self.base_offset)
+        remove_index_files(self._files, self._directory, self.name)
         self._files.remove(self.path)
 
     def close(self, *, forget: bool = False) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from minilog.errors import CorruptMessage
 from minilog.record_batch.header import HEADER_BYTES, BatchHeader, decode_header
-from tests.simulation.machines.disk import NEVER, SEGMENT_SUFFIX, Inode
+from tests.simulation.machines.disk import NEVER, Inode
 from tests.simulation.machines.host import DATA_PATH
 
 if TYPE_CHECKING:
@@ -136,10 +136,10 @@ class View:
             segment = known.get(name)
             if segment is None or segment.inode is not files[name]:
                 segment = _Segment(files[name], durable=self.durable)
-                lowest = _least(lowest, int(name[: -len(SEGMENT_SUFFIX)]))
+                lowest = _least(lowest, _base_of(name))
             self._segments[name] = segment
         for name in known.keys() - self._segments.keys():
-            lowest = _least(lowest, int(name[: -len(SEGMENT_SUFFIX)]))
+            lowest = _least(lowest, _base_of(name))
         return lowest
 
     def _join(self, changed_from: int, log_start: int) -> None:
@@ -183,7 +183,7 @@ class View:
         """Where its first batch begins, or would; 0 where there is no file."""
         if self.batches:
             return self.batches[0].base_offset
-        return min((int(name[: -len(SEGMENT_SUFFIX)]) for name in self._segments), default=0)
+        return min((_base_of(name) for name in self._segments), default=0)
 
     @property
     def end(self) -> int:
@@ -263,6 +263,11 @@ def read_json(host: SimulatedHost, path: str) -> Any:
 def content_of(stored: bytes | None) -> bytes | None:
     """A durable file's, without its checksum."""
     return None if stored is None else stored.rpartition(b"\ncrc32c=")[0]
+
+
+def _base_of(name: str) -> int:
+    """The base offset in the name of a segment's file, of any generation."""
+    return int(name[:20])
 
 
 def _least(one: int | None, other: int | None) -> int | None:

@@ -37,7 +37,6 @@ from minilog_broker.server.shells.quorum_shell import QuorumShell
 from minilog_broker.storage.batch_scan import SCAN_CHUNK_BYTES, _valid_batch, _Window
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.recovery import Recovery
-from minilog_broker.storage.segment import segment_path
 from minilog_broker.storage.settings import LogSettings
 from tests.simulation.mutants.replication import Patches, joins_without_a_session, late_ticks_excuse_for_a_full_period
 
@@ -200,7 +199,7 @@ def valid_batch_behind_is_damage() -> Patches:
         scan = self._found[-1].scan if self._found else None
         if scan is None or not scan.surplus_bytes:
             return
-        file = self._files.open(segment_path(self._directory, self._found[-1].base_offset))
+        file = self._files.open(self._found[-1].name.path(self._directory))
         window = _Window(file, scan.file_bytes, SCAN_CHUNK_BYTES)
         for position in range(scan.end.size_bytes + _ALIGNMENT_BYTES, scan.file_bytes, _ALIGNMENT_BYTES):
             try:

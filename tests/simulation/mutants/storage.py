@@ -18,7 +18,7 @@ from minilog_broker.replication.rules.divergence import Diverged
 from minilog_broker.server.broker import Broker
 from minilog_broker.server.disk import vote_file
 from minilog_broker.storage import log as log_module
-from minilog_broker.storage import recovery as recovery_module
+from minilog_broker.storage.epoch_cache import EpochCache
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.recovery import Finding, Recovered, Recovery
@@ -60,7 +60,7 @@ def vote_not_synced() -> Patches:
 
 def epoch_file_not_synced() -> Patches:
     """And what recovery finds is believed, where the true one compares it with the batches."""
-    return [(log_module, "write_durable_file", _write_unsynced), (recovery_module, "agrees", lambda *_: True)]
+    return [(log_module, "write_durable_file", _write_unsynced), (EpochCache, "agrees", lambda *_: True)]
 
 
 def directory_entries_not_synced() -> Patches:

@@ -24,6 +24,7 @@ from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.index import SegmentEnd, SparseIndex, read_index_files, read_stamp, write_index_files
 from minilog_broker.storage.producer_snapshots import load_snapshot
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
+from minilog_broker.storage.segment_name import SegmentName
 from minilog_broker.storage.topic_id_file import read_topic_id
 from tests.unit.fuzz.messages import fuzzing
 from tests.unit.storage.crashable_files import CrashableFiles
@@ -165,7 +166,7 @@ def test_an_index_is_right_or_not_there(word: int, position: int, suffix: str, r
     for number in range(5):
         index.add(number * 10, number * 100, number * 1000)
     end = SegmentEnd(50, 500, 5000)
-    write_index_files(files, DIRECTORY, 0, end, index)
+    write_index_files(files, DIRECTORY, SegmentName(0), end, index)
     path = BASE + suffix
     forged = bytearray(files.content(path))
     struct.pack_into("<H", forged, position % (len(forged) - 1), word)
@@ -173,12 +174,12 @@ def test_an_index_is_right_or_not_there(word: int, position: int, suffix: str, r
         struct.pack_into("<I", forged, 44, google_crc32c.value(bytes(forged[:44])))
     changed = bytes(forged) != files.content(path)
     files.damage(path, 0, bytes(forged))
-    found = read_index_files(files, DIRECTORY, 0, end)
+    found = read_index_files(files, DIRECTORY, SegmentName(0), end)
     if changed and not resealed:
         assert found is None
     elif found is not None:
         assert (found.offsets, found.positions) == (index.offsets, index.positions)
-    stamp = read_stamp(files, DIRECTORY, 0)
+    stamp = read_stamp(files, DIRECTORY, SegmentName(0))
     assert stamp is None or isinstance(stamp, SegmentEnd)
 
 

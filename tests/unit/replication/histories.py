@@ -13,7 +13,7 @@ from minilog.v1 import common_pb2
 from minilog_broker.replication.partition_state import NO_LEADER
 from minilog_broker.replication.replica_effects import AnswerProduce
 from minilog_broker.replication.settings import ReplicationSettings
-from minilog_broker.storage.segment import segment_path
+from minilog_broker.storage.segment_name import SegmentName
 from tests.unit.replication.cluster import KEY, TOPIC_ID, BrokerOfCores, ReplicaCluster, batch, bound
 from tests.unit.replication.invariants import Checker, Entry, entry
 
@@ -228,7 +228,7 @@ class ReplicationHistory:
         headers = broker.headers_below(KEY, broker.ends()[1])
         lengths = [header.length for header in headers]
         broken = self.rng.randrange(len(lengths))
-        content = broker.files.open(segment_path(broker.logs[KEY].directory, 0)).content
+        content = broker.files.open(SegmentName(0).path(broker.logs[KEY].directory)).content
         content[sum(lengths[:broken]) + self.rng.randrange(HEADER_BYTES, lengths[broken])] ^= 1
         broker.manager.log_damaged(KEY, CorruptMessage("a bit has flipped"), self.cluster.now_ms)
         broker.run()

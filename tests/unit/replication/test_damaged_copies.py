@@ -13,12 +13,12 @@ from minilog_broker.replication.partition_state import NO_LEADER
 from minilog_broker.replication.replica_effects import CheckCopy
 from minilog_broker.replication.sessions.copy_checks import MAX_WAITING, CopyChecks
 from minilog_broker.storage.errors import DamagedCopy, DifferingCopy
-from minilog_broker.storage.segment import segment_path
+from minilog_broker.storage.segment_name import SegmentName
 from tests.unit.replication.cluster import KEY, ReplicaCluster
 
 
 def content_of(cluster: ReplicaCluster, broker_id: int) -> bytearray:
-    return cluster[broker_id].files.open(segment_path(cluster[broker_id].logs[KEY].directory, 0)).content
+    return cluster[broker_id].files.open(SegmentName(0).path(cluster[broker_id].logs[KEY].directory)).content
 
 
 def flip_a_bit(cluster: ReplicaCluster, broker_id: int, position: int = -1) -> None:

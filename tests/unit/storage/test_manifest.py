@@ -44,7 +44,7 @@ def reopened(files: CrashableFiles, *, unclean: bool = True) -> Log:
 def listed(files: CrashableFiles) -> list[tuple[int, SegmentState]]:
     manifest = read_manifest(files, DIRECTORY)
     assert manifest is not None
-    return [(each.base_offset, each.state) for each in manifest]
+    return [(each.name.base_offset, each.state) for each in manifest]
 
 
 def forget_the_manifest(files: CrashableFiles) -> None:
