@@ -20,12 +20,14 @@ import errno
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
+from typing import TypeVar
 
 from minilog.errors import CorruptMessage, OffsetOutOfRange
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader, Buffer
 from minilog_broker.storage import marks, producer_snapshots
 from minilog_broker.storage.checkpoint import CheckpointFile
+from minilog_broker.storage.compacted_segment import CompactedSegment, swap_in, with_compacted
 from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.epoch_cache import EpochCache
 from minilog_broker.storage.errors import NO_SPACE, DamagedCopy, passing_no_space
@@ -48,6 +50,7 @@ from minilog_broker.storage.settings import LogSettings
 from minilog_broker.storage.topic_id_file import prepare_directory
 
 _BASE_OFFSET = attrgetter("base_offset")
+_T = TypeVar("_T")
 
 
 class Log:
@@ -124,6 +127,11 @@ class Log:
         """The end of the sealed segments."""
         return self._segments[-1].base_offset
 
+    @property
+    def sealed_segments(self) -> tuple[Segment, ...]:
+        """All segments but the active one: they do not change. Retention, a truncation and compaction remove them."""
+        return self._segments[:-1]
+
     def read(
         self,
         offset: int,
@@ -135,8 +143,12 @@ class Log:
 
         At most `max_bytes`, unless the first is larger; empty where there is none. `pause`: for a quiet read
         (files.Quiet). Raises OffsetOutOfRange, OSError, CorruptMessage."""
-        segment, limit = self._to_read(offset, end_offset)
-        return segment.read(offset, max_bytes, limit, pause) if offset < limit else b""
+
+        def read() -> bytes:
+            segment, limit = self._to_read(offset, end_offset)
+            return segment.read(offset, max_bytes, limit, pause) if offset < limit else b""
+
+        return self._of_current(read)
 
     def read_now(self, offset: int, max_bytes: int, end_offset: int | None = None) -> Buffer:
         """The same as `read`, without waiting for the disk. Raises OffsetOutOfRange, NotInMemory."""
@@ -150,6 +162,17 @@ class Log:
         if not self.log_start_offset <= offset <= end:
             raise OffsetOutOfRange(f"{self!r} holds no offset {offset}")
         return segments[segment_with(segments, offset)], end if end_offset is None else min(end_offset, end)
+
+    def _of_current(self, read: Callable[[], _T]) -> _T:
+        """What `read` gives. It reads again where the disk thread has put other segments there meanwhile: the files of
+        the former ones may be gone. Once is enough, because one segment is not replaced twice within one read."""
+        before = self._segments
+        try:
+            return read()
+        except (OffsetOutOfRange, FileNotFoundError):
+            if self._segments is before:
+                raise
+        return read()
 
     def begins_segment(self, offset: int) -> bool:
         """Whether a segment begins at `offset`, and so a batch, too."""
@@ -169,11 +192,15 @@ class Log:
 
     def offset_for_timestamp(self, timestamp_us: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first batch with a record at or after `timestamp_us`: see lookups.py."""
-        return offset_for_timestamp(self._segments, timestamp_us, self.log_start_offset, self.log_end_offset)
+        return self._of_current(
+            lambda: offset_for_timestamp(self._segments, timestamp_us, self.log_start_offset, self.log_end_offset)
+        )
 
     def offsets_at_sizes(self, from_offset: int, sizes_bytes: Sequence[int], end_offset: int) -> list[tuple[int, int]]:
         """For each size (offset, bytes from `from_offset` to it), none above `end_offset`: see lookups.py."""
-        return offsets_at_sizes(self._segments, max(from_offset, self.log_start_offset), sizes_bytes, end_offset)
+        return self._of_current(
+            lambda: offsets_at_sizes(self._segments, max(from_offset, self.log_start_offset), sizes_bytes, end_offset)
+        )
 
     def load_producer_snapshot(self) -> tuple[int, bytes] | None:
         """(offset, snapshot): the newest whole one at or below the log's end."""
@@ -342,6 +369,27 @@ class Log:
             count = first_within(self._segments[:count], most_bytes)
         return self.advance_log_start(self._segments[count].base_offset)
 
+    def replace_segments(self, former: Sequence[Segment], compacted: CompactedSegment) -> None:
+        """Put `compacted` in the place of sealed segments that follow one another, durably. The former files go.
+
+        Raises ValueError where they are no such segments any more, or `compacted` has other offsets or leader epochs.
+        Nothing is changed then, and `compacted` stays to be abandoned. Raises OSError: on a full disk the log is as it
+        was, and `compacted` is gone."""
+        self._check_usable()
+        segment = compacted.as_segment(self._files, self.directory, self.settings.index_interval_bytes)
+        segments = with_compacted(self._segments, former, segment)
+        if not self.epochs.agrees(compacted.epoch_starts, compacted.end.end_offset, self.log_start_offset):
+            raise ValueError(f"{self!r}: the segment {compacted.name} has other leader epochs than the log")
+        with self._failing():
+            swap_in(self._files, self.directory, segment, self._manifest, lambda: self._swap(segments))
+        self._segments = segments
+        with contextlib.suppress(OSError):  # the index is a cache
+            segment.write_index_files()
+        with self._failing(passing=frozenset()):
+            for old in former:
+                old.remove()
+            self._files.fsync_dir(self.directory)
+
     def retention_held(self, now_us: int) -> HeldSegment | None:
         """The segment that stays longer than retention.ms, because it has a record with a future time stamp."""
         return held_by_the_future(self._segments, self.settings, now_us)
@@ -358,8 +406,12 @@ class Log:
         """The base offset of the batch around `offset`; of the log's start, too, which may be inside of one.
 
         Raises OffsetOutOfRange where it is deleted meanwhile, OSError, CorruptMessage."""
-        segments = self._segments
-        return segments[segment_with(segments, offset)].batch_base(offset)
+
+        def base() -> int:
+            segments = self._segments
+            return segments[segment_with(segments, offset)].batch_base(offset)
+
+        return self._of_current(base)
 
     def replace_later_producer_snapshots(self, snapshot: bytes) -> None:
         """Remove the snapshots above the end, durably, before other records take their offsets

@@ -91,6 +91,13 @@ class ManifestFile:
             write_durable_file(self._files, f"{self._directory}/{FILE_NAME}", msgspec.json.encode(written))
             self.recorded = manifest
 
+    def is_in_place(self) -> bool:
+        """Whether the file says what is recorded. A write that failed may have replaced it. Raises OSError."""
+        try:
+            return read_manifest(self._files, self._directory) == self.recorded
+        except CorruptFile:
+            return False
+
     def forget(self) -> None:
         """There is none from now on, durably: it takes no space. Raises OSError."""
         if self.recorded is not None:

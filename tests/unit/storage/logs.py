@@ -20,8 +20,10 @@ from minilog.record_batch.header import (
 )
 from minilog.v1 import records_pb2
 from minilog_broker.replication.replica_effects import PlacedBatches
+from minilog_broker.storage.compacted_segment import CompactedSegment, CompactedSegmentWriter
 from minilog_broker.storage.files import FileSystem
 from minilog_broker.storage.log import Log
+from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
 
 KEY = PartitionKey(bytes(range(16)), 3)
@@ -137,3 +139,24 @@ def contents(log: Log) -> list[bytes]:
             found.append(run[position : position + one.length])
             offset = one.next_offset
     return found
+
+
+def writer_of(files: FileSystem, log: Log, former: Sequence[Segment]) -> CompactedSegmentWriter:
+    """What writes these segments anew, as one."""
+    name, end_offset = former[0].name.next_generation(), former[-1].end.end_offset
+    interval_bytes = log.settings.index_interval_bytes
+    return CompactedSegmentWriter(files, log.directory, log.key, name, end_offset, interval_bytes=interval_bytes)
+
+
+def write_anew(files: FileSystem, log: Log, former: Sequence[Segment], batches: Sequence[bytes]) -> CompactedSegment:
+    """These segments with these batches in the place of theirs."""
+    writer = writer_of(files, log, former)
+    for one in batches:
+        writer.write(one)
+    return writer.finish()
+
+
+def compact(files: FileSystem, log: Log, first: int, behind: int, batches: Sequence[bytes]) -> None:
+    """Put one segment with these batches in the place of some sealed ones, by their numbers."""
+    former = log.sealed_segments[first:behind]
+    log.replace_segments(former, write_anew(files, log, former, batches))

@@ -1,0 +1,194 @@
+"""Writes a segment anew: the batches that compaction leaves of one or more sealed segments, in one file.
+
+    write     batches in the order of their offsets, to `<name>.tmp`
+    finish    the file is whole and synced, and still has the name `<name>.tmp`
+    then      Log.replace_segments gives it its name and swaps it in, or `abandon` removes it
+
+A file that is written has no name that recovery counts, and recovery removes it. So a file with the name of a
+generation above 0 is always whole and synced (manifest.py).
+
+The writer checks what nobody could mend later: each batch has its checksums, and each offset of the former segments is
+in exactly one batch. Readers, followers and the next recovery rely on that.
+
+The job that compacts has a thread of its own. So it writes through a file system of its own: in the pool of open files
+one thread changes files (open_files.py). A former segment is read through its log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from minilog.partition_key import PartitionKey
+from minilog.record_batch.header import BatchHeader, Buffer, check_crc, iterate_headers
+from minilog_broker.storage.batch_scan import EndTracker
+from minilog_broker.storage.durable_file import TEMPORARY_SUFFIX
+from minilog_broker.storage.errors import NO_SPACE
+from minilog_broker.storage.files import File, FileSystem
+from minilog_broker.storage.index import SegmentEnd, SparseIndex
+from minilog_broker.storage.manifest import ManifestFile
+from minilog_broker.storage.segment import Segment
+from minilog_broker.storage.segment_name import LOG_SUFFIX, SegmentName
+
+TEMPORARY_LOG_SUFFIX = LOG_SUFFIX + TEMPORARY_SUFFIX
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedSegment:
+    """A segment that is written, synced, and not part of a log yet. `epoch_starts`: the entries (leader epoch, offset)
+    of its batches, the first one for the first of them."""
+
+    name: SegmentName
+    end: SegmentEnd
+    index: SparseIndex
+    epoch_starts: tuple[tuple[int, int], ...]
+
+    def as_segment(self, files: FileSystem, directory: str, interval_bytes: int) -> Segment:
+        """What a log reads it by, once it has its name."""
+        return Segment(files, directory, self.name, interval_bytes=interval_bytes, end=self.end, index=self.index)
+
+
+class CompactedSegmentWriter:
+    """One segment that is being written, in the directory of its log. Its batches end at `end_offset`. Where a call
+    raises, the caller calls `abandon`."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        directory: str,
+        key: PartitionKey,
+        name: SegmentName,
+        end_offset: int,
+        *,
+        interval_bytes: int,
+    ) -> None:
+        """Makes the file. `interval_bytes`: of the index. Raises OSError."""
+        self._files = files
+        self._path = name.path(directory, TEMPORARY_LOG_SUFFIX)
+        self._key = key
+        self._name = name
+        self._end_offset = end_offset
+        self._tracker = EndTracker(SegmentEnd(name.base_offset, 0), SparseIndex(), interval_bytes)
+        self._epoch_starts: list[tuple[int, int]] = []
+        self._file: File | None = files.open(self._path, create=True)
+        self._file.truncate(0)
+
+    def __repr__(self) -> str:
+        return f"CompactedSegmentWriter({self._path!r}, at offset {self.next_offset} of {self._end_offset})"
+
+    @property
+    def next_offset(self) -> int:
+        """Where the next batch begins."""
+        return self._tracker.end.end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """What is written."""
+        return self._tracker.end.size_bytes
+
+    def write(self, run: Buffer) -> None:
+        """Write batches, back to back, behind those that are there.
+
+        Raises ValueError for batches that do not follow there, CorruptMessage for damaged ones, OSError."""
+        file = self._open_file()
+        view, headers = memoryview(run), []
+        for position, header in iterate_headers(run):
+            check_crc(*self._key, view[position : position + header.length], header)
+            headers.append(header)
+        self._check_place(headers)
+        if headers:
+            file.write([run], self.size_bytes)
+            self._tracker.end = self._tracker.extend(tuple(headers))
+
+    def _check_place(self, headers: Sequence[BatchHeader]) -> None:
+        next_offset = self.next_offset
+        for header in headers:
+            if header.base_offset != next_offset or header.next_offset > self._end_offset:
+                raise ValueError(
+                    f"{self!r}: a batch of the offsets {header.base_offset} to {header.last_offset} "
+                    f"cannot stand at offset {next_offset}"
+                )
+            epoch = header.partition_leader_epoch
+            if self._epoch_starts and epoch < self._epoch_starts[-1][0]:
+                raise ValueError(f"{self!r}: leader epoch {epoch} cannot follow epoch {self._epoch_starts[-1][0]}")
+            if not self._epoch_starts or epoch > self._epoch_starts[-1][0]:
+                self._epoch_starts.append((epoch, header.base_offset))
+            next_offset = header.next_offset
+
+    def finish(self) -> CompactedSegment:
+        """Sync the file. Raises ValueError where batches are missing, OSError."""
+        file = self._open_file()
+        if self.next_offset != self._end_offset or not self.size_bytes:
+            raise ValueError(f"{self!r}: batches are missing")
+        self._file = None  # a failed sync is not tried again
+        file.fdatasync()
+        file.close()
+        return CompactedSegment(self._name, self._tracker.end, self._tracker.index, tuple(self._epoch_starts))
+
+    def abandon(self) -> None:
+        """Remove the file, also a finished one that no log took over; nothing where it is not there. Raises OSError."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        with contextlib.suppress(FileNotFoundError):
+            self._files.remove(self._path)
+
+    def _open_file(self) -> File:
+        if self._file is None:
+            raise ValueError(f"{self!r} is finished or abandoned: it takes no more batches")
+        return self._file
+
+
+def with_compacted(segments: tuple[Segment, ...], former: Sequence[Segment], compacted: Segment) -> tuple[Segment, ...]:
+    """The segments of a log with `compacted` in the place of `former`.
+
+    Raises ValueError unless `former` are sealed segments one behind the other, and `compacted` has just their offsets,
+    under a later generation of the first one's name."""
+    sealed = segments[:-1]
+    first = sealed.index(former[0]) if former and former[0] in sealed else len(sealed)
+    behind = first + len(former)
+    if not former or sealed[first:behind] != tuple(former):
+        names = ", ".join(str(segment.name) for segment in former) or "(none)"
+        raise ValueError(
+            f"the log does not have the segments {names} one behind the other, all sealed: compact what it has now"
+        )
+    name, end_offset = former[0].name, former[-1].end.end_offset
+    is_later = compacted.base_offset == name.base_offset and compacted.name.generation > name.generation
+    if not is_later or compacted.end.end_offset != end_offset:
+        raise ValueError(
+            f"the segment {compacted.name} with the end {compacted.end.end_offset} cannot take the place of the "
+            f"segments from {name} to the end {end_offset}"
+        )
+    return (*segments[:first], compacted, *segments[behind:])
+
+
+def swap_in(
+    files: FileSystem, directory: str, segment: Segment, manifest: ManifestFile, swap: Callable[[], None]
+) -> None:
+    """Give a finished segment its name, and `swap` the manifest of its log.
+
+    Raises OSError. Where that says that the disk is full, all is as before, and the segment's file is gone. Else only
+    the next start can tell which list counts, and all files are there."""
+    try:
+        files.rename(segment.path + TEMPORARY_SUFFIX, segment.path)
+        files.fsync_dir(directory)
+        swap()
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            _withdraw(files, directory, segment, manifest)
+        raise
+
+
+def _withdraw(files: FileSystem, directory: str, segment: Segment, manifest: ManifestFile) -> None:
+    try:
+        if not manifest.is_in_place():
+            raise OSError(errno.EIO, f"the disk was full, and the manifest may name {segment.path} already")
+        with contextlib.suppress(FileNotFoundError):
+            segment.remove()
+        files.fsync_dir(directory)
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        raise OSError(errno.EIO, f"the disk is too full to remove {segment.path}") from error
