@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from minilog.record_batch.header import Buffer
@@ -189,6 +189,14 @@ class CrashableFiles:
         for inode in self.names.values():
             if inode is not None:
                 inode.locked = False
+
+    def copy(self) -> CrashableFiles:
+        """Another disk with the same names and bytes, after a crash."""
+        copy = CrashableFiles(self.random)
+        inodes = {id(inode): replace(inode, live=bytearray(inode.live)) for inode in self.names.values() if inode}
+        copy.names = {path: None if inode is None else inodes[id(inode)] for path, inode in self.names.items()}
+        copy._durable = dict(copy.names)
+        return copy
 
     def content(self, path: str) -> bytes:
         inode = self.names[path]
