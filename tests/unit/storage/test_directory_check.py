@@ -23,10 +23,11 @@ from minilog_broker.storage.errors import DataDirectoryError, DataDirectoryInUse
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.marks import write_mark
 from minilog_broker.storage.producer_state import ProducerState
+from minilog_broker.storage.segment_name import SegmentName
 from minilog_broker.storage.snapshot_id import SnapshotId, snapshot_name
 from tests.unit.record_batch.batches import of_a_later_version
 from tests.unit.storage.crashable_files import CrashableFiles
-from tests.unit.storage.logs import DIRECTORY, KEY, SETTINGS, batch, fill, open_log
+from tests.unit.storage.logs import DIRECTORY, KEY, SETTINGS, batch, compact, fill, open_log
 
 DATA = "/data"
 METADATA = f"{DATA}/__cluster_metadata-0"
@@ -269,3 +270,28 @@ class TestRefusals:
         content = b'{"segments": [{"base_offset": 0, "state": "elsewhere"}]}'
         write_durable_file(files, f"{DIRECTORY}/manifest", content)
         assert found(check(files)) == {f"{DIRECTORY}/manifest": Verdict.NOT_CHECKED}
+
+
+def test_segments_that_were_written_anew_are_checked_by_their_names(files: CrashableFiles) -> None:
+    log = open_log(files, unclean=False)
+    compact(files, log, 0, 2, [batch(0, records=20), batch(20, records=6)])
+    log.close(clean=True)
+    report = check(files)
+    assert report.findings == ()
+    assert (report.counts.segments, report.counts.batch_bytes) == (3, 15 * BATCH)
+    new = f"{DIRECTORY}/{0:020d}.1"
+    flip(files, f"{new}.index", 40)
+    files.lose(f"{new}.timeindex")
+    assert found(check(files)) == {f"{new}.index": Verdict.CACHE, f"{new}.timeindex": Verdict.CACHE}
+    assert all(each.repaired for each in check(files, repair=True).findings)
+    assert check(files).findings == ()
+    flip(files, f"{new}.log", 80)
+    assert found(check(files)) == {f"{new}.log": Verdict.DAMAGED}
+
+
+def test_what_an_unfinished_change_left_is_no_finding(files: CrashableFiles) -> None:
+    """The next start removes it, so the check does not read it."""
+    for name in (SegmentName(0, 1).file(), SegmentName(13, 1).file(".log.tmp")):
+        files.open(f"{DIRECTORY}/{name}", create=True).write([b"half"], 0)
+    report = check(files)
+    assert (report.findings, report.counts.segments) == ((), 4)

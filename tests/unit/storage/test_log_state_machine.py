@@ -1,5 +1,5 @@
-"""The log against a plain model: append, flush, roll, truncate, start anew, retention, failing disks, crashes anywhere
-(in recovery too), and reopening, clean and unclean, under both flush policies.
+"""The log against a plain model: append, flush, roll, truncate, start anew, retention, compaction, failing disks,
+crashes anywhere (in recovery too), and reopening, clean and unclean, under both flush policies.
 
 The model is a list of batches, how many of them are promised, and the epoch that was begun last. After any crash the
 log is a prefix of what the model had, never shorter than the promise, and sound; after any refused write it is what it
@@ -17,11 +17,12 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from minilog.record_batch.header import decode_header
+from minilog.record_batch.header import BatchHeader, decode_header, iterate_headers
 from minilog_broker.storage.log import Log
+from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
 from tests.unit.storage.crashable_files import CrashableFiles, PowerLoss
-from tests.unit.storage.logs import batch, contents, open_log, run_of
+from tests.unit.storage.logs import batch, contents, open_log, run_of, write_anew
 
 runs = st.lists(
     st.tuples(st.integers(1, 3), st.integers(0, 60)).map(lambda drawn: (drawn[0], bytes(drawn[1]))),
@@ -210,6 +211,33 @@ class LogMachine(RuleBasedStateMachine):
             assert header.next_offset <= high_watermark
             assert too_much or header.max_timestamp_us < now_us - self.settings.retention_ms * 1000
 
+    @rule(share=st.floats(0, 1), count=st.integers(1, 3), crash_point=crash_points)
+    def compact(self, share: float, count: int, crash_point: int | None) -> None:
+        """Afterwards the log has the former batches of some segments, or smaller ones in their place; never both."""
+        sealed = self.log.sealed_segments
+        former = sealed[int((len(sealed) - 1) * share) :][:count]
+        if not former:
+            return
+        start, end = former[0].base_offset, former[-1].end.end_offset
+        written = [decode_header(one) for segment in former for one in whole_batches(segment)]
+        anew = compacted(written)
+        before = self.batches
+        after = [one for one in before if decode_header(one).base_offset < start]
+        after += [one for one in anew if decode_header(one).next_offset > self.start]
+        after += [one for one in before if decode_header(one).base_offset >= end]
+        if crash_point is not None:
+            self.files.crash_after(crash_point)
+        try:
+            self.log.replace_segments(former, write_anew(self.files, self.log, former, anew))
+        except PowerLoss:
+            self.files.crash()
+            found = contents(open_log(self.files, unclean=True, settings=self.settings))
+            self.batches = before if found == before[: len(found)] else after
+            self.reopen(unclean=True)
+        else:
+            self.files._changes_left = None
+            self.batches = after
+
     @rule(gap=st.integers(-20, 20), crash_point=crash_points)
     def start_anew(self, gap: int, crash_point: int | None) -> None:
         """Below the end too: a follower that has nothing in common with its leader."""
@@ -313,6 +341,33 @@ class LogMachine(RuleBasedStateMachine):
         assert all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(entries)), "V3"
         if self.begun is not None and self.begun[1] >= self.start:
             assert log.epochs.start_offset_of(self.begun[0]) == self.begun[1], "a recorded start of an epoch is lost"
+
+
+def whole_batches(segment: Segment) -> list[bytes]:
+    """All batches of a segment, also below the log's start."""
+    run = segment.read(segment.base_offset, 1 << 20, segment.end.end_offset)
+    return [run[position : position + header.length] for position, header in iterate_headers(run)]
+
+
+def compacted(headers: list[BatchHeader]) -> list[bytes]:
+    """Batches at the same offsets, of the same epochs, without payloads: neighbours as one of up to three records."""
+    joined: list[list[BatchHeader]] = []
+    for header in headers:
+        group = joined[-1] if joined else []
+        is_one = bool(group) and group[-1].partition_leader_epoch == header.partition_leader_epoch
+        if is_one and header.next_offset - group[0].base_offset <= 3:
+            group.append(header)
+        else:
+            joined.append([header])
+    return [
+        batch(
+            group[0].base_offset,
+            records=group[-1].next_offset - group[0].base_offset,
+            epoch=group[0].partition_leader_epoch,
+            timestamp_us=max(header.max_timestamp_us for header in group),
+        )
+        for group in joined
+    ]
 
 
 TestLogMachine = LogMachine.TestCase
