@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pathlib
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -38,6 +39,13 @@ def write(cluster: Cluster, first: int, end: int) -> None:
     with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
         sent = [producer.send(TOPIC, b"%d" % n, partition=n % len(PARTITIONS)) for n in range(first, end)]
         for future in sent:
+            future.result(timeout=20.0)
+
+
+def send(cluster: Cluster, topic: str, values: dict[int, bytes]) -> None:
+    """One value to each of these partitions."""
+    with Producer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+        for future in [producer.send(topic, value, partition=number) for number, value in values.items()]:
             future.result(timeout=20.0)
 
 
@@ -149,6 +157,24 @@ def test_members_go_on_when_their_coordinator_is_killed(cluster: Cluster) -> Non
         finally:
             cluster.start(leader)
             cluster.wait_running()
+
+
+def test_a_member_skips_no_record_of_partitions_that_are_added(cluster: Cluster) -> None:
+    """They are written to before the member learns of them, and its auto.offset.reset is latest."""
+    with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+        admin.create_topics([NewTopic("grows", num_partitions=1, replication_factor=3)])
+        send(cluster, "grows", {0: b"before"})
+        with member(cluster, "grows", auto_offset_reset="latest", metadata_max_age_ms=1_000) as consumer:
+            consumer.subscribe(re.compile("grow.*"))
+            poll_until(lambda: len(consumer.assignment()) == 1, consumer)
+            poll_until(lambda: consumer.position(TopicPartition("grows", 0)) == 1, consumer)
+            admin.alter_topic("grows", num_partitions=3)
+            admin.create_topics([NewTopic("growing", num_partitions=1, replication_factor=3)])
+            send(cluster, "grows", {1: b"one", 2: b"two"})
+            send(cluster, "growing", {0: b"another"})
+            found = poll_until(lambda: len(consumer.assignment()) == 4, consumer)
+            found += poll_until(lambda: all(consumer.position(p) == 1 for p in consumer.assignment()), consumer)
+    assert sorted(found) == [b"another", b"one", b"two"]
 
 
 def test_who_is_no_member_commits_while_there_is_none(cluster: Cluster) -> None:

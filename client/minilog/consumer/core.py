@@ -117,10 +117,14 @@ class ConsumerCore:
         self._wants_metadata = True
 
     def read_more(self, partitions: Iterable[TopicPartition]) -> None:
-        """This member reads these from now on."""
+        """This member reads these from now on. The cache has their topics, and perhaps not their numbers yet."""
         for partition in partitions:
-            later = self.subscription.came_later(partition.topic)
-            self._add(partition, "earliest" if later else self._config.auto_offset_reset)
+            self._add(partition, self._reset_of(partition))
+
+    def _reset_of(self, partition: TopicPartition) -> str:
+        """The auto.offset.reset of a subscribed partition."""
+        later = self.subscription.came_later(self._cache.topics[partition.topic], partition.partition)
+        return "earliest" if later else self._config.auto_offset_reset
 
     def read_less(self, partitions: Iterable[TopicPartition]) -> None:
         """This member does not read these any more."""
@@ -277,10 +281,10 @@ class ConsumerCore:
     def metadata_changed(self, now_ms: float) -> None:
         """Look at new metadata: subscribed topics may have more partitions, and assigned ones may be deleted."""
         self._metadata_error, self._answered_ms = None, now_ms
+        self.subscription.look(self._cache.topics)
         if self._config.group_protocol == "none":  # else the group's coordinator assigns partitions
             for topic in self.subscription.names:
                 self._grow(topic)
-        self.subscription.look(self._cache.topics)
         for assigned in self._assigned.values():
             if assigned.error is None:
                 self._look_again(assigned, now_ms)
@@ -319,12 +323,10 @@ class ConsumerCore:
         topic = self._cache.topics.get(name)
         if topic is None:
             return
-        # The consumer reads a partition or topic that came later from its start, and so skips no record of it.
-        later = self.subscription.came_later(name) or any(p.topic == name for p in self._assigned)
         for number in range(topic.partition_count):
             partition = TopicPartition(name, number)
             if partition not in self._assigned:
-                self._add(partition, "earliest" if later else self._config.auto_offset_reset)
+                self._add(partition, self._reset_of(partition))
 
     def offset_resolved(self, partition: TopicPartition, position_number: int, offset: int) -> None:
         assigned = self._assigned.get(partition)
@@ -409,7 +411,7 @@ class ConsumerCore:
                 assigned.error = OffsetOutOfRange(requests.cut_back(assigned, run))
                 assigned.detach()
             case OffsetOutOfRange() if self._config.auto_offset_reset != "error":
-                assigned.begin_reset(self._config.auto_offset_reset, self._next_number(), run.log_start_offset)
+                assigned.begin_reset(assigned.otherwise, self._next_number(), run.log_start_offset)
             case OffsetOutOfRange():
                 assigned.error = OffsetOutOfRange(requests.out_of_range(assigned, run))
                 assigned.detach()

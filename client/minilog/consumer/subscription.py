@@ -6,17 +6,20 @@
 A pattern is for the whole name of a topic, as in the Spark source and in Kafka. An internal topic never matches. The
 client refuses Kafka's text form of a pattern, "^flights": no topic can have this name.
 
-If a topic did not exist at the first look, the consumer reads it from its start, and so skips no record of it.
+The subscription begins at the first look. A partition that did not exist then came later: its topic has grown, is new,
+or is another topic of the same name. The consumer reads what came later from its start, and so skips no record of it.
+A consumer of Kafka with auto.offset.reset=latest skips some (KAFKA-12478, KIP-1282).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from minilog.errors import InvalidArgument
+from minilog.net.metadata_cache import CachedTopic
 
 Topics: TypeAlias = Iterable[str] | re.Pattern[str]
 """The argument of `subscribe`: names, or a pattern."""
@@ -28,8 +31,7 @@ class Subscription:
 
     names: list[str] = field(default_factory=list)
     pattern: re.Pattern[str] | None = None
-    _absent: set[str] = field(default_factory=set)  # those that did not exist at the first look
-    _is_looked_up: bool = False
+    _first: dict[bytes, int] | None = None  # the partition counts of the first look, by topic id
 
     @classmethod
     def to(cls, topics: Topics) -> Subscription:
@@ -51,21 +53,19 @@ class Subscription:
             return []
         matched = sorted(name for name in set(names) if self.pattern.fullmatch(name))
         gone = [name for name in self.names if name not in matched]
-        if self._is_looked_up:
-            self._absent |= set(matched) - set(self.names)
         self.names = matched
         return gone
 
-    def look(self, existing: Container[str]) -> None:
-        """Look at the existing topics. The first look decides which topics came later."""
-        if not self._is_looked_up and (self.names or self.pattern is not None):
-            self._is_looked_up = True
-            self._absent = {name for name in self.names if name not in existing}
+    def look(self, existing: Mapping[str, CachedTopic]) -> None:
+        """Look at the existing topics. The first look decides which partitions came later."""
+        if self._first is None and (self.names or self.pattern is not None):
+            topics = (existing[name] for name in self.names if name in existing)
+            self._first = {topic.topic_id: topic.partition_count for topic in topics}
 
-    def came_later(self, name: str) -> bool:
-        """Whether the topic did not exist when the subscription began."""
-        return name in self._absent
+    def came_later(self, topic: CachedTopic, partition: int) -> bool:
+        """Whether the partition did not exist when the subscription began."""
+        return self._first is not None and partition >= self._first.get(topic.topic_id, 0)
 
     def missing(self, existing: Container[str]) -> list[str]:
         """The subscribed names that do not exist."""
-        return [name for name in self.names if name not in existing] if self._is_looked_up else []
+        return [] if self._first is None else [name for name in self.names if name not in existing]

@@ -70,14 +70,48 @@ def test_a_partition_that_came_later_begins_at_its_start_unless_the_group_has_go
     cluster = grouped(1, reset="latest", p2=2)
     cluster.core.subscribe([TOPIC])
     cluster.run()
-    for partition in (1, 2):
+    add(cluster, 1, 2)
+    cluster.core.metadata_changed(cluster.now)
+    cluster.run()
+    assert [cluster.core.position(TopicPartition(TOPIC, n)) for n in range(3)] == [6, 0, 2]
+
+
+def add(cluster: Consuming, *partitions: int) -> None:
+    """Add partitions with 4 records. The cache learns of them."""
+    for partition in partitions:
         cluster.brokers.logs[TOPIC_ID, partition] = type(cluster.brokers.log())()
         fill(cluster.brokers, 4, partition=partition)
     cluster.brokers.metadata_offset += 1
     cluster.cache.apply(cluster.brokers.metadata())
+
+
+def test_a_member_reads_a_partition_that_came_later_from_its_start_too() -> None:
+    cluster = Consuming(Brokers(2), **{"group.id": "report", "group.protocol": "consumer"})
+    for partition in range(2):
+        fill(cluster.brokers, 3, partition=partition)
+    cluster.core.subscribe([TOPIC])
+    cluster.run()
+    cluster.core.read_more([P0])
+    cluster.core.read_more([TopicPartition(TOPIC, 2)])  # the coordinator has other brokers' metadata
+    cluster.run()
+    add(cluster, 2, 3)
+    cluster.core.metadata_changed(cluster.now)
+    cluster.core.read_more([P1, TopicPartition(TOPIC, 3)])
+    cluster.run(for_ms=2_000.0)
+    assert [cluster.core.position(TopicPartition(TOPIC, n)) for n in range(4)] == [3, 3, 0, 0]
+
+
+def test_retention_that_overtakes_a_partition_that_came_later_skips_no_record_that_is_there() -> None:
+    cluster = Consuming(Brokers(1), auto_offset_reset="latest")
+    cluster.core.subscribe([TOPIC])
+    cluster.run()
+    add(cluster, 1)
     cluster.core.metadata_changed(cluster.now)
     cluster.run()
-    assert [cluster.core.position(TopicPartition(TOPIC, n)) for n in range(3)] == [6, 0, 2]
+    cluster.brokers.log(1).start = 2
+    cluster.push()
+    cluster.run()
+    assert cluster.core.position(P1) == 2
 
 
 def test_what_passes_is_asked_again_and_what_does_not_is_told() -> None:

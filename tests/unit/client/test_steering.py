@@ -10,7 +10,9 @@ from minilog.consumer.decode import decode, records
 from minilog.consumer.iterated import Iterated
 from minilog.consumer.subscription import Subscription
 from minilog.errors import InvalidArgument, OffsetOutOfRange
+from minilog.net.metadata_cache import CachedTopic
 from minilog.types import Record, TopicPartition
+from minilog.v1.metadata_pb2 import TopicMetadata
 from tests.unit.client.brokers import TOPIC, Brokers
 from tests.unit.client.consuming import Consuming, fill
 
@@ -285,16 +287,24 @@ def test_a_pattern_is_for_the_whole_name() -> None:
     assert found.names == ["flights-1", "flights-2"]
 
 
-def test_a_topic_that_matches_later_is_new_and_one_that_is_gone_is_let_go() -> None:
+def test_a_topic_that_matches_no_more_is_let_go() -> None:
     found = Subscription.to(re.compile("a.*"))
     found.names_listed(["a1", "a2"])
-    found.look({"a1", "a2"})
     assert found.names_listed(["a2", "a3"]) == ["a1"]
-    assert found.came_later("a3")
-    assert not found.came_later("a2")
     assert found.names == ["a2", "a3"]
-    found.names_listed(["a1", "a2", "a3"])
-    assert found.came_later("a1")  # another topic of its name
+
+
+def test_the_first_look_decides_which_partitions_came_later() -> None:
+    def topic(name: str, topic_id: bytes, partitions: int) -> CachedTopic:
+        return CachedTopic(name, topic_id, partitions, None, TopicMetadata())
+
+    subscribed, first = Subscription.to(["a1", "a2"]), topic("a1", b"1" * 16, 2)
+    assert not subscribed.came_later(first, 0)  # it has not begun
+    subscribed.look({"a1": first, "other": topic("other", b"2" * 16, 1)})
+    subscribed.look({"a1": topic("a1", b"1" * 16, 9)})
+    assert [subscribed.came_later(first, number) for number in range(4)] == [False, False, True, True]
+    assert subscribed.came_later(topic("a2", b"3" * 16, 1), 0)
+    assert subscribed.came_later(topic("a1", b"4" * 16, 1), 0)  # another topic of its name
 
 
 @pytest.mark.parametrize(("topics", "word"), [("a", r"give \['a'\]"), (["^a"], r"give a pattern as re.compile")])
