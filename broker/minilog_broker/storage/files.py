@@ -24,6 +24,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import pyarrow as pa
+
 from minilog.record_batch.header import Buffer
 
 # Records are for the brokers' clients, under the brokers' rules: nobody else on the machine reads them.
@@ -35,6 +37,7 @@ _MAX_BUFFERS = 1024  # IOV_MAX of Linux: more in one call is refused
 _NOT_WAITING = getattr(os, "RWF_NOWAIT", None)  # Linux, not macOS: there whoever reads waits
 _CANNOT_TELL = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})  # a file system without it
 _LOOKED_AT_FIRST_BYTES = 64 << 10  # of a longer read both ends are looked at before it is given memory
+_MALLOC = pa.system_memory_pool()  # it clears nothing, as a bytearray would, and keeps what was freed (minilog.malloc)
 
 
 PIECE_BYTES = 256 << 10
@@ -150,13 +153,13 @@ class OsFile:
         long = size_bytes > _LOOKED_AT_FIRST_BYTES
         if long and not (self._is_in_memory(position) and self._is_in_memory(position + size_bytes - 1)):
             return None
-        buffer = bytearray(size_bytes)
+        buffer = memoryview(pa.allocate_buffer(size_bytes, memory_pool=_MALLOC)).cast("B")
         return buffer if self._fills(buffer, position) else None
 
     def _is_in_memory(self, position: int) -> bool:
         return self._fills(bytearray(1), position)
 
-    def _fills(self, buffer: bytearray, position: int) -> bool:
+    def _fills(self, buffer: bytearray | memoryview, position: int) -> bool:
         if _NOT_WAITING is None:
             return False
         try:

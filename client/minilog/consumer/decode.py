@@ -82,9 +82,9 @@ def decode(run: FetchedRun, max_bytes: int, record_bytes: int = 0) -> Decoded:
         read = following
         if read.rows is None:
             continue
-        rows = _fitting(read.rows, max_bytes - size, record_bytes)
+        rows, cost = _fitting(read.rows, max_bytes - size, record_bytes)
         batches_of_rows.append(rows)
-        size += rows.nbytes + record_bytes * rows.num_rows
+        size += cost
         if rows.num_rows < read.rows.num_rows:
             return Decoded(_joined(batches_of_rows, size), size, _rest(run, read, read.rows.slice(rows.num_rows)))
     return Decoded(_joined(batches_of_rows, size), size, _rest(run, read, None))
@@ -115,9 +115,13 @@ def _offsets(rows: pa.RecordBatch) -> pa.Array:
     return rows.column(rows.num_columns - 1)
 
 
-def _fitting(rows: pa.RecordBatch, max_bytes: int, record_bytes: int) -> pa.RecordBatch:
+def _fitting(rows: pa.RecordBatch, max_bytes: int, record_bytes: int) -> tuple[pa.RecordBatch, int]:
+    """The rows that fit, and their size in memory. Without `record_bytes` all rows fit."""
     cost = rows.nbytes + record_bytes * rows.num_rows
-    return rows if not record_bytes or cost <= max_bytes else rows.slice(0, max(1, rows.num_rows * max_bytes // cost))
+    if not record_bytes or cost <= max_bytes:
+        return rows, cost
+    fitting = rows.slice(0, max(1, rows.num_rows * max_bytes // cost))
+    return fitting, fitting.nbytes + record_bytes * fitting.num_rows
 
 
 def _rest(run: FetchedRun, read: ReadBatch, begun: pa.RecordBatch | None) -> FetchedRun | None:

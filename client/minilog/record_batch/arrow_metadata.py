@@ -13,6 +13,7 @@ CorruptMessage.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from minilog.errors import CorruptMessage
@@ -116,7 +117,9 @@ def _record_batch(table: _Table | None, body: memoryview, max_buffers: int) -> A
     row_count = table.number(0, _I64)
     if row_count < 0 or any(length < 0 or not 0 <= nulls <= length for length, nulls in nodes):
         raise CorruptMessage("the Arrow message has a column of a negative length, or of more nulls than values")
-    uncompressed_bytes = sum(_uncompressed_bytes(body, offset, length, codec) for offset, length in buffers)
+    _check_inside(body, buffers)
+    lengths = (length for _, length in buffers) if codec == "none" else _uncompressed_lengths(body, buffers)
+    uncompressed_bytes = sum(lengths)
     return ArrowMessage(row_count, nodes, buffers, codec, uncompressed_bytes, body)
 
 
@@ -129,19 +132,27 @@ def _codec(compression: _Table | None) -> str:
     return _CODECS[codec]
 
 
-def _uncompressed_bytes(body: memoryview, offset: int, length: int, codec: str) -> int:
-    if offset < 0 or length < 0 or offset % 8 or offset + length > len(body):
-        raise CorruptMessage(
-            f"an Arrow buffer of {length} bytes at {offset} is not inside its body of {len(body)} bytes"
-        )
-    if codec == "none" or length == 0:
-        return length
-    if length < _I64.size:
-        raise CorruptMessage(f"a compressed Arrow buffer of {length} bytes has no room for its length")
-    claimed = _read(_I64, body, offset)
-    if claimed < _LEFT_UNCOMPRESSED:
-        raise CorruptMessage(f"a compressed Arrow buffer gives its size as {claimed} bytes")
-    return length - _I64.size if claimed == _LEFT_UNCOMPRESSED else claimed
+def _check_inside(body: memoryview, buffers: Sequence[tuple[int, int]]) -> None:
+    """Raises CorruptMessage for a buffer that is not inside the body, or not at a multiple of 8."""
+    size_bytes = len(body)
+    for offset, length in buffers:
+        if offset < 0 or length < 0 or offset % 8 or offset + length > size_bytes:
+            raise CorruptMessage(
+                f"an Arrow buffer of {length} bytes at {offset} is not inside its body of {size_bytes} bytes"
+            )
+
+
+def _uncompressed_lengths(body: memoryview, buffers: Sequence[tuple[int, int]]) -> Iterator[int]:
+    """Of buffers inside the body that a codec wrote: each but an empty one gives its own length."""
+    for offset, length in buffers:
+        if length == 0:
+            continue
+        if length < _I64.size:
+            raise CorruptMessage(f"a compressed Arrow buffer of {length} bytes has no room for its length")
+        claimed: int = _I64.unpack_from(body, offset)[0]
+        if claimed < _LEFT_UNCOMPRESSED:
+            raise CorruptMessage(f"a compressed Arrow buffer gives its size as {claimed} bytes")
+        yield length - _I64.size if claimed == _LEFT_UNCOMPRESSED else claimed
 
 
 class _Table:
@@ -198,7 +209,10 @@ class _Table:
 
 
 def _read(form: struct.Struct, view: memoryview, position: int) -> int:
-    if not 0 <= position <= len(view) - form.size:
-        raise CorruptMessage(f"the Arrow metadata points to byte {position} of {len(view)}")
-    number: int = form.unpack_from(view, position)[0]
-    return number
+    try:
+        if position >= 0:  # struct counts a negative one from the end
+            number: int = form.unpack_from(view, position)[0]
+            return number
+    except struct.error:
+        pass
+    raise CorruptMessage(f"the Arrow metadata points to byte {position} of {len(view)}")

@@ -58,6 +58,8 @@ class Shape:
         """What a run was decoded to, in this shape."""
         if self.condition is not None:
             rows = rows.filter(self.condition.matches(partial(self._array, run, rows), rows.num_rows))
+        if run.reader is not None and len(self.own) == len(self.schema):  # the first columns, in this order
+            return rows.select(range(len(self.own)))
         arrays = [self._array(run, rows, name) for name in self.schema.names]
         if not arrays:  # a table without columns forgets how many rows it has
             return rows.select([])
