@@ -1,4 +1,5 @@
-"""A scan whose brokers are killed, whose leaders change, whose log is trimmed and whose topic is deleted meanwhile."""
+"""A scan whose brokers are killed, whose leaders change, whose log is trimmed, whose records retention removes and whose
+topic is deleted meanwhile."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from tests.integration.moving import leaders, wait_in_sync, wait_until
 
 PARTITIONS = 3
 ROWS = 30_000  # of a partition
-SETTINGS = {"broker.session.timeout.ms": "1500"}
+SETTINGS = {"broker.session.timeout.ms": "1500", "log.retention.check.interval.ms": "200"}
 COLUMNS = ["number", "_partition", "_offset"]
 
 
@@ -27,10 +28,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def fill(cluster: Cluster, topic: str, replicas: int = 1) -> None:
-    """Small batches, so that a scan takes many turns."""
+    """Small batches, so that a scan takes many turns, and small segments."""
     schema = schema_from_ddl("number long, content string")
     with Admin(cluster.client) as admin:
-        admin.create_topics([NewTopic(topic, PARTITIONS, replicas, schema=schema)])
+        admin.create_topics([NewTopic(topic, PARTITIONS, replicas, {"segment.bytes": "65536"}, schema=schema)])
     with Producer({**cluster.client, "batch.size": 16_000}) as producer:
         for partition in range(PARTITIONS):
             numbers = pa.array(range(partition * ROWS, (partition + 1) * ROWS))
@@ -118,6 +119,47 @@ def test_a_trim_that_overtakes_a_scan_is_an_error_and_never_a_hole(cluster: Clus
     with Admin(cluster.client) as admin:  # what was not trimmed is still there
         assert admin.list_offsets({TopicPartition("trimmed", 0): "earliest"}) == {TopicPartition("trimmed", 0): 0}
     assert slow_scan(cluster, "trimmed").count() == (PARTITIONS - 1) * ROWS + 10
+
+
+def first_offsets(cluster: Cluster, topic: str) -> list[int]:
+    """Where the partitions begin."""
+    partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    with Admin(cluster.client) as admin:
+        offsets = admin.list_offsets(dict.fromkeys(partitions, "earliest"))
+    return [offsets[partition] or 0 for partition in partitions]
+
+
+def keep(cluster: Cluster, topic: str, **configs: str) -> None:
+    """Let retention remove records of each partition."""
+    with Admin(cluster.client) as admin:
+        admin.alter_topic(topic, set_configs={name.replace("_", "."): value for name, value in configs.items()})
+    wait_until(lambda: all(first_offsets(cluster, topic)))
+
+
+@pytest.mark.parametrize("bound", ["retention_bytes", "retention_ms"])
+def test_retention_that_overtakes_a_scan_is_an_error_and_never_a_hole(cluster: Cluster, bound: str) -> None:
+    topic = bound.replace("_", "-")
+    fill(cluster, topic)
+    scan = slow_scan(cluster, topic)
+    reader = scan.to_arrow_batch_reader()
+    batches = some_rows(reader, 3_000)
+    keep(cluster, topic, **{bound: "70000" if bound == "retention_bytes" else "1"})
+    with pytest.raises(OffsetOutOfRange, match=rf"of topic '{topic}' has offsets \d+ to 30000 now.* let the topic keep"):
+        batches.extend(reader)
+    check_no_holes(batches)
+    for read in (scan.count, scan.to_arrow):  # what was promised is not there, so no read of it gives less
+        with pytest.raises(OffsetOutOfRange, match="this read still needs 0 to 30000"):
+            read()
+    assert slow_scan(cluster, topic).count() == PARTITIONS * ROWS - sum(first_offsets(cluster, topic))
+
+
+def test_retention_behind_a_scan_takes_nothing_from_it(cluster: Cluster) -> None:
+    fill(cluster, "behind")
+    reader = slow_scan(cluster, "behind").to_arrow_batch_reader()
+    batches = some_rows(reader, 60_000)
+    keep(cluster, "behind", retention_bytes="600000")
+    batches += list(reader)
+    check_all_rows_once(batches)
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_an_error_and_never_a_hole(cluster: Cluster) -> None:

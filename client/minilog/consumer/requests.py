@@ -95,10 +95,17 @@ def cut_back(assigned: Assigned, run: data_pb2.PartitionRun) -> str:
 
 
 def out_of_range(assigned: Assigned, run: data_pb2.PartitionRun) -> str:
-    """The text for an offset that the log does not have."""
+    """The text for an offset that the log does not have. A bounded read was promised its records, whatever the
+    settings."""
+    has = f"{name_of(assigned.partition)} has offsets {run.log_start_offset} to {run.log_end_offset}"
+    if assigned.end_offset is not None and run.log_start_offset > (assigned.fetch_offset or 0):
+        return (
+            f"{has} now, and this read still needs {assigned.fetch_offset} to {assigned.end_offset}: retention, or a "
+            "deletion of records, was faster. Start the read anew, or let the topic keep its records for longer "
+            "(retention.ms, retention.bytes)"
+        )
     return (
-        f"{name_of(assigned.partition)} has offsets {run.log_start_offset} to {run.log_end_offset}, the consumer asked "
-        f"for {assigned.fetch_offset}, and auto.offset.reset is error: {run.error.message}"
+        f"{has}, the consumer asked for {assigned.fetch_offset}, and auto.offset.reset is error: {run.error.message}"
     )
 
 
