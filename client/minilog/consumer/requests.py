@@ -104,9 +104,7 @@ def out_of_range(assigned: Assigned, run: data_pb2.PartitionRun) -> str:
             "deletion of records, was faster. Start the read anew, or let the topic keep its records for longer "
             "(retention.ms, retention.bytes)"
         )
-    return (
-        f"{has}, the consumer asked for {assigned.fetch_offset}, and auto.offset.reset is error: {run.error.message}"
-    )
+    return f"{has}, the consumer asked for {assigned.fetch_offset}, and auto.offset.reset is error: {run.error.message}"
 
 
 def unreadable(assigned: Assigned, error: MinilogError) -> str:
