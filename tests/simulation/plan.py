@@ -117,6 +117,7 @@ class Plan:
     writers: int = 0  # programs with transactions
     queries: tuple[str, ...] = ()  # with Spark's sink
     sharing: int = 0  # members of a group
+    counting: bool = False  # a program counts records by the headers of batches
     typed: bool = False  # the topics that are written to have a schema
     filtered: int = 0  # readers of a typed topic that want some rows
     users: bool = False  # everybody is known, and what no rule allows is refused

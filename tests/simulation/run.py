@@ -20,6 +20,7 @@ from multiprocessing.context import ForkServerContext
 from typing import Any, TypeVar
 
 from tests.simulation import mutants
+from tests.simulation.clients.counting import Counting
 from tests.simulation.clients.history import History
 from tests.simulation.clients.queries import Queries
 from tests.simulation.clients.sharing import Sharing
@@ -86,6 +87,8 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
     sharing = Sharing(cluster, workload, lambda: coordinator_state(judge))
     if plan.sharing:
         sharing.begin()
+    if plan.counting:
+        Counting(cluster, workload).begin()
     if workload.guest is not None:
         workload.guest.begin()
     if workload.forger is not None:

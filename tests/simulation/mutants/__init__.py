@@ -191,6 +191,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "V14 a batch is cut as another version": typed.cut_as_another_version,
     "V14 columns are read by name": typed.columns_by_name,
     "V14 a batch that is left out loses its offsets": typed.left_out_without_offsets,
+    "V14 headers alone forget their transaction": typed.headers_forget_their_transaction,
     "V22 streams outlive their rules": access.streams_outlive_their_rules,
     "V22 rules are never taken away": access.rules_are_never_taken_away,
     "V22 what a request names is not looked at": access.requests_are_not_looked_into,

@@ -1,4 +1,4 @@
-"""Wrong rules of typed topics: versions, field ids, what statistics leave out, and what is sent of a batch."""
+"""Wrong rules of typed topics: versions, field ids, what statistics leave out, and what a replica sends of a batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from minilog.errors import UnknownSchemaVersion
-from minilog.record_batch.header import BatchHeader, Buffer
+from minilog.partition_key import PartitionKey
+from minilog.record_batch.header import Attributes, BatchHeader, Buffer
 from minilog.record_batch.validation import check_envelope
 from minilog.typed import evolution, predicate, reader, statistics
 from minilog.typed.conversion import as_wanted
@@ -128,6 +129,17 @@ def left_out_without_offsets() -> Patches:
         return []
 
     return [(cutting, "_left_out", mutant)]
+
+
+def headers_forget_their_transaction() -> Patches:
+    """The header of a batch that goes out alone does not say that the batch belongs to a transaction."""
+    header_alone = cutting._header_alone
+
+    def mutant(key: PartitionKey, batch: memoryview, header: BatchHeader) -> Sequence[Buffer]:
+        plain = replace(header, attributes=header.attributes & ~Attributes.TRANSACTIONAL)
+        return header_alone(key, batch, plain)
+
+    return [(cutting, "_header_alone", mutant)]
 
 
 def missing_column_has_values() -> Patches:
