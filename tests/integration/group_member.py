@@ -13,6 +13,7 @@ import os
 import pathlib
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -64,6 +65,8 @@ class GroupMember:
             [self._order.topic], on_assigned=self._assigned, on_revoked=self._revoked, on_lost=self._lost
         )
         step: Callable[[], None] = getattr(self, f"_{self._order.form}")
+        if self._order.form == "iterate":  # it is silent while no record comes
+            threading.Thread(target=self._sample_forever, name="samples", daemon=True).start()
         while not self._leaves:
             try:
                 step()
@@ -119,6 +122,11 @@ class GroupMember:
             while time.monotonic() < until_s:
                 time.sleep(SLICE_S)
                 self._write("sample")
+
+    def _sample_forever(self) -> None:
+        while not self._leaves:
+            time.sleep(SLICE_S)
+            self._write("sample")
 
     # -- callbacks
 

@@ -90,6 +90,8 @@ class MemberJudgement:
     """Polls that raised an error."""
     without_owner_s: float = 0.0
     """The longest time in which a partition had no owner, once it had its first."""
+    without_owner_at: tuple[int, float] = (-1, 0.0)
+    """That partition, and the begin of that time."""
     overlaps: int = 0
     wrong: list[str] = field(default_factory=list)
 
@@ -253,7 +255,9 @@ def _judge_owners(
                 f"partition {partition}: {holding.member} had it from {holding.begin_s:.3f}, and {last} until "
                 f"{covered_s:.3f}"
             )
-        judgement.without_owner_s = max(judgement.without_owner_s, holding.begin_s - covered_s)
+        if holding.begin_s - covered_s > judgement.without_owner_s:
+            judgement.without_owner_s = holding.begin_s - covered_s
+            judgement.without_owner_at = partition, covered_s
         if holding.begin_s <= quiet_s:
             quiet_s = max(quiet_s, holding.end_s)
         if holding.end_s >= covered_s:

@@ -102,6 +102,7 @@ class MemberRunOutcome:
             "rebalances": self.targets,
             "holdings": len(judged.holdings),
             "longest time without an owner, s": round(judged.without_owner_s, 3),
+            "its partition, and since": [judged.without_owner_at[0], round(judged.without_owner_at[1], 3)],
             "wrong": self.wrong,
         }
 
