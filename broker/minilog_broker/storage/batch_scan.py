@@ -25,7 +25,7 @@ _WALK = struct.Struct("<IIq20xI")  # magic, length, base_offset, ..., last_offse
 
 
 class _Window:
-    """Reads a file in chunks; `view` may be called for any place, forward is cheap."""
+    """A file that is read in chunks. A caller may ask for any place, but moving forward is cheapest."""
 
     def __init__(self, file: Readable, size_bytes: int, chunk_bytes: int) -> None:
         self._file = file
@@ -35,7 +35,7 @@ class _Window:
         self._chunk = memoryview(b"")
 
     def view(self, position: int, length: int) -> memoryview:
-        """Up to `length` bytes at `position`, fewer at the end of the file."""
+        """Return up to `length` bytes at `position`. Only at the end of the file there are fewer."""
         length = min(length, self.size_bytes - position)
         if position < self._start or position + length > self._start + len(self._chunk):
             wanted = min(max(length, self._chunk_bytes), self.size_bytes - position)
@@ -46,7 +46,9 @@ class _Window:
 
 
 def iterate_segment(file: File, position: int, size_bytes: int) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) from `position` on. Raises CorruptMessage at a bad header; payloads are not read."""
+    """Yield (position, header) of each batch from `position` on. The walk does not read payloads.
+
+    Raises CorruptMessage at a bad header."""
     window = _Window(file, size_bytes, HEADER_CHUNK_BYTES)
     while position < size_bytes:
         header = decode_header(window.view(position, HEADER_BYTES))
@@ -55,7 +57,9 @@ def iterate_segment(file: File, position: int, size_bytes: int) -> Iterator[tupl
 
 
 def replay_segment(file: File, position: int, size_bytes: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """As iterate_segment, with the header the whole of each control batch, and of other batches nothing."""
+    """Yield each header from `position` on, together with the whole batch if it is a control batch.
+
+    For any other batch the second item is empty. Raises CorruptMessage at a bad header."""
     window = _Window(file, size_bytes, HEADER_CHUNK_BYTES)
     while position < size_bytes:
         header = decode_header(window.view(position, HEADER_BYTES))
@@ -64,9 +68,9 @@ def replay_segment(file: File, position: int, size_bytes: int) -> Iterator[tuple
 
 
 def walk_segment(file: Readable, position: int, stop: int, chunk_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """(position, length, next offset) of the batches from `position` to `stop`; sums are not checked, a read is quick.
+    """Yield (position, length, next offset) of each batch from `position` to `stop`.
 
-    Raises CorruptMessage where no batch can be."""
+    The walk checks no checksum, so that a read is quick. Raises CorruptMessage at a position where no batch can be."""
     window = _Window(file, stop, chunk_bytes + HEADER_BYTES)
     while position < stop:
         header = window.view(position, HEADER_BYTES)
@@ -76,7 +80,7 @@ def walk_segment(file: Readable, position: int, stop: int, chunk_bytes: int) -> 
             )
         magic, length, base_offset, last_offset_delta = _WALK.unpack_from(header)
         if magic != MAGIC:
-            decode_header(header)  # says whether a later version wrote it
+            decode_header(header)  # it raises UnsupportedVersion if a later version wrote the batch
         if magic != MAGIC or length < HEADER_BYTES or position + length > stop:
             raise CorruptMessage(f"no record batch begins at position {position} of a segment")
         yield position, length, base_offset + last_offset_delta + 1
@@ -90,12 +94,12 @@ def check_first(run: Buffer, offset: int) -> None:
         if magic == MAGIC and base_offset <= offset <= base_offset + last_offset_delta:
             return
         if magic != MAGIC:
-            decode_header(run)  # says whether a later version wrote it
+            decode_header(run)  # it raises UnsupportedVersion if a later version wrote the batch
     raise CorruptMessage(f"a segment does not hold offset {offset} where its index says")
 
 
 class EndTracker:
-    """Follows the batches of a segment in order: its end, and the entries of its index."""
+    """Follows the batches of a segment in order. It computes the segment's end and the entries of its index."""
 
     __slots__ = ("_indexed_position", "_interval_bytes", "end", "index")
 
@@ -106,7 +110,7 @@ class EndTracker:
         self._indexed_position = index.positions[-1] if len(index) else -interval_bytes
 
     def extend(self, headers: tuple[BatchHeader, ...]) -> SegmentEnd:
-        """Take in `headers`, in order; the index at once, `end` is left to the caller to publish."""
+        """Take in `headers`, in order. The index has them at once. The caller publishes the returned `end`."""
         end_offset, position, newest = self.end.end_offset, self.end.size_bytes, self.end.max_timestamp_us
         for header in headers:
             if position - self._indexed_position >= self._interval_bytes:
@@ -121,7 +125,7 @@ class EndTracker:
 
 @dataclass(slots=True)
 class Scan:
-    """What a segment file holds. `problem` is None when all of it is valid batches."""
+    """The result of reading a segment file. `problem` is None if the whole file is valid batches."""
 
     end: SegmentEnd
     index: SparseIndex
@@ -154,7 +158,9 @@ def scan_segment(file: Sized, base_offset: int, key: PartitionKey, interval_byte
 
 
 def has_batch_above(file: File, position: int, offset: int, key: PartitionKey) -> bool:
-    """Whether a valid batch that ends above `offset` stands anywhere at or behind `position`, whatever is between."""
+    """Whether the file has, at or behind `position`, a valid batch that ends above `offset`.
+
+    The bytes before that batch need not be valid."""
     window = _Window(file, file.size(), SCAN_CHUNK_BYTES)
     while position < window.size_bytes:
         try:
@@ -169,7 +175,7 @@ def has_batch_above(file: File, position: int, offset: int, key: PartitionKey) -
 
 
 def _next_magic(window: _Window, position: int) -> int:
-    """Where a header may begin next; the end of the file where none does."""
+    """The next position at which a header may begin. The end of the file if there is no such position."""
     while position < window.size_bytes:
         ahead = bytes(window.view(position, HEADER_CHUNK_BYTES))
         place = ahead.find(_MAGIC)

@@ -23,24 +23,27 @@ FILE_NAME = "checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Offsets as last recorded; `durable_end_offset` is what fdatasync had covered, under either flush policy."""
+    """The offsets that were recorded last. `durable_end_offset` is the end of the records that fdatasync had covered,
+    under either flush policy."""
 
     log_start_offset: int
     high_watermark: int
     durable_end_offset: int
-    flush_on_append: bool  # see the module's text
-    boot_id: str = ""  # of the kernel that ran when it was written; empty: not known
+    flush_on_append: bool  # whether no record above these ends counted as durable before it was synced
+    boot_id: str = ""  # of the kernel that ran when the checkpoint was written; empty if it is not known
     has_manifest: bool = False  # whether the manifest counts (manifest.py)
 
     def covers_all(self, boot_id: str) -> bool:
-        """Whether a crash has left all that was counted: it was synced, or is in the page cache of the same boot."""
+        """Whether a crash has lost no record that counted as durable.
+
+        This is so if each record was synced, or if the same boot still has it in its page cache."""
         return self.flush_on_append or self.boot_id == boot_id != ""
 
 
 class CheckpointFile:
-    """The checkpoint of one log as it was recorded last, None where there is none.
+    """The checkpoint of one log. `recorded` is the one that was recorded last, None if there is none.
 
-    `has_manifest`: what is recorded from the next time on."""
+    The next call of `record` stores the flag `has_manifest`."""
 
     def __init__(self, files: FileSystem, directory: str, recorded: Checkpoint | None, boot_id: str) -> None:
         self.recorded = recorded
@@ -50,7 +53,7 @@ class CheckpointFile:
         self._boot_id = boot_id
 
     def record(self, log_start: int, high_watermark: int, durable_end: int, *, flush_on_append: bool) -> None:
-        """Durable on return; nothing is written where it says so already."""
+        """Record these offsets, durably on return. If the file has them already, nothing is written."""
         ends = log_start, max(log_start, high_watermark), max(log_start, durable_end)
         checkpoint = Checkpoint(*ends, flush_on_append, self._boot_id, self.has_manifest)
         if checkpoint != self.recorded:
@@ -58,19 +61,19 @@ class CheckpointFile:
             self.recorded = checkpoint
 
     def promises_above(self, end_offset: int) -> bool:
-        """Whether a log that ends at `end_offset` has lost something, by what is recorded; or nothing is recorded."""
+        """Whether the checkpoint promises records at or above `end_offset`. Also true if there is no checkpoint."""
         recorded = self.recorded
         return recorded is None or max(recorded.high_watermark, recorded.durable_end_offset) > end_offset
 
     @property
     def expects_unsynced(self) -> bool:
-        """Whether it says that what is appended in this boot may count before it is synced."""
+        """Whether the checkpoint says that in this boot a record may count before it is synced."""
         recorded = self.recorded
         return recorded is not None and not recorded.flush_on_append and recorded.boot_id == self._boot_id
 
 
 def read_checkpoint(files: FileSystem, directory: str) -> Checkpoint | None:
-    """The checkpoint of the log in `directory`, None where there is none. Raises CorruptFile."""
+    """The checkpoint of the log in `directory`. None if there is no checkpoint. Raises CorruptFile."""
     path = f"{directory}/{FILE_NAME}"
     content = read_durable_file(files, path)
     if content is None:
@@ -82,5 +85,5 @@ def read_checkpoint(files: FileSystem, directory: str) -> Checkpoint | None:
 
 
 def write_checkpoint(files: FileSystem, directory: str, checkpoint: Checkpoint) -> None:
-    """Durable on return."""
+    """Write the checkpoint of the log in `directory`. It is durable on return."""
     write_durable_file(files, f"{directory}/{FILE_NAME}", msgspec.json.encode(checkpoint))

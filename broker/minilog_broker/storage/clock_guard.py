@@ -28,7 +28,7 @@ class ClockNews(enum.Enum):
 class ClockGuard:
     """The comparison of the wall clock with the monotonic clock.
 
-    `monotonic_s` goes on while the machine sleeps, else its sleep is a jump.
+    `monotonic_s` must count the time in which the machine sleeps. Else the guard takes a sleep for a jump.
     """
 
     def __init__(self, *, wall_s: float, monotonic_s: float) -> None:
@@ -37,7 +37,7 @@ class ClockGuard:
         self.trusted = True
 
     def look(self, *, wall_s: float, monotonic_s: float) -> ClockNews:
-        """Compare the clocks; `trusted` and `jump_s` are as of now."""
+        """Compare the clocks, and set `trusted` and `jump_s` accordingly. Returns the change since the last look."""
         self.jump_s = wall_s - monotonic_s - self._difference_s
         before, self.trusted = self.trusted, abs(self.jump_s) <= MAX_JUMP_S
         if before == self.trusted:

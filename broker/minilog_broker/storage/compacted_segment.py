@@ -1,17 +1,17 @@
-"""Writes a segment anew: the batches that compaction leaves of one or more sealed segments, in one file.
+"""The writer of a compacted segment: one file with the batches that compaction keeps of one or more sealed segments.
 
     write     batches in the order of their offsets, to `<name>.tmp`
     finish    the file is whole and synced, and still has the name `<name>.tmp`
     then      Log.replace_segments gives it its name and swaps it in, or `abandon` removes it
 
-A file that is written has no name that recovery counts, and recovery removes it. So a file with the name of a
-generation above 0 is always whole and synced (manifest.py).
+Recovery removes a file that still has the name `<name>.tmp`. So a file with the name of a generation above 0 is always
+whole and synced (manifest.py).
 
-The writer checks what nobody could mend later: each batch has its checksums, and each offset of the former segments is
-in exactly one batch. Readers, followers and the next recovery rely on that.
+The writer checks two things that no later step could mend: each batch fits its checksums, and each offset of the former
+segments is in exactly one batch. Readers, followers and the next recovery rely on that.
 
-The job that compacts has a thread of its own. So it writes through a file system of its own: in the pool of open files
-one thread changes files (open_files.py). A former segment is read through its log.
+The compaction job has a thread of its own. Only one thread may change files of a pool of open files (open_files.py). So
+the job writes through a file system of its own. It reads the former segments through their log.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ TEMPORARY_LOG_SUFFIX = LOG_SUFFIX + TEMPORARY_SUFFIX
 
 @dataclass(frozen=True, slots=True)
 class CompactedSegment:
-    """A segment that is written, synced, and not part of a log yet. `epoch_starts`: the entries (leader epoch, offset)
-    of its batches, the first one for the first of them."""
+    """A segment that is written and synced, and is not part of a log yet.
+
+    `epoch_starts` has an entry (leader epoch, offset) for its first batch and for each later batch that begins an
+    epoch."""
 
     name: SegmentName
     end: SegmentEnd
@@ -46,13 +48,14 @@ class CompactedSegment:
     epoch_starts: tuple[tuple[int, int], ...]
 
     def as_segment(self, files: FileSystem, directory: str, interval_bytes: int) -> Segment:
-        """What a log reads it by, once it has its name."""
+        """The segment object for a log. The log may use it after the file has its name."""
         return Segment(files, directory, self.name, interval_bytes=interval_bytes, end=self.end, index=self.index)
 
 
 class CompactedSegmentWriter:
-    """One segment that is being written, in the directory of its log. Its batches end at `end_offset`. Where a call
-    raises, the caller calls `abandon`."""
+    """One segment that is being written, in the directory of its log. Its batches must end at `end_offset`.
+
+    If a call raises, the caller must call `abandon`."""
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class CompactedSegmentWriter:
         *,
         interval_bytes: int,
     ) -> None:
-        """Makes the file. `interval_bytes`: of the index. Raises OSError."""
+        """Make the file. The index has an entry about every `interval_bytes`. Raises OSError."""
         self._files = files
         self._path = name.path(directory, TEMPORARY_LOG_SUFFIX)
         self._key = key
@@ -80,18 +83,18 @@ class CompactedSegmentWriter:
 
     @property
     def next_offset(self) -> int:
-        """Where the next batch begins."""
+        """The offset at which the next batch must begin."""
         return self._tracker.end.end_offset
 
     @property
     def size_bytes(self) -> int:
-        """What is written."""
+        """The bytes that are written."""
         return self._tracker.end.size_bytes
 
     def write(self, run: Buffer) -> None:
-        """Write batches, back to back, behind those that are there.
+        """Append a run of batches to the file.
 
-        Raises ValueError for batches that do not follow there, CorruptMessage for damaged ones, OSError."""
+        Raises ValueError if the run does not begin at `next_offset`, CorruptMessage if a batch is damaged, OSError."""
         file = self._open_file()
         view, headers = memoryview(run), []
         for position, header in iterate_headers(run):
@@ -118,7 +121,7 @@ class CompactedSegmentWriter:
             next_offset = header.next_offset
 
     def finish(self) -> CompactedSegment:
-        """Sync the file. Raises ValueError where batches are missing, OSError."""
+        """Sync the file. Raises ValueError if batches are missing, OSError."""
         file = self._open_file()
         if self.next_offset != self._end_offset or not self.size_bytes:
             raise ValueError(f"{self!r}: batches are missing")
@@ -128,7 +131,9 @@ class CompactedSegmentWriter:
         return CompactedSegment(self._name, self._tracker.end, self._tracker.index, tuple(self._epoch_starts))
 
     def abandon(self) -> None:
-        """Remove the file, also a finished one that no log took over; nothing where it is not there. Raises OSError."""
+        """Remove the file. The caller may also abandon a finished file that no log took over. Raises OSError.
+
+        If the file is not there, nothing happens."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -142,10 +147,10 @@ class CompactedSegmentWriter:
 
 
 def with_compacted(segments: tuple[Segment, ...], former: Sequence[Segment], compacted: Segment) -> tuple[Segment, ...]:
-    """The segments of a log with `compacted` in the place of `former`.
+    """The segments of a log after `compacted` has replaced `former`.
 
-    Raises ValueError unless `former` are sealed segments one behind the other, and `compacted` has just their offsets,
-    under a later generation of the first one's name."""
+    Raises ValueError unless `former` are adjacent sealed segments. Raises ValueError unless `compacted` has exactly
+    their offsets, and its name is the name of the first of them in a later generation."""
     sealed = segments[:-1]
     first = sealed.index(former[0]) if former and former[0] in sealed else len(sealed)
     behind = first + len(former)
@@ -167,10 +172,10 @@ def with_compacted(segments: tuple[Segment, ...], former: Sequence[Segment], com
 def swap_in(
     files: FileSystem, directory: str, segment: Segment, manifest: ManifestFile, swap: Callable[[], None]
 ) -> None:
-    """Give a finished segment its name, and `swap` the manifest of its log.
+    """Give a finished segment its name, and call `swap`, which swaps the manifest of its log.
 
-    Raises OSError. Where that says that the disk is full, all is as before, and the segment's file is gone. Else only
-    the next start can tell which list counts, and all files are there."""
+    Raises OSError. If the disk is full, the log is as before, and the segment's file is gone. After any other error all
+    files are still there, and only the next start can find out which list of segments counts."""
     try:
         files.rename(segment.path + TEMPORARY_SUFFIX, segment.path)
         files.fsync_dir(directory)

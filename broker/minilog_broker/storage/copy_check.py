@@ -10,9 +10,10 @@ from minilog_broker.storage.log import Log
 def check_copy(
     log: Log, topic_id: bytes, partition: int, offset: int, max_bytes: int
 ) -> CorruptMessage | OSError | None:
-    """What is wrong with the batches from the one with `offset` on, about `max_bytes` of them; None: nothing.
+    """Check about `max_bytes` of batches, beginning with the batch that contains `offset`.
 
-    None too where the log does not have the offset (any more): there is no copy to be wrong."""
+    Returns the error of the first bad batch, None if all are good. Also returns None if the log does not have the
+    offset, or does not have it any more: then there is no copy to check."""
     if not log.log_start_offset <= offset < log.log_end_offset:
         return None
     try:

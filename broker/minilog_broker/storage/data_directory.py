@@ -65,7 +65,8 @@ class BrokerFile:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """What of broker.json is read before all else, for whatever the level is: a later one may have another form."""
+    """The level in broker.json. The broker reads it before the other fields, because a later level may have another
+    form."""
 
     level: int = FIRST_LEVEL
 
@@ -86,7 +87,8 @@ class PartitionDirectory:
 
 
 class DataDirectory:
-    """Made by `DataDirectory.open`; closed last of all, which gives up the lock."""
+    """An open data directory. `DataDirectory.open` makes it. The broker closes it last of all, which releases the
+    lock."""
 
     def __init__(
         self,
@@ -106,7 +108,7 @@ class DataDirectory:
         self._broker = broker
         self.path = path
         self.clean_stop_epoch: int | None = None  # the broker epoch of the former life, if it stopped cleanly
-        self.boot_id = boot_id  # of the kernel; empty where it is not known
+        self.boot_id = boot_id  # of the kernel; empty if it is not known
 
     @classmethod
     def open(
@@ -121,10 +123,11 @@ class DataDirectory:
         random_bytes: Callable[[int], bytes] = os.urandom,
         levels: VersionRange = SUPPORTED_LEVELS,
     ) -> DataDirectory:
-        """Take the directory at `path`, made where missing. `boot_id` is the kernel's, empty where it is not known.
+        """Lock and open the directory at `path`. Make it if it is missing.
 
-        Raises DataDirectoryInUse, DataDirectoryError where it is another broker's or cluster's, UnsupportedVersion
-        where its level is not among `levels`, OSError. Nothing but the lock is written then.
+        `boot_id` is that of the kernel, empty if it is not known. Raises DataDirectoryInUse, DataDirectoryError if the
+        directory belongs to another broker or cluster, UnsupportedVersion if its level is not among `levels`, OSError.
+        When it raises one of the first three, it has written nothing but the lock.
         """
         files.make_dir(path)
         files.fsync_dir(parent(path))
@@ -149,7 +152,7 @@ class DataDirectory:
 
     @property
     def directory_id(self) -> str:
-        """Made once; 32 hexadecimal digits."""
+        """The id of this directory: 32 hexadecimal digits, made once."""
         return self._broker.directory_id
 
     @property
@@ -157,17 +160,21 @@ class DataDirectory:
         return self._broker.cluster_id or None
 
     def set_cluster(self, cluster_id: str, voters: Iterable[int]) -> None:
-        """Record, durably, to which cluster the directory belongs. Raises DataDirectoryError where it is another's."""
+        """Record, durably, the cluster of the directory and its voters.
+
+        Raises DataDirectoryError if the directory belongs to another cluster."""
         _check_cluster(self.path, self._broker, cluster_id)
         self._write_broker(replace(self._broker, cluster_id=cluster_id, voters=tuple(sorted(voters))))
 
     def set_voters(self, voters: Iterable[int]) -> None:
-        """Record, durably, the voters of today; nothing before `set_cluster`."""
+        """Record, durably, the current voters. Before `set_cluster` nothing is recorded."""
         if self._broker.cluster_id:
             self._write_broker(replace(self._broker, voters=tuple(sorted(voters))))
 
     def set_level(self, level: int) -> None:
-        """Record, durably, that the cluster is at `level`: before anything that came with it is written here."""
+        """Record, durably, that the cluster is at `level`.
+
+        The broker calls this before it writes any form of that level into the directory."""
         self._write_broker(replace(self._broker, level=level))
 
     def _write_broker(self, broker: BrokerFile) -> None:
@@ -176,21 +183,21 @@ class DataDirectory:
             self._broker = broker
 
     def write_clean_stop(self, broker_epoch: int) -> None:
-        """The last write of a life, after every log was closed cleanly."""
+        """Write the clean-stop mark. It is the last write of a life, after the broker has closed every log cleanly."""
         _write_json(self._files, f"{self.path}/{CLEAN_STOP_FILE}", _CleanStop(broker_epoch))
 
     def partition_path(self, topic_name: str, partition: int) -> str:
-        """Where the log of a partition is."""
+        """The path of a partition's log."""
         return f"{self.path}/{topic_name}-{partition}"
 
     def partition_paths(self) -> list[str]:
-        """What by its name is the directory of a log."""
+        """The paths of all directories that have the name of a log."""
         return _log_paths(self._files, self.path)
 
     def partition_at(self, path: str) -> PartitionDirectory | None:
-        """The log at `path`; None where creating it was cut short: it is no log yet.
+        """The log at `path`. None if a crash interrupted its creation, so that it is no log yet.
 
-        Raises CorruptFile where its topic-id file is damaged, OSError where it cannot be read."""
+        Raises CorruptFile if its topic-id file is damaged, OSError if the file cannot be read."""
         topic = read_topic_id(self._files, path)
         if topic is None:
             return None
@@ -205,12 +212,14 @@ class DataDirectory:
         return aside
 
     def partitions_set_aside(self) -> list[str]:
-        """The paths of what was set aside and not removed yet."""
+        """The paths of the directories that were set aside and are not removed yet."""
         return [f"{self.path}/{name}" for name in self._files.list(self.path) if _SET_ASIDE.fullmatch(name)]
 
     def remove_set_aside(self, path: str, most_bytes: int) -> int | None:
-        """Remove files of a directory that was set aside, until they had so many bytes, each LEAST_FILE_BYTES at least.
-        Returns how many; None: nothing is left, the directory itself is gone, too."""
+        """Remove files of a directory that was set aside, until the removed files had `most_bytes`.
+
+        A file counts as at least LEAST_FILE_BYTES. Returns the removed bytes. Returns None if no file is left: then
+        the directory itself is gone, too."""
         if not _SET_ASIDE.fullmatch(path.rpartition("/")[2]):
             raise ValueError(f"{path} is not a directory that was set aside")
         removed_bytes = 0
@@ -223,9 +232,9 @@ class DataDirectory:
         return None
 
     def close(self) -> None:
-        """Give up the lock, and before it the pid file, where it is this process's own."""
+        """Remove the pid file if it is this process's own, and then release the lock."""
         path = f"{self.path}/{_PID_FILE}"
-        with contextlib.suppress(OSError):  # it is for people: who looks there sees whether the process lives
+        with contextlib.suppress(OSError):  # the file is for people, who can check whether the process lives
             if self._files.open(path).pread(_MAX_PID_BYTES, 0) == f"{self._process_id}\n".encode():
                 self._files.remove(path)
         self._lock.close()
@@ -241,7 +250,7 @@ class DataDirectory:
 
 
 def recorded_voters(files: FileSystem, path: str) -> tuple[int, ...]:
-    """The voters of the directory's cluster, as the broker recorded them last. None for a new directory.
+    """The voters of the directory's cluster, as the broker recorded them last. Empty for a new directory.
 
     Raises CorruptFile."""
     broker = _read_json(files, f"{path}/{BROKER_FILE}", BrokerFile)
@@ -250,25 +259,25 @@ def recorded_voters(files: FileSystem, path: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class StoppedDirectory:
-    """A data directory that is looked at and not used: its paths, and what keeps brokers out meanwhile."""
+    """The data directory of a stopped broker, open for reading. Its lock keeps brokers out meanwhile."""
 
     path: str
-    lock: File | None  # None where no broker has ever had it open under this name
+    lock: File | None  # None if there is no lock file: no broker has opened this directory yet
     logs: tuple[str, ...]
 
     def close(self) -> None:
-        """Give up the lock."""
+        """Release the lock."""
         if self.lock is not None:
             self.lock.close()
 
 
 def look_into(files: FileSystem, path: str, levels: VersionRange = SUPPORTED_LEVELS) -> StoppedDirectory:
-    """Open the directory of a stopped broker for reading. It is locked until it is closed. Nothing is written.
+    """Open the directory of a stopped broker for reading. It is locked until the caller closes it. Nothing is written.
 
-    Raises DataDirectoryInUse, DataDirectoryError where it is none, UnsupportedVersion where its level is not among
-    `levels`, OSError."""
+    Raises DataDirectoryInUse, DataDirectoryError if it is not a data directory, UnsupportedVersion if its level is not
+    among `levels`, OSError."""
     if not files.exists(f"{path}/{BROKER_FILE}"):
-        files.list(path)  # where it cannot be read, that is the matter
+        files.list(path)  # it raises OSError if the directory cannot be read
         raise DataDirectoryError(
             f"{path} has no {BROKER_FILE}: it is not a broker's data directory. Name the one that `minilog broker` has "
             "as --data-dir"
@@ -285,12 +294,12 @@ def look_into(files: FileSystem, path: str, levels: VersionRange = SUPPORTED_LEV
 
 
 def read_broker_file(files: FileSystem, path: str) -> BrokerFile | None:
-    """What broker.json of the directory at `path` says. Raises CorruptFile."""
+    """The content of broker.json in the directory at `path`. None if there is no such file. Raises CorruptFile."""
     return _read_json(files, f"{path}/{BROKER_FILE}", BrokerFile)
 
 
 def is_stopped_cleanly(files: FileSystem, path: str) -> bool:
-    """Whether the former life of the directory at `path` says that it stopped cleanly. Raises CorruptFile."""
+    """Whether the directory at `path` has the clean-stop mark of the former life. Raises CorruptFile."""
     return _read_json(files, f"{path}/{CLEAN_STOP_FILE}", _CleanStop) is not None
 
 
@@ -323,7 +332,9 @@ def _check_level(files: FileSystem, path: str, levels: VersionRange) -> None:
 def _recognize(
     files: FileSystem, path: str, broker_id: int, cluster_id: str, random_bytes: Callable[[int], bytes]
 ) -> BrokerFile:
-    """What broker.json says, made where all is new. Raises DataDirectoryError where it says something else."""
+    """The content of broker.json. If the directory is new, write the file first.
+
+    Raises DataDirectoryError if the file names another broker or another cluster."""
     broker_path = f"{path}/{BROKER_FILE}"
     broker = _read_json(files, broker_path, BrokerFile)
     if broker is None:
@@ -341,7 +352,9 @@ def _recognize(
 
 
 def _check_new(files: FileSystem, path: str) -> None:
-    """broker.json is there before all else: logs without it are of a broker that nobody can name any more."""
+    """Raise DataDirectoryError if the directory has logs.
+
+    A broker writes broker.json before any log. So if there are logs without it, no file names their broker."""
     names = (name for name in files.list(path) if _PARTITION_NAME.fullmatch(name))
     logs = [name for name in names if files.exists(f"{path}/{name}/{TOPIC_ID_FILE}")]
     if logs:

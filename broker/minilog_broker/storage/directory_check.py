@@ -1,8 +1,9 @@
 """The check of a stopped broker's data directory (`minilog check`): every file of it that has a checksum.
 
-The check leaves out files that only a running broker needs or that nobody reads (`lock`, `broker.pid`, `reserve`,
-`*.tmp`, `*.log.damaged`), and logs that were set aside to be removed. check_findings.py has the findings, and
-log_check.py checks one log. Layers above storage know the form of a vote and of a metadata image. It comes as `Known`.
+The check leaves out files that only a running broker needs, files that no broker reads (`lock`, `broker.pid`,
+`reserve`, `*.tmp`, `*.log.damaged`), and logs that were set aside to be removed. check_findings.py has the findings,
+and log_check.py checks one log. Only the layers above storage know the form of a vote and of a metadata image. They
+pass that knowledge as `Known`.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ from minilog_broker.storage.snapshot_id import SnapshotId
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Facts that storage does not know by itself: the names of the metadata log and of the vote file, and the functions
-    that check a vote and a snapshot of the image (they raise ValueError; CorruptMessage, UnsupportedVersion)."""
+    """Facts that storage does not know by itself: the names of the metadata log and of the vote file, and two checks.
+
+    `check_vote` raises ValueError for a wrong vote. `check_image` raises CorruptMessage for a wrong snapshot of the
+    image, and UnsupportedVersion for one of a later version."""
 
     metadata_log: str
     vote_file: str
@@ -42,7 +45,7 @@ class Known:
 
 
 def segment_bytes(files: FileSystem, directory: StoppedDirectory) -> int:
-    """How many bytes a check is to read, about. Raises OSError."""
+    """About how many bytes a check of the directory will read. Raises OSError."""
     return sum(
         files.size(f"{path}/{name}")
         for path in directory.logs
@@ -52,7 +55,9 @@ def segment_bytes(files: FileSystem, directory: StoppedDirectory) -> int:
 
 
 class DirectoryCheck:
-    """One check; `repair` is what index files are written by, None: nothing is written."""
+    """One check of a directory. It writes index files with `repair`. If `repair` is None, it writes nothing.
+
+    The check calls `read` with the number of bytes after each read of a segment."""
 
     def __init__(
         self,
@@ -76,7 +81,7 @@ class DirectoryCheck:
         self._remedy = _remedy(None)
 
     def run(self) -> Report:
-        """Look at everything. Raises nothing for what is found."""
+        """Check the whole directory. A fault is a finding in the report, and not an exception."""
         broker = self._look_at_broker()
         self._remedy = _remedy(broker)
         unclean = not self._look_at_stop()
@@ -126,7 +131,7 @@ class DirectoryCheck:
         return False
 
     def _look_at_quorum(self) -> None:
-        """Vote and metadata log of a broker that belongs to a cluster."""
+        """Check the vote file, and the presence of the metadata log, of a broker that belongs to a cluster."""
         name = self._upper_layers.vote_file
         try:
             vote = read_durable_file(self._files, self._path(name))

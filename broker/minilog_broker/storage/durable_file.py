@@ -26,7 +26,7 @@ def parent(path: str) -> str:
 
 
 def write_durable_file(files: FileSystem, path: str, content: bytes) -> None:
-    """Replace `path` by `content`, durable on return. After an OSError the old file is there, or the new."""
+    """Replace the file at `path`, durably on return. After an OSError there is the old file or the new one."""
     temporary = path + TEMPORARY_SUFFIX
     try:
         file = files.open(temporary, create=True)
@@ -38,14 +38,14 @@ def write_durable_file(files: FileSystem, path: str, content: bytes) -> None:
             file.close()
         files.rename(temporary, path)
     except OSError:
-        with contextlib.suppress(OSError):  # a full disk keeps no half file; what failed is told by the first error
+        with contextlib.suppress(OSError):  # a full disk keeps no half file; the caller gets the first error
             files.remove(temporary)
         raise
     files.fsync_dir(parent(path))
 
 
 def read_durable_file(files: FileSystem, path: str) -> bytes | None:
-    """The content of `path`, None where there is no such file. Raises CorruptFile when its checksum is wrong."""
+    """The content of the file at `path`. None if there is no such file. Raises CorruptFile if its checksum is wrong."""
     try:
         file = files.open(path)
     except FileNotFoundError:
@@ -61,7 +61,7 @@ def read_durable_file(files: FileSystem, path: str) -> bytes | None:
 
 
 def remove_durable_file(files: FileSystem, path: str) -> None:
-    """Remove `path`, durably; nothing where it is not there."""
+    """Remove the file at `path`, durably. If it is not there, nothing happens."""
     try:
         files.remove(path)
     except FileNotFoundError:

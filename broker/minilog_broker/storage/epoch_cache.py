@@ -1,8 +1,8 @@
-"""The leader epochs of a log: at which offset each began. Kept in the file `leader-epoch`.
+"""The leader epochs of a log, each with the offset at which it began. The log keeps them in the file `leader-epoch`.
 
-Rule V3: both columns increase strictly. An epoch without records is replaced by the next one at the same offset.
-Changes replace an immutable pair of columns, so a reader on another thread sees the old or the new one. Pure: the log
-writes the file. Vocabulary and answers as in KIP-101 and KIP-279.
+Rule V3: both columns increase strictly. If an epoch has no records, the next epoch replaces it at the same offset.
+A change replaces an immutable pair of columns. So a reader on another thread sees the old pair or the new one. Pure:
+the log writes the file. The vocabulary and the answers are those of KIP-101 and KIP-279.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Entries: TypeAlias = tuple[tuple[int, int], ...]  # (epoch, start offset)
 
 
 class EpochCache:
-    """Entries (epoch, start offset). An epoch ends where the next one starts, the latest at the log's end."""
+    """Entries (epoch, start offset). An epoch ends where the next one starts. The latest one ends at the log's end."""
 
     __slots__ = ("_columns",)
 
@@ -42,27 +42,31 @@ class EpochCache:
         return epochs[-1] if epochs else None
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """The epoch in which the record at `offset` was written; None below the first entry."""
+        """The epoch in which a leader wrote the record at `offset`. None if `offset` is below the first entry."""
         epochs, starts = self._columns
         index = bisect_right(starts, offset) - 1
         return epochs[index] if index >= 0 else None
 
     def start_offset_of(self, epoch: int) -> int | None:
-        """Where exactly this epoch began; None if it is not in the cache."""
+        """The offset at which exactly this epoch began. None if the cache does not have the epoch."""
         epochs, starts = self._columns
         index = bisect_left(epochs, epoch)
         return starts[index] if index < len(epochs) and epochs[index] == epoch else None
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """The largest epoch <= `epoch`, and where it ends. (-1, log start) when all are larger."""
+        """The largest epoch that is not above `epoch`, and the offset at which it ends.
+
+        If all epochs are larger, the answer is (-1, the offset at which the first one starts)."""
         epochs, starts = self._columns
         index = bisect_right(epochs, epoch)
         end_offset = starts[index] if index < len(starts) else log_end
         return (epochs[index - 1] if index else NO_EPOCH), end_offset
 
     def agrees(self, starts: Sequence[tuple[int, int]], end_offset: int, log_start: int) -> bool:
-        """Whether this cache says of some batches what they say: `starts` are the entries (epoch, start offset) of the
-        batches, the first one for the first of them, and they end at `end_offset`. Nothing counts below `log_start`."""
+        """Whether this cache has the epochs of some adjacent batches, which end at `end_offset`.
+
+        `starts` has an entry (epoch, start offset) for the first batch and for each later batch that begins an epoch.
+        Offsets below `log_start` do not count."""
         if not starts:
             return True
         first_offset = max(starts[0][1], log_start)
@@ -79,13 +83,14 @@ class EpochCache:
         return copy
 
     def replace(self, other: EpochCache) -> None:
-        """Take the entries of `other`: what the log does once they are on the disk."""
+        """Take the entries of `other`. The log does this after it has written them to the disk."""
         self._columns = other._columns
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Record that `epoch` starts at `start_offset`, the log's end. Returns whether anything changed.
 
-        Entries at or above `start_offset` have no records and go. Raises ValueError for an epoch below the latest one.
+        Entries at or above `start_offset` have no records, so the cache drops them. Raises ValueError if `epoch` is
+        below the latest epoch that is left.
         """
         epochs, starts = self._columns
         if epochs and epochs[-1] == epoch and starts[-1] <= start_offset:
@@ -100,14 +105,16 @@ class EpochCache:
         return True
 
     def truncate_from_end(self, end_offset: int) -> bool:
-        """Forget the epochs that start at or above `end_offset`, the log's new end."""
+        """Drop the epochs that start at or above `end_offset`, the log's new end. Returns whether there were any."""
         epochs, starts = self._columns
         kept = bisect_left(starts, end_offset)
         self._columns = (epochs[:kept], starts[:kept])
         return kept < len(epochs)
 
     def truncate_from_start(self, start_offset: int) -> bool:
-        """Forget the epochs that end at or below `start_offset`, the new start; the first one left starts there."""
+        """Drop the epochs that end at or below `start_offset`, the log's new start. The first one left starts there.
+
+        Returns whether anything changed."""
         epochs, starts = self._columns
         index = bisect_right(starts, start_offset) - 1
         if index < 0 or (index == 0 and starts[0] == start_offset):
@@ -124,7 +131,7 @@ class EpochCache:
 
     @classmethod
     def decode(cls, content: bytes) -> EpochCache:
-        """The cache of a file's content. Raises ValueError where it cannot be one."""
+        """Make a cache of a file's content. Raises ValueError if the content is not a list of epochs."""
         if len(content) % _ENTRY.size:
             raise ValueError(f"a list of leader epochs cannot have {len(content)} bytes")
         entries = list(_ENTRY.iter_unpack(content))

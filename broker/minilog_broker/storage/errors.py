@@ -1,4 +1,4 @@
-"""The errors of storage, in the one hierarchy of errors. A failing disk itself is the system's OSError."""
+"""The errors of storage, in the one hierarchy of errors. For a failing disk storage raises the system's OSError."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from minilog.errors import MinilogError, StorageError
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""The disk takes no more for now: other than any other error it is tried again."""
+"""The disk has no space for now. The broker retries after these errors, and after no other error of the disk."""
 
 
 class DataDirectoryError(MinilogError):
-    """A data directory that this broker may not use, or whose files contradict each other."""
+    """This broker may not use the data directory, or the files of the directory contradict each other."""
 
     code = "STORAGE_ERROR"
 
@@ -23,19 +23,22 @@ class DataDirectoryInUse(DataDirectoryError):
 
 
 class CorruptFile(StorageError):
-    """A small durable file whose checksum is wrong. That is damage: a crash cannot leave the file so."""
+    """A small durable file has a wrong checksum or content. That is damage, because a crash cannot leave it so."""
 
 
 class DamagedCopy(OSError):
-    """A command met batches of its log that differ from the written ones: the disk works, but its content is wrong. The
-    log fails as after any other error of the disk, and its copy is fetched again."""
+    """A command read batches that differ from the batches that the log wrote: the disk works, but its content is wrong.
+
+    The log fails as after any other error of the disk. The broker fetches its copy again."""
 
     def __init__(self, damage: str) -> None:
         super().__init__(errno.EIO, damage)
 
 
 class DifferingCopy(DamagedCopy):
-    """Batches of a log are whole, and from `offset` on they differ from those of most copies: the log is cut there."""
+    """The batches of a log are whole, but from `offset` on they differ from those of most copies.
+
+    The broker cuts the log there."""
 
     def __init__(self, damage: str, offset: int) -> None:
         super().__init__(damage)
@@ -44,7 +47,7 @@ class DifferingCopy(DamagedCopy):
 
 @contextlib.contextmanager
 def passing_no_space() -> Iterator[None]:
-    """Ignore a full disk inside: the work there is not worth a failure."""
+    """Ignore a full disk inside the block. The work there is optional."""
     try:
         yield
     except OSError as error:

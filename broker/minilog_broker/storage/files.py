@@ -1,18 +1,17 @@
 """The one file interface of storage. Storage touches the disk only through it.
 
-So a simulated disk can stand under the real storage. A file system of ours keeps these rules, and a simulated one may
-lose at a crash only as much as they allow:
+So a simulated disk can stand under the real storage. Each file system here keeps these rules. A simulated one may lose
+at a crash only as much as they allow:
 
-- written bytes are durable after `fdatasync` (data and size), not before. A failed one is never tried again;
-- a created, renamed or removed name is durable after `fsync_dir` of its directory, not before;
-- `rename` replaces its target at once: after a crash there is the old file or the new one;
-- errors are OSError with their errno. A write that raised may have written any part of its bytes.
+- Written bytes are durable after `fdatasync` (data and size), not before. A failed `fdatasync` is never tried again.
+- A created, renamed or removed name is durable after `fsync_dir` of its directory, not before.
+- `rename` replaces its target at once: after a crash there is the old file or the new one.
+- An error is an OSError with its errno. A write that raised may have written any part of its bytes.
 
-A file closes when `close` is called or when nobody holds it any more. Code drops a file that a reader may still be
-reading, and never closes it under the reader (its descriptor could already be another file's).
+A file closes at a call of `close`, or when the last reference to it goes. If a reader may still be reading a file, code
+drops its reference and does not close the file: after a close the descriptor could already be another file's.
 
-The event loop must not wait, so it reads only bytes that are in memory (`read_now`). Threads of their own wait for the
-disk.
+The event loop must not wait, so it reads only bytes that are in memory (`read_now`). Other threads wait for the disk.
 """
 
 from __future__ import annotations
@@ -28,91 +27,99 @@ import pyarrow as pa
 
 from minilog.record_batch.header import Buffer
 
-# Records are for the brokers' clients, under the brokers' rules: nobody else on the machine reads them.
+# Only the brokers give records to clients, by their rules. No other user of the machine may read the files.
 _FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
 _TAKES_ADVICE = hasattr(os, "posix_fadvise")  # Linux and others, not macOS
 _NORMAL, _RANDOM, _DONTNEED = (getattr(os, f"POSIX_FADV_{name}", 0) for name in ("NORMAL", "RANDOM", "DONTNEED"))
 _MAX_BUFFERS = 1024  # IOV_MAX of Linux: more in one call is refused
-_NOT_WAITING = getattr(os, "RWF_NOWAIT", None)  # Linux, not macOS: there whoever reads waits
+_NOT_WAITING = getattr(os, "RWF_NOWAIT", None)  # Linux; on macOS each read waits
 _CANNOT_TELL = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})  # a file system without it
-_LOOKED_AT_FIRST_BYTES = 64 << 10  # of a longer read both ends are looked at before it is given memory
-_MALLOC = pa.system_memory_pool()  # it clears nothing, as a bytearray would, and keeps what was freed (minilog.malloc)
+_LOOKED_AT_FIRST_BYTES = 64 << 10  # before a longer read allocates memory, it checks both of its ends
+_MALLOC = pa.system_memory_pool()  # unlike a bytearray it clears no memory, and it keeps freed memory (minilog.malloc)
 
 
 PIECE_BYTES = 256 << 10
-"""Of a quiet read. Measured (docs/internals/performance.md): larger pieces delay a sync for longer, smaller ones more
-often."""
+"""The size of one piece of a quiet read. Larger pieces delay a sync for longer, and smaller ones delay it more often
+(measured: docs/internals/performance.md)."""
 
 
 class Readable(Protocol):
-    """What bytes are read from."""
+    """A source of bytes."""
 
     def pread(self, size_bytes: int, position: int) -> Buffer:
         """Up to `size_bytes` at `position`; fewer only at the end of the file."""
 
 
 class Sized(Readable, Protocol):
-    """What is read to its end."""
+    """A source of bytes with a known size."""
 
     def size(self) -> int:
         """The size in bytes."""
 
 
 class File(Protocol):
-    """An open file. Reads may come from another thread than the one that writes."""
+    """An open file. One thread may read it while another one writes it."""
 
     def pread(self, size_bytes: int, position: int) -> bytes:
         """Up to `size_bytes` at `position`; fewer only at the end of the file."""
 
     def pread_quietly(self, size_bytes: int, position: int) -> bytes:
-        """As pread, and the disk reads no byte ahead of them: a sync at the same time waits for less."""
+        """The same as pread, but the disk reads nothing ahead. So a sync at the same time waits for less."""
 
     def read_now(self, size_bytes: int, position: int) -> Buffer | None:
-        """All of `size_bytes` at `position` where they are in memory; None where they are not, or nobody can tell."""
+        """All of `size_bytes` at `position` if they are in memory.
+
+        None if they are not, or if the system cannot tell."""
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        """All of `buffers`, one after another, from `position` on."""
+        """Write all of `buffers`, one after another, from `position` on."""
 
     def fdatasync(self) -> None:
-        """What was written, and the size, are on the disk when this returns."""
+        """Sync the file. On return the written bytes and the size are on the disk."""
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut (or extend with zeros) to `size_bytes`."""
+        """Cut the file to `size_bytes`, or extend it with zeros."""
 
     def size(self) -> int:
         """The size in bytes."""
 
     def forget(self, begin: int, end: int) -> None:
-        """The page cache need not keep these bytes; what is not on the disk yet stays. Advice: raises nothing."""
+        """Advise the kernel to drop these bytes from the page cache. Bytes that are not on the disk yet stay.
+
+        Raises nothing."""
 
     def close(self) -> None:
-        """Let go of the file, and of its lock if it has one; a second time does nothing."""
+        """Close the file, and release its lock if it has one. A second call does nothing."""
 
 
 class FileSystem(Protocol):
     """Directories and names. Paths are absolute strings with `/`."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; with `create`, an empty file where there is none. Else FileNotFoundError."""
+        """Open a file for reading and writing. If it is missing and `create` is set, make an empty file.
+
+        Raises FileNotFoundError if it is missing and `create` is not set."""
 
     def lock(self, path: str) -> File | None:
-        """The file at `path`, made where missing, locked while it is open; None when another process has it."""
+        """Open the file at `path`, and make it if it is missing. It is locked while it is open.
+
+        Returns None if another process has the lock."""
 
     def rename(self, source: str, target: str) -> None:
-        """Give `source` the name `target`, replacing what was there."""
+        """Give the file `source` the name `target`. A former file of that name goes."""
 
     def remove(self, path: str) -> None:
         """Remove a file."""
 
     def make_dir(self, path: str) -> None:
-        """Make a directory whose parent exists; nothing where it is there already."""
+        """Make a directory. Its parent must exist. If the directory is there already, nothing happens."""
 
     def remove_dir(self, path: str) -> None:
         """Remove an empty directory."""
 
     def fsync_dir(self, path: str) -> None:
-        """The names in directory `path` are on the disk when this returns."""
+        """Sync the directory `path`. On return its names are on the disk."""
 
     def list(self, path: str) -> list[str]:
         """The names in directory `path`, sorted."""
@@ -143,7 +150,7 @@ class OsFile:
         return os.pread(self._descriptor, size_bytes, position)
 
     def pread_quietly(self, size_bytes: int, position: int) -> bytes:
-        self._advise(0, 0, _RANDOM)  # of the open file: another reader of it reads nothing ahead meanwhile, either
+        self._advise(0, 0, _RANDOM)  # the advice is for the open file, so no other reader of it reads ahead meanwhile
         try:
             return self.pread(size_bytes, position)
         finally:
@@ -203,7 +210,7 @@ class OsFile:
 
 
 def _after(buffers: list[Buffer], written_bytes: int) -> list[Buffer]:
-    """What is left of `buffers` behind the first `written_bytes`."""
+    """The rest of `buffers` behind the first `written_bytes`."""
     for index, buffer in enumerate(buffers):
         length = len(buffer)
         if written_bytes < length:
@@ -213,11 +220,11 @@ def _after(buffers: list[Buffer], written_bytes: int) -> list[Buffer]:
 
 
 class NotInMemory(Exception):
-    """What was asked for has to be waited for."""
+    """The bytes are not in memory, so the caller would have to wait for the disk."""
 
 
 class InMemory:
-    """Of a file what is in memory; any other byte of it raises NotInMemory."""
+    """A view of a file that reads only bytes that are in memory. It raises NotInMemory for any other byte."""
 
     __slots__ = ("_file",)
 
@@ -232,8 +239,9 @@ class InMemory:
 
 
 class Quiet:
-    """A file for a reader that has time: it reads without reading ahead, in pieces of PIECE_BYTES, and calls `pause`
-    between two pieces, so that a sync waits for one piece at most."""
+    """A view of a file for a reader that has time. It reads nothing ahead, and reads in pieces of PIECE_BYTES.
+
+    It calls `pause` between two pieces, so that a sync waits for at most one piece."""
 
     __slots__ = ("_file", "_pause")
 
@@ -302,8 +310,9 @@ class OsFileSystem:
 
 
 class ReadingFileSystem(OsFileSystem):
-    """The real disk, for reading alone: its files cannot be written, and it makes none. So it serves a disk that takes
-    no writes, too. Several processes may read one directory at the same time."""
+    """The real disk, for reading only. Its files cannot be written, and it makes no file.
+
+    So it also works on a disk that takes no writes. Several processes may read one directory at the same time."""
 
     def open(self, path: str, *, create: bool = False) -> File:
         if create:

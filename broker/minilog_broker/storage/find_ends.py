@@ -1,4 +1,6 @@
-"""Searches a log for the markers of producers whose end only the log has any more (transactions.py, FORGOTTEN)."""
+"""The search in a log for the markers of forgotten producers.
+
+The state has dropped the ends of these producers, so only the log still has them (transactions.py, FORGOTTEN)."""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from minilog.errors import CorruptMessage
 from minilog_broker.storage.producer_state import ReplayableLog, markers_in
 from minilog_broker.storage.transactions import OffsetRange
 
-STEP_BATCHES = 2_000  # headers of one step: some milliseconds of a disk thread that others wait for
+STEP_BATCHES = 2_000  # headers of one step: they take some milliseconds of a disk thread, which other work needs, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class FoundEnd:
 class EndsSearch:
     """A search in one log for the ends of some producers.
 
-    A producer's first marker is its end. The caller calls `step` until the search is finished, or found damage.
+    A producer's first marker is its end. The caller calls `step` until `finished` or `damage` is set.
     """
 
     def __init__(self, producer_ids: Collection[int], within: OffsetRange) -> None:
@@ -34,7 +36,7 @@ class EndsSearch:
         self._offset, self._end = within
 
     def step(self, log: ReplayableLog) -> None:
-        """Look at the next batches. Raises OSError."""
+        """Search the next batches. Raises OSError."""
         try:
             self._step(log)
         except CorruptMessage as error:

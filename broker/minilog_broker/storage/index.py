@@ -1,14 +1,14 @@
 """The sparse indexes of one segment. They are caches: code rebuilds a missing, stale or wrong one from the batches.
 
-In memory an index has three parallel columns, with one entry about every `index_interval_bytes`, and always one for the
-first batch: the offset of a batch, its position, and the largest timestamp of all earlier batches of the segment. On
-disk it has two files, written when the segment is sealed or its log closed. They are not synced, because a checksum is
-enough for a cache:
+In memory an index has three parallel columns: the offset of a batch, its position, and the largest timestamp of all
+earlier batches of the segment. It has one entry about every `index_interval_bytes`, and always one for the first batch.
+On disk it has two files. The log writes them when it seals the segment, and when it closes. It does not sync them,
+because a checksum is enough for a cache:
 
     .index       stamp | offsets | positions
     .timeindex   stamp | largest timestamp before the entry | offsets
 
-segment_name.py has what stands before the suffix.
+segment_name.py defines the name before the suffix.
 
 The stamp has the segment's size and end at the time of writing. If the segment has another size, the file is stale.
 """
@@ -40,7 +40,7 @@ _MAGIC = b"MLI1"
 
 @dataclass(frozen=True, slots=True)
 class SegmentEnd:
-    """How far a segment goes. One object, so that another thread never sees half of a change."""
+    """The end of a segment. It is one object, so that another thread never sees half of a change."""
 
     end_offset: int
     size_bytes: int
@@ -48,7 +48,7 @@ class SegmentEnd:
 
 
 class IndexState(enum.Enum):
-    """What an index file is worth for its segment; only a RIGHT one is used."""
+    """The state of an index file. The broker uses only a file that is RIGHT."""
 
     RIGHT = "is right"
     MISSING = "is missing"
@@ -57,7 +57,9 @@ class IndexState(enum.Enum):
 
 
 class SparseIndex:
-    """Appended to by one thread while others look things up: the offset, which they search by, is added last."""
+    """The three columns in memory. One thread may add entries while others search.
+
+    Searches go by the offset. So `add` appends the offset last."""
 
     __slots__ = ("max_timestamps_before", "offsets", "positions")
 
@@ -79,7 +81,7 @@ class SparseIndex:
         return bisect_right(self.offsets, offset) - 1
 
     def first_entry_from(self, offset: int) -> int:
-        """The number of the first entry at or above `offset`; may be one past the last."""
+        """The number of the first entry at or above `offset`. The number of entries if there is no such entry."""
         return bisect_left(self.offsets, offset)
 
     def last_entry_within(self, position: int) -> int:
@@ -87,11 +89,11 @@ class SparseIndex:
         return bisect_right(self.positions, position, 0, len(self.offsets)) - 1
 
     def first_entry_above(self, position: int) -> int:
-        """The number of the first entry at or above `position`; may be one past the last."""
+        """The number of the first entry at or above `position`. The number of entries if there is no such entry."""
         return bisect_left(self.positions, position, 0, len(self.offsets))
 
     def entry_for_timestamp(self, timestamp_us: int) -> int:
-        """The last entry before which all timestamps are smaller than `timestamp_us`."""
+        """The number of the last entry before which all timestamps are smaller than `timestamp_us`."""
         return max(0, bisect_left(self.max_timestamps_before, timestamp_us, 0, len(self.offsets)) - 1)
 
     def cut(self, position: int) -> SparseIndex:
@@ -112,7 +114,7 @@ def write_index_files(
     index: SparseIndex,
     only: Collection[str] = (INDEX_SUFFIX, TIME_INDEX_SUFFIX),
 ) -> None:
-    """Write both files for a segment that ends at `end`, or of them those whose suffix is in `only`."""
+    """Write the index files of a segment that ends at `end`. Only the files whose suffix is in `only` are written."""
     for suffix, columns in (
         (INDEX_SUFFIX, (index.offsets, index.positions)),
         (TIME_INDEX_SUFFIX, (index.max_timestamps_before, index.offsets)),
@@ -133,14 +135,14 @@ def write_index_files(
 
 
 def read_stamp(files: FileSystem, directory: str, name: SegmentName) -> SegmentEnd | None:
-    """What the offset index says of the segment's end; None when missing or wrong. Reads a few bytes only."""
+    """The segment's end according to the offset index. None if the file is missing or wrong. Reads only a few bytes."""
     head = _read(files, name.path(directory, INDEX_SUFFIX), _HEAD_BYTES)
     stamp = _parse_head(head, name.base_offset)
     return None if stamp is None else stamp[0]
 
 
 def read_index_files(files: FileSystem, directory: str, name: SegmentName, end: SegmentEnd) -> SparseIndex | None:
-    """The index of a segment that ends at `end`; None when a file is missing, stale or wrong."""
+    """The index of a segment that ends at `end`. None if a file is missing, stale or wrong."""
     offset_columns = _read_columns(files, name.path(directory, INDEX_SUFFIX), name.base_offset, end)
     time_columns = _read_columns(files, name.path(directory, TIME_INDEX_SUFFIX), name.base_offset, end)
     if offset_columns is None or time_columns is None or offset_columns[0] != time_columns[1]:
@@ -154,7 +156,7 @@ def read_index_files(files: FileSystem, directory: str, name: SegmentName, end: 
 def index_state(
     files: FileSystem, directory: str, name: SegmentName, end: SegmentEnd, index: SparseIndex, suffix: str
 ) -> IndexState:
-    """What one of the files is worth for a segment that ends at `end`, and whose batches give `index`."""
+    """The state of the file with `suffix`, for a segment that ends at `end` and whose batches give `index`."""
     path = name.path(directory, suffix)
     if not files.exists(path):
         return IndexState.MISSING
@@ -168,7 +170,7 @@ def index_state(
 
 
 def remove_index_files(files: FileSystem, directory: str, name: SegmentName) -> None:
-    """Remove both files; the caller syncs the directory."""
+    """Remove both files. The caller syncs the directory."""
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         with contextlib.suppress(FileNotFoundError):
             files.remove(name.path(directory, suffix))
@@ -177,7 +179,7 @@ def remove_index_files(files: FileSystem, directory: str, name: SegmentName) -> 
 def _read_columns(
     files: FileSystem, path: str, base_offset: int, end: SegmentEnd
 ) -> tuple[array[int], array[int]] | None:
-    # No segment has more entries than batches, and no batch is smaller than its header: the size is bounded.
+    # A segment has at most one entry for each batch, and no batch is smaller than its header: the size is bounded.
     stored = _read(files, path, _HEAD_BYTES + end.size_bytes)
     head = _parse_head(stored, base_offset)
     if head is None or head[0] != end:

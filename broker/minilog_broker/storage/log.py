@@ -1,15 +1,15 @@
 """The log of one partition: segments and their manifest, indexes, epochs, producer snapshots and a checkpoint in one
 directory.
 
-One disk thread writes the log (append, flush, truncate, ...). Others read it at the same time: the event loop the bytes
-that are in memory (`read_now`), and the readers' threads the bytes that are only on the disk. So the disk thread
-replaces the objects that readers use, and never changes them: the tuple of segments, a segment's end, the columns of
-the epoch cache. It publishes `log_end_offset` when all records below it are there.
+One disk thread writes the log (append, flush, truncate, ...). Others read it at the same time. The event loop reads the
+bytes that are in memory (`read_now`), and the readers' threads read the bytes that are only on the disk. So the disk
+thread never changes the objects that readers use, but replaces them: the tuple of segments, a segment's end, the
+columns of the epoch cache. It publishes `log_end_offset` when all records below it are written.
 
     append      written; readable by followers      log_end_offset
     flush       fdatasync returned                  durable_end_offset (flush.policy=os: with the append)
 
-After an error the log is either as it was before (on a full disk it takes the write back) or *failed*. A failed log
+After an error the log is either as it was before (after a full disk it undoes the write) or *failed*. A failed log
 refuses every change with an OSError. So no write ever follows torn bytes, and a failed fdatasync is never tried again.
 """
 
@@ -54,7 +54,9 @@ _T = TypeVar("_T")
 
 
 class Log:
-    """Made by `Log.open`. Log start <= last stable offset <= high watermark <= durable end <= log end."""
+    """The log of one partition; `Log.open` makes it.
+
+    Log start <= last stable offset <= high watermark <= durable end <= log end."""
 
     def __init__(
         self,
@@ -76,12 +78,12 @@ class Log:
         self.recovery: RecoveryReport = recovered.report
         self.failed: OSError | None = None
         self._segments: tuple[Segment, ...] = recovered.segments
-        self.has_torn_tail = recovered.report.torn  # nobody has shown yet that nothing is missing behind the cut
+        self.has_torn_tail = recovered.report.torn  # records may be missing behind the cut
         self._checkpoint = checkpoint
         self._manifest = manifest
         self._marked = recovered.report.finding in (Finding.DAMAGED, Finding.DOUBTFUL)
         self._dirty = False
-        self._epochs_stored = True  # or a cut met a full disk: the file says more than there is
+        self._epochs_stored = True  # False after a cut on a full disk: the file still has epochs above the end
         self.log_start_offset = recovered.log_start_offset
         self.high_watermark = self.last_stable_offset = recovered.high_watermark
         self.log_end_offset = self.durable_end_offset = self._synced_end_offset = self._segments[-1].end.end_offset
@@ -99,10 +101,10 @@ class Log:
         create: bool,
         boot_id: str = "",
     ) -> Log:
-        """Open the log in `directory`, with `create` make it where it is not there. `log.recovery` tells all.
+        """Open the log in `directory`. If it is missing and `create` is set, make it. `log.recovery` is the report.
 
-        `boot_id`: of the kernel, empty where it is not known. Raises OSError, DataDirectoryError where the directory is
-        another partition's."""
+        `boot_id` is that of the kernel, empty if it is not known. Raises OSError, DataDirectoryError if the directory
+        belongs to another partition."""
         prepare_directory(files, directory, key, topic_name, create=create)
         recovered = Recovery(files, directory, key, settings, unclean=unclean, boot_id=boot_id).run()
         checkpoint = CheckpointFile(files, directory, recovered.checkpoint, boot_id)
@@ -129,7 +131,7 @@ class Log:
 
     @property
     def sealed_segments(self) -> tuple[Segment, ...]:
-        """All segments but the active one: they do not change. Retention, a truncation and compaction remove them."""
+        """All segments but the active one. They never change. Retention, a truncation and compaction remove them."""
         return self._segments[:-1]
 
     def read(
@@ -139,10 +141,10 @@ class Log:
         end_offset: int | None = None,
         pause: Callable[[], None] | None = None,
     ) -> bytes:
-        """Whole batches of one segment; the first contains `offset`, all end at or below `end_offset`.
+        """Whole batches of one segment. The first one contains `offset`, and all end at or below `end_offset`.
 
-        At most `max_bytes`, unless the first is larger; empty where there is none. `pause`: for a quiet read
-        (files.Quiet). Raises OffsetOutOfRange, OSError, CorruptMessage."""
+        They have at most `max_bytes`, unless the first one is larger. Empty if there is no such batch. With `pause` the
+        read is quiet (files.Quiet). Raises OffsetOutOfRange, OSError, CorruptMessage."""
 
         def read() -> bytes:
             segment, limit = self._to_read(offset, end_offset)
@@ -151,12 +153,12 @@ class Log:
         return self._of_current(read)
 
     def read_now(self, offset: int, max_bytes: int, end_offset: int | None = None) -> Buffer:
-        """The same as `read`, without waiting for the disk. Raises OffsetOutOfRange, NotInMemory."""
+        """The same as `read`, but it does not wait for the disk. Raises OffsetOutOfRange, NotInMemory."""
         segment, limit = self._to_read(offset, end_offset)
         return segment.read_now(offset, max_bytes, limit) if offset < limit else b""
 
     def _to_read(self, offset: int, end_offset: int | None) -> tuple[Segment, int]:
-        """The segment that holds `offset`, and where to end."""
+        """The segment that holds `offset`, and the offset at which the read must end."""
         end = self.log_end_offset
         segments = self._segments
         if not self.log_start_offset <= offset <= end:
@@ -164,8 +166,8 @@ class Log:
         return segments[segment_with(segments, offset)], end if end_offset is None else min(end_offset, end)
 
     def _of_current(self, read: Callable[[], _T]) -> _T:
-        """What `read` gives. It reads again where the disk thread has put other segments there meanwhile: the files of
-        the former ones may be gone. Once is enough, because one segment is not replaced twice within one read."""
+        """The result of `read`. If the disk thread has replaced segments meanwhile, their files may be gone: then the
+        log calls `read` again. Once is enough, because one segment is not replaced twice within one read."""
         before = self._segments
         try:
             return read()
@@ -175,43 +177,46 @@ class Log:
         return read()
 
     def begins_segment(self, offset: int) -> bool:
-        """Whether a segment begins at `offset`, and so a batch, too."""
+        """Whether a segment begins at `offset`. Then a batch begins there, too."""
         segments = self._segments
         return segments[segment_with(segments, offset)].base_offset == offset
 
     def epoch_before(self, offset: int) -> int | None:
-        """The leader epoch of the record at offset - 1; None where the log is empty or starts at `offset`."""
+        """The leader epoch of the record at `offset` - 1. None if the log does not have that record."""
         if not self.log_start_offset < offset <= self.log_end_offset:
             return None
         return self.epochs.epoch_for_offset(offset - 1)
 
     def replay(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """The headers of all batches that end above `from_offset`, up to the end as of now, each control batch whole:
-        one walk, however many there are. Raises CorruptMessage, OSError."""
+        """The headers of all batches that end above `from_offset`, up to the end as of now, in one walk.
+
+        A control batch comes whole. Raises CorruptMessage, OSError."""
         return replay_between(self._segments, from_offset, self.log_end_offset)
 
     def offset_for_timestamp(self, timestamp_us: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first batch with a record at or after `timestamp_us`: see lookups.py."""
+        """(offset, timestamp) of the first batch with a record at or after `timestamp_us`. lookups.py has the rules."""
         return self._of_current(
             lambda: offset_for_timestamp(self._segments, timestamp_us, self.log_start_offset, self.log_end_offset)
         )
 
     def offsets_at_sizes(self, from_offset: int, sizes_bytes: Sequence[int], end_offset: int) -> list[tuple[int, int]]:
-        """For each size (offset, bytes from `from_offset` to it), none above `end_offset`: see lookups.py."""
+        """For each size a pair (offset, bytes from `from_offset` to that offset). No offset is above `end_offset`.
+
+        lookups.py has the rules."""
         return self._of_current(
             lambda: offsets_at_sizes(self._segments, max(from_offset, self.log_start_offset), sizes_bytes, end_offset)
         )
 
     def load_producer_snapshot(self) -> tuple[int, bytes] | None:
-        """(offset, snapshot): the newest whole one at or below the log's end."""
+        """(offset, snapshot) of the newest whole producer snapshot at or below the log's end. None if there is none."""
         return producer_snapshots.load_snapshot(self._files, self.directory, self.log_end_offset)
 
     def later_producer_snapshots(self) -> list[bytes]:
-        """The whole ones above the log's end: it was cut since."""
+        """The whole producer snapshots above the log's end. They are from before the last cut."""
         return producer_snapshots.later_snapshots(self._files, self.directory, self.log_end_offset)
 
     def set_high_watermark(self, offset: int, last_stable_offset: int | None = None) -> None:
-        """Set the high watermark in memory, at most at the durable end. Without transactions all below it is stable."""
+        """Set the high watermark in memory, at most to the durable end. Without transactions all below it is stable."""
         offset = max(self.log_start_offset, min(offset, self.durable_end_offset))
         stable = offset if last_stable_offset is None else min(offset, last_stable_offset)
         self.high_watermark, self.last_stable_offset = offset, max(self.log_start_offset, stable)
@@ -219,9 +224,9 @@ class Log:
     # writing, on the disk thread
 
     def append(self, batches: BatchRun) -> None:
-        """Write a run at the log's end: durable only when `flush` has returned.
+        """Write a run at the log's end. It is durable only after `flush` has returned.
 
-        Raises ValueError for a run that does not fit on, OSError when the disk fails (see the module).
+        Raises ValueError if the run does not begin at the log's end, OSError if the disk fails (see the module).
         """
         self._check_usable()
         headers, flush_on_append = batches.headers, self.settings.flush_on_append
@@ -248,13 +253,13 @@ class Log:
             self.durable_end_offset = active.end.end_offset
 
     def flush(self) -> None:
-        """Sync as the flush policy asks: fdatasync if an append does not count without it."""
+        """Sync as the flush policy asks: call fdatasync if an append counts only after it."""
         self._check_usable()
         if self.durable_end_offset < self.log_end_offset:
             self.sync()
 
     def sync(self) -> None:
-        """fdatasync, whatever the policy. An error is final: the log is failed from then on."""
+        """Call fdatasync under either flush policy. After an error the log is failed."""
         self._check_usable()
         end = self.log_end_offset
         if self._dirty:
@@ -265,8 +270,9 @@ class Log:
         self.durable_end_offset = end
 
     def configure(self, settings: LogSettings) -> None:
-        """Adopt other settings. The checkpoint has a new flush policy before it counts, and fsync only when all is
-        synced, because recovery must not rely on a sync that never was. Raises OSError, and then the log is failed."""
+        """Adopt other settings. A new flush policy is in the checkpoint before it counts. The log records the policy
+        fsync only after it has synced all, so that recovery never relies on a missing sync. Raises OSError: then the
+        log is failed."""
         self._check_usable()
         if settings.flush_on_append and not self.settings.flush_on_append:
             self.sync()
@@ -279,7 +285,7 @@ class Log:
             self.durable_end_offset = self.log_end_offset
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
-        """Record, durably, that a leader's epoch starts at `start_offset`. Raises ValueError for an old epoch."""
+        """Record, durably, that a leader's epoch starts at `start_offset`. Raises ValueError if the epoch is old."""
         self._check_usable()
         epochs = self.epochs.copy()
         if epochs.assign(epoch, start_offset):
@@ -288,8 +294,8 @@ class Log:
     def truncate_to(self, end_offset: int) -> int:
         """Cut the log, durably, to `end_offset`, or to the beginning of the batch around it. Returns the new end.
 
-        The checkpoint's promises are lowered before records go. If the disk has no space for that, it raises OSError,
-        and the log is as it was."""
+        The log lowers the checkpoint's promises before it removes records. If the disk has no space for that, it raises
+        OSError, and the log is as it was."""
         self._check_usable()
         if end_offset >= self.log_end_offset:
             return self.log_end_offset
@@ -314,11 +320,11 @@ class Log:
         return self.log_end_offset
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything, durably; the log is empty and starts at `offset`."""
+        """Drop all records, durably. Then the log is empty and starts at `offset`."""
         self._check_usable()
         with self._failing():
             self._checkpoint.record(offset, offset, offset, flush_on_append=self.settings.flush_on_append)
-            self._forget_manifest()  # while all goes the files tell
+            self._forget_manifest()  # after a crash in this removal, recovery goes by the files
         self._clear_marks()
         with self._failing(passing=frozenset()):
             producer_snapshots.remove_snapshots(self._files, self.directory, above_offset=-1)
@@ -333,8 +339,8 @@ class Log:
             self._synced_end_offset = self.durable_end_offset = self.log_end_offset = offset
 
     def advance_log_start(self, offset: int) -> int:
-        """Move the start up to `offset`, at most to the last stable offset. Readers see it when it is durable. Returns
-        the number of removed segments."""
+        """Move the log start up to `offset`, but not above the last stable offset. Readers see the new start when it is
+        durable. Returns the number of removed segments."""
         self._check_usable()
         offset = max(self.log_start_offset, min(offset, self.last_stable_offset))
         if offset == self.log_start_offset and (len(self._segments) == 1 or self._segments[0].end.end_offset > offset):
@@ -349,16 +355,16 @@ class Log:
             gone, kept = self._segments[:count], self._segments[count:]
             self._swap(kept)
             self._segments = kept
-            for segment in gone:  # what a crash leaves of them no manifest names
+            for segment in gone:  # a crash may leave some of their files, but the manifest does not name these
                 segment.remove()
             self._files.fsync_dir(self.directory)
         return count
 
     def apply_retention(self, now_us: int | None, most_bytes: int | None = None) -> int:
-        """Remove what retention takes (retention.py). Returns the number of segments that went.
+        """Remove the segments that retention selects (retention.py). Returns the number of removed segments.
 
-        `now_us`: the wall clock, None where it is not to be trusted. `most_bytes`: this call removes no more, but one
-        segment in any case."""
+        `now_us` is the wall clock, None if it is not trusted. This call removes at most `most_bytes`, but always at
+        least one selected segment."""
         self._check_usable()
         active = self._segments[-1]
         gone = is_all_below(active, self.log_start_offset) or is_expired(active, self.settings, now_us)
@@ -370,11 +376,11 @@ class Log:
         return self.advance_log_start(self._segments[count].base_offset)
 
     def replace_segments(self, former: Sequence[Segment], compacted: CompactedSegment) -> None:
-        """Put `compacted` in the place of sealed segments that follow one another, durably. The former files go.
+        """Replace adjacent sealed segments by `compacted`, durably, and remove the former files.
 
-        Raises ValueError where they are no such segments any more, or `compacted` has other offsets or leader epochs.
-        Nothing is changed then, and `compacted` stays to be abandoned. Raises OSError: on a full disk the log is as it
-        was, and `compacted` is gone."""
+        Raises ValueError if the log does not have these segments any more, or if `compacted` has other offsets or
+        leader epochs. Then nothing is changed, and the caller abandons `compacted`. Raises OSError: after a full disk
+        the log is as it was, and `compacted` is gone."""
         self._check_usable()
         segment = compacted.as_segment(self._files, self.directory, self.settings.index_interval_bytes)
         segments = with_compacted(self._segments, former, segment)
@@ -391,11 +397,12 @@ class Log:
             self._files.fsync_dir(self.directory)
 
     def retention_held(self, now_us: int) -> HeldSegment | None:
-        """The segment that stays longer than retention.ms, because it has a record with a future time stamp."""
+        """The segment that retention.ms cannot remove, because it has a record with a time stamp in the future."""
         return held_by_the_future(self._segments, self.settings, now_us)
 
     def delete_records(self, offset: int, snapshot_offset: int, snapshot: bytes) -> None:
-        """Advance the start. Before that, store the producer state, which the rest of the log does not show completely.
+        """Store the producer state, and then advance the log start. The rest of the log does not show the state
+        completely.
 
         If the disk has no space for the state, delete all the same, because that makes space. Raises OSError."""
         with passing_no_space():
@@ -403,9 +410,9 @@ class Log:
         self.advance_log_start(offset)
 
     def batch_base(self, offset: int) -> int:
-        """The base offset of the batch around `offset`; of the log's start, too, which may be inside of one.
+        """The base offset of the batch around `offset`. It may be below the log start, which may lie inside a batch.
 
-        Raises OffsetOutOfRange where it is deleted meanwhile, OSError, CorruptMessage."""
+        Raises OffsetOutOfRange if retention deletes the batch meanwhile, OSError, CorruptMessage."""
 
         def base() -> int:
             segments = self._segments
@@ -414,8 +421,8 @@ class Log:
         return self._of_current(base)
 
     def replace_later_producer_snapshots(self, snapshot: bytes) -> None:
-        """Remove the snapshots above the end, durably, before other records take their offsets
-        (producer_snapshots.py)."""
+        """Replace the producer snapshots above the log's end by `snapshot`, durably, before other records take their
+        offsets (producer_snapshots.py)."""
         self._check_usable()
         with self._failing():
             producer_snapshots.replace_later(self._files, self.directory, self.log_end_offset, snapshot)
@@ -430,10 +437,10 @@ class Log:
     def write_checkpoint(
         self, log_start: int | None = None, *, end_offset: int | None = None, unsynced: bool = False
     ) -> None:
-        """Record log start, high watermark and durable end for the next life; nothing where they are recorded.
+        """Record log start, high watermark and durable end for the next life. If they are recorded, write nothing.
 
-        `end_offset`: where the log is to be cut. `unsynced`: something is to count before it is synced (checkpoint.py).
-        """
+        `end_offset`: the log is about to be cut there. `unsynced`: records may count before they are synced
+        (checkpoint.py)."""
         self._check_usable()
         start = self.log_start_offset if log_start is None else log_start
         end = self.log_end_offset if end_offset is None else end_offset
@@ -443,7 +450,7 @@ class Log:
             self._checkpoint.record(start, min(self.high_watermark, end), synced, flush_on_append=not unsynced)
 
     def forget_torn_tail(self) -> None:
-        """Drop the torn-tail mark: this copy is in an ISR under a leader, so it has all acknowledged records again."""
+        """Remove the torn-tail mark: this copy is in an ISR under a leader, so it has all acknowledged records."""
         with self._failing():
             marks.remove_mark(self._files, self.directory, marks.TORN_TAIL)
         self.has_torn_tail = False
@@ -466,12 +473,12 @@ class Log:
 
     def _check_usable(self) -> None:
         if self.failed is not None:
-            # Not the errno it failed with: a full disk is retried, and this is for good.
+            # Not the errno of the first failure: callers retry after a full disk, but this failure is final.
             raise OSError(errno.EIO, f"{self!r} takes no more writes, because one failed: {self.failed}")
 
     @contextlib.contextmanager
     def _failing(self, passing: frozenset[int] = NO_SPACE) -> Iterator[None]:
-        """An OSError inside makes the log failed, unless it is one of `passing` (nothing was half done)."""
+        """An OSError inside makes the log failed, unless its errno is in `passing` (then nothing is half done)."""
         try:
             yield
         except CorruptMessage as error:
@@ -483,7 +490,7 @@ class Log:
             raise
 
     def _take_back(self, active: Segment, error: OSError) -> None:
-        """A write failed half way: cut it off where the disk was full, else the log is failed."""
+        """Undo a write that failed half way. If the disk was full, cut its bytes off. Else the log is failed."""
         if error.errno not in NO_SPACE:
             self.failed = error
             return
@@ -491,7 +498,7 @@ class Log:
             active.file.truncate(active.end.size_bytes)
 
     def _roll(self) -> None:
-        """Begin a new segment. The old one is synced first, under either policy: recovery reads only the last."""
+        """Begin a new segment. Sync the old one first, under either policy: recovery reads only the last segment."""
         self.sync()
         active = self._segments[-1]
         segment = self._new_segment(self.log_end_offset)
@@ -501,7 +508,7 @@ class Log:
             try:
                 self._swap(segments)  # it syncs the directory, too
             except OSError:
-                segment.remove()  # the next append may go where this file begins
+                segment.remove()  # the active segment may get records at the base offset of this file
                 self._files.fsync_dir(self.directory)
                 raise
         self._segments = segments
@@ -510,12 +517,13 @@ class Log:
         self.write_checkpoint()
 
     def _swap(self, segments: tuple[Segment, ...]) -> None:
-        """These are the log's segments from now on: durable before any of their records, and before a file goes."""
+        """Make `segments` the log's segments, durably. The caller does this before it writes a record to a new one, and
+        before it removes a file."""
         self._manifest.swap(segments)
         self._checkpoint.has_manifest = self._manifest.recorded is not None
 
     def _list_recovered(self) -> None:
-        """What recovery has left may be another list than the recorded one, which must not count then."""
+        """Record the segments that recovery has left. If the disk is full, drop the old list, which may be wrong."""
         try:
             self._swap(self._segments)
         except OSError as error:
@@ -532,7 +540,7 @@ class Log:
         return Segment(self._files, self.directory, name, interval_bytes=interval_bytes)
 
     def _assign_epochs(self, headers: tuple[BatchHeader, ...]) -> None:
-        """Epochs that begin in a run are in the epoch file before the run is in the log."""
+        """Store the epochs that begin in a run in the epoch file, before the run is in the log."""
         latest = self.epochs.latest_epoch
         if self._epochs_stored and {header.partition_leader_epoch for header in headers} == {latest}:
             return
@@ -542,7 +550,7 @@ class Log:
             self._store_epochs(epochs)
 
     def _cut_epochs(self) -> None:
-        """Cut the epochs above the log's end. A full disk is no failure here, because recovery drops them, too. The
+        """Drop the epochs above the log's end. A full disk is no failure here, because recovery drops them, too. The
         log stores the change before the next record."""
         epochs = self.epochs.copy()
         if epochs.truncate_from_end(self.log_end_offset):
@@ -565,7 +573,7 @@ class Log:
             self._marked = False
 
     def _lower_ends(self, end: int) -> None:
-        """Promise readers no more than `end`, before records go."""
+        """Lower all ends to `end`, so that readers do not see the records that the log is about to remove."""
         self.high_watermark = min(self.high_watermark, end)
         self.last_stable_offset = min(self.last_stable_offset, end)
         self._synced_end_offset = min(self._synced_end_offset, end)
@@ -573,7 +581,7 @@ class Log:
         self.log_end_offset = end
 
     def _remove_segments(self, segments: tuple[Segment, ...]) -> None:
-        """From the top down: what is left after a crash is without a gap."""
+        """Remove `segments`, the last one first. So a crash leaves no gap between the segments."""
         for segment in reversed(segments):
             segment.remove()
             self._files.fsync_dir(self.directory)

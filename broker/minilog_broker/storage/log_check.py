@@ -2,7 +2,7 @@
 
 The check uses recovery's look (`Recovery.look`). So a torn tail, doubt and damage are here the same as at the next
 start. But a start trusts the index of most segments. The check reads each segment, a chunk at a time. It compares the
-index of a segment while it has the batches, and drops it then: memory holds the index of one segment.
+index of a segment right after its batches, and then drops it. So memory holds the index of one segment only.
 
 The check writes only index files that are missing or wrong, and these only if `Setting.repair` is given.
 """
@@ -47,9 +47,11 @@ _START = "start the broker"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a check of logs goes by. `unclean`: no mark says that the broker stopped cleanly; `read` hears how many
-    bytes of segments were read; `check_image` raises CorruptMessage for a snapshot of the metadata image that is wrong,
-    UnsupportedVersion for a later one; `remedy` is what helps where a copy of the metadata log is damaged."""
+    """The facts and functions that a check of logs needs.
+
+    `unclean`: no mark says that the broker stopped cleanly. The check calls `read` with the number of bytes of segments
+    that it has read. `check_image` raises CorruptMessage for a wrong snapshot of the metadata image, and
+    UnsupportedVersion for one of a later version. `remedy` is the remedy for a damaged copy of the metadata log."""
 
     unclean: bool
     boot_id: str
@@ -61,7 +63,7 @@ class Setting:
 
 
 class LogCheck:
-    """One check of the log in `directory`: `run`, and then `segments` and `batch_bytes` say how much was read."""
+    """One check of the log in `directory`. After `run`, `segments` and `batch_bytes` are the amounts that were read."""
 
     def __init__(self, files: FileSystem, directory: str, setting: Setting, *, is_metadata: bool) -> None:
         self._files = files
@@ -76,7 +78,7 @@ class LogCheck:
         self.batch_bytes = 0
 
     def run(self) -> list[Finding]:
-        """All that is not as it should be. Raises nothing: what cannot be read is a finding."""
+        """Check the log. Returns its faults. Raises nothing: a file that cannot be read is a finding."""
         try:
             self._key = self._read_key()
             if self._key is not None:
@@ -168,7 +170,7 @@ class LogCheck:
             self._find(EPOCH_FILE, Verdict.CACHE, "its epochs are not those of the batches", _NOTHING)
 
     def _look_at_producers(self, looked: Looked) -> None:
-        """Check the producer snapshots. A wrong one is a cache while another one, or all records, give the state."""
+        """Check the producer snapshots. A wrong one is a cache if another one, or all records, give the state."""
         offsets = snapshot_offsets(self._files, self._directory)
         wrong = {offset: what for offset in offsets if (what := self._problem(_producers(offset), _restore))}
         replaced = looked.log_start == 0 or any(offset >= looked.log_start for offset in offsets if offset not in wrong)
@@ -255,7 +257,7 @@ class LogCheck:
         return scan
 
     def _look_at_index(self, segment: SegmentName, scan: Scan) -> None:
-        # The active segment has its index in memory, and none on the disk, or an old one of a former life.
+        # The index of the active segment is in memory. Its file is missing, or it is an old one of a former life.
         unfinished = self._setting.unclean and segment == self._last
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             state = index_state(self._files, self._directory, segment, scan.end, scan.index, suffix)
@@ -271,7 +273,7 @@ class LogCheck:
             )
 
     def _repair(self, segment: SegmentName, scan: Scan, suffix: str) -> str:
-        """Repair an index file. Returns the remedy that is left, empty if the file was written."""
+        """Repair an index file. Returns the remedy for the operator, empty if the check has written the file."""
         if self._setting.repair is None:
             return _INDEX_REMEDY
         try:
@@ -283,7 +285,7 @@ class LogCheck:
     # inside
 
     def _problem(self, name: str, check: Callable[[bytes], object] = bytes) -> str | None:
-        """What is wrong with a durable file that is there: its checksum, or what `check` finds in it."""
+        """The fault of a durable file: a wrong checksum, or an error of `check`. None if it is sound or missing."""
         try:
             content = read_durable_file(self._files, self._path(name))
             if content is not None:
@@ -326,7 +328,7 @@ class _Watched:
         return content
 
     def end(self) -> None:
-        """It is done with, even where not all of it was read."""
+        """Close the file, and report the whole of it as read, even if the check has not read all of it."""
         self._advance(self._size)
         self._file.close()
 

@@ -1,5 +1,5 @@
-"""Lookups in the segments of a log. Batches in order, and offsets by timestamp, need a walk over headers. The number of
-bytes between offsets comes from the sparse indexes alone.
+"""Lookups in the segments of a log. A replay and a lookup by timestamp walk over headers. The number of bytes between
+two offsets comes from the sparse indexes alone.
 
 A size is exact to about `index_interval_bytes` or one batch. That is enough for a reader that wants "about 100 MiB". If
 `from_offset` lies inside a batch, only the rest of the batch counts, in proportion to its records. Else a reader of a
@@ -22,7 +22,8 @@ _BASE_OFFSET = attrgetter("base_offset")
 def replay_between(
     segments: Sequence[Segment], from_offset: int, end_offset: int
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The headers of all batches that end above `from_offset`, and at or below `end_offset`; see `Segment.replay`."""
+    """The headers of all batches that end above `from_offset` and at or below `end_offset`. A control batch comes
+    whole."""
     for segment in segments:
         if segment.end.end_offset <= from_offset:
             continue
@@ -35,9 +36,10 @@ def replay_between(
 def offset_for_timestamp(
     segments: Sequence[Segment], timestamp_us: int, log_start: int, log_end: int
 ) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first batch with a record at or after `timestamp_us`; None where there is none.
+    """(offset, timestamp) of the first batch with a record at or after `timestamp_us`. None if there is no such batch.
 
-    Of its first record where that is one, else its first offset and largest timestamp: records are not looked into.
+    The offset is that of the batch's first record, at least `log_start`. The timestamp is that of the first record if
+    it is at or after `timestamp_us`. Else it is the largest one of the batch, because the lookup does not read records.
     """
     for segment in segments:
         header = segment.header_for_timestamp(timestamp_us, log_start)
@@ -48,7 +50,8 @@ def offset_for_timestamp(
 
 
 def segment_with(segments: Sequence[Segment], offset: int) -> int:
-    """The number of the segment that holds `offset`, or would."""
+    """The number of the segment that holds `offset`. If no segment holds it: the last one that begins below it, or else
+    the first one."""
     if segments[-1].base_offset <= offset:
         return len(segments) - 1
     return max(0, bisect_right(segments, offset, key=_BASE_OFFSET) - 1)
@@ -57,9 +60,10 @@ def segment_with(segments: Sequence[Segment], offset: int) -> int:
 def offsets_at_sizes(
     segments: Sequence[Segment], from_offset: int, sizes_bytes: Sequence[int], end_offset: int
 ) -> list[tuple[int, int]]:
-    """For each size the first offset known with at least so many bytes between `from_offset` and it, and these bytes.
+    """For each size a pair (offset, bytes between `from_offset` and that offset).
 
-    Where there are fewer, and where it would be above `end_offset`: that one, with all bytes below it.
+    The offset is the first one in the indexes with at least so many bytes between `from_offset` and it. If that one is
+    not below `end_offset`, or if there is none, the offset is `end_offset`, with all bytes up to it.
     """
     if from_offset >= end_offset:
         return [(end_offset, 0) for _ in sizes_bytes]

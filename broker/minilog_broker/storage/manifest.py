@@ -4,12 +4,12 @@
     sealed    all before it. They are synced, and neither their end nor their size changes any more.
 
 One write swaps the whole list. From then on the list counts: a file that it does not name is the rest of an unfinished
-change, and recovery removes it. Behind the last named segment recovery takes all files that are not empty: there a
-truncation was cut short, or a segment was made and not named yet.
+change, and recovery removes it. Behind the last named segment recovery accepts all files that are not empty. Such a
+file is there if a crash interrupted a truncation, or if the log made a segment and had not named it yet.
 
-A log has no manifest until it has its second segment, and none from where it begins anew until the next second one.
-An earlier version does not know the file, and changes segments without it. So the manifest counts only where the
-checkpoint has the flag `has_manifest`: an earlier version drops the flag with the first checkpoint that it writes.
+A log has no manifest until it has its second segment. If it begins anew, it has none until it has a second one again.
+An earlier version does not know the file, and changes segments without it. So the manifest counts only if the
+checkpoint has the flag `has_manifest`. An earlier version drops the flag with the first checkpoint that it writes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FILE_NAME = "manifest"
 
 
 class SegmentState(enum.Enum):
-    """See the table above."""
+    """The state of a listed segment. The module's table has the meanings."""
 
     ACTIVE = "active"
     SEALED = "sealed"
@@ -41,7 +41,7 @@ class SegmentState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ListedSegment:
-    """One segment of a manifest. `end`: where a sealed one ends, None of the active one."""
+    """One segment of a manifest. `end` is the end of a sealed segment. It is None for the active one."""
 
     name: SegmentName
     state: SegmentState
@@ -53,7 +53,7 @@ Manifest = tuple[ListedSegment, ...]
 
 
 class _Written(msgspec.Struct, omit_defaults=True):
-    """A segment as the file has it. A state that this version does not know is of a later one."""
+    """A segment as the file has it. A state that this version does not know comes from a later version."""
 
     base_offset: int
     state: str
@@ -70,7 +70,7 @@ class _File(msgspec.Struct):
 
 
 class ManifestFile:
-    """The manifest of one log as it was recorded last, None where there is none."""
+    """The manifest of one log. `recorded` is the one that was recorded last, None if there is none."""
 
     def __init__(self, files: FileSystem, directory: str, recorded: Manifest | None) -> None:
         self.recorded = recorded
@@ -78,8 +78,9 @@ class ManifestFile:
         self._directory = directory
 
     def swap(self, segments: Sequence[Segment]) -> None:
-        """These are the segments from now on, durably on return. Nothing is written where the file says so already, or
-        where one segment is all that the log ever had. Raises OSError."""
+        """Make `segments` the list of segments, durably on return. Raises OSError.
+
+        If the file has that list already, nothing is written. The same holds for one segment without a manifest."""
         manifest = manifest_of(segments)
         if manifest != self.recorded and (len(manifest) > 1 or self.recorded is not None):
             written = _File(
@@ -92,29 +93,29 @@ class ManifestFile:
             self.recorded = manifest
 
     def is_in_place(self) -> bool:
-        """Whether the file says what is recorded. A write that failed may have replaced it. Raises OSError."""
+        """Whether the file still has the recorded list. A failed write may have replaced it. Raises OSError."""
         try:
             return read_manifest(self._files, self._directory) == self.recorded
         except CorruptFile:
             return False
 
     def forget(self) -> None:
-        """There is none from now on, durably: it takes no space. Raises OSError."""
+        """Remove the manifest, durably. That takes no space on the disk. Raises OSError."""
         if self.recorded is not None:
             remove_durable_file(self._files, f"{self._directory}/{FILE_NAME}")
             self.recorded = None
 
 
 def manifest_of(segments: Sequence[Segment]) -> Manifest:
-    """What a manifest says of these segments."""
+    """The manifest that lists these segments."""
     sealed = [ListedSegment(segment.name, SegmentState.SEALED, segment.end) for segment in segments[:-1]]
     return (*sealed, ListedSegment(segments[-1].name, SegmentState.ACTIVE))
 
 
 def read_manifest(files: FileSystem, directory: str) -> Manifest | None:
-    """The manifest of the log in `directory`, None where there is none.
+    """The manifest of the log in `directory`. None if there is none.
 
-    Raises CorruptFile, UnsupportedVersion where a later version wrote it."""
+    Raises CorruptFile, UnsupportedVersion if a later version wrote it."""
     path = f"{directory}/{FILE_NAME}"
     content = read_durable_file(files, path)
     if content is None:

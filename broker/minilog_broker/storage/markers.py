@@ -1,4 +1,4 @@
-"""The markers of a control batch: which producers end in this partition, and how. Pure."""
+"""The markers of a control batch. A marker commits or aborts one producer in this partition. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from minilog.versions import parse_known
 
 
 class CoordinatorEpoch(NamedTuple):
-    """Who decided a producer's end: a partition of `__transactions`, and the leader epoch in which it was led."""
+    """The coordinator that decided a producer's end: its partition of `__transactions`, and its leader epoch there."""
 
     partition: int
     epoch: int
@@ -29,8 +29,9 @@ class Marker(NamedTuple):
 
 
 def read_markers(batch: Buffer, header: BatchHeader) -> tuple[Marker, ...]:
-    """What the control batch ends; nothing where it is of another kind. Raises CorruptMessage where it is none,
-    UnsupportedVersion where a later version wrote it."""
+    """The markers of a control batch. Empty if the control batch is of another kind.
+
+    Raises CorruptMessage if its record cannot be read, UnsupportedVersion if a later version wrote it."""
     try:
         what = f"the control batch at offset {header.base_offset}"
         record = parse_known(records_pb2.ControlRecord, read_control(batch, header), what)

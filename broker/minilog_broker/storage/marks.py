@@ -19,7 +19,7 @@ TORN_TAIL = "torn-tail"
 
 
 def read_mark(files: FileSystem, directory: str, mark: str) -> str | None:
-    """The reason that a mark has. None if there is no mark."""
+    """The reason that a mark gives. None if there is no mark."""
     try:
         reason = read_durable_file(files, f"{directory}/{mark}")
     except CorruptFile:
@@ -28,10 +28,10 @@ def read_mark(files: FileSystem, directory: str, mark: str) -> str | None:
 
 
 def write_mark(files: FileSystem, directory: str, mark: str, reason: str) -> None:
-    """Durable on return."""
+    """Write a mark. It is durable on return."""
     write_durable_file(files, f"{directory}/{mark}", reason.encode())
 
 
 def remove_mark(files: FileSystem, directory: str, mark: str) -> None:
-    """Durably; nothing where it is not there."""
+    """Remove a mark, durably. If it is not there, nothing happens."""
     remove_durable_file(files, f"{directory}/{mark}")

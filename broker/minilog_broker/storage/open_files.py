@@ -1,17 +1,17 @@
 """A file system that keeps only the most recently used files open, so that many logs need few descriptors.
 
-A file of it is a name. The pool opens it when it is used, and may close it at any time between two uses:
+The pool keeps the name of each file. It opens the file at a use, and may close it at any time between two uses:
 
     a file that is    is closed when room is needed
     clean             in its turn: the clock algorithm, one bit of recency per file
     dirty             when no clean one is left, by the thread that changes files. That thread syncs it first, because
-                      nobody else would see the error. A reader, which may be the event loop, does not wait for that:
-                      it opens one file above the limit
+                      after the close no sync would report the error. A reader, which may be the event loop, does not
+                      wait for that: it opens one file above the limit
     failed            never: a sync of it failed, and every later change raises that error to its owner
 
-So no error of fdatasync is lost between two descriptors, and a failed one is never tried again. One thread changes
-files, and any thread may read. The pool drops a descriptor without closing it if another thread may be reading
-(files.py). Files whose names change while they are in use do not belong here, because the pool opens them by name.
+So no error of fdatasync is lost between two descriptors, and a failed fdatasync is never tried again. One thread
+changes files, and any thread may read. If another thread may be reading, the pool drops a descriptor without closing it
+(files.py). A file that is renamed while it is in use does not belong here, because the pool opens files by name.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class _Name:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.file: File | None = None  # in the window, a name keeps no file open
-        self.recent = False  # used since it was opened, or since the hand passed it
+        self.file: File | None = None  # the page window refers to names, which keep no file open
+        self.recent = False  # used after it was opened, and after the clock's hand passed it last
         self.dirty = False
         self.failed: OSError | None = None
 
@@ -48,22 +48,23 @@ class _Name:
 
 
 class _Pool:
-    """The names that are open, in the order of the clock's hand. Its lock is held for no I/O: opening is that, too, and
-    who writes would wait for who reads."""
+    """The open names, in the order of the clock's hand.
+
+    No thread holds its lock during I/O, not even to open a file. Else the writer would wait for readers."""
 
     def __init__(self, files: FileSystem, most: int, window: PageWindow) -> None:
         self._files = files
         self._most = most
         self._window = window
         self._open: OrderedDict[_Name, None] = OrderedDict()
-        self._lock = threading.RLock()  # a file that nobody holds any more may be let go inside any other call
+        self._lock = threading.RLock()  # reentrant: inside any call the last reference to a file may go (__del__)
 
     @property
     def open_count(self) -> int:
         return len(self._open)
 
     def to_read(self, name: _Name, *, create: bool = False) -> File:
-        """The name's file, opened where it is not. Who opens it while another does uses the other's."""
+        """The name's file. If it is closed, open it. If two threads open it at once, both use the first one's file."""
         with self._lock:
             if (file := name.file) is not None:
                 name.recent = True
@@ -77,7 +78,7 @@ class _Pool:
             return file
 
     def to_change(self, name: _Name) -> File:
-        """The same, for the thread that changes files; dirty from now on, and so not closed by others."""
+        """The name's file, for the thread that changes files. It is dirty from now on, so that no reader closes it."""
         if name.failed is not None:
             raise OSError(name.failed.errno, f"an earlier sync of the file failed: {name.failed.strerror}", name.path)
         self._tidy(self._most - (name.file is None))
@@ -90,7 +91,7 @@ class _Pool:
         self._window.wrote(name, position, sum(map(len, buffers)))
 
     def create(self, name: _Name) -> None:
-        """Open a file that may not be there, on the thread that changes files."""
+        """Open a file, and make it if it is missing. Called on the thread that changes files."""
         self._tidy(self._most - 1)
         self.to_read(name, create=True)
 
@@ -107,7 +108,7 @@ class _Pool:
             if error.errno not in OUT_OF_FILES:
                 raise
             with self._lock:
-                self._make_room(len(self._open) // 2)  # others of the process took more than was left to them
+                self._make_room(len(self._open) // 2)  # other parts of the process use more descriptors than planned
             return self._files.open(path, create=create)
 
     def _make_room(self, most: int) -> None:
@@ -123,23 +124,25 @@ class _Pool:
                 self.let_go(name)
 
     def _tidy(self, most: int) -> None:
-        """On the thread that changes files: until at most `most` are open, close clean ones, and sync dirty ones."""
+        """Close clean files, and sync dirty ones to make them clean, until at most `most` are open.
+
+        Called on the thread that changes files."""
         while len(self._open) > most:
             with self._lock:
                 self._make_room(most)
                 chosen = next((name for name in self._open if name.dirty and name.failed is None), None)
             if len(self._open) <= most or chosen is None:
                 return
-            with contextlib.suppress(OSError):  # its owner is told
+            with contextlib.suppress(OSError):  # the file's next change raises the error to its owner
                 self._sync(chosen, chosen.file)
 
     def sync(self, name: _Name) -> None:
-        """fdatasync, on the thread that changes files. An error is kept for all changes that follow."""
+        """Call fdatasync, on the thread that changes files. After an error all later changes raise that error."""
         self._sync(name, self.to_change(name))
 
     @staticmethod
     def _sync(name: _Name, file: File | None) -> None:
-        if file is None:  # nobody holds it any more
+        if file is None:  # its last reference has gone
             return
         try:
             file.fdatasync()
@@ -150,7 +153,7 @@ class _Pool:
 
 
 class PooledFile:
-    """A file by name; see the module's text."""
+    """A file that the pool opens by its name at a use, and may close between two uses."""
 
     __slots__ = ("_name", "_pool")
 
@@ -159,7 +162,7 @@ class PooledFile:
         self._name = name
 
     def __del__(self) -> None:
-        self._pool.let_go(self._name)  # dropped: a reader of another thread may hold the descriptor
+        self._pool.let_go(self._name)  # the descriptor is dropped, not closed: another thread may be reading from it
 
     def __repr__(self) -> str:
         return f"PooledFile({self._name.path!r})"
@@ -181,7 +184,7 @@ class PooledFile:
     def read_now(self, size_bytes: int, position: int) -> Buffer | None:
         name = self._name
         file = name.file
-        if file is None:  # to open it is to wait
+        if file is None:  # opening the file could wait for the disk
             return None
         name.recent = True
         return file.read_now(size_bytes, position)
@@ -202,13 +205,14 @@ class PooledFile:
         self._name.forget(begin, end)
 
     def close(self) -> None:
-        """Dropped, as it is without this call: a reader of another thread may hold the descriptor."""
+        """Drop the descriptor without closing it, as `__del__` does. Another thread may be reading from it."""
         self._pool.let_go(self._name)
 
 
 class PooledFileSystem:
-    """`files`, of which at most `most_open` are open at a time; a file that is locked stays open besides. Of what was
-    written last, `page_cache_bytes` stay in the page cache (page_window.py)."""
+    """The file system `files`, with at most `most_open` open files at a time. A locked file stays open besides.
+
+    The newest `page_cache_bytes` that were written stay in the page cache (page_window.py)."""
 
     def __init__(self, files: FileSystem, most_open: int, page_cache_bytes: int | None = None) -> None:
         self._files = files
@@ -216,7 +220,7 @@ class PooledFileSystem:
 
     @property
     def open_count(self) -> int:
-        """How many are open now."""
+        """The number of files that are open now."""
         return self._pool.open_count
 
     def open(self, path: str, *, create: bool = False) -> File:

@@ -1,6 +1,6 @@
 """The window of the newest writes in the page cache of a broker's data disk. Older pages may leave the cache.
 
-The kernel keeps written pages until memory is short. Then each write takes a page that was not used before. On a
+The kernel keeps written pages until memory is short. So each write takes a page that was not used before. On a
 virtual machine whose host takes free memory back, such pages cost 2 to 3 CPU seconds a GB: four times the write. If
 older pages leave the cache, the next write gets those. Followers and readers at the log's end find their pages in the
 window. Readers that are further behind read from the disk.
@@ -14,18 +14,22 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
-UNIT_BYTES = 1 << 20  # what is let go at once: less costs calls, and an entry each
+UNIT_BYTES = 1 << 20  # the least range that leaves the cache at once: a smaller one costs more calls and entries
 
 
 class Cached(Protocol):
-    """A file of which pages can be let go."""
+    """A file whose pages can leave the page cache."""
 
     def forget(self, begin: int, end: int) -> None:
-        """The page cache need not keep these bytes; what is not on the disk yet stays. Raises nothing."""
+        """Advise the kernel to drop these bytes from the page cache. Bytes that are not on the disk yet stay.
+
+        Raises nothing."""
 
 
 class PageWindow:
-    """Told of each write, in order, by the one thread that writes. `most_bytes` None: the kernel decides."""
+    """The window. The one thread that writes calls `wrote` after each write, in order.
+
+    If `most_bytes` is None, the window does nothing, and the kernel decides."""
 
     def __init__(self, most_bytes: int | None) -> None:
         self._most_bytes = most_bytes
@@ -33,7 +37,8 @@ class PageWindow:
         self.kept_bytes = 0
 
     def wrote(self, file: Cached, position: int, size_bytes: int) -> None:
-        """So many bytes were written there. Counted when their last unit is full: each file's last one stays."""
+        """Take in a write of `size_bytes` at `position`. A unit counts when it is full. So each file's last unit stays
+        in the page cache."""
         if self._most_bytes is None:
             return
         begin = position // UNIT_BYTES * UNIT_BYTES

@@ -1,8 +1,8 @@
-"""Producer state on disk: `<offset>.snapshot` holds the state up to `offset`; the two newest are kept.
+"""Producer state on disk: `<offset>.snapshot` holds the state up to `offset`. The two newest files stay.
 
-A snapshot above the log's end describes records that are gone. So it is removed, durably, before other records take
-their offsets. It may be the only file with the producers of deleted records, which the log does not have. So these are
-read first, and stored as of the log's end (`replace_later`).
+A snapshot above the log's end describes records that are gone. So the log removes it, durably, before other records
+take their offsets. But it may be the only file with the producers of deleted records. So the log first reads these
+producers from it, and stores them as of the log's end (`replace_later`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def snapshot_offsets(files: FileSystem, directory: str) -> list[int]:
 
 
 def write_snapshot(files: FileSystem, directory: str, offset: int, snapshot: bytes) -> None:
-    """Store a snapshot, durably, and drop the oldest."""
+    """Store a snapshot, durably, and remove the oldest ones."""
     write_durable_file(files, _path(directory, offset), snapshot)
     for old in snapshot_offsets(files, directory)[:-KEPT_SNAPSHOTS]:
         files.remove(_path(directory, old))
 
 
 def load_snapshot(files: FileSystem, directory: str, log_end_offset: int) -> tuple[int, bytes] | None:
-    """The newest snapshot at or below the log's end that is whole."""
+    """(offset, snapshot) of the newest whole snapshot at or below the log's end. None if there is none."""
     for offset in reversed(snapshot_offsets(files, directory)):
         if offset > log_end_offset:
             continue
@@ -45,7 +45,7 @@ def load_snapshot(files: FileSystem, directory: str, log_end_offset: int) -> tup
 
 
 def later_snapshots(files: FileSystem, directory: str, log_end_offset: int) -> list[bytes]:
-    """Those above the log's end that are whole, the lowest first."""
+    """The whole snapshots above the log's end, the lowest first."""
     snapshots = []
     for offset in snapshot_offsets(files, directory):
         with contextlib.suppress(CorruptFile):
@@ -55,7 +55,7 @@ def later_snapshots(files: FileSystem, directory: str, log_end_offset: int) -> l
 
 
 def replace_later(files: FileSystem, directory: str, log_end_offset: int, snapshot: bytes) -> None:
-    """Where there are any above the log's end: `snapshot`, as of that end, is stored in their place."""
+    """If there are snapshots above the log's end, replace them by `snapshot`, which is the state at that end."""
     if any(offset > log_end_offset for offset in snapshot_offsets(files, directory)):
         with passing_no_space():
             write_durable_file(files, _path(directory, log_end_offset), snapshot)
@@ -63,7 +63,7 @@ def replace_later(files: FileSystem, directory: str, log_end_offset: int, snapsh
 
 
 def remove_snapshots(files: FileSystem, directory: str, *, above_offset: int) -> None:
-    """Remove, durably, what speaks of records at or above `above_offset`."""
+    """Remove, durably, the snapshots with an offset above `above_offset`."""
     above = [offset for offset in snapshot_offsets(files, directory) if offset > above_offset]
     for offset in above:
         files.remove(_path(directory, offset))

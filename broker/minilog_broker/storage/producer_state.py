@@ -1,6 +1,6 @@
 """The state of a partition's producers: the last five batches of each, and their transactions. Pure.
 
-`check` judges a batch that a producer sends to the leader, `apply` takes in a batch that is in the log:
+`check` judges a batch that a producer sends to the leader. `apply` takes in a batch that is in the log:
 
     the batch                                             check answers
     no producer id                                        Accept
@@ -14,8 +14,8 @@
     up to 2^30 behind the next sequence                   DuplicateSequenceNumber
     anything else                                         OutOfOrderSequenceNumber
 
-Sequences run from 0 to 2^31 - 1 and begin again at 0. A producer is remembered by its batches until it ends, from then
-on by its end (transactions.py). docs/spec/replication.md § Producing.
+Sequences run from 0 to 2^31 - 1 and begin again at 0. The state has a producer's batches until the producer ends. From
+then on it has only the end (transactions.py). docs/spec/replication.md § Producing.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from minilog_broker.storage.markers import Marker, read_markers
 from minilog_broker.storage.transactions import NOTHING, Finished, PartitionTransactions
 
 SEQUENCES = 1 << 31
-KEPT_BATCHES = 5  # as many as a producer may have unanswered (Kafka's bound too)
-MAX_PRODUCERS = 100_000  # per partition, about 50 MB; the longest silent one goes first
+KEPT_BATCHES = 5  # the most that a producer may have unanswered (Kafka's bound, too)
+MAX_PRODUCERS = 100_000  # per partition, about 50 MB; the producer that is silent for the longest time goes first
 
 _SNAPSHOT = struct.Struct("<4sI")  # magic, crc32c of the rest
 _COUNTS = struct.Struct("<II")  # producers, and their bytes; the transactions follow
@@ -77,12 +77,12 @@ class ProducerEntry:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """Append it."""
+    """The leader appends the batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """It is in the log already: answered under the same condition as the original."""
+    """The batch is in the log already. The leader answers it under the same condition as the original."""
 
     base_offset: int
     last_offset: int
@@ -107,7 +107,7 @@ def last_sequence(header: BatchHeader) -> int:
 
 
 class ProducerState:
-    """The producers of one partition, up to a point of its log. Changed on one thread."""
+    """The producers of one partition, up to a point of its log. Only one thread changes the state."""
 
     __slots__ = ("_max_producers", "_producers", "transactions")
 
@@ -130,11 +130,11 @@ class ProducerState:
     __hash__ = None  # type: ignore[assignment]
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
-        """What is known of a producer's batches."""
+        """The entry of a producer. None if the state does not know it."""
         return self._producers.get(producer_id)
 
     def check(self, header: BatchHeader, tentative: Iterable[BatchHeader] = ()) -> Verdict:
-        """Judge a batch against what is in the log and the accepted batches on their way into it, in order."""
+        """Judge a batch against the log and `tentative`: accepted batches, in order, that are not in the log yet."""
         producer_id = header.producer_id
         if producer_id == NO_PRODUCER_ID:
             return ACCEPT
@@ -153,9 +153,9 @@ class ProducerState:
         return _judge(entry, header)
 
     def apply(self, header: BatchHeader, markers: Iterable[Marker] = ()) -> None:
-        """Take in a batch of the log, with its markers where it is a control batch.
+        """Take in a batch of the log. A control batch comes with its markers.
 
-        Batches without a producer and those of an old epoch change nothing."""
+        A batch without a producer changes nothing, and a batch of an old epoch changes nothing."""
         producer_id = header.producer_id
         if header.is_control:
             self._end(header, markers)
@@ -178,7 +178,9 @@ class ProducerState:
         self.transactions.end(finished, header.base_offset, header.next_offset, header.max_timestamp_us)
 
     def _drop_the_most_silent(self) -> None:
-        """Never one with an open transaction: it goes to the end, and is looked at again after all others."""
+        """Drop the producer that is silent for the longest time, but never one with an open transaction.
+
+        Such a producer moves to the end of the order."""
         for _ in range(self.transactions.open_count + 1):
             producer_id = next(iter(self._producers))
             entry = self._producers.pop(producer_id)
@@ -187,7 +189,9 @@ class ProducerState:
             self._producers[producer_id] = entry
 
     def below(self, offset: int) -> ProducerState:
-        """What is known here of batches below `offset`, outside of transactions: what a log that begins there lacks."""
+        """The state of the batches below `offset`, without producers that have an open transaction.
+
+        A log that begins at `offset` cannot show this part of the state."""
         state = ProducerState(max_producers=self._max_producers)
         for producer_id, entry in self._producers.items():
             batches = tuple(batch for batch in entry.batches if batch.last_offset < offset)
@@ -196,26 +200,28 @@ class ProducerState:
         return state
 
     def adopt(self, earlier: ProducerState) -> bool:
-        """Take in what another copy, or an earlier state of this one, knows of batches below the log's start. Returns
-        whether any of it is news.
+        """Take in the state of another copy, or an earlier state of this one, of batches below the log's start.
 
-        A producer that has ended since, or has written in a later epoch, is known better here."""
+        Returns whether any of it is new here. If a producer has ended since, or has written in a later epoch, this
+        state knows more, and keeps its own entry."""
         news: dict[int, ProducerEntry] = {}
         for producer_id, entry in earlier._producers.items():
             if self.transactions.end_of(producer_id) is None and not self.transactions.is_open(producer_id):
                 entry_here = self._producers.get(producer_id)
                 if (joined := _joined(entry, entry_here)) != entry_here:
                     news[producer_id] = joined
-        self._producers = news | self._producers | news  # who was not known is the longest silent
+        self._producers = news | self._producers | news  # a producer that is new here counts as silent the longest
         return bool(news)
 
     def log_starts_at(self, offset: int) -> None:
-        """Nothing below is read any more."""
+        """Drop the state of transactions that began below `offset`, the log's new start."""
         for producer_id in self.transactions.log_starts_at(offset):
             self._producers.pop(producer_id, None)
 
     def expire(self, before_timestamp_us: int) -> int:
-        """Forget producers whose newest timestamp is older, but none that is open. Returns how many."""
+        """Drop the producers whose newest timestamp is older. A producer with an open transaction stays.
+
+        Returns the number of dropped producers."""
         old = [
             producer_id
             for producer_id, entry in self._producers.items()
@@ -236,7 +242,7 @@ class ProducerState:
         return _SNAPSHOT.pack(_MAGIC, google_crc32c.value(body)) + body
 
     def restore(self, snapshot: bytes) -> None:
-        """Become the state that `snapshot` was made of. Raises CorruptFile, and changes nothing, if it is damaged."""
+        """Become the state of which `snapshot` was made. If it is damaged, raises CorruptFile and changes nothing."""
         if len(snapshot) < _SNAPSHOT.size + _COUNTS.size:
             raise CorruptFile(f"a producer snapshot cannot have {len(snapshot)} bytes")
         magic, crc = _SNAPSHOT.unpack_from(snapshot)
@@ -255,7 +261,9 @@ class ProducerState:
 
 
 def _joined(earlier: ProducerEntry, entry: ProducerEntry | None) -> ProducerEntry:
-    """Of two that speak of one log: the batches of both, the last five."""
+    """Join two entries of one producer in one log. The one with the later epoch wins.
+
+    If the epochs are equal, the result has the last five batches of both."""
     if entry is None or entry.producer_epoch != earlier.producer_epoch:
         return max(entry or earlier, earlier, key=lambda candidate: candidate.producer_epoch)
     batches = sorted({*earlier.batches, *entry.batches}, key=lambda batch: batch.base_offset)
@@ -280,7 +288,7 @@ def _decode(body: bytes, count: int) -> dict[int, ProducerEntry]:
 
 
 class ReplayableLog(Protocol):
-    """What rebuilding the state needs of a log."""
+    """The part of a log that is needed to rebuild the state."""
 
     @property
     def key(self) -> PartitionKey: ...
@@ -298,9 +306,10 @@ class ReplayableLog(Protocol):
 
 
 def recover_producer_state(log: ReplayableLog) -> ProducerState:
-    """The producers of a log: its newest snapshot, and the headers and markers behind it.
+    """Rebuild the producer state of a log from its newest snapshot and the headers and markers behind that.
 
-    Snapshots from above its end are read for what is deleted, and replaced. Raises CorruptMessage, OSError."""
+    Snapshots above the log's end may have producers of deleted records. The function takes these in, and replaces the
+    snapshots. Raises CorruptMessage, OSError."""
     state = ProducerState()
     offset = log.log_start_offset
     stored = log.load_producer_snapshot()
@@ -309,14 +318,14 @@ def recover_producer_state(log: ReplayableLog) -> ProducerState:
             state.restore(stored[1])
             offset = max(offset, stored[0])
     except CorruptFile:
-        stored = None  # the headers that are still there say the same, and more slowly
+        stored = None  # the remaining headers give the same state, but more slowly
     known_to = 0 if stored is None else stored[0]
     if known_to < log.log_start_offset:
         state.transactions.forget_between(known_to, log.log_start_offset)
     for header, batch in log.replay(offset):
         state.apply(header, markers_in(log.key, batch, header) if header.is_control else ())
-    state.log_starts_at(log.log_start_offset)  # the snapshot may be older than what retention took
-    for later in log.later_producer_snapshots():  # they speak of records that are gone, and of deleted ones
+    state.log_starts_at(log.log_start_offset)  # retention may have moved the log start after the snapshot
+    for later in log.later_producer_snapshots():  # they cover records that a cut removed, and deleted ones
         with contextlib.suppress(CorruptFile):
             state.adopt(restored(later).below(log.log_start_offset))
     log.replace_later_producer_snapshots(state.snapshot())
@@ -324,14 +333,14 @@ def recover_producer_state(log: ReplayableLog) -> ProducerState:
 
 
 def restored(snapshot: bytes) -> ProducerState:
-    """The state that `snapshot` was made of. Raises CorruptFile."""
+    """The state of which `snapshot` was made. Raises CorruptFile."""
     state = ProducerState()
     state.restore(snapshot)
     return state
 
 
 def markers_in(key: PartitionKey, batch: memoryview, header: BatchHeader) -> tuple[Marker, ...]:
-    """What a control batch of the partition ends. Raises CorruptMessage."""
+    """The markers of a control batch of the partition. Raises CorruptMessage."""
     if len(batch) != header.length:
         raise CorruptMessage(f"the control batch at offset {header.base_offset} is cut off by the segment's end")
     check_crc(key.topic_id, key.partition, batch, header)
@@ -339,7 +348,7 @@ def markers_in(key: PartitionKey, batch: memoryview, header: BatchHeader) -> tup
 
 
 def fenced(producer_id: int) -> ProducerFenced:
-    """The error for one that writes after its end."""
+    """The error for a producer that writes after its end."""
     return ProducerFenced(f"producer {producer_id} has ended: it was committed or aborted, and writes no more")
 
 

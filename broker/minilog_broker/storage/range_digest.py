@@ -1,8 +1,9 @@
 """The digest of a range of a log, from the disk and with a check of every checksum. Equal copies have equal digests.
 
-Replicas have the same batches, byte for byte, and other segments. So offsets name a range, and it begins and ends where
-batches do. The digest is over the headers of the batches. A header has the checksum of the rest of its batch, and that
-was compared with the rest: so a batch of other bytes has another header, but for one in four billion.
+Replicas have the same batches, byte for byte, but other segments. So a range is given by its offsets. It begins where a
+batch begins, and ends where a batch ends. The digest is over the headers of the batches. A header has the checksum of
+the rest of its batch, and the reading compares it with the rest. So a batch of other bytes has another header, but for
+one in four billion.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from minilog_broker.storage.log import Log
 
 DIGEST_BYTES = 16
 BATCH_COST_BYTES = 8 << 10
-"""The check of a batch takes as much of a core as so many bytes of a large one, and more (30 µs)."""
-_BATCHES_AT_ONCE = 16  # between two pauses: a tenth of a millisecond of Python
+"""The least cost of a batch. The check of a small batch takes about 30 µs, at least as long as the check of so many
+bytes of a large one."""
+_BATCHES_AT_ONCE = 16  # batches between two pauses: a tenth of a millisecond of Python
 
 
 @dataclass(frozen=True, slots=True)
 class RangeDigest:
-    """The digest of the batches from the one with `start_offset` up to `end_offset`, where a batch ends."""
+    """The digest of the batches from the one that contains `start_offset` up to `end_offset`, where a batch ends."""
 
     start_offset: int
     end_offset: int
@@ -32,11 +34,11 @@ class RangeDigest:
 
 
 class RangeReading:
-    """A range under way: of the batches from `start_offset` on that end at or below `end_offset` as many as cost about
-    `max_bytes`, and at least one. A caller reads slice by slice, and may do other things meanwhile.
+    """A range that is being read. It has the batches from `start_offset` on that end at or below `end_offset`: as many
+    as cost about `max_bytes`, and at least one. A caller reads slice by slice, and may do other things meanwhile.
 
-    `pause`: called in a slice between two parts of the work, each of them short. Without it a slice is read and checked
-    without a break."""
+    Within a slice the reading calls `pause` between two short parts of the work. Without `pause` it reads and checks a
+    slice without a break."""
 
     def __init__(
         self, log: Log, start_offset: int, end_offset: int, max_bytes: int, pause: Callable[[], None] | None = None
@@ -58,14 +60,14 @@ class RangeReading:
 
     @property
     def has_small_batches(self) -> bool:
-        """Whether batches cost more than their bytes; also before anything is read."""
+        """Whether batches cost more than their bytes. Also true before the first slice."""
         return self.cost_bytes > self._size_bytes or not self._size_bytes
 
     def read_slice(self, slice_bytes: int) -> int:
-        """Read about so many bytes more, at least one batch. The bytes that were read.
+        """Read about `slice_bytes` more, but at least one batch. Returns the number of bytes that were read.
 
-        Raises CorruptMessage, UnsupportedVersion, OSError for damage, and OffsetOutOfRange where the log does not hold
-        the offset (any more)."""
+        Raises CorruptMessage, UnsupportedVersion, OSError for damage. Raises OffsetOutOfRange if the log does not hold
+        the offset, or does not hold it any more."""
         most_bytes = min(slice_bytes, self._max_bytes - self.cost_bytes)
         run = self._log.read(self._offset, most_bytes, self._end_offset, self._pause)
         self._is_at_end = not run
@@ -89,12 +91,12 @@ class RangeReading:
         self._offset = expected
 
     def digest(self) -> RangeDigest:
-        """Of what was read until now."""
+        """The digest of all slices until now."""
         return RangeDigest(self._start_offset, self._offset, self._size_bytes, self._digest.digest())
 
 
 def digest_range(log: Log, start_offset: int, end_offset: int, max_bytes: int) -> RangeDigest:
-    """The same at once. Raises as RangeReading.read_slice does."""
+    """Read a whole range at once, and return its digest. Raises the errors of RangeReading.read_slice."""
     reading = RangeReading(log, start_offset, end_offset, max_bytes)
     while not reading.is_done:
         reading.read_slice(max_bytes)

@@ -1,4 +1,4 @@
-"""Recovery: from the files of a log to a log that may be served, with a report of the losses.
+"""Recovery makes a log that the broker may serve from the files of a log, and reports the losses.
 
     the files                                                  recovery's verdict
     the last segment ends in bytes that are no whole batch,    a torn tail: cut, and marked (an unsynced write reaches
@@ -15,12 +15,12 @@
     `*.tmp`, snapshots above the end                           removed
     a whole batch of a later version, a later manifest         UnsupportedVersion: recovery changes and serves nothing
 
-After an unclean stop recovery reads the last segment with every checksum. All other segments were synced when it was
-made. Recovery reads them only if their index does not vouch for their size and end. It syncs the files before they
-count as durable.
+After an unclean stop recovery reads the last segment with every checksum. The log had synced all other segments before
+it made the last one. Recovery reads them only if their index does not vouch for their size and end. It syncs the files
+before they count as durable.
 
-A torn tail stands above all recorded ends. But the records lag behind the syncs by up to a checkpoint. If a disk has
-rotted in between, its copy looks torn, and lacks acknowledged records. This log alone cannot show that. So the
+A torn tail stands above all recorded ends. But the recorded ends lag behind the syncs by up to a checkpoint. If a disk
+damages records in between, its copy looks torn, and lacks acknowledged records. This log alone cannot show that. So the
 controller compares copies before it relies on one with a torn tail (controller/election.py).
 
 Recovery writes its verdict durably (marks.py) before it cuts anything, so that a crash does not make the replica look
@@ -56,12 +56,12 @@ _BASE_OFFSET = attrgetter("base_offset")
 
 
 def mark_damaged(files: FileSystem, directory: str, reason: str) -> None:
-    """Record, durably, that a batch of this log was found damaged while reading: the next start reads all of it."""
+    """Record, durably, that a reader met a damaged batch of this log. So the next start reads the whole log."""
     marks.write_mark(files, directory, marks.DAMAGED, reason)
 
 
 class Finding(enum.Enum):
-    """What a copy is worth: see the module's table. The worse one counts."""
+    """The verdict on a copy, by the module's table. If several apply, the worst one counts."""
 
     WHOLE = "whole"
     TORN = "torn"
@@ -71,7 +71,8 @@ class Finding(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What opening a log found. `reason` is for people; `torn`: its tail was cut, whatever else was found."""
+    """The result of opening a log. `reason` is for people. `torn`: recovery has cut a torn tail, even if the finding is
+    a worse one."""
 
     finding: Finding
     torn: bool
@@ -86,7 +87,7 @@ class RecoveryReport:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A log as it may be served: everything in it is on the disk."""
+    """A log that the broker may serve. All of it is on the disk."""
 
     segments: tuple[Segment, ...]
     epochs: EpochCache
@@ -99,7 +100,7 @@ class Recovered:
 
 @dataclass(slots=True)
 class FoundSegment:
-    """A segment file. `scan` is None where its index vouches for it."""
+    """A segment file. `scan` is None if its index vouches for it."""
 
     name: SegmentName
     end: SegmentEnd
@@ -109,7 +110,7 @@ class FoundSegment:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a recovery has found before it changes anything. `unreachable`: segments behind damage."""
+    """The result of a recovery's look, before it changes anything. `unreachable` are the segments behind damage."""
 
     segments: tuple[FoundSegment, ...]
     unreachable: tuple[SegmentName, ...]
@@ -118,13 +119,13 @@ class Looked:
     log_start: int
     end_offset: int
     checkpoint: Checkpoint | None
-    manifest: Manifest | None  # None, too, where it does not count
+    manifest: Manifest | None  # also None if the manifest does not count
 
 
 class Recovery:
-    """One recovery of one log: `run` looks first, decides, and only then changes files. `look` does only the first.
+    """One recovery of one log. `run` looks first, decides, and only then changes files. `look` only looks.
 
-    `scan`: how a segment, by its base offset, is read where all of them are to be read, whatever vouches for them."""
+    If `scan` is given, recovery reads each segment with it, even if an index vouches for the segment."""
 
     def __init__(
         self,
@@ -156,7 +157,7 @@ class Recovery:
         self._manifest: Manifest | None = None
 
     def look(self) -> Looked:
-        """What there is, and what it lacks. Nothing is changed. Raises UnsupportedVersion, OSError."""
+        """Find the segments and the losses. Changes nothing. Raises UnsupportedVersion, OSError."""
         self._read_marks()
         self._checkpoint = self._read_checkpoint()
         self._manifest = self._read_manifest()
@@ -211,7 +212,7 @@ class Recovery:
             return None
 
     def _read_manifest(self) -> Manifest | None:
-        """None where it does not count."""
+        """The manifest. None if it is missing or damaged, or does not count."""
         if self._checkpoint is None or not self._checkpoint.has_manifest:
             return None
         try:
@@ -225,7 +226,7 @@ class Recovery:
         self._obsolete = self._left_behind(names) if self._manifest is not None else self._replaced(names)
         names = [name for name in names if name not in self._obsolete]
         log_start = self._checkpoint.log_start_offset if self._checkpoint else 0
-        # Retention was removing what is below the last one that begins there: gaps are no damage.
+        # Retention may have been removing the segments below the one with the log start: gaps there are no damage.
         below = max(0, bisect_right(names, log_start, key=_BASE_OFFSET) - 1)
         self._obsolete, names = self._obsolete + names[:below], names[below:]
         for number, name in enumerate(names):
@@ -247,8 +248,10 @@ class Recovery:
                 return
 
     def _left_behind(self, names: list[SegmentName]) -> list[SegmentName]:
-        """Those of these segments that an unfinished change left: all that the manifest does not name, up to the base
-        offset of the last that it names, and an empty one behind that, which nobody has written to."""
+        """The segments among these that an unfinished change has left.
+
+        These are all that the manifest does not name, up to the base offset of the last one that it names. An empty
+        segment behind that belongs to them, too: the log has not written to it."""
         assert self._manifest is not None
         named, last = {listed.name for listed in self._manifest}, self._manifest[-1].name
         left = [name for name in names if name.base_offset <= last.base_offset and name not in named]
@@ -258,10 +261,11 @@ class Recovery:
         return left
 
     def _replaced(self, names: list[SegmentName]) -> list[SegmentName]:
-        """Without a manifest: those of these segments in whose place another one was written anew. That one was whole
-        and durable before it had its name, and of the others any may be gone."""
+        """The segments among these that compaction has replaced, for a log without a manifest.
+
+        The compacted segment was whole and durable before it got its name. Any of the replaced ones may be gone."""
         replaced: list[SegmentName] = []
-        kept, end_offset = SegmentName(-1), 0  # the last one that stays, and where it ends if it was written anew
+        kept, end_offset = SegmentName(-1), 0  # the last segment that stays, and its end if it is a compacted one
         for number, name in enumerate(names):
             is_older = number + 1 < len(names) and names[number + 1].base_offset == name.base_offset
             if is_older or (kept.generation and name.base_offset < end_offset):
@@ -282,7 +286,7 @@ class Recovery:
         if self._scan is not None:
             scan = self._scan(name)
             return FoundSegment(name, scan.end, scan.index, scan)
-        # Where damage was met while reading, no index vouches for anything: all is read.
+        # If a reader has met damage in this log, no index vouches for a segment, and recovery reads all of them.
         if marks.DAMAGED not in self._marks and (next_base is not None or not self._unclean):
             stamp = read_stamp(self._files, self._directory, name)
             fits = stamp is not None and next_base in (None, stamp.end_offset)
@@ -292,7 +296,7 @@ class Recovery:
         return FoundSegment(name, scan.end, scan.index, scan)
 
     def _bounds(self) -> tuple[int, int]:
-        """(log start, end of what was found), compared with what had been promised."""
+        """(log start, end of the valid batches). Adds damage if records are missing that the checkpoint promises."""
         first = self._found[0].name.base_offset if self._found else None
         end_offset = self._found[-1].end.end_offset if self._found else 0
         checkpoint = self._checkpoint
@@ -317,8 +321,9 @@ class Recovery:
         return log_start, end_offset
 
     def _hides_records(self, log_start: int) -> bool:
-        """Whether what is not valid, below the log's start, has records behind it that count. What is below the start
-        may be torn where the log was begun anew, and nobody misses it then."""
+        """Whether the last segment has records at or above the log start behind bytes that are not valid.
+
+        Torn bytes below the log start alone are no loss: the log may have begun anew at its start."""
         last = self._found[-1] if self._found else None
         if last is None or last.scan is None or not last.scan.surplus_bytes:
             return False
@@ -326,7 +331,7 @@ class Recovery:
         return has_batch_above(file, last.end.size_bytes, log_start, self._key)
 
     def _look_at_promises(self, log_start: int, end_offset: int) -> None:
-        """Whether all that was counted of this copy must be in it."""
+        """Add a doubt if this copy may lack records that counted as durable."""
         checkpoint = self._checkpoint
         if not self._unclean or (checkpoint is not None and checkpoint.covers_all(self._boot_id)):
             return
@@ -345,7 +350,7 @@ class Recovery:
     # changing
 
     def _mark(self) -> None:
-        """Say what was found, durably."""
+        """Write the marks for the findings, durably."""
         torn = [] if self._damage or not self._surplus_bytes else ["its tail is torn"]
         for mark, reasons in ((marks.DAMAGED, self._damage), (marks.DOUBTFUL, self._doubt), (marks.TORN_TAIL, torn)):
             if reasons and mark not in self._marks:
@@ -354,7 +359,7 @@ class Recovery:
 
     @property
     def _surplus_bytes(self) -> int:
-        """What the last segment has behind its last valid batch."""
+        """The number of bytes behind the last valid batch of the last segment."""
         last = self._found[-1].scan if self._found else None
         return 0 if last is None else last.surplus_bytes
 
@@ -364,7 +369,7 @@ class Recovery:
                 self._files.remove(self._path(name))
 
     def _cut(self) -> int:
-        """Cut what is behind the last valid batch. Returns how many bytes."""
+        """Cut all bytes behind the last valid batch. Returns the number of cut bytes."""
         cut = 0
         for name in reversed(self._unreachable):
             path = name.path(self._directory)
@@ -384,7 +389,7 @@ class Recovery:
         return cut
 
     def _keep_beside(self, path: str, valid_bytes: int) -> None:
-        """Replace a segment file by its valid part, the whole file kept beside it."""
+        """Replace a segment file by its valid part. The whole file stays beside it under another name."""
         source = self._files.open(path)
         copy = self._files.open(path + TEMPORARY_SUFFIX, create=True)
         for position in range(0, valid_bytes, SCAN_CHUNK_BYTES):
@@ -395,14 +400,14 @@ class Recovery:
         self._files.rename(path + TEMPORARY_SUFFIX, path)
 
     def _sync(self) -> None:
-        """What was found counts as durable from here on."""
+        """Sync the segments that may not be on the disk yet. All of the log counts as durable from here on."""
         for number, segment in enumerate(self._found):
             if segment.scan is not None or (self._unclean and number == len(self._found) - 1):
                 self._files.open(segment.name.path(self._directory)).fdatasync()
         self._files.fsync_dir(self._directory)
 
     def _segments(self, log_start: int) -> tuple[Segment, ...]:
-        """The segments that hold something at or above `log_start`, at least one."""
+        """The segments with records at or above `log_start`, but at least one segment. The other files are removed."""
         kept = [segment for segment in self._found if segment.end.end_offset > log_start]
         if not kept and self._found and self._found[-1].end.end_offset == log_start:
             kept = self._found[-1:]
@@ -450,7 +455,7 @@ class Recovery:
 
 
 def read_epochs(files: FileSystem, directory: str) -> EpochCache | None:
-    """What the epoch file of the log in `directory` says; None where it is missing or wrong."""
+    """The epochs in the epoch file of the log in `directory`. None if the file is missing or wrong."""
     try:
         content = read_durable_file(files, f"{directory}/{EPOCH_FILE}")
         return None if content is None else EpochCache.decode(content)

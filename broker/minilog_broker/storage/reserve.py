@@ -4,9 +4,9 @@
     HELD       made at the start                       yes                    a write that finds the disk full
     LET GO     a write found the disk full             no                     as much as it, twice, is free again
 
-The freed space belongs to those three alone (docs/spec/replication.md § Eligible leaders and damage). The broker
-refuses data without trying until it holds the reserve again. It takes the reserve back only if twice its size is free:
-else the space that it has just freed would look like enough.
+The freed space belongs to those three alone (docs/spec/replication.md § Eligible leaders and damage). Until the broker
+holds the reserve again, it refuses data without trying to write it. It takes the reserve back only if twice its size is
+free. Else the space that it has just freed would look like enough.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from minilog_broker.storage.errors import NO_SPACE
 from minilog_broker.storage.files import FileSystem
 
 RESERVE_BYTES = 8 << 20  # thousands of decisions and checkpoints, small against any disk
-RETRY_S = 1.0  # how often, at most, a full disk is tried: each try writes until it is full
+RETRY_S = 1.0  # the least time between two tries on a full disk: each try writes until the disk is full
 _CHUNK = bytes(1 << 20)
 
 _T = TypeVar("_T")
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 class Reserve:
     """The file that keeps space on disk for metadata.
 
-    Used by the disk threads of data and of metadata. `clock_s` is monotonic.
+    The disk threads of data and of metadata use it. `clock_s` is monotonic.
     """
 
     def __init__(
@@ -45,7 +45,9 @@ class Reserve:
         self.held = False
 
     def hold(self) -> bool:
-        """Take the space where as much again is free besides; whether it is held. Raises OSError for another error."""
+        """Take the space if twice its size is free. Returns whether the reserve is held.
+
+        Raises OSError for any error but a full disk."""
         with self._lock:
             if not self.held and self._clock_s() - self._tried_s >= RETRY_S:
                 self._tried_s = self._clock_s()
@@ -53,7 +55,7 @@ class Reserve:
             return self.held
 
     def let_go(self) -> bool:
-        """The disk is full: give the space back. Whether there was any to give."""
+        """Give the space back, because the disk is full. Returns whether the reserve was held."""
         with self._lock:
             held, self.held = self.held, False
             self._tried_s = self._clock_s()
@@ -62,7 +64,9 @@ class Reserve:
             return held
 
     def write_data(self, work: Callable[[], _T]) -> _T:
-        """`work` writes data: not while the reserve is let go. Raises OSError, ENOSPC where nothing was tried."""
+        """Call `work`, which writes data, but not while the reserve is let go.
+
+        Raises OSError. If the reserve is let go, that is ENOSPC, and `work` was not called."""
         if not self.hold():
             raise OSError(errno.ENOSPC, "the disk is full: the metadata log is using the space reserved for it")
         try:
@@ -73,9 +77,9 @@ class Reserve:
             raise
 
     def write_metadata(self, work: Callable[[], _T]) -> _T:
-        """`work` writes what the reserve is for: where it finds the disk full it is done again in the reserve's space.
+        """Call `work`, which writes metadata. If it finds the disk full, call it again in the reserve's space.
 
-        It must leave nothing half done when it fails for want of space, as logs and durable files do."""
+        If `work` fails on a full disk, it must leave nothing half done, as logs and durable files do."""
         try:
             return work()
         except OSError as error:
@@ -85,7 +89,7 @@ class Reserve:
 
     def _take(self) -> bool:
         if self._files.exists(self._path) and self._files.size(self._path) == self._size_bytes:
-            return True  # a former life's
+            return True  # a former life made the file
         try:
             file = self._files.open(self._path, create=True)
             try:

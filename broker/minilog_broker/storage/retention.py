@@ -1,5 +1,7 @@
-"""The rules that decide when a new segment begins, and which segments retention may remove: the oldest ones that are
-too old or too many, all below the high watermark."""
+"""The rules that decide when a new segment begins, and which segments retention may remove.
+
+Retention removes the oldest segments if they are too old, or if the log is too large. All of them lie below the last
+stable offset."""
 
 from __future__ import annotations
 
@@ -10,11 +12,11 @@ from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
 
 LEAST_FILE_BYTES = 1 << 20
-FUTURE_US = 3_600_000_000  # clocks that differ by less are those of honest machines; Kafka's bound of time stamps
+FUTURE_US = 3_600_000_000  # sound clocks may differ by less; Kafka's bound of time stamps, too
 
 
 def roll_is_due(active: Segment, settings: LogSettings, run_bytes: int, timestamp_us: int) -> bool:
-    """Whether a run of so many bytes at this time belongs into a new segment."""
+    """Whether a run of `run_bytes` at this time belongs into a new segment."""
     if not active.end.size_bytes:
         return False
     if active.end.size_bytes + run_bytes > settings.segment_bytes:
@@ -24,14 +26,14 @@ def roll_is_due(active: Segment, settings: LogSettings, run_bytes: int, timestam
 
 
 def is_all_below(active: Segment, log_start: int) -> bool:
-    """Whether records are left in it, and all were deleted below the log start."""
+    """Whether the segment has records, and all of them lie below the log start."""
     return active.end.size_bytes > 0 and active.end.end_offset <= log_start
 
 
 def is_expired(segment: Segment, settings: LogSettings, now_us: int | None) -> bool:
     """Whether every record of the segment is older than retention.ms, by its timestamp against the wall clock.
 
-    Without one (None) nothing is."""
+    If `now_us` is None, the wall clock is not trusted, and no segment is expired."""
     if now_us is None:
         return False
     oldest_us = now_us - settings.retention_ms * 1000
@@ -40,7 +42,7 @@ def is_expired(segment: Segment, settings: LogSettings, now_us: int | None) -> b
 
 @dataclass(frozen=True, slots=True)
 class HeldSegment:
-    """The oldest segment of a log, which has a record with a time stamp in the future: it is kept until then."""
+    """The oldest segment of a log, if it has a record with a time stamp in the future. It stays until that time."""
 
     base_offset: int
     end_offset: int
@@ -48,7 +50,7 @@ class HeldSegment:
 
 
 def held_by_the_future(segments: Sequence[Segment], settings: LogSettings, now_us: int) -> HeldSegment | None:
-    """What keeps the records of a log longer than retention.ms says; None where nothing does."""
+    """The segment that keeps records of a log for longer than retention.ms. None if there is none."""
     oldest = segments[0]
     if settings.retention_ms < 0 or not oldest.end.size_bytes:
         return None
@@ -58,7 +60,9 @@ def held_by_the_future(segments: Sequence[Segment], settings: LogSettings, now_u
 
 
 def removable(segments: Sequence[Segment], settings: LogSettings, stable_offset: int, now_us: int | None) -> int:
-    """How many of the first of `segments` may go: nothing at or above the last stable offset, never the last one."""
+    """How many of the first `segments` retention may remove.
+
+    It removes no record at or above the last stable offset, and never the last segment."""
     total_bytes = sum(segment.end.size_bytes for segment in segments)
     for count, segment in enumerate(segments[:-1]):
         total_bytes -= segment.end.size_bytes
@@ -69,8 +73,9 @@ def removable(segments: Sequence[Segment], settings: LogSettings, stable_offset:
 
 
 def first_within(segments: Sequence[Segment], most_bytes: int) -> int:
-    """How many of the first of `segments` have no more bytes than that together; one of them in any case. A file counts
-    as LEAST_FILE_BYTES at least: it takes time to go, too."""
+    """How many of the first `segments` have at most `most_bytes` together, but at least one.
+
+    A file counts as at least LEAST_FILE_BYTES, because the removal of a small file takes time, too."""
     total_bytes = 0
     for count, segment in enumerate(segments):
         total_bytes += max(segment.end.size_bytes, LEAST_FILE_BYTES)

@@ -1,6 +1,6 @@
 """The reads of a log for a session: whole batches back to back, at once or by a thread that may wait for the disk.
 
-A read takes one file, from one place on. So a run belongs to one segment, and is whole or an error. The log may be cut
+A read takes adjacent bytes of one file. So a run belongs to one segment, and is whole or an error. The log may be cut
 or deleted meanwhile. The session checks that when it gets the run.
 """
 
@@ -18,34 +18,38 @@ _Run = TypeVar("_Run", bound=Buffer)
 
 
 class WantedRun(Protocol):
-    """replica_effects.ReadRun, by shape."""
+    """The run that a session wants to read. replica_effects.ReadRun has this shape."""
 
     @property
     def offset(self) -> int:
-        """In the first batch."""
+        """An offset in the first batch."""
 
     @property
     def max_bytes(self) -> int:
-        """Of all of them, unless the first is larger."""
+        """The most bytes of all batches together. A larger first batch comes alone."""
 
     @property
     def end_offset(self) -> int:
-        """All end at or below it ..."""
+        """All batches end at or below this offset. `readable_end` has the exception."""
 
     @property
     def readable_end(self) -> int:
-        """... unless it lies inside of the first, which ends at or below this: then that one comes, alone."""
+        """The end of the readable batches. If `end_offset` lies inside the first batch, and that batch ends at or below
+        `readable_end`, it comes alone."""
 
 
 def read_run(log: Log, wanted: WantedRun) -> bytes:
-    """Waits for the disk. Empty where the log does not hold the offset any more.
+    """Read the wanted run, and wait for the disk. Empty if the log does not hold the offset any more.
 
-    Raises OSError, CorruptMessage, UnsupportedVersion: the copy cannot be read."""
+    Raises OSError, CorruptMessage, UnsupportedVersion if the copy cannot be read."""
     return _read(log.read, wanted)
 
 
 def read_run_now(log: Log, wanted: WantedRun) -> Buffer | None:
-    """None where any of it has to be waited for, or nobody can tell; an error is met by who waits."""
+    """Read the wanted run without waiting for the disk.
+
+    None if part of it is not in memory, or if the system cannot tell. Also None after an error: then the read that
+    waits raises the error."""
     try:
         return _read(log.read_now, wanted)
     except NotInMemory:

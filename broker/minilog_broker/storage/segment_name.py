@@ -1,10 +1,10 @@
 """The names of a segment's files.
 
-    <base offset, 20 digits>.log                 generation 0: as it was appended
-    <base offset, 20 digits>.<generation>.log    as it was written anew, from generation 1 on
+    <base offset, 20 digits>.log                 generation 0: the appended batches
+    <base offset, 20 digits>.<generation>.log    generation 1 and above: a compacted segment
 
-Its index files are named alike, with other suffixes. A segment that is written anew has another name than the one in
-whose place it comes. So both are there until one write of the manifest swaps them (manifest.py).
+The index files have the same names, with other suffixes. A compacted segment has another name than the segment that it
+replaces. So both files are there until one write of the manifest swaps them (manifest.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOG_FILE = re.compile(r"(\d{20})(?:\.([1-9]\d{0,9}))?" + re.escape(LOG_SUFFIX))
 
 @dataclass(frozen=True, slots=True, order=True)
 class SegmentName:
-    """Names in order are in the order of their offsets, and of one offset in that of their generations."""
+    """The name of a segment. Names sort by base offset, and then by generation."""
 
     base_offset: int
     generation: int = 0
@@ -28,7 +28,7 @@ class SegmentName:
         return f"{self.base_offset}.{self.generation}" if self.generation else str(self.base_offset)
 
     def file(self, suffix: str = LOG_SUFFIX) -> str:
-        """The name of its file with this suffix."""
+        """The name of the segment's file with this suffix."""
         generation = f".{self.generation}" if self.generation else ""
         return f"{self.base_offset:020d}{generation}{suffix}"
 
@@ -37,7 +37,7 @@ class SegmentName:
         return f"{directory}/{self.file(suffix)}"
 
     def next_generation(self) -> SegmentName:
-        """The name for what is written anew in the place of this one."""
+        """The name of the compacted segment that replaces this one."""
         return SegmentName(self.base_offset, self.generation + 1)
 
 

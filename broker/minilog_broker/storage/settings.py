@@ -9,8 +9,11 @@ _DAY_MS = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """A segment is rolled before the run that would take it above `segment_bytes`, or that is `segment_ms` younger than
-    its first batch. A run is never split: a segment of one run may be longer. -1 for a retention means no bound."""
+    """The settings of one log.
+
+    The log begins a new segment before a run that would make the segment larger than `segment_bytes`, and before a run
+    that is more than `segment_ms` younger than the segment's first batch. It never splits a run, so a segment of one
+    run may be larger. A retention of -1 means no bound."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * _DAY_MS

@@ -1,7 +1,8 @@
 """The snapshots of the metadata image on disk: `<end offset, 20 digits>-<epoch, 10 digits>.snapshot`, beside its log.
 
-A snapshot is written to another name and synced. Then it is renamed, and the directory is synced. So a file of that
-name is whole, or was damaged later. Here a snapshot is bytes: controller.snapshot knows its content, and checks it.
+A snapshot is written to another name and synced. Then it is renamed, and the directory is synced. So a file with that
+name is whole, or the disk has damaged it later. Here a snapshot is only bytes. controller.snapshot knows its content,
+and checks it.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from minilog_broker.storage.durable_file import TEMPORARY_SUFFIX
 from minilog_broker.storage.files import File, FileSystem
 from minilog_broker.storage.snapshot_id import SnapshotId, parse_snapshot_name, snapshot_name
 
-MAX_SNAPSHOT_BYTES = 1 << 30  # far above any image: bounds what a damaged size makes us read or a peer makes us write
+MAX_SNAPSHOT_BYTES = 1 << 30  # far above any image; it limits a read with a damaged size, and a write from a peer
 
 
 class SnapshotReceiver:
-    """A snapshot on its way from another broker: its chunks in order, then `finish`."""
+    """A snapshot that arrives from another broker. The caller writes its chunks in order, and then calls `finish`."""
 
     def __init__(self, files: FileSystem, directory: str, snapshot_id: SnapshotId) -> None:
         self._files = files
@@ -28,19 +29,19 @@ class SnapshotReceiver:
         self.size_bytes = 0
 
     def write(self, position: int, content: bytes) -> None:
-        """The next chunk. Raises ValueError where it is not the next, or the whole becomes too large; OSError."""
+        """Write the next chunk. Raises ValueError if it is not the next one, or if the whole is too large, OSError."""
         if self._file is None or position != self.size_bytes or position + len(content) > MAX_SNAPSHOT_BYTES:
             raise ValueError(f"{self._path}: a chunk of {len(content)} bytes at {position} is not the next one")
         self._file.write([content], position)
         self.size_bytes += len(content)
 
     def content(self) -> bytes:
-        """All that came, to be checked before `finish`."""
+        """All bytes that have arrived. The caller checks them before `finish`."""
         assert self._file is not None
         return self._file.pread(MAX_SNAPSHOT_BYTES, 0)
 
     def finish(self) -> None:
-        """It is whole: durable under its name on return."""
+        """Give the whole snapshot its name. It is durable on return."""
         assert self._file is not None
         self._file.fdatasync()
         self._file.close()
@@ -49,7 +50,7 @@ class SnapshotReceiver:
         self._files.fsync_dir(self._directory)
 
     def abandon(self) -> None:
-        """It did not come to its end: nothing of it stays."""
+        """Remove an unfinished snapshot. After `finish` this does nothing."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -65,14 +66,14 @@ class SnapshotFiles:
         self._directory = directory
 
     def list(self) -> list[SnapshotId]:
-        """Those there are, the newest first."""
+        """The ids of all snapshots, the newest first."""
         if not self._files.exists(self._directory):
             return []
         snapshot_ids = map(parse_snapshot_name, self._files.list(self._directory))
         return sorted((snapshot_id for snapshot_id in snapshot_ids if snapshot_id is not None), reverse=True)
 
     def read(self, snapshot_id: SnapshotId) -> bytes:
-        """The whole file. Raises OSError, FileNotFoundError among them."""
+        """The whole content of a snapshot. Raises OSError. That is FileNotFoundError if the snapshot is missing."""
         return self.read_chunk(snapshot_id, 0, MAX_SNAPSHOT_BYTES)[0]
 
     def read_chunk(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> tuple[bytes, int]:
@@ -84,7 +85,7 @@ class SnapshotFiles:
             file.close()
 
     def write(self, snapshot_id: SnapshotId, content: bytes) -> None:
-        """Durable under its name on return."""
+        """Write a whole snapshot. It is durable under its name on return."""
         receiver = self.receive(snapshot_id)
         try:
             receiver.write(0, content)
@@ -93,11 +94,13 @@ class SnapshotFiles:
             receiver.abandon()
 
     def receive(self, snapshot_id: SnapshotId) -> SnapshotReceiver:
-        """Begin to take a snapshot from another broker."""
+        """Begin to receive a snapshot from another broker."""
         return SnapshotReceiver(self._files, self._directory, snapshot_id)
 
     def remove_before(self, snapshot_id: SnapshotId) -> None:
-        """`snapshot_id` is durable and the log starts there: older ones are of no use any more."""
+        """Remove the snapshots that are older than `snapshot_id`.
+
+        Called when `snapshot_id` is durable and the log starts at its end."""
         for older in self.list():
             if older.end_offset < snapshot_id.end_offset:
                 self._files.remove(self._path(older))

@@ -1,4 +1,4 @@
-"""The file `topic-id` of a log's directory. It names the log's partition, and is durable before the first data."""
+"""The file `topic-id` of a log's directory. It names the log's partition, and is durable before the first record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILE_NAME = "topic-id"
 
 @dataclass(frozen=True, slots=True)
 class TopicIdFile:
-    """The content; `topic_id` in hexadecimal."""
+    """The content of the file. `topic_id` is in hexadecimal."""
 
     topic_id: str
     topic_name: str
@@ -24,7 +24,7 @@ class TopicIdFile:
 
 
 def read_topic_id(files: FileSystem, directory: str) -> TopicIdFile | None:
-    """What the log in `directory` is of; None where the file is missing. Raises CorruptFile."""
+    """The topic and partition of the log in `directory`. None if the file is missing. Raises CorruptFile."""
     path = f"{directory}/{FILE_NAME}"
     try:
         content = read_durable_file(files, path)
@@ -43,9 +43,11 @@ def read_topic_id(files: FileSystem, directory: str) -> TopicIdFile | None:
 
 
 def prepare_directory(files: FileSystem, directory: str, key: PartitionKey, topic_name: str, *, create: bool) -> None:
-    """See that `directory` is there and is this partition's. With `create`, make what is missing, durably.
+    """Check that `directory` exists and belongs to this partition. With `create`, make a missing directory, durably.
 
-    Raises DataDirectoryError where it belongs to another partition, or is missing and not to be created.
+    If the directory has no `topic-id` file and no segment yet, write that file. Raises DataDirectoryError if the
+    directory belongs to another partition, if it has segments but no `topic-id` file, or if it is missing and `create`
+    is not set.
     """
     if create:
         files.make_dir(directory)

@@ -8,14 +8,14 @@
 
 A producer id belongs to one transaction and ends once. So a second marker changes nothing, and a producer that has
 ended may not write again. The last stable offset is the first offset of the earliest producer that is open or unstable,
-and never above the high watermark. It moves only with the high watermark, because new transactions begin above that.
+but never above the high watermark. It moves only with the high watermark, because new transactions begin above that.
 
 The state also has the highest epoch in which each coordinator wrote markers, and the range of the forgotten markers.
 While no marker is forgotten, a producer that is not in the state has not ended here.
 
-The aborted producers are kept by their markers, ascending. Each entry also has the lowest first offset of all later
-ones. So a search for a range looks only at the entries of that range (Kafka's transaction index, in memory: 40 bytes
-each).
+The aborted producers are in the ascending order of their markers. Each entry also has the lowest first offset of all
+later ones. So a search for a range looks only at the entries of that range (Kafka's transaction index, in memory: 40
+bytes each).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from minilog.net.coordinators_of import INTERNAL_PARTITIONS
 from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.markers import CoordinatorEpoch
 
-MAX_ENDED = 100_000  # per partition, about 20 MB; the marker of one forgotten is looked for in the log
+MAX_ENDED = 100_000  # per partition, about 20 MB; a search in the log finds the marker of a forgotten producer
 NOTHING = -1  # the first and last offset of a producer that wrote nothing here
 
 _COUNTS = struct.Struct("<IIIIqq")  # open, ended, aborted, coordinators; the range of the forgotten markers
@@ -44,7 +44,7 @@ _WORD_BYTES = 8
 
 
 class ProducerEnd(NamedTuple):
-    """How and where a producer ended. `first_offset` is NOTHING where it wrote nothing."""
+    """The end of a producer. `first_offset` is NOTHING if the producer wrote nothing here."""
 
     first_offset: int
     marker_end_offset: int
@@ -53,7 +53,7 @@ class ProducerEnd(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """A producer that a control batch ends: what it wrote, NOTHING where it wrote nothing."""
+    """A producer that a control batch ends. `last_offset` is NOTHING if the producer wrote nothing here."""
 
     producer_id: int
     committed: bool
@@ -68,7 +68,7 @@ class OffsetRange(NamedTuple):
 
 
 class _Aborted:
-    """The aborted index, by columns."""
+    """The index of the aborted producers, in columns."""
 
     __slots__ = ("first_offsets", "last_offsets", "lowest_behind", "marker_offsets", "producer_ids")
 
@@ -84,7 +84,7 @@ class _Aborted:
         return self.producer_ids, self.first_offsets, self.last_offsets, self.marker_offsets, self.lowest_behind
 
     def add(self, aborted: list[tuple[int, int, int]], marker_offset: int, lowest_behind: int) -> None:
-        """Those of one control batch: (first offset, last offset, producer id)."""
+        """Add the aborted producers of one control batch, each as (first offset, last offset, producer id)."""
         aborted.sort()
         for number, (first, last, producer_id) in enumerate(aborted):
             following = aborted[number + 1][0] if number + 1 < len(aborted) else lowest_behind
@@ -94,7 +94,9 @@ class _Aborted:
                 column.append(value)
 
     def within(self, from_offset: int, to_offset: int) -> list[int]:
-        """Producers with batches in [from_offset, to_offset), and perhaps some between whose batches it lies."""
+        """The aborted producers with batches in [from_offset, to_offset).
+
+        The answer may also have a producer with batches only before and behind the range."""
         producer_ids = []
         for number in range(bisect_right(self.marker_offsets, from_offset), len(self.producer_ids)):
             if self.first_offsets[number] < to_offset and self.last_offsets[number] >= from_offset:
@@ -113,7 +115,7 @@ class _Aborted:
 class PartitionTransactions:
     """The transactional producers of one partition, and its aborted transactions.
 
-    Changed by the batches of the log, in the log's order, on one thread.
+    One thread applies the batches of the log to it, in the log's order.
     """
 
     __slots__ = ("_aborted", "_coordinators", "_ended", "_max_ended", "_open", "_unstable", "forgotten")
@@ -121,11 +123,11 @@ class PartitionTransactions:
     def __init__(self, *, max_ended: int = MAX_ENDED) -> None:
         self._open: dict[int, int] = {}  # first offsets, which ascend
         self._ended: dict[int, ProducerEnd] = {}  # by their markers, which ascend
-        self._unstable: list[tuple[int, int]] = []  # of each control batch (end offset, lowest first offset)
-        self._aborted: _Aborted | None = None  # most partitions never have one
+        self._unstable: list[tuple[int, int]] = []  # for each control batch (end offset, lowest first offset)
+        self._aborted: _Aborted | None = None  # most partitions never have an aborted producer
         self._coordinators: dict[int, int] = {}  # the highest epoch of each, by its partition of `__transactions`
         self._max_ended = max_ended
-        self.forgotten: OffsetRange | None = None  # where markers of forgotten producers lie, or lay
+        self.forgotten: OffsetRange | None = None  # the range of the forgotten producers' markers, even deleted ones
 
     def __bool__(self) -> bool:
         return bool(self._open or self._ended or self._aborted or self._coordinators)
@@ -135,10 +137,10 @@ class PartitionTransactions:
 
     __hash__ = None  # type: ignore[assignment]
 
-    # -- what is known
+    # -- queries
 
     def is_open(self, producer_id: int) -> bool:
-        """Whether it has written, and not ended."""
+        """Whether the producer has written here, and has not ended."""
         return producer_id in self._open
 
     @property
@@ -146,34 +148,35 @@ class PartitionTransactions:
         return len(self._open)
 
     def end_of(self, producer_id: int) -> ProducerEnd | None:
-        """How it ended; None where that is not known."""
+        """The end of a producer. None if the state does not know it."""
         return self._ended.get(producer_id)
 
     def coordinator_epoch(self, partition: int) -> int:
-        """The highest epoch in which this coordinator had markers written here; -1 where it never had."""
+        """The highest epoch in which this coordinator wrote markers here. -1 if it never did."""
         return self._coordinators.get(partition, -1)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Exclusive. To be asked with high watermarks that do not go back."""
+        """The last stable offset, exclusive. From call to call the high watermark must not go back."""
         unstable = self._unstable
-        if unstable and unstable[0][0] <= high_watermark:  # of a log that was just opened, as many as it has markers
+        if unstable and unstable[0][0] <= high_watermark:  # a log that was just opened has an entry for each marker
             del unstable[: bisect_right(unstable, high_watermark, key=itemgetter(0))]
         offset = min(high_watermark, next(iter(self._open.values()), high_watermark))
         return min([offset, *(first for _, first in unstable)]) if unstable else offset
 
     def aborted_within(self, from_offset: int, to_offset: int) -> list[int]:
-        """The producers whose batches in [from_offset, to_offset) were aborted; below the last stable offset, all."""
+        """The producers whose batches in [from_offset, to_offset) were aborted. Below the last stable offset the answer
+        is complete."""
         return [] if self._aborted is None else self._aborted.within(from_offset, to_offset)
 
-    # -- what the log says
+    # -- changes by the log
 
     def begin(self, producer_id: int, offset: int) -> None:
-        """A transactional batch at `offset`: the first one opens."""
+        """Take in a transactional batch at `offset`. The first batch of a producer opens its transaction."""
         if producer_id not in self._open and producer_id not in self._ended:
             self._open[producer_id] = offset
 
     def end(self, finished: Iterable[Finished], marker_offset: int, marker_end_offset: int, timestamp_us: int) -> None:
-        """A control batch. Who has ended before has ended as it was said then."""
+        """Take in a control batch. For a producer that has ended before, the first marker counts."""
         aborted, firsts = [], []
         for producer_id, committed, last_offset in finished:
             if producer_id in self._ended:
@@ -198,19 +201,21 @@ class PartitionTransactions:
         self.forget_between(end_offset - 1, end_offset)
 
     def forget_between(self, start_offset: int, end_offset: int) -> None:
-        """Who ended by a marker in this range may not be known here."""
+        """Note that the state may lack producers whose marker is in this range."""
         before = self.forgotten or OffsetRange(start_offset, end_offset)
         self.forgotten = OffsetRange(min(before.start, start_offset), max(before.end, end_offset))
 
     def had_written(self, coordinator: CoordinatorEpoch) -> None:
-        """A control batch in the log is by this coordinator."""
+        """Note that this coordinator has written a control batch of the log."""
         partition, epoch = coordinator
         if 0 <= partition < INTERNAL_PARTITIONS:
             self._coordinators[partition] = max(epoch, self._coordinators.get(partition, 0))
 
     def log_starts_at(self, offset: int) -> list[int]:
-        """Nothing below is read any more. Returns the producers that were open here and have ended: a log starts at or
-        below its last stable offset, so the marker of who began below its start is gone with all before it."""
+        """Drop the state of records below `offset`, the log's new start.
+
+        Returns the producers that are open here but began below `offset`. They have ended: a log starts at or below its
+        last stable offset, so their markers were deleted together with their records."""
         if self._aborted is not None:
             self._aborted.forget_below(offset)
             self._aborted = self._aborted if self._aborted.producer_ids else None
@@ -222,7 +227,7 @@ class PartitionTransactions:
         return ended
 
     def expire(self, before_timestamp_us: int) -> int:
-        """Forget who ended before. Returns how many."""
+        """Forget the producers that ended before this time. Returns the number of them."""
         old = [producer_id for producer_id, end in self._ended.items() if end.timestamp_us < before_timestamp_us]
         for producer_id in old:
             self._forget(producer_id)
@@ -231,7 +236,7 @@ class PartitionTransactions:
     # -- the snapshot
 
     def snapshot(self) -> bytes:
-        """All of it as bytes."""
+        """The whole state as bytes."""
         aborted = () if self._aborted is None else self._aborted.columns
         counts = len(self._open), len(self._ended), len(aborted[0]) if aborted else 0, len(self._coordinators)
         parts = [_COUNTS.pack(*counts, *(self.forgotten or (NOTHING, NOTHING)))]
@@ -243,7 +248,7 @@ class PartitionTransactions:
 
     @classmethod
     def from_snapshot(cls, body: bytes) -> PartitionTransactions:
-        """Raises CorruptFile where it is none."""
+        """The state of which `snapshot` made `body`. Raises CorruptFile if the bytes are not such a snapshot."""
         if len(body) < _COUNTS.size:
             raise CorruptFile("a producer snapshot ends before its transactions")
         open_count, ended_count, aborted_count, coordinators, *forgotten = _COUNTS.unpack_from(body)
@@ -271,7 +276,8 @@ class PartitionTransactions:
         return transactions
 
     def _note_unstable(self) -> None:
-        """Who is stable is for the high watermark to say, and that may be a lower one than when this was stored."""
+        """Count all ended producers that have written as unstable. The next high watermark decides which are stable. It
+        may be lower than the high watermark at the time of the snapshot."""
         firsts: dict[int, int] = {}
         for end in self._ended.values():
             if end.first_offset != NOTHING:

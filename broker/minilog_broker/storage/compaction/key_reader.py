@@ -1,15 +1,15 @@
-"""The keys of a stored batch, without a look at its other columns. Pure.
+"""The keys of a stored batch. The reader does not decode its other columns. Pure.
 
-A key is bytes. In a topic without a schema it is the column `key`. In a typed topic it is made of the key columns of
-the version that the batch was written by, as the partition's hash is (`minilog/typed/keys.py`). Two rows have the same
-bytes if and only if their key columns are equal:
+A key is bytes. In a topic without a schema it is the column `key`. In a typed topic the key columns of the batch's
+schema version make the key, in the same way as for the partition's hash (`minilog/typed/keys.py`). Two rows have the
+same bytes if and only if their key columns are equal:
 
 - The types of key columns never change, so the versions of a schema do not differ in them.
-- Each column has its length before it where there are several, so no two rows join to the same bytes.
+- If there are several columns, each has its length before it, so no two different rows join to the same bytes.
 - No key column is a float or a double. So there is no NaN and no -0.0.
 
-A record without a key has null: an untyped one without `key`, and a row whose only key column is null. Of several key
-columns some or all may be null: that is a key, and equal to the same nulls.
+A record without a key has null: an untyped record without `key`, and a row whose only key column is null. If a schema
+has several key columns, some or all may be null. That is a key, and it is equal to a key with the same nulls.
 
 Compressed columns that are not needed stay compressed (`minilog/typed/projection.py`).
 """
@@ -35,25 +35,25 @@ from minilog.typed.projection import Projection
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog_broker.storage.compaction.stored_batches import check_batch
 
-_MOST_PROJECTIONS = 1_024  # versions of a schema times the columns that follow; an entry has some kibibytes
+_MOST_PROJECTIONS = 1_024  # one for each form of a payload and choice of columns; an entry has some kibibytes
 _KEY_PLACE, _VALUE_PLACE = 0, 1  # in a payload of keys and values
 _FORM_ATTRIBUTES = Attributes.HAS_KEY | Attributes.HAS_HEADERS | Attributes.GAPS
 _NO_SCHEMA = TopicSchemas(())
 
 
 class KeyedRecords(NamedTuple):
-    """The records of one batch. The columns are copies, and do not keep the batch in memory."""
+    """The records of one batch. The columns are copies, so they do not keep the batch in memory."""
 
     keys: pa.BinaryArray
-    """Null where a record has none."""
+    """Null for a record without a key."""
     offsets: pa.Int64Array
     has_deletions: bool
     deletions: pa.BooleanArray | None = None
-    """Which records delete their key, never null. None where the batch has no such record, or nobody asked."""
+    """Which records delete their key, never null. None if the batch has no such record, or the caller did not ask."""
 
 
 class KeyReader:
-    """The reader of one partition. `schemas`: of a typed topic, None for any other."""
+    """The reader of one partition. `schemas` are those of a typed topic. None for any other topic."""
 
     def __init__(self, key: PartitionKey, schemas: TopicSchemas | None) -> None:
         self.key = key
@@ -61,9 +61,10 @@ class KeyReader:
         self._projections: dict[Hashable, Projection] = {}
 
     def read(self, header: BatchHeader, batch: Buffer, *, finds_deletions: bool = False) -> KeyedRecords | None:
-        """The records of a data batch that has records. None where no record of it has a key.
+        """The records of a data batch that has records. None if the batch or its schema has no key column.
 
-        Raises CorruptMessage, ResourceExhausted; UnknownSchemaVersion where metadata does not have the version yet."""
+        Raises CorruptMessage, ResourceExhausted. Raises UnknownSchemaVersion if the metadata does not have the schema
+        version yet."""
         check_batch(self.key, header, batch)
         if header.is_typed:
             return self._read_rows(header, batch)
@@ -82,7 +83,9 @@ class KeyReader:
     def _read_compressed(
         self, header: BatchHeader, batch: Buffer, *, finds_deletions: bool
     ) -> tuple[pa.RecordBatch, bool]:
-        """The key first, then the values where deletions are to be found, and whether there are any."""
+        """The columns, with the key first, and whether the batch has deletions.
+
+        If it has some and `finds_deletions` is set, the values follow the key."""
         schema = payload_schema(header.attributes)
         form = header.attributes & _FORM_ATTRIBUTES
         projection = self._projection(form, header, schema, (_KEY_PLACE,))
@@ -109,7 +112,7 @@ class KeyReader:
     def _projection(
         self, form: Hashable, header: BatchHeader, schema: pa.Schema, places: tuple[int, ...]
     ) -> Projection:
-        """To the columns at these places, and to the offset deltas where the payload has them."""
+        """The projection to the columns at these places, and to the offset deltas if the payload has them."""
         chosen = (form, places)
         projection = self._projections.get(chosen)
         if projection is None:
@@ -126,7 +129,7 @@ def _checked_message(header: BatchHeader, batch: Buffer, projection: Projection)
 
 
 def _decoded(header: BatchHeader, message: ArrowMessage, projection: Projection) -> pa.RecordBatch:
-    """Raises CorruptMessage, ResourceExhausted."""
+    """Decode the columns of a projection. Raises CorruptMessage, ResourceExhausted."""
     cut = b"".join(projection.cut_message(message))
     with arrow_errors(header):
         columns = pa.ipc.read_record_batch(pa.py_buffer(cut), projection.schema)

@@ -1,13 +1,13 @@
-"""The newest offset of each key in a range of a log: the table by which a pass of a cleaning decides. Pure.
+"""The newest offset of each key in a range of a log. A pass of a cleaning decides by this table. Pure.
 
 Arrow groups the keys of many batches at once, and finds the highest offset of each group. The table and the keys that
-wait for a grouping have at most `buffer_bytes` together (`log.cleaner.dedupe.buffer.size`), and the keys of one batch
-more. A table that takes three quarters of the buffer is full. So each grouping takes in a quarter of the buffer at
-least, and its cost is in proportion to that.
+wait for a grouping have at most `buffer_bytes` together (`log.cleaner.dedupe.buffer.size`), plus the keys of one batch.
+A table that takes three quarters of the buffer is full. So each grouping takes in at least a quarter of the buffer, and
+its cost is in proportion to that.
 
-Only records with a key are in the table. Records of an aborted transaction are not. A batch is *plain* where no record
-is missing, each has a key, and none is a deletion. A record of a plain batch of the range is the newest of its key if
-and only if its offset is in the table. So nobody reads the keys of such a batch again.
+Only records with a key are in the table. Records of an aborted transaction are not. A batch is *plain* if no record is
+missing, each record has a key, and no record is a deletion. A record of a plain batch of the range is the newest of its
+key if and only if its offset is in the table. So the search for removals does not read the keys of such a batch again.
 """
 
 from __future__ import annotations
@@ -24,33 +24,32 @@ from minilog_broker.storage.compaction.key_reader import KeyReader
 from minilog_broker.storage.compaction.stored_batches import Order, is_gap
 
 MAX_BUFFER_BYTES = 1 << 30
-"""What is used of a larger buffer: a column of Arrow has at most 2 GiB of keys, and a grouping may double them."""
+"""The most that is used of a larger buffer: an Arrow column has at most 2 GiB of keys, and a grouping may double them."""
 _FULL_AT = 0.75
 
 
 @dataclass(frozen=True, slots=True)
 class NewestOffsets:
-    """Of each key that a record below `end_offset` has, in the range that was read: the offset of its newest record
-    there."""
+    """The table of a range that ends at `end_offset`: each key, and the offset of its newest record in the range."""
 
     end_offset: int
     keys: pa.BinaryArray
     offsets: pa.Int64Array
-    """Ascending."""
+    """The newest offset of each key, ascending."""
     plain_batches: AbstractSet[int]
-    """By base offset."""
+    """The base offsets of the plain batches."""
 
     @property
     def nbytes(self) -> int:
         return int(self.keys.nbytes + self.offsets.nbytes)
 
     def are_superseded(self, keys: pa.BinaryArray, offsets: pa.Int64Array) -> pa.BooleanArray:
-        """Whether a newer record has the key of each record, never null. A record without a key is not superseded."""
+        """For each record, whether a newer record has its key. Never null. A record without a key is not superseded."""
         places = pc.index_in(keys, value_set=self.keys, skip_nulls=True)
         return pc.fill_null(pc.greater(self.offsets.take(places), offsets), False)
 
     def are_newest(self, header: BatchHeader) -> pa.BooleanArray:
-        """Whether each record of a plain batch is the newest of its key."""
+        """For each record of a plain batch, whether it is the newest one of its key."""
         ascending = memoryview(self.offsets.buffers()[1]).cast("q")
         start = bisect_left(ascending, header.base_offset, 0, len(self.offsets))
         end = bisect_left(ascending, header.next_offset, start, len(self.offsets))
@@ -59,7 +58,8 @@ class NewestOffsets:
 
 
 class NewestOffsetsBuilder:
-    """Reads batches from the one with `start_offset` on, until they end or the table is full."""
+    """Builds the table of the batches from the one with `start_offset` on. The caller adds batches until they end or
+    the table is full."""
 
     def __init__(
         self, reader: KeyReader, start_offset: int, aborted_producer_ids: AbstractSet[int], buffer_bytes: int
@@ -76,12 +76,13 @@ class NewestOffsetsBuilder:
 
     @property
     def is_full(self) -> bool:
-        """Whether the table ends here, and the rest is for another pass. Never before a batch was added."""
+        """Whether the table is full: then the rest of the batches is for another pass. Never full before a batch was
+        added."""
         has_room = self._table_bytes < self._buffer_bytes * _FULL_AT
         return self._table.num_rows > 0 and not self._keys and not has_room
 
     def add(self, header: BatchHeader, batch: Buffer) -> None:
-        """Take in the next batch. Raises as KeyReader.read does."""
+        """Take in the next batch. Raises the errors of KeyReader.read, and CorruptMessage if it is not the next one."""
         self._order.follow(header)
         if header.is_control or is_gap(header) or header.is_aborted(self._aborted_producer_ids):
             return

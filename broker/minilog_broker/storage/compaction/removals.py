@@ -1,15 +1,15 @@
-"""Which records of stored batches go, by a table of newest offsets. Pure.
+"""The search for the records of stored batches that go, by a table of newest offsets. Pure.
 
-Of the batches below the end of the table these go:
+From the batches below the end of the table these go:
 
     a record of an aborted transaction
     a record whose key has a newer record in the table
     a deletion with an offset below `deletes_before`, also if it is the newest record of its key
     the markers of a transaction, if they are below `deletes_before` and no record of its producers is left
 
-Everything else stays: records without a key, too, and everything from the end of the table on. Arrow makes a hash table
-of all newest offsets for each look-up. So the search looks up the keys of many batches at once: as many bytes of them
-as the table has, or `least_lookup_bytes`.
+Everything else stays: also records without a key, and all records from the end of the table on. For each look-up Arrow
+makes a hash table of all keys of the table. So the search looks up the keys of many batches at once. These keys have at
+least as many bytes as the table, and at least `least_lookup_bytes`.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from minilog_broker.storage.compaction.stored_batches import Order, StoredBatch,
 from minilog_broker.storage.markers import Marker, read_markers
 
 Removals: TypeAlias = dict[int, pa.BooleanArray | None]
-"""The batches that change, by base offset: which of its records stay (never null). None: the batch becomes a gap batch,
-or is one and joins another."""
+"""The batches that change, by base offset. The value says which of the batch's records stay (never null). It is None if
+the batch becomes a gap batch, or if it is a gap batch and joins another one."""
 
 LEAST_LOOKUP_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class _Undecided:
-    """A batch whose keys wait for the look-up. `records`: None where no record has a key, the batch has none, or
-    `is_kept` is known without a look-up."""
+    """A batch that waits for the look-up. `records` is None if the batch needs none: no record has a key, the batch has
+    no record, or `is_kept` is set already."""
 
     header: BatchHeader
     records: KeyedRecords | None = None
@@ -51,9 +51,10 @@ class _Undecided:
 
 
 class RemovalSearch:
-    """The search of one pass. It takes the batches of the log from the log start on, in as many parts as the caller
-    likes. Gap batches join within a part. The answer to a part takes a bit for each record of a batch that changes, and
-    some hundred bytes for the batch."""
+    """The search of one pass. The caller gives it the batches of the log from the log start on, in any number of parts.
+
+    Gap batches join only within a part. The answer to a part takes a bit for each record of a batch that changes, and
+    some hundred bytes for each such batch."""
 
     def __init__(
         self,
@@ -70,11 +71,11 @@ class RemovalSearch:
         self._aborted_producer_ids = aborted_producer_ids
         self._deletes_before = deletes_before
         self._order = Order(log_start_offset)
-        self._producers_left = set[int]()  # with records that stay, and a marker that is still to come
+        self._producers_left = set[int]()  # producers with records that stay, whose marker is still to come
         self._lookup_bytes = max(newest.nbytes, least_lookup_bytes)
 
     def search(self, batches: Iterable[StoredBatch]) -> Removals:
-        """What goes of the next batches. Empty where nothing changes.
+        """The removals among the next batches. Empty if nothing changes.
 
         Raises CorruptMessage, ResourceExhausted, UnknownSchemaVersion, UnsupportedVersion."""
         changes = _Changes()
@@ -103,7 +104,7 @@ class RemovalSearch:
         return _Undecided(header, self._reader.read(header, batch, finds_deletions=finds_deletions))
 
     def _decide(self, undecided: list[_Undecided], changes: _Changes) -> None:
-        """In the order of offsets: a marker goes by what was decided below it."""
+        """Decide in the order of offsets, because a marker depends on the decisions below it."""
         are_kept = iter(self._are_kept([entry.records for entry in undecided if entry.records is not None]))
         for entry in undecided:
             header = entry.header
@@ -117,7 +118,9 @@ class RemovalSearch:
             changes.add(header, is_kept, is_gone=is_gone)
 
     def _is_batch_gone(self, header: BatchHeader, is_kept: pa.BooleanArray | None) -> bool:
-        """A gap batch of a transaction counts as gone: the next one names no producer, and needs no marker."""
+        """Whether a gap batch takes the place of the batch.
+
+        A gap batch of a transaction counts as gone: its replacement names no producer, and so needs no marker."""
         if is_gap(header):
             return header.is_transactional
         if header.is_aborted(self._aborted_producer_ids):
@@ -125,14 +128,14 @@ class RemovalSearch:
         return is_kept is not None and not is_kept.true_count
 
     def _is_marker_gone(self, entry: _Undecided) -> bool:
-        """A control batch of another kind has no markers, and stays."""
+        """Whether the control batch goes. A control batch of another kind has no markers, and stays."""
         ended = {marker.producer_id for marker in entry.markers}
         has_records = not self._producers_left.isdisjoint(ended)
         self._producers_left -= ended
         return bool(ended) and not has_records and entry.header.last_offset < self._deletes_before
 
     def _are_kept(self, records: list[KeyedRecords]) -> list[pa.BooleanArray]:
-        """Of each batch, for each of its records."""
+        """For each batch, which of its records stay."""
         if not records:
             return []
         keys = pa.concat_arrays([batch.keys for batch in records])
@@ -150,14 +153,14 @@ class RemovalSearch:
 
 
 class _Changes:
-    """Gathers the batches of a part that change: in the order of offsets, as gap batches side by side join."""
+    """Gathers the batches of a part that change. They come in the order of offsets, as adjacent gap batches join."""
 
     def __init__(self) -> None:
         self.removals: Removals = {}
         self._first_gap: BatchHeader | None = None
 
     def add(self, header: BatchHeader, is_kept: pa.BooleanArray | None = None, *, is_gone: bool) -> None:
-        """The next batch. `is_kept` is None where no record of it can go alone."""
+        """Take in the next batch. `is_kept` is None if no single record of it can go."""
         if is_gone:
             self.removals[header.base_offset] = None
         elif is_kept is not None and is_kept.false_count:

@@ -1,15 +1,15 @@
-"""Batches without the records that go (removals.py): what is written in the place of stored ones. Pure.
+"""The batches that take the place of stored ones, without the records that go (removals.py). Pure.
 
 Each offset stays in exactly one batch:
 
     stored                              written
     a batch that does not change        itself, byte for byte
     a batch that keeps some records     a batch with gaps
-    a batch that keeps none             a gap batch; of a transaction, or a marker, one that names no producer
-    gap batches side by side            one gap batch for those of one leader epoch
+    a batch that keeps none             a gap batch; if it had a transaction or markers, one that names no producer
+    adjacent gap batches                one gap batch for those of one leader epoch
 
-A gap batch of a transaction names no producer, because its marker may go. A replica that reads the log again would else
-take the transaction for an open one.
+A gap batch of a transaction names no producer, because the transaction's marker may go. Else a replica that reads the
+log again would take the transaction for an open one.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from minilog_broker.storage.compaction.stored_batches import Order, StoredBatch,
 
 
 def rewritten_batches(reader: KeyReader, batches: Iterable[StoredBatch], removals: Removals) -> Iterator[StoredBatch]:
-    """The batches that take the place of `batches`, each of them when it is asked for. The caller gives the batches of
-    one part of a search, and its answer.
+    """Yield the batches that take the place of `batches`. The caller gives the batches of one part of a search, and the
+    answer to that part.
 
     Raises CorruptMessage, ResourceExhausted, UnknownSchemaVersion."""
     gap: StoredBatch | None = None

@@ -1,6 +1,7 @@
-"""The batches that compaction reads: with their headers, in the order of offsets, and checked before it believes them.
+"""The batches that compaction reads, with their headers, in the order of offsets. Compaction checks each of them.
 
-Compaction gives a batch new checksums. So a batch that is damaged, or is not the next one, ends a cleaning.
+Compaction gives a batch new checksums, which would hide damage. So a batch ends a cleaning if it is damaged, or if it
+is not the next one.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from minilog.errors import CorruptMessage
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader, Buffer, check_crc
 
-MAX_LAST_OFFSET_DELTA = 2**31 - 1  # of a joined gap batch: what an int32 holds, as offset deltas are
+MAX_LAST_OFFSET_DELTA = 2**31 - 1  # of a joined gap batch: offset deltas are int32
 
 StoredBatch: TypeAlias = tuple[BatchHeader, Buffer]
 
 
 def check_batch(key: PartitionKey, header: BatchHeader, batch: Buffer) -> None:
-    """Checks that `batch` is whole and of this partition. Raises CorruptMessage."""
+    """Check that `batch` is whole and belongs to this partition. Raises CorruptMessage."""
     if header.length != len(batch):
         raise CorruptMessage(
             f"the header of a batch at offset {header.base_offset} gives {header.length} bytes, {len(batch)} are there"
@@ -26,8 +27,8 @@ def check_batch(key: PartitionKey, header: BatchHeader, batch: Buffer) -> None:
 
 
 class Order:
-    """Checks that the first batch has the offset `start_offset`, and that each other one begins where the one before it
-    ended."""
+    """Checks that the first batch contains the offset `start_offset`, and that each other batch begins where the batch
+    before it ended."""
 
     __slots__ = ("_is_first", "next_offset")
 
@@ -36,7 +37,7 @@ class Order:
         self.next_offset = start_offset
 
     def follow(self, header: BatchHeader) -> None:
-        """Take in the next batch. Raises CorruptMessage where it is not the next one."""
+        """Take in the next batch. Raises CorruptMessage if it is not the next one."""
         has_start = self._is_first and header.base_offset <= self.next_offset < header.next_offset
         if header.base_offset != self.next_offset and not has_start:
             raise CorruptMessage(
@@ -47,11 +48,11 @@ class Order:
 
 
 def is_gap(header: BatchHeader) -> bool:
-    """Whether the batch has no record, and stands for its offsets only."""
+    """Whether the batch is a gap batch: it has no record, and only covers its offsets."""
     return header.has_gaps and not header.record_count
 
 
 def are_joinable(first: BatchHeader, last: BatchHeader) -> bool:
-    """Whether the gap batches from `first` to `last`, back to back, can be one."""
+    """Whether the adjacent gap batches from `first` to `last` can become one."""
     is_in_bounds = last.last_offset - first.base_offset <= MAX_LAST_OFFSET_DELTA
     return is_in_bounds and first.partition_leader_epoch == last.partition_leader_epoch
