@@ -24,7 +24,7 @@ from minilog_broker.storage.compaction.key_reader import KeyReader
 from minilog_broker.storage.compaction.stored_batches import Order, is_gap
 
 MAX_BUFFER_BYTES = 1 << 30
-"""The most that is used of a larger buffer: an Arrow column has at most 2 GiB of keys, and a grouping may double them."""
+"""The most that is used of a larger buffer. An Arrow column has at most 2 GiB of keys; a grouping may double them."""
 _FULL_AT = 0.75
 
 
