@@ -1,12 +1,12 @@
-"""Traces by OpenTelemetry, with `pyspark-minilog[tracing]`. While tracing is off, minilog imports nothing of it.
+"""Traces by OpenTelemetry, with `pyspark-minilog[tracing]`. While tracing is off, minilog imports no OpenTelemetry.
 
     switched on by                                                                 spans go to
     the program: `trace_with(provider)`, or OpenTelemetry's global provider        that provider
-    the environment: OTEL_TRACES_EXPORTER (otlp, console), or the address of a     a provider of our own, one for the
+    the environment: OTEL_TRACES_EXPORTER (otlp, console), or the address of a     minilog's own provider, one for the
     collector (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT)    process, which OTEL_* configures
 
-OTEL_SDK_DISABLED=true switches all of it off. minilog reads these variables when it opens a channel or a stream, and
-when a broker begins to listen, but never for a message. docs/reference/metrics.md § Traces lists the spans.
+OTEL_SDK_DISABLED=true switches tracing off. minilog reads these variables when it opens a channel or a stream, and when
+a broker begins to listen, but never for a message. docs/reference/metrics.md § Traces lists the spans.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Tracing(Protocol):
         """The spans of a stream that the other side opened, with this metadata."""
 
     def serving(self, path: str, metadata: Metadata | None) -> AbstractContextManager[None]:
-        """The span of a unary call from the other side. It has only the type of an error that leaves the call."""
+        """The span of a unary call from the other side. If the call fails, the span has only the type of the error."""
 
     def interceptors(self) -> Sequence[grpc.aio.ClientInterceptor]:
         """Interceptors for a channel, which make the spans of its unary calls."""
@@ -91,7 +91,7 @@ def process_tracing() -> Tracing | None:
         return None
     if _told:
         return _told[0]
-    if "opentelemetry.trace" in sys.modules:  # else no program has set a provider
+    if "opentelemetry.trace" in sys.modules:  # else the program has set no provider
         from minilog.tracing.spans import global_provider
 
         if (provider := global_provider()) is not None:
@@ -100,7 +100,7 @@ def process_tracing() -> Tracing | None:
 
 
 def is_disabled(environment: Mapping[str, str]) -> bool:
-    """Whether OTEL_SDK_DISABLED says so."""
+    """Whether OTEL_SDK_DISABLED switches tracing off."""
     return environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
 
 
@@ -119,7 +119,9 @@ def _tracing_of(provider: TracerProvider) -> Tracing:
 
 @functools.cache
 def _of_environment() -> Tracing | None:
-    """Once for the process: what cannot be had is told once, and stops nobody."""
+    """The tracing by OTEL_*, made once for the process. None if it cannot be made.
+
+    Then minilog warns once, and works without traces."""
     try:
         from minilog.tracing.providers import end_with_process, provider_of
         from minilog.tracing.spans import OpenTelemetryTracing

@@ -1,4 +1,4 @@
-"""Where spans go that nobody but the environment (OTEL_*) asks for. Imported in that case alone."""
+"""The provider for spans if only the environment (OTEL_*) asks for them. minilog imports this module only then."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ _CLIENT, _BROKER = "minilog-client", "minilog-broker"
 
 
 def provider_of(environment: Mapping[str, str]) -> TracerProvider:
-    """One by OTEL_*: the sampler, limits, batches and the exporter's own settings are read by the SDK. Raises
-    ImportError where a part is not installed, ValueError for a name that is none."""
+    """A provider by OTEL_*. The SDK reads the settings of sampler, limits, batches and exporter.
+
+    Raises ImportError if a part is not installed, ValueError for the name of an exporter or protocol that minilog does
+    not support."""
     provider = TracerProvider(resource=_resource(environment), shutdown_on_exit=False)
     for name in _exporters(environment):
         provider.add_span_processor(BatchSpanProcessor(_exporter(name, environment)))
@@ -26,8 +28,10 @@ def provider_of(environment: Mapping[str, str]) -> TracerProvider:
 
 
 def end_with_process(provider: TracerProvider) -> None:
-    """What is left of spans is exported when the process ends, for END_S at most: the SDK alone would keep a process
-    for ten seconds whose collector is down. The thread for it is begun now: a process that ends begins none."""
+    """Export the remaining spans when the process ends, for at most END_S.
+
+    Without this the SDK would delay the end of the process for ten seconds if the collector is down. The thread for it
+    starts now, because a process that ends cannot start a thread."""
     ending = threading.Event()
 
     def end() -> None:
@@ -49,7 +53,8 @@ def end_with_process(provider: TracerProvider) -> None:
 
 
 def _resource(environment: Mapping[str, str]) -> Resource:
-    """OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, and who this process is where they do not say it."""
+    """The resource by OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES. If they give no service name, it gets the name of
+    minilog's broker or client."""
     named = "OTEL_SERVICE_NAME" in environment or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
     is_broker = "minilog_broker.server.broker" in sys.modules
     name = {} if named else {"service.name": _BROKER if is_broker else _CLIENT}
@@ -57,7 +62,7 @@ def _resource(environment: Mapping[str, str]) -> Resource:
 
 
 def _exporters(environment: Mapping[str, str]) -> list[str]:
-    """By name; OpenTelemetry has several of them separated by commas."""
+    """The names of the exporters. In OpenTelemetry commas separate several names."""
     names = environment.get("OTEL_TRACES_EXPORTER", "").split(",")
     return list(dict.fromkeys(filter(None, map(str.strip, names)))) or ["otlp"]
 

@@ -1,10 +1,10 @@
-"""The spans, by OpenTelemetry's API. Imported where traces are asked for alone.
+"""The spans, by OpenTelemetry's API. minilog imports this module only while tracing is on.
 
-A stream lives for days, and a trace does not: so each batch that is produced, and each message that is fetched or
-replicated, has a trace of its own. Both ends know its id without a word on the wire: it is a digest of what the
-stream's first metadata said (W3C traceparent) and of the batch's or message's number on it. Each span is linked to that
-of the stream. What the stream's sampler has said of the stream counts for all of it, unless the sampler looks at the
-ids of traces, which are the same at both ends.
+A stream lives for days, and a trace is short. So each produced batch, and each fetched or replicated message, has a
+trace of its own. Both ends compute the same trace id, and do not send it: it is a digest of the stream's first metadata
+(W3C traceparent) and of the number of the batch or message on the stream. Each span has a link to the span of the
+stream. The sampler's decision for the stream counts for all of its spans. If the sampler decides by the trace ids
+instead, both ends still decide alike, because the ids are the same.
 
                 opens the stream                          serves it
     produce     send: written until answered              append: read until the answer is written
@@ -42,7 +42,7 @@ from minilog.stream_messages import PRODUCE, StreamMessage, StreamMethod
 from minilog.tracing import Metadata, StreamSpans
 from minilog.v1 import common_pb2
 
-MOST_OPEN = 10_000  # spans of one stream that wait for their end; above that batches have none
+MOST_OPEN = 10_000  # open spans of one stream; further batches have no span
 _W3C: Final = TraceContextTextMapPropagator()
 _SCOPE = "minilog"
 _NAMES = frozenset(("traceparent", "tracestate"))
@@ -76,7 +76,7 @@ class OpenTelemetryTracing:
 
     @contextmanager
     def call(self, path: str, kind: SpanKind, context: Context | None = None) -> Iterator[Context]:
-        """The span of a call; the context that it is in."""
+        """Make the span of a call. Yields the context with this span."""
         span = self._tracer.start_span(_name(path, ""), context, kind, _rpc(path))
         try:
             yield set_span_in_context(span, context)
@@ -97,13 +97,13 @@ class OpenTelemetryTracing:
 
 
 def global_provider() -> TracerProvider | None:
-    """That of the program; None where it has set none."""
+    """The provider that the program has set. None if it has set none."""
     provider = get_tracer_provider()
     return None if isinstance(provider, ProxyTracerProvider | NoOpTracerProvider) else provider
 
 
 class _Spans:
-    """What both ends and all kinds of streams share. `of`: the span that the stream began with."""
+    """The parts that both ends and all kinds of streams share. `of` is the span of the stream."""
 
     def __init__(self, tracing: OpenTelemetryTracing, method: StreamMethod, of: SpanContext) -> None:
         self._tracing = tracing
@@ -132,7 +132,7 @@ class _Produce(_Spans):
         self._open: dict[int, Span] = {}
 
     def begin(self, message: StreamMessage[Any]) -> None:
-        """Batches are on their way."""
+        """Begin the spans of the batches in this message."""
         for entry, payload in zip(message.message.entries, message.payloads, strict=True):
             if len(self._open) >= MOST_OPEN:
                 return
@@ -147,7 +147,7 @@ class _Produce(_Spans):
             )
 
     def end(self, message: StreamMessage[Any]) -> None:
-        """Batches are answered."""
+        """End the spans of the batches that this message answers."""
         for result in message.message.results:
             span = self._open.pop(result.correlation_id, None)
             if span is not None:
@@ -158,7 +158,7 @@ class _Produce(_Spans):
                 span.end()
 
     def end_all(self, error: str | None) -> None:
-        """Nothing is answered any more, or by nobody."""
+        """End all open spans. With `error` they have failed. Without it no answer will come (acks=0)."""
         while self._open:
             _, span = self._open.popitem()
             if error is not None:
@@ -217,7 +217,7 @@ class _Read(_Spans):
         self._span: Span | None = None
 
     def begin(self, message: StreamMessage[Any]) -> None:
-        """A message is on its way."""
+        """End the former span, and begin the span of this message if it has batches."""
         self.closed()
         if not message.payloads:
             return
@@ -265,7 +265,7 @@ class _Unary(grpc.aio.UnaryUnaryClientInterceptor):
     async def intercept_unary_unary(
         self, continuation: Callable[..., Any], details: grpc.aio.ClientCallDetails, request: Any
     ) -> Any:
-        method: str | bytes = details.method  # text as it is given, and bytes as grpc hands it on
+        method: str | bytes = details.method  # the annotation says str, but grpc passes bytes
         path = method if isinstance(method, str) else method.decode("ascii")
         with self._tracing.call(path, SpanKind.CLIENT) as context:
             metadata = grpc.aio.Metadata(*(details.metadata or ()), *_carrier(_span_context(context)).items())
@@ -278,7 +278,8 @@ class _Unary(grpc.aio.UnaryUnaryClientInterceptor):
 
 
 def _context_of(of: SpanContext, number: int) -> Context:
-    """Where the spans of one batch or message are: below one that nobody makes, whose ids both ends know."""
+    """The parent context for the spans of one batch or message. Both ends compute its ids. No end makes the parent span
+    itself."""
     if not of.is_valid:
         return Context()
     seed = of.trace_id.to_bytes(16, "big") + of.span_id.to_bytes(8, "big") + number.to_bytes(8, "big")
@@ -289,7 +290,7 @@ def _context_of(of: SpanContext, number: int) -> Context:
 
 
 def _told_by(metadata: Metadata | None) -> Context:
-    """What the other side says of its trace; nothing, where that is no traceparent."""
+    """The context of the other side's trace. Empty if the metadata has no valid traceparent."""
     carrier = {name: value for name, value in metadata or () if name in _NAMES and isinstance(value, str)}
     return _W3C.extract(carrier, Context())
 
@@ -310,7 +311,7 @@ def _fail(span: Span, error: str) -> None:
 
 
 def _name(path: str, word: str) -> str:
-    """`Produce send`; a call has its own name alone."""
+    """The name of a span: for a stream `Produce send`, for a call only the name of its method."""
     return f"{path.rpartition('/')[2]} {word}".strip()
 
 
