@@ -1,1 +1,1 @@
-"""The brokers as one client sees them: channels, metadata, streams, coordinators."""
+"""One client's network: channels to brokers, metadata, streams, coordinators."""

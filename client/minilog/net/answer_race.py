@@ -31,7 +31,7 @@ class AnswerRace(Generic[_Answer]):
         task.add_done_callback(_look_at_error)
 
     async def first(self, within_s: float) -> _Answer | None:
-        """The first answer. None where a call failed, or none came in time. Raises the error of a call."""
+        """The first answer. None if a call failed, or if no answer came in time. Raises the error of a call."""
         if not self._calls:
             await asyncio.sleep(within_s)
             return None
@@ -48,7 +48,8 @@ class AnswerRace(Generic[_Answer]):
 
 
 def _look_at_error(task: asyncio.Task[_Answer | None]) -> None:
-    """asyncio warns of an error that nobody looks at. The error of one of several calls is reported, and the others'
-    are no news."""
+    """Read the error of a call, because asyncio warns of an error that no code reads.
+
+    The client reports the error of one of the calls. The errors of the others add nothing to it."""
     if not task.cancelled():
         task.exception()

@@ -1,9 +1,9 @@
 """The pauses of a client that tries again and again.
 
 After a failure a client tries again soon, because most failures are short. While failures follow each other, it waits
-longer and longer. Otherwise the clients of brokers that have too little time would take even more of it, and the
-brokers would never recover. Chance moves the pauses, so that the clients of a broker that died do not come at one
-moment. The rule is Kafka's (KIP-580: doubled, and moved by up to a fifth).
+longer and longer. Otherwise the clients of overloaded brokers would load them even more, and the brokers would never
+recover. Each pause is a little random, so that the clients of a broker that died do not come at the same moment. The
+rule is Kafka's (KIP-580): each pause is twice the former one, and moves at random by up to a fifth.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MOST_DOUBLINGS = 16
 
 
 def pause_after(failures: int, first: float, most: float) -> float:
-    """The pause after so many failures in a row (at least 1), in the unit of `first` and `most`."""
+    """The pause after `failures` failures in a row (at least 1), in the unit of `first` and `most`."""
     return min(first * 2.0 ** min(failures - 1, _MOST_DOUBLINGS), most)
 
 
@@ -38,5 +38,5 @@ class ExponentialBackoff:
         return moved(pause_after(self._failures, self._first, self.most), self._chance)
 
     def reset(self) -> None:
-        """An attempt succeeded: the next pause is the first one again."""
+        """Note that an attempt succeeded. The next pause is the first one again."""
         self._failures = 0

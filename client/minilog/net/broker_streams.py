@@ -16,8 +16,10 @@ from minilog.stream_messages import StreamMessage, StreamMethod
 
 
 class BrokerStreams:
-    """The streams of one method. `lost(broker_id)` is called once for each stream that ends without `take` or
-    `close_all`, also where the broker has no address. `doubted` is called while a broker is silent for too long."""
+    """The streams of one method.
+
+    It calls `lost(broker_id)` once for each stream that ends without `take` or `close_all`, also if the address of the
+    broker is not known. It calls `doubted` while a broker is silent for too long."""
 
     def __init__(
         self,
@@ -45,7 +47,7 @@ class BrokerStreams:
         received: Callable[[StreamMessage[Any]], None],
         written: Callable[[StreamMessage[Any]], None] = lambda message: None,
     ) -> None:
-        """Open the stream to a broker that has none now."""
+        """Open the stream to a broker. No stream to it may be open now."""
         address, stream_address = self._cluster.address(broker_id), self._cluster.stream_address(broker_id)
         if address is None or stream_address is None:
             self._lost(broker_id)
@@ -81,11 +83,13 @@ class BrokerStreams:
             stream.send(message)
 
     def take(self, broker_id: int) -> DuplexStream | None:
-        """The stream to a broker, for the caller to close. `lost` is not called for it."""
+        """Give the stream to a broker to the caller, which closes it. `lost` is not called for it."""
         return self._streams.pop(broker_id, None)
 
     async def finish(self, timeout_s: float) -> dict[int, bool]:
-        """End all streams behind what was sent. By broker id: whether the broker has taken all of it."""
+        """End all streams after all messages that were sent.
+
+        The result has for each broker id whether the broker has taken all of them."""
         finishing = list(self._streams.items())
         taken = await asyncio.gather(*(stream.finish(timeout_s) for _, stream in finishing))
         return {broker_id: all_taken for (broker_id, _), all_taken in zip(finishing, taken, strict=True)}

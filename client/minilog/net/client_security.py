@@ -50,7 +50,7 @@ class ClientSecurity:
         self._salted = functools.lru_cache(maxsize=8)(salted_password)  # brokers of one cluster have the same salt
 
     def open_channel(self, address: Address) -> grpc.aio.Channel:
-        """A new channel to a broker. Raises InvalidConfig where a file is missing."""
+        """A new channel to a broker. Raises InvalidConfig if a file is missing."""
         if self._protocol is SecurityProtocol.PLAINTEXT:
             return self._runtime.open_channel(address)
         channel = self._runtime.open_channel(address, ChannelSecurity(self._files))
@@ -59,22 +59,22 @@ class ClientSecurity:
         return cast("grpc.aio.Channel", SessionChannel(channel, address, self._sessions))
 
     async def session(self, address: Address) -> bytes:
-        """With the broker whose port of calls is `address`; empty where no exchange is asked for. Raises
+        """A session with the broker whose port of calls is `address`. Empty if the settings need no session. Raises
         MinilogError."""
         return b"" if self._sessions is None else await self._sessions.session(address)
 
     async def connect(self, address: Address, protocol: Callable[[], StreamConnection]) -> StreamConnection:
-        """A connection to a port of streams. Raises OSError, and InvalidConfig where a file is missing."""
+        """A connection to a port of streams. Raises OSError, and InvalidConfig if a file is missing."""
         is_plain = self._protocol is SecurityProtocol.PLAINTEXT
         return await self._runtime.connect(address, protocol, None if is_plain else ChannelSecurity(self._files))
 
     def refused(self, address: Address, error: Exception) -> None:
-        """A stream to this broker was refused: a session that the broker does not take is asked for anew."""
+        """Note that the broker has refused a stream. If it has refused the session, the client will get a new one."""
         if self._sessions is not None and isinstance(error, AuthenticationFailed):
             self._sessions.forget(address)
 
     def refusal(self, address: Address, error: grpc.aio.AioRpcError) -> MinilogError | None:
-        """What a call failed by, where that has to do with who the client is; None: it has not."""
+        """The error of a failed call if the cause is the client's identity, or the broker's certificate. Else None."""
         details = str(error.details())
         if self._sessions is not None and (failure := self._sessions.failures.get(address)) is not None:
             return failure
@@ -116,7 +116,9 @@ class ClientSecurity:
             raise InvalidConfig(f"sasl.oauthbearer.token.file={file} cannot be read: {error.strerror}") from None
 
     async def _exchange(self, address: Address) -> tuple[bytes, float]:
-        """See sessions.Exchange."""
+        """Do one exchange with a broker. Returns the session, and for how many seconds the broker accepts it.
+
+        Raises MinilogError."""
         channel = self._runtime.open_channel(address, ChannelSecurity(self._files))
         try:
             async with asyncio.timeout(_EXCHANGE_S):

@@ -9,12 +9,11 @@ id. The calls run on one event loop.
     broker leads now
     any other error                              it raises the error
 
-Every call but Enlist may be repeated and changes nothing then (coordinator.proto). So the client may react like this
-with any call. A call without a certain answer by the deadline has an unknown outcome (rule V16), and raises
-UnknownOutcome.
+A repetition of any call but Enlist changes nothing (coordinator.proto). So the client may react like this with any
+call. If a call has no certain answer by the deadline, its outcome is unknown (rule V16), and it raises UnknownOutcome.
 
 The metadata cache has the highest known epoch of a coordinator, from metadata or from the coordinator itself. Every
-request with a field for it carries this epoch. So a coordinator that was deposed and does not know it refuses the call.
+request with a field for it carries this epoch. So a deposed coordinator that still acts as the leader refuses the call.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2
 
-_LOOK_S = 1.0  # so long without an answer, and metadata is asked whether another broker leads by now
-_TOPIC_GRACE_S = 2.0  # a topic just created may not have reached the coordinator
-_ASK_METADATA = (NotCoordinator, LeaderNotAvailable, BrokerNotAvailable)  # who leads may be another by now
+_LOOK_S = 1.0  # after this time without an answer the client checks in metadata whether another broker leads by now
+_TOPIC_GRACE_S = 2.0  # the coordinator may not know a new topic for so long
+_ASK_METADATA = (NotCoordinator, LeaderNotAvailable, BrokerNotAvailable)  # another broker may lead by now
 _log = logging.getLogger(__name__)
 
 
 class Answered(Protocol):
-    """What all responses of coordinators have."""
+    """The part that all responses of coordinators have."""
 
     @property
     def error(self) -> common_pb2.Error: ...
@@ -69,7 +68,7 @@ Method: TypeAlias = Callable[[grpc.aio.Channel], Callable[..., Awaitable[Respons
 
 @dataclass(slots=True)
 class _Attempts:
-    """What is known of a call so far."""
+    """The state of a call over all its attempts."""
 
     what: str
     timeout_ms: int
@@ -83,24 +82,24 @@ class _Attempts:
         return self.began_s + self.timeout_ms / 1000.0
 
     def remaining_s(self) -> float:
-        """Above 0 always: a call that is made has a little time."""
+        """The time until the deadline, at least 1 ms: each attempt gets a little time."""
         return max(0.001, self.deadline_s - now_s())
 
     def failed(self, error: MinilogError) -> None:
-        """An answer that says no. Raises it where asking again is useless."""
+        """Note an error in an answer. Raises it if another attempt is useless."""
         grace_is_over = now_s() >= self.began_s + _TOPIC_GRACE_S
         if (
             not error.retriable
-            or isinstance(error, UnstableOffsetCommit)  # as long as a transaction: the caller knows how long to wait
+            or isinstance(error, UnstableOffsetCommit)  # it lasts as long as a transaction: the caller decides to wait
             or (isinstance(error, UnknownTopicId) and grace_is_over)
         ):
             raise error
-        # A coordinator that was deposed while it decided cannot tell what comes of it.
+        # A coordinator that is deposed while it decides does not know the outcome of its decision.
         self.maybe_done |= isinstance(error, NotCoordinator)
         self.last_error = error
 
     async def pause(self, *, changes: bool) -> None:
-        """Before asking again. Raises where it is too late for that."""
+        """Pause before the next attempt. Raises if it would begin after the deadline."""
         pause_s = self.backoff.next()
         if now_s() + pause_s >= self.deadline_s:
             raise self._too_late(changes=changes)
@@ -116,7 +115,8 @@ class _Attempts:
 
 
 class CoordinatorClient:
-    """Finds the coordinator, and asks again while the caller has time and another broker may know more."""
+    """Finds the coordinator of a name, and calls it. It repeats a call until the deadline if another attempt may
+    succeed."""
 
     def __init__(self, cluster: NetworkClient) -> None:
         self._cluster = cluster
@@ -131,11 +131,11 @@ class CoordinatorClient:
         timeout_ms: int,
         changes: bool = True,
     ) -> Response:
-        """Ask the coordinator of `name` under the internal topic `topic_name`; `request` is completed here with who
-        asks and the epoch known. `changes` False: the call only reads, and no outcome of it can be unknown.
+        """Ask the coordinator of `name` under the internal topic `topic_name`.
 
-        Raises the error of the response; UnknownOutcome where it may be done; TimedOut, BrokerNotAvailable or what the
-        coordinator said last where it is not.
+        The client adds its identity and the known epoch to `request`. With `changes` False the call only reads, so its
+        outcome cannot be unknown. Raises the error of the response. After the deadline it raises UnknownOutcome if the
+        call may be done. Else it raises TimedOut, BrokerNotAvailable, or the coordinator's last error.
         """
         partition = TopicPartition(topic_name, coordinator_partition(name))
         what = f"asking the coordinator of {name!r} ({topic_name}-{partition.partition})"
@@ -153,8 +153,10 @@ class CoordinatorClient:
     async def call_all(
         self, topic_name: str, method: Method[Response], request: Message, *, timeout_ms: int
     ) -> list[Response]:
-        """Ask every broker that is a coordinator under `topic_name`, of reading calls: one answer of each. Where a
-        partition moved meanwhile, all are asked anew: none is missed. Raises as `call`."""
+        """Ask every broker that is a coordinator under `topic_name`, and return one answer of each. For reading calls.
+
+        If a partition moves meanwhile, the client asks all again, so that it misses no coordinator. Raises the errors
+        of `call`."""
         attempts = _Attempts(f"asking all coordinators of {topic_name}", timeout_ms, self._cluster.backoff())
         partitions = [TopicPartition(topic_name, number) for number in range(INTERNAL_PARTITIONS)]
         while True:
@@ -178,7 +180,7 @@ class CoordinatorClient:
         request: Message,
         attempts: _Attempts,
     ) -> list[Response] | None:
-        """One answer of each broker that leads any; None unless all gave one."""
+        """One answer of each broker that leads a partition. None if a broker gave no answer, or an error."""
         one_of_each = {leader.broker_id: partition for partition, leader in leaders.items()}.values()
         questions = (self._ask(partition, leaders[partition], method, request, attempts) for partition in one_of_each)
         answers = await asyncio.gather(*questions)
@@ -190,8 +192,10 @@ class CoordinatorClient:
         return good if len(good) == len(answers) else None
 
     async def _leader(self, partition: TopicPartition, attempts: _Attempts) -> LeaderAndEpoch | None:
-        """Who leads, from metadata if need be; None where nobody does now, or the topic is not there yet: the
-        controller creates it when it is asked for."""
+        """The leader of a partition, from new metadata if necessary.
+
+        None if no broker leads it now, or if the topic does not exist yet. The controller creates the topic when a
+        client asks for its metadata."""
         name, cache = partition.topic, self._cluster.cache
         if name not in cache.topics or isinstance(attempts.last_error, _ASK_METADATA):
             await self._refresh(name, attempts)
@@ -209,7 +213,7 @@ class CoordinatorClient:
         return leader
 
     async def _refresh(self, topic_name: str, attempts: _Attempts, patience_s: float | None = None) -> None:
-        """Ask for metadata as long as there is time; without an answer what is known has to do."""
+        """Ask for metadata until the deadline. Without an answer the client goes on with the known metadata."""
         deadline_s = attempts.deadline_s if patience_s is None else now_s() + patience_s
         try:
             await self._cluster.refresh([topic_name], deadline_s)
@@ -224,7 +228,7 @@ class CoordinatorClient:
         request: Message,
         attempts: _Attempts,
     ) -> Response | None:
-        """One attempt; None where no answer came: the call was lost, or another broker leads by now."""
+        """Make one attempt. None if no answer came: the call was lost, or another broker leads by now."""
         key = self._cluster.cache.key(partition)
         address = self._cluster.address(leader.broker_id)
         if address is None:
@@ -245,7 +249,7 @@ class CoordinatorClient:
         if response is None:
             attempts.maybe_done = True
             silent = LeaderNotAvailable(f"broker {leader.broker_id}, the leader, did not answer")
-            # Either has the metadata asked for before the next attempt.
+            # After either error the client asks for metadata before the next attempt.
             attempts.last_error = self._cluster.cache.why_unreachable(leader.broker_id) or silent
         else:
             self._learn(response, key)

@@ -1,4 +1,4 @@
-"""The coordinators: which partition of an internal topic is responsible for a name.
+"""The mapping from a name to its coordinator: a partition of an internal topic.
 
 A transactional id belongs to a partition of `__transactions`, and a group id to one of `__groups`. The leader of that
 partition is the coordinator. Brokers and clients compute the partition in the same way, so no client has to ask. The
@@ -12,7 +12,7 @@ import google_crc32c
 TRANSACTIONS_TOPIC_NAME = "__transactions"
 GROUPS_TOPIC_NAME = "__groups"
 INTERNAL_TOPIC_NAMES = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)
-INTERNAL_PARTITIONS = 16  # of each: fixed, as another number would move every name to another coordinator
+INTERNAL_PARTITIONS = 16  # of each internal topic; fixed, because another number would move names to other coordinators
 
 
 def coordinator_partition(name: str) -> int:

@@ -1,15 +1,16 @@
 """The home of a client: one process, and one event loop.
 
-Every client uses gRPC, and a used gRPC does not survive a fork: calls in the child hang, abort or die by a signal. It
-is not enough to close all clients: gRPC's threads outlive them for a while, and one child of ten got no answer.
+Every client uses gRPC. After a client has used it, gRPC does not survive a fork: calls in the child hang, abort or die
+by a signal. A program that closes all clients before the fork does not avoid this: gRPC's threads live on for a while,
+and one child of ten got no answer.
 
-    at the fork, in the parent       in the child
-    no client was made yet           new clients work
-    one was made, and may be closed  no client works, neither an old nor a new one
+    at the fork, in the parent               in the child
+    no client was made yet                   new clients work
+    a client was made (and perhaps closed)   no client works, neither an old nor a new one
 
 A client that cannot work raises an error at once. processes.md is the guide. The child also releases no gRPC object of
-the parent, neither by the garbage collector nor at its end. To close a channel would wait for the parent's threads, and
-a child without any call hung there.
+the parent, neither by the garbage collector nor at its end. The release of a channel would wait for the parent's
+threads, and a child without any call hung there.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ class _Process:
     def __init__(self) -> None:
         self.forks = 0  # from the first process to this one
         self.has_clients = False  # open or closed
-        self.is_spoilt = False  # there were clients before one of them
+        self.is_spoilt = False  # an ancestor had made clients before it forked
         self.channels: weakref.WeakSet[object] = weakref.WeakSet()
 
     def forked(self) -> None:
-        """In the child."""
+        """Change the state after a fork. The child calls this."""
         self.forks += 1
         if self.has_clients:
             gc.freeze()
             for channel in self.channels:
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(channel))  # for good
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(channel))  # so Python never releases the channel
         self.is_spoilt |= self.has_clients
         self.has_clients = False
         self.channels = weakref.WeakSet()
@@ -58,7 +59,7 @@ def keep_in_children(channel: object) -> None:
 
 
 class Home:
-    """One for each client. Raises Closed where no client can be made."""
+    """The home of one client. Its constructor raises Closed if no client can work in this process."""
 
     def __init__(self) -> None:
         if _process.is_spoilt:
@@ -69,7 +70,7 @@ class Home:
 
     @property
     def is_of_parent(self) -> bool:
-        """Was the client made before a fork?"""
+        """Whether the client was made before a fork."""
         return self._forks != _process.forks
 
     def check_process(self) -> None:
@@ -78,8 +79,10 @@ class Home:
             raise closed_by_fork()
 
     def check(self) -> None:
-        """In each call, on the event loop: the first one says on which loop the client lives. Raises Closed for a
-        client of the parent, RuntimeError on another loop."""
+        """Check process and event loop. Each call of the client begins with this, on the event loop.
+
+        The client lives on the loop of its first call. Raises Closed for a client of the parent, RuntimeError on
+        another loop."""
         self.check_process()
         loop = asyncio.get_running_loop()
         if self._loop is None:
@@ -92,5 +95,5 @@ class Home:
 
 
 def closed_by_fork() -> Closed:
-    """The error of whatever belongs to the parent."""
+    """The error of an object that belongs to the parent process."""
     return Closed(f"this client was made before the process forked, and belongs to the parent: {_ADVICE}")

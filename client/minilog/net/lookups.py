@@ -1,4 +1,4 @@
-"""Look-ups that more than one kind of client makes: offsets of partitions, names of topics."""
+"""The look-ups that more than one kind of client needs: offsets of partitions, names of topics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minilog.types import OffsetSpec, TopicPartition
 
 
 async def answered_offsets(cluster: NetworkClient, wanted: Mapping[TopicPartition, OffsetSpec]) -> OffsetsQuery:
-    """What the leaders answer, of each partition. Raises the error of one that failed, and TimedOut."""
+    """The leaders' answers for all partitions. Raises the error of a partition that failed, and TimedOut."""
     query = await cluster.query_offsets(wanted, cluster.deadline())
     for partition, error in query.failures.items():
         raise type(error)(f"no offset for partition {partition.partition} of topic {partition.topic!r}: {error}")
@@ -25,7 +25,7 @@ async def answered_offsets(cluster: NetworkClient, wanted: Mapping[TopicPartitio
 async def list_offsets(
     cluster: NetworkClient, wanted: Mapping[TopicPartition, OffsetSpec]
 ) -> dict[TopicPartition, int | None]:
-    """The offsets meant, under the client's isolation level; None where no record is as young as the time stamp."""
+    """The wanted offsets, under the client's isolation level. None if no record is as young as the time stamp."""
     if not wanted:
         return {}
     query = await answered_offsets(cluster, wanted)
@@ -34,7 +34,7 @@ async def list_offsets(
 
 
 async def list_topics(cluster: NetworkClient, *, internal: bool = False) -> list[str]:
-    """The names of all topics, sorted; their metadata is in the cache then."""
+    """The names of all topics, sorted. Afterwards their metadata is in the cache."""
     answer = await cluster.refresh(None)
     topics = (topic for topic in answer.topics if not topic.error.code)
     return sorted(topic.name for topic in topics if internal or not topic.internal)

@@ -1,9 +1,10 @@
 """A client's knowledge of the cluster: topics, leaders, brokers. No I/O.
 
-Knowledge never goes back. The cache refuses an answer with a lower metadata offset than an earlier answer of the same
-cluster, or than a change of this client: it comes from a broker behind the others. The cache keeps the highest leader
-epoch of each partition from any answer, to distinguish the "latest" of a deposed leader from the real one (rule V8).
-Snapshots are immutable and replaced as a whole, so other threads may read while the event loop updates.
+Knowledge never goes back. A broker behind the others may send an old answer. So the cache refuses an answer if its
+metadata offset is lower than that of an earlier answer of the same cluster, or than that of a change by this client.
+The cache keeps the highest leader epoch of each partition from any answer. By this epoch it distinguishes the "latest"
+of a deposed leader from the real one (rule V8). Snapshots are immutable, and the event loop replaces them as a whole.
+So other threads may read meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from minilog.typed.column_names import parse_names
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2
 
-if TYPE_CHECKING:  # it needs Arrow, which an Admin may do without
+if TYPE_CHECKING:  # it loads Arrow, which an Admin may not need
     from minilog.typed.topic_schemas import TopicSchemas
 
 STATISTICS_COLUMNS = "statistics.columns"
@@ -45,7 +46,7 @@ class LeaderAndEpoch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CachedTopic:
-    """One topic by the last answer. `told_schemas` may be the error that `schemas` raises."""
+    """One topic according to the last answer. `told_schemas` may be the error that `schemas` raises."""
 
     name: str
     topic_id: bytes
@@ -56,16 +57,18 @@ class CachedTopic:
 
     @property
     def schemas(self) -> TopicSchemas | None:
-        """All versions of a typed topic's schema; None where it has none. Raises UnsupportedVersion where a later
-        version made them."""
+        """All versions of a typed topic's schema. None if the topic has no schema.
+
+        Raises UnsupportedVersion if a later version of minilog made them."""
         if isinstance(self.told_schemas, UnsupportedVersion):
             raise UnsupportedVersion(str(self.told_schemas))
         return self.told_schemas
 
     @property
     def statistics_columns(self) -> tuple[str, ...] | None:
-        """Those that batches of rows tell of; None: the default ones, also where the setting cannot be read, which no
-        broker looks at."""
+        """The columns whose statistics batches of rows carry. None means the default columns.
+
+        Also None if the setting cannot be parsed, because brokers do not check it."""
         listed = self.described.configs.get(STATISTICS_COLUMNS)
         if listed is None or not listed.strip():
             return None if listed is None else ()
@@ -81,14 +84,14 @@ class MetadataCache:
 
     cluster_id: str = ""
     metadata_offset: int = -1
-    level: int = 1  # of the cluster: whoever writes something new asks it first
+    level: int = 1  # of the cluster; code that writes a new form checks it first
     controller_id: int = -1
     controller_epoch: int = -1
     brokers: dict[int, metadata_pb2.BrokerMetadata] = field(default_factory=dict)
     listener: str = ""
-    """By which listener the brokers are asked, empty: that without a name."""
+    """The name of the listener by which the client asks the brokers. Empty: the listener without a name."""
     unreachable: frozenset[int] = frozenset()
-    """Brokers that have no such listener: there, and without an address."""
+    """The running brokers that have no such listener, so that the client has no address of them."""
     topics: dict[str, CachedTopic] = field(default_factory=dict)
     reachability: Reachability = field(default_factory=Reachability)
     _leaders: dict[PartitionKey, LeaderAndEpoch] = field(default_factory=dict)
@@ -96,10 +99,12 @@ class MetadataCache:
     _names: dict[bytes, str] = field(default_factory=dict)
 
     def apply(self, answer: metadata_pb2.GetMetadataResponse) -> bool:
-        """Take an answer in; False where it is older than what is known and was refused. Raises InconsistentClusterId
-        where another cluster answers than the one that is known: nothing of it is taken in."""
+        """Take in an answer. False if it was refused, because it is older than the known metadata.
+
+        Raises InconsistentClusterId if it comes from another cluster than the known one. Then the cache takes in
+        nothing of it."""
         if not answer.cluster_id:
-            return False  # a broker that has just started and knows nothing yet
+            return False  # the broker has just started, and has no metadata yet
         if self.cluster_id and answer.cluster_id != self.cluster_id:
             raise InconsistentClusterId(
                 f"a broker of cluster {answer.cluster_id} answered, but this client belongs to cluster "
@@ -121,7 +126,9 @@ class MetadataCache:
         return True
 
     def must_show(self, metadata_offset: int) -> None:
-        """A change was answered that is committed below this end of the metadata log: no older answer is taken."""
+        """Refuse answers that are older than `metadata_offset` from now on.
+
+        This client got the answer to a change. The change is committed below that end of the metadata log."""
         self.metadata_offset = max(self.metadata_offset, metadata_offset)
 
     def _take_topic(self, message: metadata_pb2.TopicMetadata) -> None:
@@ -142,13 +149,13 @@ class MetadataCache:
         self.topics = self.topics | {name: topic}
 
     def _schemas(self, name: str, message: metadata_pb2.TopicMetadata) -> TopicSchemas | UnsupportedVersion | None:
-        """Read once: each refresh tells all versions again."""
+        """The schemas in an answer. Each refresh has all versions again, so known ones are not read a second time."""
         cached = self.topics.get(name)
         if cached is not None and cached.topic_id == message.topic_id and cached.described.schemas == message.schemas:
             return cached.told_schemas
         if not message.schemas:
             return None
-        from minilog.typed.topic_schemas import told_schemas  # It loads Arrow: where a topic has columns.
+        from minilog.typed.topic_schemas import told_schemas  # it loads Arrow, so only typed topics import it
 
         return told_schemas(message)
 
@@ -160,7 +167,7 @@ class MetadataCache:
         return cached
 
     def learn_leader(self, key: PartitionKey, leader: LeaderAndEpoch) -> bool:
-        """Take in a leader. True if it is news. An older leader than the known one is ignored."""
+        """Take in a leader. True if it is new here. A leader with a lower epoch than the known one is ignored."""
         former = self._leaders.get(key)
         if former is not None and (leader.epoch < former.epoch or leader == former):
             return False
@@ -180,13 +187,13 @@ class MetadataCache:
         return (broker.host, broker.port) if broker is not None else None
 
     def stream_address(self, broker_id: int) -> Address | None:
-        """Where a broker listens for streams, None where it is not known."""
+        """The address of a broker's port of streams. None if it is not known."""
         broker = self.brokers.get(broker_id)
         return (broker.host, broker.stream_port) if broker is not None else None
 
     def why_unreachable(self, broker_id: int) -> BrokerNotAvailable | None:
-        """Why a broker cannot be asked: it has no listener of the name that this client came by, or its address cannot
-        be connected to. None for any other."""
+        """The error for a broker that this client cannot ask: it has no listener of this client's name, or the client
+        cannot connect to its address. None for any other broker."""
         if broker_id not in self.unreachable:
             address = self.address(broker_id)
             why = None if address is None else self.why_not_connected(address)
@@ -198,20 +205,20 @@ class MetadataCache:
         )
 
     def why_not_connected(self, address: Address) -> str | None:
-        """The sentence about an address that cannot be connected to, and the broker that advertises it; None for any
-        other."""
+        """The sentence about an address to which this client cannot connect, with the broker that advertises it. None
+        for any other address."""
         owners = (broker_id for broker_id, broker in self.brokers.items() if (broker.host, broker.port) == address)
         owner = next(owners, None)
         who = "the broker" if owner is None else f"broker {owner}"
         return self.reachability.why(address, who=who, listener=self.listener)
 
     def why_some_not_connected(self) -> str | None:
-        """The sentence about the first broker whose address cannot be connected to; None where each was reached."""
+        """The sentence about the first broker to which this client cannot connect. None if there is no such broker."""
         whys = (self.why_not_connected((broker.host, broker.port)) for broker in self.brokers.values())
         return next((why for why in whys if why is not None), None)
 
     def unreachable_addresses(self) -> dict[int, str]:
-        """Running brokers whose advertised address cannot be connected to from here: the address, and the reason."""
+        """The running brokers to which this client cannot connect. For each the advertised address, and the reason."""
         running = metadata_pb2.BROKER_STATE_RUNNING
         addresses: dict[int, str] = {}
         for broker_id, broker in self.brokers.items():
@@ -222,12 +229,12 @@ class MetadataCache:
         return addresses
 
     def why_no_leader(self, key: PartitionKey) -> BrokerNotAvailable | None:
-        """Why the leader of a partition cannot be asked, as `why_unreachable`; None for any other reason."""
+        """The error of `why_unreachable` for the leader of a partition. None if there is no such error."""
         leader = self._leaders.get(key)
         return None if leader is None else self.why_unreachable(leader.broker_id)
 
     def in_sync_in_rack(self, key: PartitionKey, rack: str) -> list[int]:
-        """The members of the ISR, as last told, that run in this rack: what may be read instead of the leader."""
+        """The members of the ISR in this rack, by the last answer. A consumer may read them instead of the leader."""
         running = metadata_pb2.BROKER_STATE_RUNNING
         replicas = [(broker_id, self.brokers.get(broker_id)) for broker_id in self._in_sync.get(key, ())]
         return [
@@ -237,26 +244,27 @@ class MetadataCache:
         ]
 
     def seen_epoch(self, key: PartitionKey) -> int:
-        """The highest leader epoch ever seen, -1 for none."""
+        """The highest leader epoch that was ever seen. -1 if there is none."""
         leader = self._leaders.get(key)
         return leader.epoch if leader is not None else -1
 
     def see_epoch(self, key: PartitionKey, epoch: int) -> None:
-        """A leader answered under `epoch`: nothing below it is believed from now on."""
+        """Note that a leader answered under `epoch`. From now on lower epochs are outdated."""
         leader = self._leaders.get(key)
         if leader is None:
             self._leaders[key] = LeaderAndEpoch(-1, epoch)
         elif epoch > leader.epoch:
-            self._leaders[key] = leader._replace(epoch=epoch)  # who really leads, metadata will tell
+            self._leaders[key] = leader._replace(epoch=epoch)  # the next metadata has the real leader
 
     def has(self, partition: TopicPartition) -> bool:
-        """Is there such a partition, as far as is known?"""
+        """Whether the known metadata has this partition."""
         topic = self.topics.get(partition.topic)
         return topic is not None and 0 <= partition.partition < topic.partition_count
 
     def key(self, partition: TopicPartition) -> PartitionKey:
-        """The key of a partition by name. Raises UnknownTopicOrPartition, and UnknownTopicId where the topic of this
-        name is not the one that the partition names."""
+        """The key of a partition by name. Raises UnknownTopicOrPartition.
+
+        Raises UnknownTopicId if the partition gives another topic id than the topic of this name has."""
         topic = self.topics.get(partition.topic)
         if topic is None:
             raise no_topic(partition.topic)
@@ -269,18 +277,18 @@ class MetadataCache:
         return PartitionKey(topic.topic_id, partition.partition)
 
     def available_partitions(self, topic: CachedTopic) -> list[int]:
-        """Those with a leader; all of them where none has one."""
+        """The partitions with a leader. All partitions if none has a leader."""
         every = range(topic.partition_count)
         return [p for p in every if self.leader(PartitionKey(topic.topic_id, p)) is not None] or list(every)
 
     def is_gone(self, key: PartitionKey) -> bool:
-        """Is the topic that this was a partition of known to be deleted, or another one by now?"""
+        """Whether the topic of this partition is deleted, or was made anew, by the known metadata."""
         name = self._names.get(key.topic_id)
         topic = None if name is None else self.topics.get(name)
         return name is not None and (topic is None or topic.topic_id != key.topic_id)
 
     def check_same_topic(self, name: str, topic_id: bytes) -> None:
-        """Raises UnknownTopicId where `name` is known to be gone, or not to be seen, or another topic by now."""
+        """Raises UnknownTopicId if, by the known metadata, the topic is gone, hidden from this client, or made anew."""
         topic = self.topics.get(name)
         if topic is None or topic.topic_id != topic_id:
             state = f"was deleted, or {LOST_RIGHT}" if topic is None else "was deleted and created again"
@@ -297,7 +305,7 @@ def no_topic(name: str) -> UnknownTopicOrPartition:
 def metadata_request(
     identity: common_pb2.ClientIdentity, names: Iterable[str] | None
 ) -> metadata_pb2.GetMetadataRequest:
-    """The request for some topics by name; None asks for all topics."""
+    """The request for the metadata of some topics by name. With None it asks for all topics."""
     if names is None:
         return metadata_pb2.GetMetadataRequest(client=identity, all_topics=True)
     return metadata_pb2.GetMetadataRequest(client=identity, topic_names=sorted(set(names)))

@@ -1,4 +1,4 @@
-"""When a client asks for metadata again."""
+"""The times at which a client asks for metadata again."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from minilog.net.runtime import now_s
 
 
 class MetadataRefreshes:
-    """The times at which a client refreshes its metadata: when a part of it wants that, and after `max_age_s`.
+    """The refreshes of one client: when a part of the client wants newer metadata, and after `max_age_s`.
 
-    Metadata that is wanted again right after a refresh did not help: a partition has no leader yet, say. Then the pause
-    before the next refresh grows."""
+    If a part wants metadata again right after a refresh, the refresh did not help: perhaps a partition has no leader
+    yet. Then the pause before the next refresh grows."""
 
     def __init__(self, backoff: ExponentialBackoff, max_age_s: float) -> None:
         self._backoff = backoff
@@ -26,7 +26,7 @@ class MetadataRefreshes:
         self._wanted.set()
 
     async def due(self) -> None:
-        """Return when it is time for the next refresh. The caller calls this again when that has ended."""
+        """Return when it is time for the next refresh. The caller calls this again when that refresh has ended."""
         if self._has_refreshed:
             await asyncio.sleep(self._backoff.next())
         paused_s = now_s()

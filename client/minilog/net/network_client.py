@@ -41,16 +41,16 @@ from minilog.types import OffsetSpec, TopicPartition
 from minilog.v1 import common_pb2, metadata_pb2, metadata_pb2_grpc
 from minilog.versions import PROTOCOL, check_protocol, range_from_wire
 
-if TYPE_CHECKING:  # it loads Arrow, which who asks only does not need
+if TYPE_CHECKING:  # it loads Arrow, which a client with calls only does not need
     from minilog.net.stream_connection import StreamConnection
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
-_ATTEMPT_S = 1.0  # one broker's time for a question, doubled after each round over all brokers
-_PATIENCE_S = 0.1  # then another is asked beside it: a broker that hangs delays nobody longer; doubled each time
-_REASON_S = 0.1  # to hear why a broker that was not connected to in time is not
-_AVOID_S = 2.0  # one that failed or hung is asked after all others for so long
-_TOPIC_GRACE_S = 2.0  # a topic just created may not have reached the broker that is asked
+_ATTEMPT_S = 1.0  # the time of one broker for an answer; it doubles after each round over all brokers
+_PATIENCE_S = 0.1  # after it the client asks another broker, too, because the first one may hang; it doubles each time
+_REASON_S = 0.1  # the time of a call that finds out why there is no connection to a broker
+_AVOID_S = 2.0  # for so long the client asks a broker that failed or hung after all others
+_TOPIC_GRACE_S = 2.0  # a broker may not know a new topic for so long
 
 
 async def _get_metadata(
@@ -83,7 +83,7 @@ class NetworkClient:
         self._told_of_another_cluster = False
 
     async def close(self) -> None:
-        """Close all channels; calls under way are cancelled."""
+        """Close all channels. This cancels the calls under way."""
         self.home.check()
         channels, self._channels = list(self._channels.values()), {}
         for channel in channels:
@@ -92,12 +92,12 @@ class NetworkClient:
         await self._security.close()
 
     def open_channel(self, address: Address) -> grpc.aio.Channel:
-        """A channel of its own to a broker, by this client's settings. Raises InvalidConfig where a file is missing."""
+        """A new channel to a broker, by this client's settings. Raises InvalidConfig if a file is missing."""
         self.home.check()
         return self._security.open_channel(address)
 
     async def session(self, address: Address) -> bytes:
-        """What shows a broker who this client is. Raises MinilogError."""
+        """The session that proves this client's identity to a broker. Raises MinilogError."""
         self.home.check()
         return await self._security.session(address)
 
@@ -111,22 +111,22 @@ class NetworkClient:
         return self._security.not_believed(address, reason)
 
     def stream_refused(self, address: Address, error: Exception) -> None:
-        """A stream to this broker was refused, or lost."""
+        """Note that a stream to this broker was refused or lost."""
         self._security.refused(address, error)
 
     def stream_not_connected(self, address: Address, reason: str) -> None:
-        """A stream had no connection. The log gets the reason, once until there is one."""
+        """Note that a stream got no connection. The client logs the reason once, until there is a connection again."""
         self.cache.reachability.failed(address, reason)
         self._tell_not_connected(address)
 
     def connected(self, address: Address) -> None:
-        """There is a connection to it: whatever was in the way is over."""
+        """Note that there is a connection to this broker. The former reasons do not count any more."""
         self.cache.reachability.reached(address)
         self._told_not_connected.discard(address)
 
     async def _find_reason(self, address: Address, within_s: float) -> None:
-        """Why there was no connection after so long: gRPC tells the reason of a call that failed, and of that alone.
-        Raises AuthenticationFailed, AuthorizationFailed."""
+        """Find out and note why there was no connection within `within_s`. gRPC gives the reason only with a failed
+        call, so this makes one. Raises AuthenticationFailed, AuthorizationFailed."""
         request = metadata_request(self.identity, [])
         answer = await self.call(address, lambda channel: _get_metadata(request, channel, _REASON_S))
         if answer is None and self.cache.reachability.reason(address) is None and within_s >= _REASON_S:
@@ -146,15 +146,15 @@ class NetworkClient:
         return self._channels[address]
 
     def address(self, broker_id: int) -> Address | None:
-        """Where a broker listens, None where it is not known."""
+        """The address of a broker's port of calls. None if it is not known."""
         return self.cache.address(broker_id)
 
     def stream_address(self, broker_id: int) -> Address | None:
-        """Where a broker listens for streams, None where it is not known."""
+        """The address of a broker's port of streams. None if it is not known."""
         return self.cache.stream_address(broker_id)
 
     def candidates(self) -> list[Address]:
-        """Whom to ask, another one first each time; those that did not answer lately are last."""
+        """The brokers that the client may ask, each time another one first. Brokers that failed lately are last."""
         self.home.check()
         addresses = [(broker.host, broker.port) for broker in self.cache.brokers.values()]
         every = list(dict.fromkeys([*addresses, *self.config.bootstrap_servers]))
@@ -165,13 +165,14 @@ class NetworkClient:
         )
 
     def avoid(self, address: Address) -> None:
-        """It failed, or has been silent: others are asked first for a while."""
+        """Note that this broker failed or was silent. For a while the client asks other brokers first."""
         self._avoided_until_s[address] = now_s() + _AVOID_S
 
     async def call(self, address: Address, make: Callable[[grpc.aio.Channel], Awaitable[_Answer]]) -> _Answer | None:
-        """One unary call; None where it did not get through (the reason is kept for the message at the end).
+        """Make one unary call. None if it did not get through. The client keeps the reason for a later error.
 
-        Raises InvalidArgument where the broker takes no such request, AuthenticationFailed, AuthorizationFailed."""
+        Raises InvalidArgument if the broker refuses the request's content, AuthenticationFailed, AuthorizationFailed.
+        """
         try:
             answer = await make(self.channel(address))
         except grpc.aio.AioRpcError as error:
@@ -182,13 +183,13 @@ class NetworkClient:
                 raise refusal from error
             self.avoid(address)
             if self._last_error is None or error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-                self._last_error = self._no_answer(address, error)  # our own time was over: the former says more
+                self._last_error = self._no_answer(address, error)  # a time-out says less than a former error
             return None
         self.connected(address)
         return answer
 
     def _no_answer(self, address: Address, error: grpc.aio.AioRpcError) -> BrokerNotAvailable:
-        """The error for a call that did not get through; a reason that no connection could be made is kept."""
+        """The error for a call that did not get through. If there was no connection, the client keeps the reason."""
         reason = connect_failure(str(error.details()))
         if reason is not None:
             self.cache.reachability.failed(address, reason)
@@ -197,7 +198,9 @@ class NetworkClient:
         return BrokerNotAvailable(why or answered)
 
     async def is_reachable(self, address: Address, within_s: float) -> bool:
-        """Whether there is a connection to it by then, on which it knows this client. Raises AuthenticationFailed."""
+        """Whether this client gets a connection to the broker within `within_s`, and the broker accepts its identity.
+
+        Raises AuthenticationFailed."""
         try:
             async with asyncio.timeout(max(0.001, within_s)):
                 await self.channel(address).channel_ready()
@@ -215,7 +218,7 @@ class NetworkClient:
     async def ask_any(
         self, make: Callable[[grpc.aio.Channel, float], Awaitable[_Answer]], deadline_s: float
     ) -> _Answer:
-        """The first answer from any broker. Raises TimedOut or BrokerNotAvailable at the deadline (monotonic)."""
+        """The first answer from any broker. Raises TimedOut or BrokerNotAvailable at the deadline (monotonic clock)."""
         race, backoff = AnswerRace[_Answer](), self.backoff()
         attempt_s, patience_s = _ATTEMPT_S, _PATIENCE_S
         try:
@@ -240,7 +243,7 @@ class NetworkClient:
             race.end()
 
     def timed_out(self, what: str) -> MinilogError:
-        """The error for a deadline that passed, with the last reason known."""
+        """The error for a deadline that passed, with the last known reason."""
         servers = ",".join(map(address_text, self.config.bootstrap_servers))
         if self._last_error is None:
             why = self.cache.why_some_not_connected()
@@ -250,9 +253,9 @@ class NetworkClient:
     async def refresh(
         self, names: Iterable[str] | None, deadline_s: float | None = None, *, sure_within_s: float = 0.0
     ) -> metadata_pb2.GetMetadataResponse:
-        """Fetch metadata of some topics (None: all) and take it into the cache; answers that go back are skipped.
+        """Fetch the metadata of some topics (None: all), and take it into the cache. Skip answers that are too old.
 
-        Where a topic is not there and no controller can be asked about it, all is asked again for `sure_within_s`.
+        If a topic is missing and the client cannot ask a controller about it, it asks again for up to `sure_within_s`.
         Raises BrokerNotAvailable or TimedOut at the deadline, by default after request.timeout.ms.
         """
         deadline_s = deadline_s if deadline_s is not None else self.deadline()
@@ -268,8 +271,9 @@ class NetworkClient:
     async def _refreshed(
         self, names: Sequence[str] | None, deadline_s: float, believed_s: float
     ) -> metadata_pb2.GetMetadataResponse:
-        """`refresh`, of no more topics than one request may name; until `believed_s` a topic is missing only where a
-        controller says so."""
+        """Do `refresh` for at most as many topics as one request may name.
+
+        Until `believed_s` a topic counts as missing only if a controller confirms it."""
         request = metadata_request(self.identity, names)
         backoff = self.backoff()
         while True:
@@ -288,7 +292,9 @@ class NetworkClient:
             await asyncio.sleep(backoff.next())
 
     def _is_news(self, answer: metadata_pb2.GetMetadataResponse) -> bool:
-        """Takes it into the cache. Raises InconsistentClusterId, and warns of that once: what works goes on."""
+        """Take an answer into the cache. Returns whether the cache accepted it.
+
+        Raises InconsistentClusterId, and warns of it once."""
         try:
             return self.cache.apply(answer)
         except InconsistentClusterId as error:
@@ -298,14 +304,14 @@ class NetworkClient:
             raise
 
     def _tell_unreachable(self) -> None:
-        """Once, that brokers have no listener of the name that is asked by: what they lead waits."""
+        """Warn once of brokers that have no listener of this client's name. Their partitions wait."""
         unreachable = self.cache.unreachable
         if unreachable - self._told_unreachable:
             _log.warning("its partitions cannot be written or read: %s", self.cache.why_unreachable(min(unreachable)))
         self._told_unreachable = unreachable
 
     def _check_broker(self, answer: metadata_pb2.GetMetadataResponse) -> None:
-        """Raises UnsupportedVersion where this client does not speak what the broker that answered does."""
+        """Raises UnsupportedVersion if this client and the broker that answered have no common protocol version."""
         own_name = f"this client (version {self.identity.client_version})"
         broker_name = f"the broker that answered (version {answer.broker_version or 'unknown'})"
         check_protocol(PROTOCOL, own_name, range_from_wire(answer.protocol), broker_name)
@@ -313,9 +319,10 @@ class NetworkClient:
     async def _confirmed(
         self, request: metadata_pb2.GetMetadataRequest, answer: metadata_pb2.GetMetadataResponse, deadline_s: float
     ) -> metadata_pb2.GetMetadataResponse | None:
-        """The controller's answer where a topic that is asked for by name is not known to the broker that answered:
-        somebody else may have created it a moment ago, and the controller's broker is the first to know. None where
-        that cannot be asked."""
+        """`answer`, or the controller's answer if the broker that answered does not know a topic of the request.
+
+        Another client may have created the topic a moment ago, and the controller's broker knows it first. None if the
+        client gets no answer from that broker."""
         if all(topic.error.code != common_pb2.ERROR_CODE_UNKNOWN_TOPIC_OR_PARTITION for topic in answer.topics):
             return answer
         address = self.address(answer.controller_id)
@@ -326,17 +333,17 @@ class NetworkClient:
         return newest if newest is not None and not newest.error.code and self._is_news(newest) else None
 
     def backoff(self) -> ExponentialBackoff:
-        """The pauses of one operation that is tried again, in seconds."""
+        """The pauses between the attempts of one operation, in seconds."""
         config = self.config
         return ExponentialBackoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, self._chance)
 
     def deadline(self) -> float:
-        """request.timeout.ms from now, on the monotonic clock, seconds."""
+        """The time request.timeout.ms from now, on the monotonic clock, in seconds."""
         return now_s() + self.config.request_timeout_ms / 1000.0
 
     async def topic(self, name: str, deadline_s: float, partition: int = 0) -> CachedTopic:
-        """A topic by name, asked for where it, or its `partition`, is not known: it may have been created or altered a
-        moment ago. Raises UnknownTopicOrPartition, BrokerNotAvailable."""
+        """A topic by name. If the topic or its `partition` is not known, ask the brokers for a while, because a client
+        may have created it a moment ago. Raises UnknownTopicOrPartition, BrokerNotAvailable."""
         give_up_s = min(deadline_s, now_s() + _TOPIC_GRACE_S)
         wanted, backoff = TopicPartition(name, partition), self.backoff()
         while not self.cache.has(wanted):
@@ -354,7 +361,7 @@ class NetworkClient:
         return query
 
     async def complete(self, query: OffsetsQuery, deadline_s: float) -> None:
-        """Ask for what is missing until each partition has answered or failed, or the deadline has passed."""
+        """Ask for the missing answers until each partition has answered or failed, or the deadline has passed."""
         if not query.topics() <= self.cache.topics.keys():
             await self.refresh(query.topics(), deadline_s)
         unknown_until_s, backoff = now_s() + _TOPIC_GRACE_S, self.backoff()
@@ -372,20 +379,21 @@ class NetworkClient:
                 await self.refresh(query.topics(), deadline_s)
 
     async def ask_leaders(self, query: OffsetsQuery) -> None:
-        """Ask all leaders concerned once, at the same time."""
+        """Ask the leaders of all missing partitions once, at the same time."""
         await asyncio.gather(*(self._ask_offsets(query, *request) for request in query.requests(self.identity)))
 
     async def refresh_and_ask(
         self, names: Iterable[str] | None, query: OffsetsQuery
     ) -> metadata_pb2.GetMetadataResponse:
-        """Metadata, and at the same time offsets from those who led as far as was known: one round trip for both.
+        """Ask for metadata, and at the same time ask the known leaders for offsets. So both take one round trip.
 
-        What is no answer any more by what the metadata says is missing in `query` afterwards. Raises as `refresh`.
+        If an answer is outdated by the new metadata, the query drops it, and the partition is missing again. Raises the
+        errors of `refresh`.
         """
         asking = asyncio.ensure_future(self.ask_leaders(query))
         try:
             answer = await self.refresh(names, sure_within_s=_TOPIC_GRACE_S)
-            # A leader that hangs may not lead any more: with the new metadata it is quicker to ask again.
+            # A leader that hangs may not lead any more. A new question by the new metadata is quicker.
             await asyncio.wait((asking,), timeout=_PATIENCE_S)
         finally:
             asking.cancel()

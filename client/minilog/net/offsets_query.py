@@ -1,7 +1,8 @@
 """One question for offsets. The client asks all their leaders until each partition has its answer. No I/O.
 
 "latest" is the high watermark (read_uncommitted) or the last stable offset (read_committed). The query ignores an
-answer of a leader epoch below a known one (rule V8). The client asks a leader again that does not know its offsets yet.
+answer of a leader epoch below a known one (rule V8). If a leader does not know its offsets yet, the client asks it
+again.
 """
 
 from __future__ import annotations
@@ -30,15 +31,16 @@ def check_spec(partition: TopicPartition, spec: OffsetSpec) -> None:
 
 @dataclass(slots=True)
 class OffsetsQuery:
-    """Ask `requests`, hand in `answered`, until `missing` is empty. `results` has the raw, final answers."""
+    """One query. The caller sends the requests of `requests` and gives each response to `answered`, until `missing` is
+    empty. `results` has the raw, final answers."""
 
     cache: MetadataCache
     wanted: Mapping[TopicPartition, OffsetSpec]
     sizes: Mapping[TopicPartition, SizesFrom] = field(default_factory=dict)
-    with_replicas: bool = False  # also where each replica ends, as the leader knows
+    with_replicas: bool = False  # also ask for the end of each replica, as far as the leader knows it
     results: dict[TopicPartition, metadata_pb2.ListOffsetsResult] = field(default_factory=dict)
-    failures: dict[TopicPartition, MinilogError] = field(default_factory=dict)  # will not get better
-    last_errors: dict[TopicPartition, MinilogError] = field(default_factory=dict)  # may get better
+    failures: dict[TopicPartition, MinilogError] = field(default_factory=dict)  # final errors
+    last_errors: dict[TopicPartition, MinilogError] = field(default_factory=dict)  # errors that may pass
 
     def __post_init__(self) -> None:
         for partition, spec in self.wanted.items():
@@ -52,7 +54,8 @@ class OffsetsQuery:
         return {partition.topic for partition in self.wanted}
 
     def requests(self, identity: common_pb2.ClientIdentity) -> list[tuple[int, metadata_pb2.ListOffsetsRequest]]:
-        """Each with the id of its broker; partitions without a known leader are left for after the next metadata."""
+        """The next requests, each with the id of its broker. Partitions without a known leader wait for the next
+        metadata."""
         by_leader = entries_by_leader(self.cache, self.missing(), self._key, self._entry, self.last_errors)
         return [
             (broker_id, metadata_pb2.ListOffsetsRequest(client=identity, entries=part))
@@ -72,7 +75,7 @@ class OffsetsQuery:
         )
 
     def answered(self, response: metadata_pb2.ListOffsetsResponse) -> None:
-        """Take in what one leader said."""
+        """Take in the response of one leader."""
         names = {key: p for p in self.missing() if (key := self._key(p)) is not None}
         for result in response.results:
             key = PartitionKey.of(result.partition_id)
@@ -81,7 +84,8 @@ class OffsetsQuery:
                 self._take(partition, key, result)
 
     def forget_outdated(self) -> None:
-        """By newer metadata: what another topic of the name answered, or a leader of a lower epoch, is no answer."""
+        """Drop the answers that are outdated by newer metadata: those of another topic with the same name, and those of
+        a leader with a lower epoch."""
         self.results = {
             partition: result for partition, result in self.results.items() if self._is_current(partition, result)
         }
@@ -93,7 +97,7 @@ class OffsetsQuery:
         return result.leader_epoch >= self.cache.seen_epoch(key)
 
     def _key(self, partition: TopicPartition) -> PartitionKey | None:
-        """None where the cluster has no such partition, as far as is known: newer metadata may tell of it."""
+        """The key of a partition. None if the known metadata has no such partition. Newer metadata may have it."""
         try:
             return self.cache.key(partition)
         except MinilogError as error:
@@ -110,7 +114,7 @@ class OffsetsQuery:
 
 
 def offset_of(result: metadata_pb2.ListOffsetsResult, spec: OffsetSpec, isolation_level: str) -> int | None:
-    """The offset that was asked for; None where no record is as young as the timestamp."""
+    """The wanted offset in a result. None if no record is as young as the timestamp."""
     if spec == "earliest":
         return result.log_start_offset
     if spec == "latest":

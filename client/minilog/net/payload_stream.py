@@ -1,8 +1,8 @@
-"""The interface of the long-lived streams (produce, fetch, replicate, heartbeats): messages with payloads in order,
-each way.
+"""The interface of the long-lived streams (produce, fetch, replicate, heartbeats). A stream carries messages with
+payloads, in order, in both directions.
 
 Both sides have a PayloadStream: the client by `open_stream`, the broker by minilog_broker.server.ingress. Each stream
-has a connection of its own (stream_connection.py), so that TCP's flow control is the stream's.
+has a connection of its own (stream_connection.py). So TCP's flow control is the flow control of the stream.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from minilog.v1 import common_pb2, stream_pb2
 from minilog.versions import PROTOCOL
 
 STREAM_ERRORS = (MinilogError, OSError)
-"""What a stream raises when the other side is gone, has refused it, or is not understood (CorruptMessage)."""
+"""The errors of a stream: the other side is gone, has refused the stream, or has sent bytes that are no message
+(CorruptMessage)."""
 Connect = Callable[[], Awaitable[StreamConnection]]
 """Makes the connection. Raises OSError."""
 
@@ -31,16 +32,19 @@ class PayloadStream(Protocol):
     """One end of a stream."""
 
     async def write(self, sent: StreamMessage[Any]) -> None:
-        """Send after what was sent before. Returns when the network has taken it over: the other side reads."""
+        """Send a message after the earlier ones. Returns when the network has taken it over.
+
+        So the call waits while the other side does not read."""
 
     def received(self) -> AsyncIterator[StreamMessage[Any]]:
-        """What comes, in order, until the other side says that no more does. To be iterated once."""
+        """The messages from the other side, in order, until that side ends its half. The caller iterates once."""
 
 
 class OpenedStream:
-    """The end of the side that opened the stream. `write` and `received` raise ConnectionEnded if the connection is
-    gone. `received` raises the MinilogError with which the broker ended the stream, and CorruptMessage for bytes that
-    are no message."""
+    """The end of the stream at the side that opened it.
+
+    `write` and `received` raise ConnectionEnded if the connection is gone. `received` raises the MinilogError with
+    which the broker ended the stream, and CorruptMessage for bytes that are no message."""
 
     def __init__(self, connection: StreamConnection, method: StreamMethod) -> None:
         self._connection = connection
@@ -49,7 +53,7 @@ class OpenedStream:
 
     @property
     def heard_ms(self) -> float:
-        """When bytes came last, by the event loop's clock: a long message is heard while it comes."""
+        """The time of the last received bytes, by the event loop's clock. Each part of a long message counts."""
         return self._connection.heard_s * 1000.0
 
     async def write(self, sent: StreamMessage[Any]) -> None:
@@ -61,15 +65,15 @@ class OpenedStream:
         while (frame := await self._connection.frame()).kind is FrameKind.MESSAGE:
             message = [self._parse.decode(frame.body)]
             del frame
-            yield message.pop()  # nothing here holds it while it is dealt with
+            yield message.pop()  # so this generator does not keep the message in memory while the caller handles it
         check_end(frame)
 
     def done_writing(self) -> None:
-        """Nothing more comes from this side. The other one may go on."""
+        """End this side of the stream. The other side may still send."""
         self._connection.send(FrameKind.DONE)
 
     def cancel(self) -> None:
-        """End the stream both ways, and its connection, whatever is under way."""
+        """End the stream in both directions, and its connection, at once."""
         self._connection.abort()
 
 
@@ -86,7 +90,7 @@ def check_end(frame: Frame) -> None:
 
 
 class _TracedStream(OpenedStream):
-    """One whose messages are told to `spans`."""
+    """A stream that reports its messages to `spans`."""
 
     def __init__(self, connection: StreamConnection, method: StreamMethod, spans: StreamSpans) -> None:
         super().__init__(connection, method)
@@ -108,7 +112,8 @@ class _TracedStream(OpenedStream):
 
 
 async def watched(incoming: AsyncIterator[StreamMessage[Any]], spans: StreamSpans) -> AsyncIterator[StreamMessage[Any]]:
-    """What comes, told to `spans`. While a message is dealt with, nothing here holds it."""
+    """Yield the incoming messages, and report them to `spans`. The generator does not keep a message in memory while
+    the caller handles it."""
     async for came in incoming:
         spans.came(came)
         held = [came]
@@ -145,7 +150,7 @@ def _hello(
 
 
 async def _welcomed(connection: StreamConnection) -> None:
-    """Return when the broker has taken the stream."""
+    """Return when the broker has accepted the stream."""
     try:
         frame = await connection.frame()
     except ConnectionEnded as error:
@@ -159,6 +164,6 @@ async def _welcomed(connection: StreamConnection) -> None:
 
 
 async def opened_within(opening: Awaitable[OpenedStream], within_s: float) -> OpenedStream:
-    """The stream. Raises TimeoutError where it is not open after so long."""
+    """The opened stream. Raises TimeoutError if it is not open within `within_s`."""
     async with asyncio.timeout(within_s):  # wait_for may drop a cancellation (Python 3.11)
         return await opening

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from minilog.addresses import Address, address_text
 
 _FAILED_TO_CONNECT = (
-    re.compile(r"cannot be connected to: (?P<reason>.+)", re.DOTALL),  # as `not_connected` has it
+    re.compile(r"cannot be connected to: (?P<reason>.+)", re.DOTALL),  # the sentence of `not_connected`
     re.compile(r"failed to connect to all addresses; last error: (?:\w+: )?(?P<reason>.+)", re.DOTALL),
     re.compile(r"(?:errors resolving|DNS resolution failed for) (?P<reason>.+)", re.DOTALL),
     re.compile(r"no connection to (?P<reason>.+)", re.DOTALL),  # of the simulated network
@@ -28,7 +28,7 @@ _MAX_REASON_CHARS = 200
 
 
 def connect_failure(details: str) -> str | None:
-    """The system's reason in what gRPC says of a call for which there was no connection; None of any other call."""
+    """The system's reason in gRPC's details of a call without a connection. None for the details of any other call."""
     for pattern in _FAILED_TO_CONNECT:
         if (match := pattern.search(details)) is not None:
             reason = match["reason"]
@@ -38,21 +38,21 @@ def connect_failure(details: str) -> str | None:
 
 
 def reason_of(error: OSError) -> str:
-    """The system's reason, as people read it."""
+    """The system's reason, in a form for people."""
     return (error.strerror or str(error) or type(error).__name__)[:_MAX_REASON_CHARS]
 
 
 def not_connected(address: Address, reason: str, *, who: str = "the broker") -> str:
-    """The sentence for an address that a person has given."""
+    """The sentence for an address from the program's settings to which the client cannot connect."""
     return f"{who} at {address_text(address)} cannot be connected to: {reason}"
 
 
 @dataclass(slots=True)
 class Reachability:
-    """Of one client. At most one entry for each broker and each server of bootstrap.servers."""
+    """The reasons of one client. It has at most one entry for each broker and each server of bootstrap.servers."""
 
     given: frozenset[Address] = frozenset()
-    """What a person has typed: no broker is to blame for it."""
+    """The addresses from the program's settings. If one is wrong, no broker has advertised it."""
     _reasons: dict[Address, str] = field(default_factory=dict)
 
     def failed(self, address: Address, reason: str) -> None:
@@ -62,18 +62,19 @@ class Reachability:
         self._reasons.pop(address, None)
 
     def keep(self, addresses: Iterable[Address]) -> None:
-        """Forget all others: no broker advertises them any more."""
+        """Forget the reasons of all other addresses, because no broker advertises them any more."""
         kept = self.given.union(addresses)
         for address in self._reasons.keys() - kept:
             del self._reasons[address]
 
     def reason(self, address: Address) -> str | None:
-        """Why no connection could be made the last time; None where one was made, or none was tried."""
+        """The reason why the last attempt to connect failed. None if it succeeded, or if there was no attempt."""
         return self._reasons.get(address)
 
     def why(self, address: Address, *, who: str = "the broker", listener: str = "") -> str | None:
-        """The sentence about an address of `who`, a broker, which the client came to by `listener`; None where it is
-        reached."""
+        """The sentence about an address to which the client cannot connect. None if it can.
+
+        `who` names the broker. `listener` is the name of the listener by which the client asks brokers."""
         reason = self._reasons.get(address)
         if reason is None or address in self.given:
             return None if reason is None else not_connected(address, reason, who=who)

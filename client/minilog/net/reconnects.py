@@ -1,4 +1,4 @@
-"""When a client tries a broker again after it lost the stream to that broker. No I/O."""
+"""The times at which a client opens a lost stream to a broker again. No I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from minilog.net.backoff import ExponentialBackoff
 
 
 class Reconnects:
-    """The pauses of one client's streams, by broker. They grow while a broker lets no stream be opened."""
+    """The pauses of one client's streams, by broker. They grow while the client cannot open a stream to the broker."""
 
     def __init__(self, config: ClientConfig, chance: random.Random) -> None:
         self._config, self._chance = config, chance
@@ -18,7 +18,7 @@ class Reconnects:
         self._due_ms: dict[int, float] = {}
 
     def lost(self, broker_id: int, now_ms: float) -> None:
-        """The stream is lost, or was never there: try again after a pause."""
+        """Note that the stream is lost, or could not be opened. The client tries again after a pause."""
         config = self._config
         if broker_id not in self._backoffs:
             backoff = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms, self._chance)
@@ -26,7 +26,7 @@ class Reconnects:
         self._due_ms[broker_id] = now_ms + self._backoffs[broker_id].next()
 
     def opened(self, broker_id: int) -> None:
-        """There is a stream to it."""
+        """Note that there is a stream to this broker."""
         self._backoffs.pop(broker_id, None)
         self._due_ms.pop(broker_id, None)
 
@@ -35,5 +35,5 @@ class Reconnects:
         return now_ms >= self._due_ms.get(broker_id, 0.0)
 
     def due_times_ms(self) -> Iterable[float]:
-        """Of the brokers to which there is no stream now; some may be over."""
+        """The times of the next attempts, for the brokers without a stream. A time may be in the past."""
         return self._due_ms.values()

@@ -1,7 +1,7 @@
-"""The parts of the world that a client uses besides its event loop: wall clock, chance, network.
+"""The outside services that a client uses besides its event loop: wall clock, random numbers, network.
 
 The event loop has the monotonic clock, tasks, timers and threads. A program runs on `SYSTEM_RUNTIME`. The simulator
-provides a loop on virtual time and a world of its own, and the client does not know the difference.
+provides a loop on virtual time and a runtime of its own. The code of the client is the same on both.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.max_send_message_length", -1),  # bounded by batch.size, buffer.memory and the session's credit
     ("grpc.max_receive_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 2_000),  # despite its name the time that one attempt to connect is given
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # despite its name this is the time for one attempt to connect
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.enable_http_proxy", 0),
-    ("grpc.use_local_subchannel_pool", 1),  # a channel opened anew is a connection opened anew
+    ("grpc.use_local_subchannel_pool", 1),  # each new channel has a new connection
     *HTTP2_OPTIONS,
     *KEEPALIVE_OPTIONS,
 ]
@@ -42,7 +42,7 @@ _OPTIONS: list[tuple[str, int | str]] = [
 def open_channel(
     address: Address, security: ChannelSecurity | None, options: Sequence[tuple[str, int | str]]
 ) -> grpc.aio.Channel:
-    """A channel of gRPC with these options. Raises InvalidConfig where a file of its security cannot be read."""
+    """A channel of gRPC with these options. Raises InvalidConfig if a file of its security cannot be read."""
     target = address_text(address)
     tracing = process_tracing()
     interceptors = None if tracing is None else tracing.interceptors()
@@ -56,7 +56,9 @@ def open_channel(
 async def connect(
     address: Address, protocol: Callable[[], StreamConnection], security: ChannelSecurity | None
 ) -> StreamConnection:
-    """A TCP connection by the running event loop. See Runtime.connect."""
+    """A TCP connection to a port of streams, by the running event loop. Without `security` it is not encrypted.
+
+    Raises OSError if there is no connection, and InvalidConfig if a file of its security cannot be read."""
     loop, (host, port) = asyncio.get_running_loop(), address
     if security is None:
         transport, connection = await loop.create_connection(protocol, host, port)
@@ -64,7 +66,7 @@ async def connect(
         name = security.server_name or host
         context = security.files.context()
         transport, connection = await loop.create_connection(protocol, host, port, ssl=context, server_hostname=name)
-    with contextlib.suppress(RuntimeError):  # uvloop's, where it is closed by now: the protocol hears of that
+    with contextlib.suppress(RuntimeError):  # uvloop raises it for a closed connection; the protocol reports that
         ask_for_life(transport.get_extra_info("socket"))
     return connection
 
@@ -82,14 +84,14 @@ def ask_for_life(plain: socket.socket) -> None:
 
 
 def give_up_when_dead(plain: socket.socket) -> None:
-    """The same for the side that only answers. What it has sent and nobody takes keeps no connection for longer, be
-    the other machine gone, or alive and not reading."""
+    """Do the same as `ask_for_life`, for the side that only answers. In addition the system closes the connection if
+    the other machine does not take sent bytes for 30 s, even if that machine is alive."""
     ask_for_life(plain)
     _set_options(plain, ("TCP_USER_TIMEOUT", STREAM_KEEPALIVE_S * STREAM_KEEPALIVES * 1000))
 
 
 def _set_options(plain: socket.socket, *options: tuple[str, int]) -> None:
-    """As far as the system has them."""
+    """Set the options that the system has."""
     plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in options:
         if (option := getattr(socket, name, None)) is not None:
@@ -101,30 +103,32 @@ STREAM_KEEPALIVE_S, STREAM_KEEPALIVES = 10, 3
 
 
 class Runtime(Protocol):
-    """A client is made with one, and takes time, chance and channels from it."""
+    """The runtime of a client. The client takes time, random numbers and connections from it."""
 
     def wall_us(self) -> int:
-        """The wall clock, microseconds since 1970."""
+        """The wall clock, in microseconds since 1970."""
 
     def chance(self) -> random.Random:
-        """A source of numbers of its own for whoever asks."""
+        """A new source of random numbers, for the caller alone."""
 
     def unique_bytes(self, count: int) -> bytes:
-        """For names that nobody else has, in any process, and for keys that nobody can guess."""
+        """Random bytes for names that are unique over all processes, and for keys that cannot be guessed."""
 
     def open_channel(self, address: Address, security: ChannelSecurity | None = None) -> grpc.aio.Channel:
-        """A channel to one broker, connecting when it is first used; without security in the clear. Raises
-        InvalidConfig where a file of its security cannot be read."""
+        """A channel to one broker. It connects at its first use. Without `security` it is not encrypted.
+
+        Raises InvalidConfig if a file of its security cannot be read."""
 
     async def connect(
         self, address: Address, protocol: Callable[[], StreamConnection], security: ChannelSecurity | None = None
     ) -> StreamConnection:
-        """A connection to a port of streams; without security in the clear. Raises OSError where there is none, and
-        InvalidConfig as `open_channel`."""
+        """A connection to a port of streams. Without `security` it is not encrypted.
+
+        Raises OSError if there is no connection, and InvalidConfig if a file of its security cannot be read."""
 
 
 class SystemRuntime:
-    """The real one."""
+    """The runtime of the real system."""
 
     def wall_us(self) -> int:
         return time.time_ns() // 1000
@@ -150,10 +154,10 @@ SYSTEM_RUNTIME = SystemRuntime()
 
 
 def now_s() -> float:
-    """The monotonic clock of the running event loop, seconds."""
+    """The monotonic clock of the running event loop, in seconds."""
     return asyncio.get_running_loop().time()
 
 
 def now_ms() -> float:
-    """The same in milliseconds."""
+    """The monotonic clock of the running event loop, in milliseconds."""
     return asyncio.get_running_loop().time() * 1000.0

@@ -1,10 +1,11 @@
 """A channel to a broker that asks for a password or a token. Each call carries the session as metadata.
 
-A call waits for the session (sessions.py), and the wait counts as time of the call. Streams show the session in their
+A call waits for the session (sessions.py), and the wait counts as time of the call. Streams carry the session in their
 hello.
 
-gRPC's call credentials do the same by a plugin on a thread of its own. minilog does not use them: a process that closed
-its last channel while gRPC released the plugin stood still for ever, and a simulated channel has no threads.
+gRPC's call credentials do the same by a plugin on a thread of its own. minilog does not use them for two reasons. A
+process that closed its last channel while gRPC released the plugin hung for ever. And a simulated channel has no
+threads.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _Metadata = tuple[tuple[str, str | bytes], ...]
 
 
 class SessionChannel:
-    """What stubs and streams ask of a grpc.aio.Channel; `channel` is that of the connection, by TLS."""
+    """The part of a grpc.aio.Channel that stubs use. `channel` is the channel below it, by TLS."""
 
     def __init__(self, channel: grpc.aio.Channel, address: Address, sessions: Sessions) -> None:
         self._channel: Any = channel
@@ -34,7 +35,7 @@ class SessionChannel:
     def unary_unary(
         self, method: str, request_serializer: _Codec, response_deserializer: _Codec, **_: object
     ) -> Callable[..., Awaitable[Any]]:
-        """As grpc.aio.Channel has it; the call begins when it is awaited."""
+        """The method of grpc.aio.Channel. But here the call begins when the caller awaits it."""
         begin = self._channel.unary_unary(
             method, request_serializer=request_serializer, response_deserializer=response_deserializer
         )
@@ -49,15 +50,15 @@ class SessionChannel:
         return ask
 
     def stream_stream(self, *_: object, **__: object) -> None:
-        """What generated stubs ask for. Streams have connections of their own (payload_stream.py)."""
+        """Do nothing. Generated stubs call it, but streams have connections of their own (payload_stream.py)."""
 
     async def channel_ready(self) -> None:
-        """There is a connection, and a session. Raises grpc.aio.AioRpcError."""
+        """Return when there is a connection and a session. Raises grpc.aio.AioRpcError."""
         await self._channel.channel_ready()
         await self._metadata(None)
 
     async def close(self, grace: float | None = None) -> None:
-        """As grpc.aio.Channel has it."""
+        """Close the channel, as grpc.aio.Channel does."""
         await self._channel.close(grace)
 
     async def _metadata(self, within_s: float | None) -> _Metadata:

@@ -1,8 +1,8 @@
 """Sessions of one client with brokers that ask for a password or a token (security.protocol=SASL_SSL).
 
-One exchange with each broker, on a connection of its own, gives a session. Each call to that broker carries it
-(session_channel.py), and the hello of each stream does, too. The client renews it before it ends. If a broker refuses a
-session, the client forgets it and makes a new exchange.
+One exchange with each broker, on a connection of its own, gives a session. Each call to that broker carries the session
+(session_channel.py), and the hello of each stream does, too. The client renews the session before it ends. If a broker
+refuses a session, the client forgets it and makes a new exchange.
 
     a call begins       a session exists and is young enough     the call carries it
                         there is none, or it ends soon           the call waits for one exchange, which all calls share
@@ -21,10 +21,11 @@ from minilog.errors import MinilogError
 from minilog.net.runtime import now_s
 
 SESSION_METADATA = "minilog-session-bin"
-_RENEW_SHARE = 0.8  # of a session's life: then the next call begins an exchange
+_RENEW_SHARE = 0.8  # after this share of a session's life the next call begins an exchange
 
 Exchange = Callable[[Address], Awaitable[tuple[bytes, float]]]
-"""Asks the broker at an address: the session, and for how many seconds it is taken. Raises MinilogError."""
+"""Does an exchange with the broker at an address. Returns the session, and for how many seconds the broker accepts it.
+Raises MinilogError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,8 @@ class Sessions:
         """Why the last exchange with a broker failed, until one succeeds."""
 
     def forget(self, address: Address) -> None:
-        """The broker does not take it: it was started anew, or the session has ended."""
+        """Forget the session with this broker. The broker refuses it: the broker has restarted, or the session has
+        ended."""
         self._sessions.pop(address, None)
 
     async def session(self, address: Address) -> bytes:
@@ -59,7 +61,7 @@ class Sessions:
         return (await asyncio.shield(asking)).content
 
     def _take_answer(self, address: Address, asking: asyncio.Task[_Session]) -> None:
-        """Whoever waits hears how it went; nobody may."""
+        """Take the end of an exchange. The waiting calls get its error. If no call waits, the error is dropped."""
         del self._asking[address]
         if not asking.cancelled():
             asking.exception()
@@ -76,7 +78,7 @@ class Sessions:
         return session
 
     async def close(self) -> None:
-        """Give up what is being asked."""
+        """Cancel the exchanges under way."""
         asking = list(self._asking.values())
         for task in asking:
             task.cancel()

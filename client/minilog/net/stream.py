@@ -1,8 +1,8 @@
 """One bidirectional stream to a broker: messages out in order, messages in, signs of life both ways.
 
-Each side sends something every session.keepalive.ms. A stream that is silent for two of them is doubted. A stream that
-is silent for five is dropped with its connection, because a cut link shows only as silence. Before a side judges the
-other late, it checks itself: if its own check was late, it counts the silence from zero.
+Each side sends at least one message every session.keepalive.ms. If the other side is silent for two of these periods, a
+side doubts the stream. If it is silent for five, the side drops the stream and its connection, because a cut link shows
+only as silence. If the side's own check is late, it counts the silence from zero.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from minilog.net.runtime import now_ms
 from minilog.stream_messages import StreamMessage
 
 _SILENT_KEEPALIVES, _DOUBTED_KEEPALIVES = 5, 2
-_OPENING_MS = 1_500.0  # to connect; and to hear the first sign of life, which comes within a keep-alive
+_OPENING_MS = 1_500.0  # the time to connect, and then the least time until the first sign of life
 _log = logging.getLogger(__name__)
 
 
 class Silence:
-    """Has the other side been silent for too long? Pure; times in milliseconds."""
+    """The silence of the other side. Pure. Times are in milliseconds."""
 
     def __init__(self, keepalive_ms: float, now: float) -> None:
         self._limit_ms = _SILENT_KEEPALIVES * keepalive_ms
@@ -38,7 +38,7 @@ class Silence:
         self._heard_ms, self._allowed_ms = now, self._limit_ms
 
     def is_too_long(self, now: float) -> bool:
-        """To be asked every keep-alive period."""
+        """Whether the silence is too long. The caller asks this every keep-alive period."""
         late = now - self._looked_ms > self._period_ms + self._limit_ms / 4
         self._looked_ms = now
         if late:
@@ -46,7 +46,7 @@ class Silence:
         return now - self._heard_ms > self._allowed_ms
 
     def is_doubtful(self, now: float) -> bool:
-        """Has it been silent for longer than one who is well?"""
+        """Whether the silence is longer than that of a healthy side."""
         return now - self._heard_ms > _DOUBTED_KEEPALIVES * self._period_ms
 
 
@@ -54,20 +54,22 @@ class Opener(Protocol):
     """Opens streams of one method to one broker."""
 
     async def open(self) -> OpenedStream:
-        """Raises MinilogError or OSError where there is no connection, or the broker does not take the stream."""
+        """Open a stream. Raises MinilogError or OSError without a connection, or if the broker refuses the stream."""
 
     async def not_opened(self, within_s: float) -> None:
-        """After so long it was neither open nor refused."""
+        """Note that within `within_s` the stream was neither open nor refused."""
 
     def failed(self, error: MinilogError | OSError) -> None:
-        """It was refused, or lost."""
+        """Note that the stream was refused or lost."""
 
 
 class DuplexStream:
-    """Runs until lost or closed. `received` is called for each message that comes, `written` for each message of `send`
-    that the network has taken over (its flow control lets it go), `lost` once at the end unless closed first; `doubted`
-    while the other side is silent for longer than it should be: another broker may have taken its place. `name`: what
-    the stream is opened to, for the log."""
+    """A stream that runs until it is lost or closed.
+
+    It calls `received` for each message that comes. It calls `written` for each message of `send` that the network has
+    taken over (flow control has let it go). It calls `lost` once at the end, unless the caller closes it first. It
+    calls `doubted` while the other side is silent for too long, because another broker may have taken its place.
+    `name` is the name of the other side in the log."""
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class DuplexStream:
         self._keepalive_ms = keepalive_ms
         self._opened, self._received, self._lost, self._written = opened, received, lost, written
         self._doubted = doubted
-        # Bounded by what is in flight: five batches per partition, or positions.
+        # The messages in flight bound it: five batches for each partition, or positions.
         self._outgoing: deque[StreamMessage[Any]] = deque()
         self._wake = asyncio.Event()
         self._closed = self._finishing = self._taken = False
@@ -98,18 +100,20 @@ class DuplexStream:
         self._wake.set()
 
     async def finish(self, timeout_s: float) -> bool:
-        """Write what was sent, say that nothing more comes (half-close), and wait until the other side has taken it all
-        and ends the stream. False where it was lost, or `timeout_s` was too short. To be closed afterwards."""
+        """Write all messages of `send`, end this side (half-close), and wait until the other side ends the stream.
+
+        Then the other side has taken all of them. False if the stream was lost, or if `timeout_s` was too short. The
+        caller closes the stream afterwards."""
         self._finishing = True
         self._wake.set()
         await asyncio.wait([self._task], timeout=max(0.0, timeout_s))
         return self._taken
 
     async def close(self) -> None:
-        """End the stream and its connection; `lost` is not called."""
+        """End the stream and its connection. `lost` is not called."""
         self._closed = True
         self._task.cancel()
-        await asyncio.wait([self._task])  # the end of that task is not raised, and the end of the caller's is
+        await asyncio.wait([self._task])  # raises the caller's cancellation, but not the cancellation of that task
 
     async def _run(self) -> None:
         try:
@@ -123,7 +127,7 @@ class DuplexStream:
         except (MinilogError, OSError) as error:
             self._opener.failed(error)
             _log.debug("the stream to %s is lost, and the client opens it again: %r", self._name, error)
-        except Exception:  # a bug of ours: say so, and open it anew
+        except Exception:  # a bug of minilog: log it, and open the stream again
             _log.exception("the stream to %s met an unexpected error", self._name)
         finally:
             if not self._closed:
@@ -154,7 +158,7 @@ class DuplexStream:
                 del message
             if self._finishing:
                 stream.done_writing()
-                await asyncio.Event().wait()  # the other side ends the stream now
+                await asyncio.Event().wait()  # wait until the other side ends the stream
             self._wake.clear()
             try:
                 async with asyncio.timeout(self._keepalive_ms / 1000.0):
@@ -165,14 +169,14 @@ class DuplexStream:
     async def _read(self, stream: OpenedStream) -> None:
         async for message in stream.received():
             self._received(message)
-            del message  # it may be large, and the next one may be long in coming
+            del message  # it may be large, and the next one may come much later
         self._taken = self._finishing
         _log.debug("%s ended the stream", self._name)
 
     async def _watch(self, stream: OpenedStream, silence: Silence) -> None:
-        heard_ms = stream.heard_ms  # the welcome
+        heard_ms = stream.heard_ms  # the time of the welcome
         while True:
-            if stream.heard_ms > heard_ms:  # only what is new: the excuse of a late look counts until then
+            if stream.heard_ms > heard_ms:  # only new bytes count: until then the zero of a late check stays
                 heard_ms = stream.heard_ms
                 silence.heard(heard_ms)
             if silence.is_too_long(now_ms()):

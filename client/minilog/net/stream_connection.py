@@ -1,8 +1,7 @@
 """One connection of a port of streams, the same for both sides: frames in their order, each way.
 
-Received bytes that the owner has not taken yet are bounded: above `window_bytes` the connection reads nothing more, and
-TCP makes the other side wait. Sent bytes that the other side does not take are bounded by `drained`, which the sender
-awaits.
+Received bytes that the owner has not taken yet are bounded: above `window_bytes` the connection stops reading, and TCP
+makes the other side wait. Sent bytes that the other side does not take are bounded, too: the sender awaits `drained`.
 
     held_bytes      received bytes that the owner has not taken: whole frames, and the part of one
     unsent_bytes    sent bytes that are still in this process
@@ -18,18 +17,20 @@ from typing import Any, cast
 from minilog.net.stream_frames import PREAMBLE, Frame, FrameKind, FrameReader, SharedMemory, frame_buffers
 from minilog.record_batch.header import Buffer
 
-# A sender waits while more than the first lies in this process, until the second is left. Small messages never wait.
+# If more unsent bytes than the first number are in this process, a sender waits until the second number is left. Small
+# messages never wait.
 _MOST_UNSENT_BYTES, _RESUMED_BYTES = 256 << 10, 64 << 10
 
 
 class ConnectionEnded(ConnectionError):
-    """The connection is gone: closed by either side, or broken."""
+    """The connection is gone: a side closed it, or it broke."""
 
 
 class StreamConnection(asyncio.BufferedProtocol):
-    """One end of a connection. It calls `made` when the transport is there, and `ended` once, when the connection is
-    gone. It calls `partly` for each arrival of bytes that completes no frame: the other side is in the middle of a
-    message."""
+    """One end of a connection.
+
+    It calls `made` when the transport is there, and `ended` once, when the connection is gone. It calls `partly` when
+    bytes arrive and complete no frame: then the other side is in the middle of a message."""
 
     def __init__(
         self,
@@ -52,15 +53,15 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._frame_waiter: asyncio.Future[None] | None = None
         self._drain_waiters: deque[asyncio.Future[None]] = deque()
         self._is_writing_paused = self._is_reading_paused = False
-        self._unreadable: Exception | None = None  # why no frame comes any more
+        self._unreadable: Exception | None = None  # the reason why no further frame can be read
         self._is_gone = False
         self.heard_s = self._loop.time()
-        """When bytes came last, by the loop's clock."""
+        """The time of the last received bytes, by the loop's clock."""
 
-    # -- what asyncio calls
+    # -- calls by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transport is no subclass of it
         self._transport.set_write_buffer_limits(high=_MOST_UNSENT_BYTES, low=_RESUMED_BYTES)
         self._transport.write(PREAMBLE)
         self._made(self)
@@ -99,38 +100,38 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._end("the other side closed the connection" if exc is None else str(exc))
         self._ended(self)
 
-    # -- what its owner calls
+    # -- calls by the owner
 
     @property
     def is_open(self) -> bool:
-        """Whether frames can go."""
+        """Whether this end can send frames."""
         return not self._is_gone
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that came and nobody has taken."""
+        """The received bytes that the owner has not taken."""
         return self._queued_bytes + self._reader.partial_bytes
 
     @property
     def partial_bytes(self) -> int:
-        """Those of a frame that came in part."""
+        """The received bytes of a frame that is not whole yet."""
         return self._reader.partial_bytes
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that were sent and lie in this process."""
+        """The sent bytes that are still in this process."""
         return 0 if self._transport is None or self._is_gone else self._transport.get_write_buffer_size()
 
     def information(self, name: str) -> Any:
-        """Of the transport, as asyncio names it: peername, ssl_object."""
+        """The information of the transport under asyncio's name, for example peername or ssl_object."""
         return self._of_transport().get_extra_info(name)
 
     def take_frames_up_to(self, most_bytes: int) -> None:
-        """From now on longer frames come, or shorter ones alone."""
+        """Change the longest frame that this end accepts, from now on."""
         self._reader.most_bytes = most_bytes
 
     async def frame(self) -> Frame:
-        """The next frame. Raises ConnectionEnded where none comes any more, CorruptMessage for what is none."""
+        """The next frame. Raises ConnectionEnded if no frame comes any more, CorruptMessage if bytes are no frame."""
         while not self._frames:
             if self._unreadable is not None:
                 raise self._unreadable
@@ -144,13 +145,13 @@ class StreamConnection(asyncio.BufferedProtocol):
         return frame
 
     def send(self, kind: FrameKind, body: Sequence[Buffer] = ()) -> None:
-        """Send a frame after those before it. Raises ConnectionEnded."""
+        """Send a frame after the earlier ones. Raises ConnectionEnded."""
         if self._is_closing:
             raise ConnectionEnded("the connection is closed")
         self._of_transport().writelines(frame_buffers(kind, body))
 
     async def drained(self) -> None:
-        """Return when little of what was sent lies in this process. Raises ConnectionEnded."""
+        """Return when few of the sent bytes are still in this process. Raises ConnectionEnded."""
         while self._is_writing_paused and not self._is_gone:
             waiter = self._loop.create_future()
             self._drain_waiters.append(waiter)
@@ -159,7 +160,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             raise ConnectionEnded("the connection is closed")
 
     def read_no_more(self) -> None:
-        """What came and comes is thrown away."""
+        """Throw away all received bytes, and all that still arrive."""
         self._read_no_more(ConnectionEnded("this side reads no more"))
         self._frames.clear()
         self._queued_bytes = 0
@@ -169,12 +170,12 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._of_transport().resume_reading()
 
     def close(self) -> None:
-        """Close it when all that was sent has gone."""
+        """Close the connection after all sent bytes have left."""
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close it at once: what was not sent yet is lost."""
+        """Close the connection at once. Unsent bytes are lost."""
         self._end("this side closed the connection")
         if self._transport is not None:
             self._transport.abort()
@@ -183,7 +184,7 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     @property
     def _is_closing(self) -> bool:
-        """Whether the transport may be gone, also before this side hears of it: uvloop's takes no call then."""
+        """Whether the transport is closing, even before asyncio reports it. uvloop's transport takes no calls then."""
         return self._is_gone or self._transport is None or self._transport.is_closing()
 
     def _of_transport(self) -> asyncio.Transport:
@@ -191,13 +192,13 @@ class StreamConnection(asyncio.BufferedProtocol):
         return self._transport
 
     def _end(self, reason: str) -> None:
-        """Nothing comes or goes any more."""
+        """End the connection: no bytes come or go any more."""
         self._is_gone = True
         self._read_no_more(ConnectionEnded(reason))
         self._wake_writers()
 
     def _read_no_more(self, error: Exception) -> None:
-        """The first reason counts."""
+        """Stop reading for this reason. If there is an earlier reason, that one stays."""
         if self._unreadable is None:
             self._unreadable = error
             _wake(self._frame_waiter)

@@ -1,4 +1,4 @@
-"""Frames, as they lie on a connection of a port of streams (docs/spec/formats.md § Streams). Pure.
+"""The frames on a connection of a port of streams (docs/spec/formats.md § Streams). Pure.
 
     preamble   "minilog" and the version of this layout, 8 bytes, once, from each side
     frame      bytes of the body, u32  |  kind, u8  |  3 zero bytes  |  the body
@@ -11,9 +11,9 @@
     DONE: no more messages ──►
                            ◄──  END: an Error; without a code all is well
 
-A reader provides the memory for the next bytes. Small frames come into memory that all connections of an owner share,
-and are copied out of it. A large body has its own memory as soon as its length is known. So its bytes are moved once,
-and its payloads are views of it.
+The reader provides the memory for the next bytes. Small frames come into memory that all connections of an owner share,
+and the reader copies them out of it. A large body has its own memory as soon as its length is known. So its bytes are
+moved once, and its payloads are views of it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from minilog.record_batch.header import Buffer
 LAYOUT_VERSION = 1
 PREAMBLE = b"minilog" + bytes([LAYOUT_VERSION])
 HEAD = struct.Struct("<IB3x")
-SMALL_BYTES = 16 << 10  # a body up to here is copied: a buffer of its own would cost more
-SHARED_BYTES = 256 << 10  # of what comes at once, as a rule less than a socket's buffer has
-STRANGERS_BYTES = 64 << 10  # of a frame before the hello is answered
+SMALL_BYTES = 16 << 10  # a body up to this size is copied, because a buffer of its own would cost more
+SHARED_BYTES = 256 << 10  # the most bytes of one arrival; as a rule a socket's buffer has less
+STRANGERS_BYTES = 64 << 10  # the longest frame before the hello is answered
 
 _FOREIGN = (
     (b"PRI * HT", "HTTP/2, as gRPC speaks it: this is the port of streams, and calls have another one"),
@@ -46,7 +46,7 @@ _FOREIGN = (
 
 
 class FrameKind(enum.IntEnum):
-    """What the body of a frame is."""
+    """The kinds of frames, by their bodies."""
 
     HELLO = 1  # a StreamHello
     WELCOME = 2  # a StreamWelcome
@@ -56,44 +56,44 @@ class FrameKind(enum.IntEnum):
 
 
 class Frame(NamedTuple):
-    """One frame that came whole. A large `body` is a view of memory that nothing else uses."""
+    """One whole frame. A large `body` is a view of memory that no other frame uses."""
 
     kind: FrameKind
     body: Buffer
 
 
 def frame_buffers(kind: FrameKind, body: Sequence[Buffer] = ()) -> list[Buffer]:
-    """A frame as the buffers that it is written from. None of them is copied."""
+    """The buffers of a frame, in order, for a write without a copy."""
     return [HEAD.pack(sum(map(len, body)), kind), *body]
 
 
 class SharedMemory:
-    """Where small frames of many connections come in, one after the other: each is taken out before the next one."""
+    """The memory for the small frames of many connections. Each frame is copied out before the next one comes in."""
 
     def __init__(self) -> None:
         self.view = memoryview(bytearray(SHARED_BYTES))
 
 
 class FrameReader:
-    """Cuts the bytes of one connection into frames. `most_bytes` is the longest body that is taken."""
+    """Cuts the bytes of one connection into frames. `most_bytes` is the longest body that it accepts."""
 
     def __init__(self, shared: SharedMemory, most_bytes: int) -> None:
         self.most_bytes = most_bytes
         self.failure: CorruptMessage | None = None
         self._shared = shared.view
-        self._rest = b""  # of a head or a small frame that came in part
-        self._kind = FrameKind.MESSAGE  # of the large body that is coming in
+        self._rest = b""  # the received part of a head or a small frame
+        self._kind = FrameKind.MESSAGE  # the kind of the large body that is coming in
         self._body: memoryview | None = None
-        self._body_bytes = 0  # of it that have come
+        self._body_bytes = 0  # the received bytes of that body
         self._has_begun = False
 
     @property
     def partial_bytes(self) -> int:
-        """Bytes that came of a frame that is not whole yet."""
+        """The received bytes of a frame that is not whole yet."""
         return len(self._rest) if self._body is None else self._body_bytes
 
     def buffer(self) -> memoryview:
-        """Where the next bytes go. `filled` is to be called before it is asked for by another connection."""
+        """The memory for the next bytes. The caller calls `filled` before another connection asks for its buffer."""
         if self._body is not None:
             return self._body[self._body_bytes :]
         rest = len(self._rest)
@@ -102,8 +102,9 @@ class FrameReader:
         return self._shared[rest:]
 
     def filled(self, count: int) -> list[Frame]:
-        """So many bytes came into `buffer`: the frames that are whole by now. Where what is behind them is no frame,
-        `failure` says why, and nothing more is to be read."""
+        """Take in `count` bytes that came into `buffer`. Returns the frames that are whole by now.
+
+        If the bytes behind them are no frame, `failure` has the reason, and the caller must not read any more."""
         if self._body is not None:
             self._body_bytes += count
             if self._body_bytes < len(self._body):
@@ -119,7 +120,7 @@ class FrameReader:
         return frames
 
     def _cut(self, came: memoryview, frames: list[Frame]) -> None:
-        """The frames in it, added to `frames`. What is left is kept. Raises CorruptMessage."""
+        """Add the frames in `came` to `frames`, and keep the rest. Raises CorruptMessage."""
         position, end = 0, len(came)
         if not self._has_begun:
             if end < len(PREAMBLE):
@@ -158,7 +159,7 @@ class FrameReader:
 
 
 def _own(body: memoryview) -> Buffer:
-    """The same bytes, in memory that is not shared."""
+    """A copy of the bytes, in memory that is not shared."""
     if len(body) <= SMALL_BYTES:
         return bytes(body)
     copy = _memory(len(body))
@@ -167,19 +168,20 @@ def _own(body: memoryview) -> Buffer:
 
 
 def _memory(length: int) -> memoryview:
-    """Memory that nobody has written to: pages cost nothing before bytes come into them, whatever a head claims."""
+    """New memory that is not cleared. A page costs nothing before bytes come into it, even if a head gives a false
+    length."""
     return memoryview(pa.allocate_buffer(length, memory_pool=pa.system_memory_pool())).cast("B")
 
 
 def _check_preamble(came: bytes, *, is_whole: bool) -> None:
-    """Raises CorruptMessage where the other side speaks something else, and names it where it is known."""
+    """Raises CorruptMessage if the other side speaks another protocol. The error names the protocol if it is known."""
     if came == PREAMBLE[: len(came)]:
         return
     for beginning, sentence in _FOREIGN:
         if came.startswith(beginning):
             raise CorruptMessage(f"the other side speaks {sentence}")
     if not is_whole and any(beginning.startswith(came) for beginning, _ in _FOREIGN):
-        return  # several begin alike: the next bytes say which one it is
+        return  # several protocols begin alike: the next bytes show which one it is
     if came[:7] == PREAMBLE[: len(came[:7])]:
         raise CorruptMessage(
             f"the other side lays its frames out by version {came[7]}, this one by {LAYOUT_VERSION}: upgrade the older"

@@ -14,13 +14,15 @@ from minilog.net.stream_connection import ConnectionEnded, StreamConnection
 from minilog.net.stream_frames import SharedMemory
 from minilog.stream_messages import StreamMethod
 
-_MOST_FRAME_BYTES = (1 << 32) - 1  # bounded by the credit that a consumer gives
-_WINDOW_BYTES = 4 << 20  # that came and was not taken: a consumer takes what it gave credit for
+_MOST_FRAME_BYTES = (1 << 32) - 1  # the credit of a consumer bounds a frame
+_WINDOW_BYTES = 4 << 20  # received bytes that are not taken; a consumer takes all for which it gave credit
 
 
 class BrokerOpener:
-    """Opens streams of one method to one broker (it is a minilog.net.stream.Opener). `address` is the broker's port of
-    calls. `shared` is the memory into which small frames of this client come."""
+    """Opens streams of one method to one broker (it is a minilog.net.stream.Opener).
+
+    `address` is the address of the broker's port of calls. `shared` is the memory for the small frames of this client.
+    """
 
     def __init__(
         self,
@@ -36,8 +38,8 @@ class BrokerOpener:
         self._shared = shared
 
     async def open(self) -> OpenedStream:
-        """Raises what open_stream raises, and AuthenticationFailed where the broker does not know this client or its
-        certificate is not believed."""
+        """Open a stream. Raises the errors of open_stream. Raises AuthenticationFailed if the broker does not know this
+        client, or if this client does not trust the broker's certificate."""
         session = await self._cluster.session(self._address)
         try:
             stream = await open_stream(self._connect, self._method, client_version(), session)
