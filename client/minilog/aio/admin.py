@@ -106,7 +106,7 @@ _DESCRIBE_OFFSETS_S = 3.0  # a description without a partition's offsets is bett
 
 
 class Admin:
-    """Creates, changes and describes; see minilog.Admin for the meaning of everything. Use it on one event loop."""
+    """Creates, changes and describes. The methods have the meaning of minilog.Admin's. Use it on one event loop."""
 
     def __init__(self, config: Mapping[str, object], runtime: Runtime = SYSTEM_RUNTIME) -> None:
         self._config = parse_config(config)
@@ -240,7 +240,7 @@ class Admin:
         return broker_loads(await self._all_topics("list brokers"))
 
     async def _all_topics(self, what: str) -> metadata_pb2.GetMetadataResponse:
-        """The active controller's metadata: the controller has its own decisions first."""
+        """The metadata of all topics from the active controller, which has its own decisions first."""
         request = metadata_request(self._cluster.identity, None)
         deadline_s = self._cluster.deadline()
         while True:
@@ -490,7 +490,7 @@ class Admin:
         return await self._security.describe_delegation_tokens(owners)
 
     async def _change(self, what: str, make: Callable[[Any, float], Awaitable[_Response]]) -> dict[str, str]:
-        """Ask the controller until one answers for all topics. Raises the first topic's error."""
+        """Ask the active controller until it answers for all topics. Raises the first topic's error."""
         deadline_s = self._cluster.deadline()
         maybe_done = False
         while True:
@@ -511,7 +511,7 @@ class Admin:
     async def _decide(
         self, what: str, make: Callable[[Any, float], Awaitable[_Decision]], *, changes: bool = True
     ) -> _Decision:
-        """Ask the controller until one decides. Raises the error of the request as a whole."""
+        """Ask the active controller until it decides. Raises the error of the request as a whole."""
         deadline_s = self._cluster.deadline()
         maybe_done = False
         while True:

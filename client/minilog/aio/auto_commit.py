@@ -34,7 +34,7 @@ class AutoCommit:
             self._under_way = asyncio.get_running_loop().create_task(self.now())
 
     async def now(self) -> None:
-        """Commit. If an error prevents it, the client logs the error, and the next commit tries again."""
+        """Commit the positions. If an error prevents that, the client logs it, and the next commit tries again."""
         try:
             await self._commit()
         except MinilogError as error:

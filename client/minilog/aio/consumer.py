@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Consumer:
-    """Reads records; see minilog.Consumer for the meaning of everything. Use it on one event loop."""
+    """Reads records. The methods have the meaning of those of minilog.Consumer. Use it on one event loop."""
 
     def __init__(self, config: Mapping[str, object], runtime: Runtime = SYSTEM_RUNTIME) -> None:
         self._shell = ConsumerShell(parse_config(config), runtime)
@@ -54,7 +54,7 @@ class Consumer:
         return self._shell.group_metadata()
 
     async def _tell(self, step: GroupStep) -> None:
-        """The program's callback may be a coroutine function."""
+        """Call the program's callback for a step. The callback may be a coroutine function."""
         assert self._shell.group is not None
         result = step.call(self._shell.group.callbacks)
         if inspect.isawaitable(result):
@@ -191,7 +191,7 @@ class Consumer:
         selection: RowSelection,
         record_bytes: int = 0,
     ) -> tuple[int, DecodedRuns]:
-        """The poll's number, which its caller notes when it returns, and rows."""
+        """The number of the poll, and its rows. The caller notes the number when it returns."""
         deadline_s = now_s() + timeout
         while True:
             if self._shell.group is not None:

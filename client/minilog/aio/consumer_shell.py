@@ -111,11 +111,11 @@ class ConsumerShell:
         """End the poll that waits, or the next one. From any thread."""
         self._wakes_user = True
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so no poll waits
                 self._loop.call_soon_threadsafe(self._arrived.set)
 
     def takes_wakeup(self) -> bool:
-        """Whether somebody has called `wakeup` since the last poll. This takes the call back."""
+        """Whether the program has called `wakeup` since the last poll. This takes the call back."""
         woken, self._wakes_user = self._wakes_user, False
         return woken
 
@@ -127,7 +127,7 @@ class ConsumerShell:
         self._wake.set()
 
     async def subscribe(self, topics: Topics, callbacks: Callbacks) -> None:
-        """See Consumer.subscribe."""
+        """Subscribe to topics. Consumer.subscribe has the meaning."""
         is_member = self.config.group_protocol == "consumer"
         if not is_member and callbacks != Callbacks():
             raise InvalidArgument(
@@ -141,7 +141,7 @@ class ConsumerShell:
             self.group.subscribe(callbacks)
 
     async def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
-        """See Consumer.assign."""
+        """Read exactly these partitions. Consumer.assign has the meaning."""
         if self.group is not None:
             raise InvalidArgument("this consumer is a member of a group, which assigns: assign with another consumer")
         await self.change(lambda: self.core.assign(partitions))
@@ -178,7 +178,7 @@ class ConsumerShell:
         return None if self.group is None else self.group.last_step()
 
     def group_metadata(self) -> GroupMetadata:
-        """See Consumer.group_metadata."""
+        """The group and the member of this consumer. Consumer.group_metadata has the meaning."""
         return GroupMetadata(self._group_id()) if self.group is None else self.group.metadata()
 
     @property
@@ -187,7 +187,7 @@ class ConsumerShell:
         return self.group is not None or self._auto_commit is not None
 
     def may_iterate_on(self, monotonic_ms: float) -> bool:
-        """Whether records that a poll took may still be given to the program, which asks for one. From any thread."""
+        """Whether an iterating program may still get records that a poll took. From any thread."""
         group = self.group
         if group is None:
             return True
@@ -204,8 +204,8 @@ class ConsumerShell:
         return self.group is not None and self.group.has_news
 
     async def take(self, timeout_s: float, max_bytes: int, selection: RowSelection, number: int) -> list[FetchedRun]:
-        """Runs for the poll of that number, as they come. After `timeout_s` there may be none. Fewer than
-        fetch.min.bytes come only after fetch.max.wait.ms.
+        """Take runs for the poll with this number, as they come. After `timeout_s` the list may be empty. Fewer bytes
+        than fetch.min.bytes come only after fetch.max.wait.ms.
 
         Raises the error of a partition that cannot go on.
         """
@@ -232,7 +232,7 @@ class ConsumerShell:
             if self._is_too_little() and now_s() < gathering_s and not self.was_woken:
                 await self._something_arrived(gathering_s - now_s())
                 continue
-            self.settle()  # another poll may have taken runs meanwhile, and have been given up
+            self.settle()  # another poll may have taken runs meanwhile, and the program may have cancelled it
             taken = self.core.take(max_bytes) if self.group is None or self.group.may_hand_out() else []
             remaining_s = deadline_s - now_s()
             if taken:
@@ -360,7 +360,7 @@ class ConsumerShell:
         return self.config.group_id
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None, metadata: str) -> None:
-        """See Consumer.commit."""
+        """Commit offsets for the group. Consumer.commit has the meaning."""
         self.cluster.home.check()
         self.settle()
         group_id, consumed = self._group_id(), self.core.consumed()
@@ -373,7 +373,7 @@ class ConsumerShell:
         await self._groups.commit(group_id, described, member=None if self.group is None else self.group.committer())
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """See Consumer.committed."""
+        """The offsets that the group has committed. Consumer.committed has the meaning."""
         self.cluster.home.check()
         group_id = self._group_id()
         keys = await self._keys(partitions)
@@ -387,7 +387,7 @@ class ConsumerShell:
         return {partition: offset for partition, offset in offsets.items() if offset is not None}  # each has one
 
     async def offsets_for_times(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """See Consumer.offsets_for_times."""
+        """The offsets of the first records at or after times. Consumer.offsets_for_times has the meaning."""
         for partition, timestamp in timestamps.items():
             _check_time(partition, timestamp)
         from minilog.aio.first_records import offsets_for_times  # that module reads with a consumer of its own
@@ -395,7 +395,7 @@ class ConsumerShell:
         return await offsets_for_times(self.cluster, timestamps)
 
     async def lag(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, int | None]:
-        """See Consumer.lag."""
+        """The number of offsets to the end of the readable records. Consumer.lag has the meaning."""
         self.settle()
         wanted = self.core.assignment() if partitions is None else list(partitions)
         for partition in wanted:
@@ -405,7 +405,7 @@ class ConsumerShell:
         return {partition: None if at is None else max(0, ends[partition] - at) for partition, at in positions.items()}
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:
-        """See Consumer.partitions_for."""
+        """All partitions of a topic. Consumer.partitions_for has the meaning."""
         deadline_s = self.cluster.deadline()
         await self.cluster.refresh([topic], deadline_s)
         cached = await self.cluster.topic(topic, deadline_s)
@@ -463,8 +463,9 @@ def _check_time(partition: TopicPartition, timestamp: object) -> None:
 
 
 def is_an_answer(taken: list[FetchedRun], outcome: DecodeOutcome, *, is_late: bool) -> bool:
-    """Whether a poll may return with this, or must go on. Runs of markers and aborted batches have no rows. They move
-    the position, and give the program nothing. If no run could be decoded, this raises the error of the process."""
+    """Whether a poll may return with these runs, or must go on. Runs of markers and aborted batches have no rows: they
+    move the position, and give the program no record. If no run could be decoded, this raises the error of the
+    process."""
     has_rows = any(rows for _, rows in outcome.good)
     if outcome.lack is not None and not has_rows:
         raise outcome.lack

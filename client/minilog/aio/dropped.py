@@ -1,7 +1,8 @@
 """One warning at the end of a process whose producers for asyncio drop records.
 
 A producer that the program does not close sends while its event loop runs. If the loop ends first, the records are lost
-without an error, since nobody waits for their futures. The loop of blocking producers reports theirs (sync/loop.py).
+without an error, because no task waits for their futures. The loop of blocking producers reports their records
+(sync/loop.py).
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ _log = logging.getLogger(__name__)
 
 
 class _Producers:
-    """The producers of this process that began to send and are not closed. When the loop of one has ended, this lets it
-    go, and counts its records."""
+    """The producers of this process that began to send and are not closed. If the loop of a producer has ended, this
+    drops the producer, and counts its records."""
 
     def __init__(self) -> None:
         self.open: dict[ProducerShell, None] = {}

@@ -29,8 +29,9 @@ _POLL_S = 1.0
 async def offsets_for_times(
     cluster: NetworkClient, timestamps_ms: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int | None]:
-    """The offset of the first record at or after the time, of each partition. None if all records are older. If that
-    record is not readable yet, the offset is the end of the readable records. Raises MinilogError."""
+    """The offset of the first record at or after the time, for each partition. None if all records are older.
+
+    If that record is not readable yet, the offset is the end of the readable records. Raises MinilogError."""
     batches = await list_offsets(cluster, timestamps_ms)
     ends = await list_offsets(cluster, dict.fromkeys(timestamps_ms, "latest"))
     offsets = {partition: None if first is None else ends[partition] for partition, first in batches.items()}

@@ -1,7 +1,7 @@
 """The calls of Admin for groups: their list, their progress and lag, and a new place to go on.
 
-The lag of a group in time is the age of its first unread record. The client fetches that record, and little more, of
-each partition that is behind.
+The lag of a group in time is the age of its first unread record. For each partition that is behind, the client fetches
+that record, and little more.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ ListOffsets = Callable[[Mapping[TopicPartition, OffsetSpec]], Awaitable[dict[Top
 
 
 class GroupAdmin:
-    """See minilog.Admin for the meaning of everything. `list_offsets` is Admin's own."""
+    """The methods of Admin for groups. They have the meaning of those of minilog.Admin. `list_offsets` is Admin's
+    method."""
 
     def __init__(self, cluster: NetworkClient, list_offsets: ListOffsets) -> None:
         self._cluster = cluster

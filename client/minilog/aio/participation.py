@@ -36,7 +36,9 @@ class Participation:
     async def begin(
         self, attempt: Attempt, *, task: int | None = None, expires: bool = False
     ) -> Enlistment | AlreadyCommitted:
-        """Enlist. From then on the producer's records belong to this transaction. Raises as Transactions.enlist."""
+        """Enlist. From then on the producer's records belong to this transaction.
+
+        Raises the errors of Transactions.enlist."""
         self._shell.start()
         self._shell.reserve(self)
         try:
@@ -52,7 +54,7 @@ class Participation:
         return answer
 
     async def finish(self) -> Winner:
-        """Wait until all records are acknowledged. Raises the error of a batch that failed. Then call `abort`."""
+        """Wait until all records are acknowledged. Raises the error of a failed batch: then call `abort`."""
         if self._enlistment is None:
             raise InvalidTxnState("no transaction is open: it has not begun, or has ended")
         return Winner(self._enlistment.producer_id, await self._shell.finish())

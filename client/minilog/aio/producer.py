@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Producer:
-    """Writes records: minilog.Producer explains everything. Use it on one event loop.
+    """Writes records. The methods have the meaning of those of minilog.Producer. Use it on one event loop.
 
     `send` and `send_batch` wait while the buffer is full (at most max.block.ms, then BufferExhausted), and return a
     future. `await (await producer.send(...))` waits until the record is written.

@@ -1,6 +1,7 @@
-"""Carries out what the sender decides: streams, metadata, producer ids, completions. Lives on one event loop.
+"""The driver of a producer. It carries out the decisions of the sender: streams, metadata, producer ids, completions.
 
-Both producers, blocking and asyncio, stand on it; user threads reach only the accumulator and `wake_from_thread`.
+It lives on one event loop. Both producers, blocking and asyncio, use it. Threads of the program call only the
+accumulator and `wake_from_thread`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _log = logging.getLogger(__name__)
 class ProducerShell:
     """The I/O around a producer's sender.
 
-    `start` and all coroutines belong to the event loop, `accumulator` to every thread.
+    Only the event loop may call `start` and the coroutines. Every thread may use `accumulator`.
     """
 
     def __init__(
@@ -71,12 +72,12 @@ class ProducerShell:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._waiters: list[asyncio.Future[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._participant: object = None  # in a transaction
-        self.is_closed = False  # everything is reported
-        self._silent_until_ms = 0.0  # about losses under acks=0
+        self._participant: object = None  # the owner of the open transaction
+        self.is_closed = False  # all records are delivered or reported
+        self._silent_until_ms = 0.0  # until then no warning of losses under acks=0
 
     def start(self) -> None:
-        """Begin to send; on the loop that the driver will live on. Raises RuntimeError on another one."""
+        """Begin to send. Call it on the loop on which the driver will live. Raises RuntimeError on another loop."""
         self.cluster.home.check()
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
@@ -85,24 +86,24 @@ class ProducerShell:
 
     @property
     def has_lost_its_loop(self) -> bool:
-        """Has the event loop ended, so that nothing more is sent?"""
+        """Whether the event loop has ended, so that this producer sends no more."""
         return self._loop is not None and self._loop.is_closed()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task that ends with the producer at the latest."""
+        """Make a task for this work. It ends at the latest with the producer."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
         return task
 
     def wake(self) -> None:
-        """Look again now; on the loop."""
+        """Let the driver look for work now. Call it on the loop."""
         self._wake.set()
 
     def wake_from_thread(self) -> None:
-        """The same from any thread."""
+        """Let the driver look for work now. Any thread may call it."""
         assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # the loop is closed: so is the producer
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the producer
             self._loop.call_soon_threadsafe(self._wake.set)
 
     async def settled_something(self, timeout_s: float) -> None:
@@ -112,7 +113,9 @@ class ProducerShell:
         await asyncio.wait([waiter], timeout=max(0.0, timeout_s))
 
     async def flush(self, timeout_s: float) -> bool:
-        """Everything taken so far settled (acks=0: written to the brokers' connections)? False where time ran out."""
+        """Wait until all records so far are settled (acks=0: written to the brokers' connections).
+
+        False if that takes longer than `timeout_s`."""
         self.cluster.home.check()
         target = self.accumulator.begin_flush()
         self.wake()
@@ -126,7 +129,8 @@ class ProducerShell:
     # -- transactions
 
     def reserve(self, participant: object) -> None:
-        """Nobody else begins a transaction until `release`. Raises InvalidTxnState where somebody else has."""
+        """Let only this participant begin a transaction, until `release`. Raises InvalidTxnState if another participant
+        has an open one."""
         if self._participant is not None:
             raise InvalidTxnState("a transaction of this producer is open: a producer has one at a time")
         self._participant = participant
@@ -135,13 +139,14 @@ class ProducerShell:
         self._participant = None
 
     def begin(self, enlistment: Enlistment) -> None:
-        """All that is sent from now on is of this transaction."""
+        """Begin the transaction. All records from now on belong to it."""
         self._sender.begin(enlistment)
         self.wake()
 
     async def finish(self) -> tuple[WrittenPartition, ...]:
-        """Wait until all that was sent in the transaction is acknowledged; where it was written. Raises why it failed:
-        then it is to be dropped."""
+        """Wait until all records of the transaction are acknowledged. Returns the partitions that have them.
+
+        Raises the reason if the transaction has failed. Then the caller calls `drop`."""
         self.accumulator.refuse(InvalidTxnState("the transaction is about to be committed: send in another one"))
         within_ms = self.config.delivery_timeout_ms
         if not await self.flush(within_ms / 1000.0 + 1.0):
@@ -153,12 +158,13 @@ class ProducerShell:
         return self._sender.end()
 
     def fail(self, error: MinilogError) -> None:
-        """The transaction, if one is open, can only be aborted; all that is left of it is reported."""
+        """Fail the open transaction, if there is one. Then it can only be aborted. The producer reports its remaining
+        records."""
         self._sender.identity.fail(error)
         self.wake()
 
     def drop(self) -> None:
-        """Leave the transaction, if one is open, without its being committed."""
+        """Leave the open transaction, if there is one, without a commit."""
         if self._sender.identity.transaction is not None:
             self._sender.identity.fail(InvalidTxnState("it was aborted"))
             self._carry_out(self._sender.poll(now_ms(), self.cluster.runtime.wall_us()))
@@ -167,7 +173,7 @@ class ProducerShell:
     # -- the end
 
     async def close(self, timeout_s: float) -> None:
-        """Deliver what can be delivered in time, report the rest, close the connections."""
+        """Deliver records within `timeout_s`, report the rest, and close the connections."""
         self.cluster.home.check()
         self.accumulator.close()
         try:
@@ -185,7 +191,8 @@ class ProducerShell:
             await self.cluster.close()
 
     async def _finish_streams(self, deadline_s: float) -> None:
-        """Nobody acknowledges under acks=0: a broker has taken what was written when it ends the stream that we end."""
+        """End the streams under acks=0, where brokers acknowledge no records. When this side has ended a stream and the
+        broker ends it, too, the broker has taken all written records."""
         for broker_id, all_taken in (await self._streams.finish(deadline_s - now_s())).items():
             if not all_taken:
                 _log.warning("acks=0: broker %s has not taken all that was sent; the last of it may be lost", broker_id)
@@ -195,7 +202,7 @@ class ProducerShell:
             self._wake.clear()
             try:
                 self._carry_out(self._sender.poll(now_ms(), self.cluster.runtime.wall_us()))
-            except Exception:  # a bug must not leave futures pending in silence: time-outs go on working
+            except Exception:  # after a bug the time-outs must still end the pending futures
                 _log.exception("the producer met an unexpected error")
             wait_s = (self._sender.next_wake_ms(now_ms()) - now_ms()) / 1000.0
             with contextlib.suppress(TimeoutError):
@@ -232,7 +239,7 @@ class ProducerShell:
             self.wake()
 
     def _tell_of_loss(self, error: MinilogError) -> None:
-        """Nobody waits for an answer under acks=0: the log tells of what was refused, once a second at most."""
+        """Warn of records that a broker refused under acks=0, at most once a second. No future gets that error."""
         if now_ms() >= self._silent_until_ms:
             self._silent_until_ms = now_ms() + 1000.0
             _log.warning("acks=0: records were refused and are lost: %s", error)

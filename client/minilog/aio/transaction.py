@@ -37,7 +37,7 @@ def no_transactional_id() -> InvalidTxnState:
 
 
 class Transaction:
-    """See minilog.Producer.transaction for the meaning of everything. `async with`, once."""
+    """A transaction of a producer, for one `async with` block. minilog.Producer.transaction has the meaning."""
 
     def __init__(self, shell: ProducerShell, run: Run) -> None:
         self._shell = shell
