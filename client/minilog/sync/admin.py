@@ -170,24 +170,25 @@ class Admin:
         return self._loop.run(self._admin.replace_voter(broker_id, lost_directory_id=lost_directory_id))
 
     def add_voter(self, broker_id: int) -> VoterChange:
-        """Let a running broker vote, with the data directory and at the address that it is registered with.
+        """Let a running broker vote, with its registered data directory and at its registered address.
 
-        The call waits, up to the time-out of requests, until the broker has fetched the metadata log. Raises
-        InvalidArgument where it does not run, or there are five voters, and VotersNotReady where it cannot be now.
+        The call waits, at most request.timeout.ms, until the broker has fetched the metadata log. Raises
+        InvalidArgument if the broker does not run, or if there are five voters. Raises VotersNotReady if the change is
+        not possible now.
         """
         return self._loop.run(self._admin.add_voter(broker_id))
 
     def remove_voter(self, broker_id: int) -> VoterChange:
-        """Let a voter vote no more. It runs on as a broker, and may be down.
+        """Remove a voter. Its broker may be down. A running one goes on as a broker that does not vote.
 
-        Raises InvalidArgument for the last voter, and VotersNotReady where no majority of the others is heard.
+        Raises InvalidArgument for the last voter, and VotersNotReady if the controller hears no majority of the others.
         """
         return self._loop.run(self._admin.remove_voter(broker_id))
 
     def move_voter(self, broker_id: int) -> VoterChange:
-        """Record the address that a voter's broker is registered with now, so that the other voters reach it there.
+        """Record the present registered address of a voter's broker, so that the other voters reach it there.
 
-        Raises InvalidArgument where it is no voter, or does not run.
+        Raises InvalidArgument if the broker is no voter, or does not run.
         """
         return self._loop.run(self._admin.move_voter(broker_id))
 
@@ -235,8 +236,10 @@ class Admin:
         return self._loop.run(self._admin.describe_cluster())
 
     def cluster_health(self) -> ClusterHealth:
-        """The problems of the cluster and their remedies: brokers, voters, disks, leaders, replicas. The active
-        controller knows the disks of the brokers. If no controller answers within 5 s, that is the first problem."""
+        """The problems of the cluster, with their remedies: brokers, voters, disks, leaders, replicas.
+
+        The active controller knows the disks of the brokers. If no controller answers within 5 s, that is the first
+        problem."""
         return self._loop.run(self._admin.cluster_health())
 
     def describe_topics(
@@ -374,22 +377,22 @@ class Admin:
         """Create a token of this client's user. Only this call returns the secret of the token.
 
         `renewers` are other principals that may renew and expire it (`User:bob`). `max_lifetime_ms` is its longest
-        life, and None is the brokers' limit. At first the token is good for delegation.token.expiry.time.ms. If an
-        attempt's answer was lost, another token may exist, whose secret nobody has. Raises
+        life, and None is the brokers' limit. At first the token is valid for delegation.token.expiry.time.ms. If an
+        attempt's answer was lost, another token may exist, whose secret is lost, too. Raises
         DelegationTokenRequestNotAllowed if this client did not log in by a password or an issuer's token,
         InvalidPrincipal, InvalidArgument, LevelNotReached."""
         return self._loop.run(self._admin.create_delegation_token(list(renewers), max_lifetime_ms))
 
     def renew_delegation_token(self, token_id: str, renew_period_ms: int | None = None) -> int:
-        """Let the token end so many milliseconds from now (None: the brokers' default), but not after its
+        """Let the token end `renew_period_ms` from now (None: the brokers' default), but not after its
         max_timestamp_ms. Returns its end, in milliseconds since 1970. Raises DelegationTokenExpired,
         DelegationTokenRequestNotAllowed, and DelegationTokenNotFound, also for a token that this user may not renew."""
         return self._loop.run(self._admin.renew_delegation_token(token_id, renew_period_ms))
 
     def expire_delegation_token(self, token_id: str, expiry_period_ms: int | None = None) -> int:
-        """Let the token end so many milliseconds from now, or at once (None, or a negative number). At its end it is
-        removed, and the sessions that began with it end. Returns its end, in milliseconds since 1970. A user that may
-        alter the cluster may expire the tokens of others. Raises the errors of renew_delegation_token."""
+        """Let the token end `expiry_period_ms` from now, or at once (None, or a negative number). At its end the
+        brokers remove it, and the sessions that began with it end. Returns its end, in milliseconds since 1970. A user
+        that may alter the cluster may expire the tokens of others. Raises the errors of renew_delegation_token."""
         return self._loop.run(self._admin.expire_delegation_token(token_id, expiry_period_ms))
 
     def describe_delegation_tokens(self, owners: Iterable[str] | None = None) -> list[TokenInformation]:

@@ -117,8 +117,8 @@ class Consumer:
         self._loop.run(self._shell.change(lambda: self._shell.core.steering.seek_to("earliest", partitions)))
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Go on from the end of the readable records of these partitions, so with the records that come from now on.
-        As `seek_to_beginning`."""
+        """Go on from the end of the readable records of these partitions, or of all assigned ones if None. So the
+        program gets the records that come from now on. Raises InvalidArgument for a partition that is not assigned."""
         self._loop.run(self._shell.change(lambda: self._shell.core.steering.seek_to("latest", partitions)))
 
     def pause(self, partitions: Iterable[TopicPartition] | None = None) -> None:
@@ -186,12 +186,12 @@ class Consumer:
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The end of the readable records of each partition. Under isolation.level=read_committed it is the last stable
-        offset, and otherwise the high watermark. As `beginning_offsets`."""
+        offset, and otherwise the high watermark. Raises UnknownTopicOrPartition, TimedOut."""
         return self._loop.run(self._shell.ends_of_logs(list(partitions), "latest"))
 
     def offsets_for_times(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The offset of the first record of each partition at or after its time, in milliseconds since 1970. None if
-        all records are older. Raises InvalidArgument for a value that is no time. As `beginning_offsets`."""
+        all records are older. Raises InvalidArgument for a value that is no time, UnknownTopicOrPartition, TimedOut."""
         return self._loop.run(self._shell.offsets_for_times(dict(timestamps)))
 
     def lag(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
@@ -299,7 +299,7 @@ class Consumer:
     def _take(
         self, timeout: float, max_bytes: int, selection: RowSelection, record_bytes: int = 0
     ) -> tuple[int, DecodedRuns]:
-        """The poll's number, which its caller notes when it returns, and rows."""
+        """The number of the poll, and its rows. The caller notes the number when it returns."""
         deadline_s = time.monotonic() + timeout
         while True:
             if self._shell.group is not None:

@@ -1,11 +1,11 @@
-"""The background event loop that all blocking clients of a process share: grpc.aio objects must live on one loop.
+"""The background event loop that all blocking clients of a process share. Objects of grpc.aio must live on one loop.
 
 The loop has a daemon thread, which begins with the first client and ends with the process. At the end it reports the
 records that producers have not written, and from then on every call ends at once (processes.md). A forked child has no
 part in its parent's loop.
 
-Callers wait in C (queue.SimpleQueue), and not in threading.Condition. There a signal may raise an exception after the
-caller takes the lock and before its block begins. Then the loop would wait for that lock for ever.
+Callers wait in C (queue.SimpleQueue), and not in threading.Condition. With a Condition a signal may raise an exception
+after the caller has taken the lock and before its block begins. Then the loop would wait for that lock for ever.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Call(Generic[_Result]):
-    """Work on its way to the loop and back. `answers` gets its task when that is done, or None if it never will be."""
+    """A call of the loop from another thread. `answers` gets the task when it is done, or None if it will never run."""
 
     def __init__(self, work: Coroutine[Any, Any, _Result]) -> None:
         self.answers: SimpleQueue[asyncio.Task[_Result] | None] = SimpleQueue()
@@ -66,7 +66,7 @@ class _Call(Generic[_Result]):
 
     def _done(self, task: asyncio.Task[_Result]) -> None:
         if not task.cancelled():
-            task.exception()  # asyncio logs an exception that nobody looks at, and the caller may have gone
+            task.exception()  # asyncio logs an exception that no code reads, and the caller may have gone
         self.answers.put(task)
 
 
@@ -155,7 +155,7 @@ class LoopThread:
             raise
 
     def post(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do this work some time, if there is still a loop. From any thread, and without a lock."""
+        """Do this work later, if the loop still runs. Any thread may call it. It takes no lock."""
         if not self.is_gone:
             self._loop.call_soon_threadsafe(lambda: _kept(self._loop.create_task(work())))
 

@@ -57,8 +57,8 @@ class Transaction:
 
 
 class Participation:
-    """A producer's part in a transaction: see Producer.participation. An exception in its block aborts the records of
-    the block."""
+    """A producer's part in a transaction. Producer.participation makes it and describes it. An exception in its block
+    aborts the records of the block."""
 
     def __init__(self, loop: LoopThread, shell: ProducerShell) -> None:
         self._loop = loop
@@ -83,7 +83,7 @@ class Participation:
             self.leave()
 
     def finish(self) -> Winner:
-        """Wait until everything is acknowledged. Raises the error of a batch that is not."""
+        """Wait until all records are acknowledged. Raises the error of a batch that failed."""
         return self._loop.run(self._participation.finish())
 
     def abort(self) -> None:
@@ -99,8 +99,8 @@ class Participation:
 
 
 class Transactions:
-    """The calls of a program that commits the records of other writers, such as Spark's driver. See
-    minilog.transactions.client."""
+    """The calls of a program that commits the records of other writers, such as Spark's driver.
+    minilog.transactions.client describes them."""
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self._loop = shared_loop()
@@ -133,7 +133,7 @@ class Transactions:
         *,
         coordinator_epoch: int = 0,
     ) -> TransactionOutcome:
-        """Commit, and wait until the outcome is known and readers see all records, as long as the time allows. The
+        """Commit, and wait until the outcome is known and readers see all records, but at most delivery.timeout.ms. The
         coordinator keeps `contents` with the generation."""
         return self._loop.run(
             self._transactions.commit(attempt, winners, contents, coordinator_epoch=coordinator_epoch)
