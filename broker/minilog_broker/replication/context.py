@@ -23,21 +23,21 @@ class TimerKind(enum.IntEnum):
     """The kinds of timers."""
 
     SESSION = 1  # a session on this leader: sign of life, silence, news held back
-    LEADER_SESSION = 2  # a session to a leader: sign of life, silence, opening anew
+    LEADER_SESSION = 2  # a session to a leader: sign of life, silence, time to open the stream again
     FOLLOWER_RESUME = 3  # a follower's pause is over
-    LAG = 4  # a led partition: a look for late followers
+    LAG = 4  # a led partition: the check for late followers
     PRODUCE = 5  # a led partition: a pending produce times out
-    PROPOSAL = 6  # a led partition: the same proposal again
-    THROTTLE = 7  # a follower that is held back: its turn
+    PROPOSAL = 6  # a led partition: time to send the same proposal again
+    THROTTLE = 7  # a throttled follower: its turn
     DELETE_RECORDS = 8  # a led partition: a call that deletes records times out
-    CONTROLLER_SESSION = 9  # of this broker: it is over, where no heartbeat was answered since
+    CONTROLLER_SESSION = 9  # the end of this broker's session, unless the controller has answered a heartbeat since
 
 
 Timer: TypeAlias = tuple[TimerKind, int | PartitionKey]
 
 
 class Timers:
-    """A heap of timers. Each timer is armed once. Code that a timer calls checks itself whether it is really due."""
+    """A heap of timers. Each timer is armed once. The code that a timer calls checks whether its work is really due."""
 
     __slots__ = ("_armed", "_count", "_heap")
 
@@ -47,15 +47,15 @@ class Timers:
         self._count = itertools.count()
 
     def arm(self, kind: TimerKind, reference: int | PartitionKey, due_ms: float) -> None:
-        """Fire at `due_ms`, or earlier where it is armed for earlier."""
+        """Arm the timer for `due_ms`. If it is armed for an earlier time, that time stays."""
         timer = (kind, reference)
         if self._armed.get(timer, math.inf) > due_ms:
             self._armed[timer] = due_ms
             heapq.heappush(self._heap, (due_ms, next(self._count), timer))
 
     def due(self, now_ms: float) -> Iterator[Timer]:
-        """Take the timers that are due, earliest first. A timer that is armed for now meanwhile waits for the next
-        call."""
+        """Take the timers that are due, the earliest first. If a timer is armed for now during this call, it waits for
+        the next call."""
         fired = []
         while self._heap and self._heap[0][0] <= now_ms:
             due_ms, _, timer = heapq.heappop(self._heap)
@@ -73,21 +73,21 @@ class Timers:
 
 @dataclass(slots=True)
 class ReplicationContext:
-    """The state that all replicas of one broker share. One per broker."""
+    """The state that all replicas of one broker share. There is one per broker."""
 
     broker_id: int
     settings: ReplicationSettings
     level: ClusterLevel
     broker_epoch: int | None = None
-    session_ends_ms: float = -math.inf  # with the controller, by this broker's clock: see rules/fencing.py
-    led_until_ms: float = -math.inf  # the sending of the last answered heartbeat: a leader of then was the true one
-    doubted: set[PartitionKey] = field(default_factory=set)  # led here, but a position is above our end
+    session_ends_ms: float = -math.inf  # the end of the session with the controller, by our clock (rules/fencing.py)
+    led_until_ms: float = -math.inf  # the sending of the last answered heartbeat: till then each leader here was true
+    doubted: set[PartitionKey] = field(default_factory=set)  # led here, but a reader has a position above our end
     incarnations: dict[int, BrokerIncarnation] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)
     effects: list[Effect] = field(default_factory=list)
     throttles: dict[int, Throttle] = field(default_factory=dict)  # by rate
-    disk_answers: bool = True  # else no follower of ours asks to be taken into an ISR
-    waiting_bytes: int = 0  # of batches that wait for the coordinators of their transactions
+    disk_answers: bool = True  # while it is False, no follower here asks to join an ISR
+    waiting_bytes: int = 0  # the bytes of the batches that wait for the coordinators of their transactions
     copy_checks: CopyChecks = field(init=False)
     _number: int = 0
 
@@ -98,7 +98,7 @@ class ReplicationContext:
         self.effects.append(effect)
 
     def next_number(self) -> int:
-        """A number for a question of this life. By it a late answer is not taken for the answer to a later question."""
+        """A new number for a question, unique in this life. By it a late answer cannot pass for a later question's."""
         self._number += 1
         return self._number
 

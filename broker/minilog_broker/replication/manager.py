@@ -61,7 +61,7 @@ _ALL_ACKS = (-1, 0, 1)
 
 
 class ReplicaManager:
-    """The whole core of replication of one broker: the shell calls its methods, and carries out `take_effects`."""
+    """The whole core of replication of one broker. The shell calls its methods, and carries out `take_effects`."""
 
     def __init__(self, broker_id: int, settings: ReplicationSettings, rng: random.Random, level: ClusterLevel) -> None:
         self._context = ReplicationContext(broker_id, settings, level)
@@ -69,7 +69,7 @@ class ReplicaManager:
         self._replicas: dict[PartitionKey, Replica] = {}
         self._configs: dict[bytes, TopicConfig] = {}
         self._served = ServedSessions(self._context, self._replicas)
-        self._found_no_space = False  # the disk was full, and no look has shown space since
+        self._found_no_space = False  # the disk was full, and no later check has found space
 
     def take_effects(self) -> list[Effect]:
         """Take the effects, which the shell carries out in order."""
@@ -79,16 +79,17 @@ class ReplicaManager:
     # -- this broker, and the metadata
 
     def set_broker_epoch(self, broker_epoch: int, now_ms: float) -> None:
-        """This life is registered: from now on it leads and follows."""
+        """Note that this life is registered. From now on it leads and follows."""
         self._context.broker_epoch = broker_epoch
         for replica in self._replicas.values():
             replica.take_role(now_ms, why="this broker registered anew")
 
     def session_lasts_until(self, sent_ms: float, ends_ms: float, now_ms: float) -> None:
-        """Note that a heartbeat was answered, and that all metadata is replayed that was committed by then.
+        """Note that the controller has answered a heartbeat, and that this broker has replayed all metadata that was
+        committed by then.
 
-        `ends_ms` is a session behind the sending. A leader under unclean election serves until then
-        (rules/fencing.py)."""
+        `ends_ms` is one session time-out after the sending of the heartbeat. A leader under unclean election serves
+        until then (rules/fencing.py)."""
         context = self._context
         context.led_until_ms = max(context.led_until_ms, sent_ms)
         was_over, context.session_ends_ms = now_ms >= context.session_ends_ms, max(context.session_ends_ms, ends_ms)
@@ -107,7 +108,7 @@ class ReplicaManager:
             replica.reconfigured(now_ms)
 
     def disk_looked_at(self, *, answers: bool, has_space: bool) -> None:
-        """Note whether the disks answer and have space, as the heartbeats report it, too."""
+        """Note whether the disks answer and have space. The heartbeats report the same."""
         space_is_back = has_space and self._found_no_space
         if answers == self._context.disk_answers and not space_is_back:
             return
@@ -127,7 +128,7 @@ class ReplicaManager:
         self._replica(key).opened(log, producer_state, now_ms)
 
     def adopt_unreadable(self, key: PartitionKey, reason: str, now_ms: float) -> None:
-        """Note a log that was there at the start and cannot be opened: it is offline in this life."""
+        """Note a log that was there at the start but cannot be opened. Its replica is offline in this life."""
         self._replica(key).go_offline(OSError(reason), now_ms)
 
     def log_opened(self, key: PartitionKey, log: Log, producers: ProducerState, now_ms: float) -> None:
@@ -180,14 +181,14 @@ class ReplicaManager:
             replica.remove(now_ms)
 
     def _configure(self, topic_ids: set[bytes], now_ms: float) -> None:
-        """Configure the replicas whose state did not change with their configuration. The others have both already."""
+        """Configure the replicas whose configuration changed without their state. The others have both already."""
         for key, replica in self._replicas.items() if topic_ids else ():  # configurations change rarely
             if key.topic_id in topic_ids and replica.config != self._configs[key.topic_id]:
                 replica.configure(self._configs[key.topic_id], now_ms)
 
     def _incarnations_changed(self, broker_ids: set[int], now_ms: float) -> None:
-        """Note that brokers began another life, or were fenced or unfenced. That is rare, so this visits all led
-        partitions."""
+        """Note that brokers began another life, or were fenced or unfenced. This visits all led partitions, because
+        such a change is rare."""
         for broker_id in broker_ids:
             self._served.broker_incarnation_changed(broker_id, now_ms)
             if (to_leader := self._leaders.by_leader.get(broker_id)) is not None:
@@ -208,11 +209,11 @@ class ReplicaManager:
         return replica
 
     def remove_stray(self, key: PartitionKey, now_ms: float) -> None:
-        """Delete a log that was there at the start and that the image does not know, as for a deleted topic."""
+        """Delete a log that was there at the start, and that the image does not have, as for a deleted topic."""
         self._remove(key, now_ms)
 
     def copy_of(self, key: PartitionKey) -> Replica | None:
-        """The replica here, for the scrub. None if its log cannot be read. The caller changes nothing of it."""
+        """The replica here, for the scrub. None if its log cannot be read. The caller must not change it."""
         replica = self._replicas.get(key)
         return None if replica is None or replica.log is None or replica.offline is not None else replica
 
@@ -221,8 +222,8 @@ class ReplicaManager:
         return [replica.leader for replica in self._replicas.values() if replica.leader is not None]
 
     def stop_leading(self, now_ms: float) -> None:
-        """End a controlled shutdown: the broker leads and follows no more, answers the waiting calls as unknown, and
-        stores the producer states for a quick start."""
+        """Stop leading and following, at the end of a controlled shutdown. The broker answers the waiting calls as
+        unknown, and stores the producer states for a quick start."""
         for replica in self._replicas.values():
             replica.drop_role(now_ms, why="the broker stops")
             replica.write_snapshot()
@@ -243,11 +244,11 @@ class ReplicaManager:
         validated: BatchHeader | MinilogError | None = None,
         now_us: int | None = None,
     ) -> None:
-        """Take one produce entry. AnswerProduce answers it, once. Under acks=0 it answers only a refusal: then the
-        producer looks for the present leader.
+        """Take one produce entry. AnswerProduce answers it, once. Under acks=0 only a refusal gets an answer, so that
+        the producer looks for the present leader.
 
-        `leader_epoch`: -1 if the client does not know it. `validated`: the result of the batch's validation under
-        `led_config`, if the caller has validated it. `now_us`: the wall clock, None if it is not trusted."""
+        `leader_epoch` is -1 if the client does not know it. `validated` is the result of the batch's validation under
+        `led_config`, if the caller has validated it. `now_us` is the wall clock, None if it is not trusted."""
         entry = ProduceEntry(ticket, acks, now_ms + timeout_ms, batch, transaction, validated, now_us)
         try:
             if acks not in _ALL_ACKS:
@@ -260,7 +261,7 @@ class ReplicaManager:
         leader.produce(entry, leader_epoch, now_ms)
 
     def led_config(self, key: PartitionKey) -> TopicConfig | None:
-        """The configuration by which batches for this partition are judged. None if this broker does not lead it."""
+        """The configuration by which this leader judges the partition's batches. None if this broker does not lead."""
         replica = self._replicas.get(key)
         return None if replica is None or replica.leader is None else replica.leader.config
 
@@ -281,7 +282,7 @@ class ReplicaManager:
         """Take markers of a transaction for a partition that is led here. AnswerMarkers answers the call, once."""
         try:
             leader = self._leader(key)
-            refuse_client(leader)  # in `__groups` their coordinator ends transactions
+            refuse_client(leader)  # in `__groups` the coordinator of the group ends transactions
             leader.write_markers(request, now_ms)
         except MinilogError as error:
             self._context.emit(AnswerMarkers(request.ticket, error))
@@ -315,7 +316,7 @@ class ReplicaManager:
         return append_own(self._context, self._leader(key), leader_epoch, base_offset, batch, now_ms)
 
     def delete_own_records(self, key: PartitionKey, leader_epoch: int, offset: int) -> None:
-        """Delete the records below `offset` of an internal topic's log, which nobody needs (leader/own_log.py)."""
+        """Delete an internal topic's records below `offset`. No coordinator needs them (leader/own_log.py)."""
         if (replica := self._replicas.get(key)) is not None:
             delete_own_records(self._context, replica.leader, leader_epoch, offset)
 
@@ -352,7 +353,7 @@ class ReplicaManager:
     # -- sessions on this leader
 
     def open_consumer_session(self, session_id: int, first: data_pb2.FetchRequest, now_ms: float) -> None:
-        """Open a consumer's session by its first message. Without another isolation level it reads committed ones."""
+        """Open a consumer's session by its first message. Without another isolation level it is read_committed."""
         uncommitted = first.isolation_level == data_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED
         audience = Audience.CONSUMER if uncommitted else Audience.COMMITTED_CONSUMER
         self._served.open(session_id, audience, now_ms, self._context.settings.client_keepalive_ms(first.keepalive_ms))
@@ -360,8 +361,8 @@ class ReplicaManager:
     def open_follower_session(
         self, session_id: int, broker_id: int, broker_epoch: int, now_ms: float, *, keepalive_ms: int = 0
     ) -> None:
-        """Open a follower's session: one per broker, the newest. A session of an earlier life is refused.
-        `keepalive_ms`: the interval of signs of life that the follower asks for, 0 if it names none."""
+        """Open a follower's session. A broker has one session here, the newest. The leader refuses a session of an
+        earlier life. `keepalive_ms` is the interval of signs of life that the follower asks for, 0 if it names none."""
         self._served.open_follower(session_id, broker_id, broker_epoch, keepalive_ms, now_ms)
 
     def close_session(self, session_id: int, now_ms: float) -> None:
@@ -374,7 +375,7 @@ class ReplicaManager:
         self._served.receive(session_id, request, now_ms)
 
     def replicate_request(self, session_id: int, request: peer_pb2.ReplicateRequest, now_ms: float) -> None:
-        """Take a follower's message: positions first, because progress is judged by its position."""
+        """Take a follower's message. Positions come first, because the leader judges progress by its position."""
         self._served.receive(session_id, request, now_ms)
 
     def next_read(self, session_id: int, now_ms: float) -> ReadRun | None:
@@ -383,7 +384,7 @@ class ReplicaManager:
         return self._served.next_read(session_id, now_ms)
 
     def run_read(self, question: ReadRun, batches: Buffer, now_ms: float) -> None:
-        """Take a run of whole batches. It is empty if the log does not hold them any more, or if they are of no use."""
+        """Take a run of whole batches. It is empty if the log lacks them by now, or if no session needs them."""
         if (session := self._served.asking(question)) is not None:
             session.run_read(question, batches, now_ms)
 
@@ -405,12 +406,12 @@ class ReplicaManager:
     def next_message(
         self, session_id: int, now_ms: float
     ) -> StreamMessage[data_pb2.FetchResponse] | StreamMessage[peer_pb2.ReplicateResponse] | None:
-        """The next message of a session, after next_read. None: nothing now, and SessionReady follows when there is.
-        Ask again until None."""
+        """The next message of a session, after next_read. None if there is no message now: SessionReady follows as soon
+        as there is one. The shell asks again until None."""
         return self._served.next_message(session_id, now_ms)
 
     def is_costly(self, session_id: int) -> bool:
-        """Whether a session's next message is likely to cost some milliseconds. Then the shell asks in its turn."""
+        """Whether a session's next message is likely to cost some milliseconds. Then the shell makes it in its turn."""
         return self._served.is_costly(session_id)
 
     # -- sessions to leaders
@@ -420,7 +421,7 @@ class ReplicaManager:
         self._leaders.to(leader_id).opened(now_ms)
 
     def fetcher_stream_closed(self, leader_id: int, now_ms: float) -> None:
-        """Note that the stream broke, or could not be opened. Not called after CloseFetcherStream."""
+        """Note that the stream broke, or could not be opened. The shell does not call it after CloseFetcherStream."""
         self._leaders.to(leader_id).closed(now_ms)
 
     def leader_message(self, leader_id: int, message: StreamMessage[peer_pb2.ReplicateResponse], now_ms: float) -> None:
@@ -428,12 +429,12 @@ class ReplicaManager:
         self._leaders.to(leader_id).receive(message, now_ms)
 
     def leader_sends(self, leader_id: int, now_ms: float) -> None:
-        """Note that a part of a message came on the stream that is open now: a leader that sends is not silent."""
+        """Note that a part of a message came on the stream that is open now. So the leader is not silent."""
         self._leaders.to(leader_id).heard(now_ms)
 
     def next_request(self, leader_id: int, now_ms: float) -> peer_pb2.ReplicateRequest | None:
-        """The next request to a leader. None: nothing now, and FetcherStreamReady follows when there is. Ask again
-        until None."""
+        """The next request to a leader. None if there is no request now: FetcherStreamReady follows as soon as there is
+        one. The shell asks again until None."""
         return self._leaders.to(leader_id).next_request(now_ms)
 
     # -- the disk
@@ -444,7 +445,7 @@ class ReplicaManager:
             replica.appended(end_offset, now_ms)
 
     def log_flushed(self, key: PartitionKey, durable_end_offset: int, now_ms: float) -> None:
-        """Note that all below `durable_end_offset` is synced."""
+        """Note that all records below `durable_end_offset` are synced."""
         if (replica := self._replicas.get(key)) is not None:
             replica.flushed(durable_end_offset, now_ms)
 
@@ -496,8 +497,8 @@ class ReplicaManager:
         return self._context.timers.next_ms()
 
     def tick(self, now_ms: float) -> None:
-        """React to time: time-outs, signs of life, late followers. The time for which this process stood still counts
-        against nobody (rules/own_delay.py)."""
+        """React to time: time-outs, signs of life, late followers. The time for which this process stood still does not
+        count against other brokers and clients (rules/own_delay.py)."""
         delay_ms = own_delay_ms(self.next_tick_ms(), now_ms, self._context.settings.shortest_timeout_ms)
         if delay_ms > 0:
             self._excuse_all(delay_ms, now_ms)

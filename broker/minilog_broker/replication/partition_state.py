@@ -29,14 +29,14 @@ class PartitionState:
     leader_epoch: int
     partition_epoch: int
     leader_broker_epoch: int
-    # A reassignment is under way where either is not empty; controller/assignment.py has its rules.
+    # If either is not empty, a reassignment is under way. controller/assignment.py has its rules.
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
-    throttle_bytes_per_second: int = 0  # of each added replica while it is not in the ISR; 0: without limit
+    throttle_bytes_per_second: int = 0  # of each added replica while it is not in the ISR. 0: no limit
 
     @property
     def preferred_leader(self) -> int:
-        """The first replica: it is to lead where it can."""
+        """The first replica. If it is able to lead, it should lead."""
         return self.replicas[0]
 
     @property
@@ -61,8 +61,8 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """A topic's settings. A value that an operator set comes first, then the one of the topic's creation, then the
-    built-in one."""
+    """A topic's settings. A value that an operator has set wins over the value of the topic's creation, which wins over
+    the built-in one."""
 
     min_in_sync_replicas: int
     max_message_bytes: int
@@ -72,13 +72,13 @@ class TopicConfig:
     retention_ms: int
     retention_bytes: int
     unclean_leader_election: bool
-    timestamp_before_max_ms: int = MAX_INT64  # behind the leader's clock, as Kafka has it: any
+    timestamp_before_max_ms: int = MAX_INT64  # the most before the leader's clock; by default no bound, as in Kafka
     timestamp_after_max_ms: int = 3_600_000
-    schemas: TopicSchemas | None = None  # of a typed topic: they change together with the configuration
+    schemas: TopicSchemas | None = None  # of a typed topic; they change together with the configuration
 
     def timestamp_bounds(self, now_us: int | None) -> TimestampBounds | None:
-        """The bounds for time stamps of records that are written now. None while the clock is not trusted: then no
-        record is refused by it."""
+        """The bounds for time stamps of records that are written now. None while the clock is not trusted: then the
+        leader refuses no record for its time stamp."""
         if now_us is None:
             return None
         before_ms, after_ms = self.timestamp_before_max_ms, self.timestamp_after_max_ms

@@ -52,7 +52,7 @@ class ReplicaFetchers:
         self._rng = rng
 
     def to(self, leader_id: int) -> ReplicaFetcher:
-        """The session to a leader, made when it is first needed."""
+        """The session to a leader. The first call makes it."""
         session = self.by_leader.get(leader_id)
         if session is None:
             session = self.by_leader[leader_id] = ReplicaFetcher(leader_id, self._context, self._rng)
@@ -81,9 +81,9 @@ class Replica:
         self.log: ReplicaLog | None = None
         self.leader: LeaderPartition | None = None
         self.follower: FollowerPartition | None = None
-        self.reads: FollowerReads | None = None  # what consumers read from the follower
+        self.reads: FollowerReads | None = None  # the reads of consumers from the follower
         self.offline: str | None = None
-        self.damaged = False  # by its disk, in this life
+        self.damaged = False  # the disk has damaged this copy, as this life has noticed
         self.subscribers = subscribers
         self._context = context
         self._sessions = sessions
@@ -91,16 +91,16 @@ class Replica:
         self._log_config: TopicConfig | None = None  # the configuration that the disk was given for this log ...
         self._configured: TopicConfig | None = None  # ... and the one that it has carried out
         self._to_recover = False
-        self._differs_from: int | None = None  # where most copies have other records than ours
-        self._offline_since = -1  # the partition epoch that we had seen when we went offline
-        self._torn_tail = False  # of the log, and the disk was not told yet that it matters no more
+        self._differs_from: int | None = None  # from this offset on most copies have other records than ours
+        self._offline_since = -1  # the newest partition epoch when this replica went offline
+        self._torn_tail = False  # the log has the mark of a torn tail, and ForgetTornTail was not asked for yet
         self._snapshot_due_bytes = 0
 
     # -- metadata
 
     def apply(self, state: PartitionState, config: TopicConfig, now_ms: float) -> None:
-        """Take the committed state of the partition together with the topic's configuration as of the same offset of
-        the metadata. A leader judges by both, or by neither."""
+        """Take the committed state of the partition, and the topic's configuration as of the same offset of the
+        metadata. So a leader never judges by a state and a configuration that do not belong together."""
         former = self.state
         if former is not None and (state.leader_epoch, state.partition_epoch) < (
             former.leader_epoch,
@@ -129,14 +129,14 @@ class Replica:
             self._context.emit(ForgetTornTail(self.key))
 
     def configure(self, config: TopicConfig, now_ms: float) -> None:
-        """Take the topic's new configuration. The partition's state is as of the same offset of the metadata."""
+        """Take the topic's new configuration. The partition's present state is as of the same metadata offset."""
         self.config = config
         self._configure_log()
         if self.leader is not None and self.state is not None:
             self.leader.commit(self.state, config, now_ms)
 
     def _configure_log(self) -> None:
-        """Give the disk the configuration, which it adopts in its turn: it syncs earlier appends before they count."""
+        """Give the configuration to the disk. The disk adopts it in turn: it syncs appends before they count."""
         if self.log is not None and self.config is not None and self.config != self._log_config:
             self._log_config = self.config
             self._context.emit(ConfigureLog(self.key, self.config))
@@ -163,13 +163,14 @@ class Replica:
     def _recover_log(self) -> None:
         """Cut a damaged copy, and fetch the rest again, as soon as the controller does not count on the copy any more.
 
-        The controller shows that by a later committed state. So our leader can tell that our earlier progress is older
+        The controller shows that by a later committed state. So our leader knows that our earlier progress is older
         than the cut (rules/in_sync.py). This happens once in a life: if the disk damages the copy again, the replica
         stays offline.
 
-        A copy that differs from the others is whole. That says nothing against its disk, so it is fetched again each
-        time. A scrub sets it aside only where a majority is left, and compares it once in a round. While it is the last
-        one in the ISR, it may be the only one with later acknowledged records. Then nothing of it is cut."""
+        A copy that differs from the others is whole. So its disk is not suspect, and the replica fetches the records
+        again each time. A scrub sets a copy aside only if a majority is left, and compares it once in a round. If this
+        copy is the last one in the ISR, it may be the only one with later acknowledged records. Then the replica cuts
+        nothing of it."""
         state, config = self.state, self.config
         if (
             self._to_recover
@@ -195,7 +196,7 @@ class Replica:
     # -- role
 
     def take_role(self, now_ms: float, *, why: str) -> None:
-        """Take the role that the metadata gives, as a new one."""
+        """Begin the role that the metadata gives to this replica, as a new role."""
         self.drop_role(now_ms, why=why, quiet=True)
         state, context = self.state, self._context
         if state is not None and self.config is not None and self.log is not None and self.offline is None:
@@ -218,7 +219,9 @@ class Replica:
             self._lead_when_settled(self.leader, now_ms)
 
     def _lead_when_settled(self, leader: LeaderPartition, now_ms: float, *, again: bool = False) -> None:
-        """`again`: the disk dropped appends of the leader."""
+        """Let the leader begin its epoch as soon as the disk has answered all earlier commands.
+
+        `again`: the epoch begins a second time, because the disk dropped appends of the leader."""
         led_already = leader.leading and not again
         leader.lead_when_settled(now_ms)
         if leader.leading and not led_already:
@@ -255,7 +258,7 @@ class Replica:
             self.reads.look(now_ms)
 
     def _limit(self, session: ReplicaFetcher, now_ms: float) -> None:
-        """Throttle a replica that is being added and is not in the ISR yet, if there is a rate."""
+        """Throttle this replica if it is being added, is not in the ISR yet, and has a rate."""
         state, context = self.state, self._context
         rates: list[int] = []
         if state is not None and context.broker_id in state.adding_replicas and not self._is_in_sync():
@@ -278,7 +281,7 @@ class Replica:
         return self.leader if self.leader is not None or audience is Audience.FOLLOWER else self.reads
 
     def drop_role(self, now_ms: float, *, why: str, quiet: bool = False) -> None:
-        """Stop leading and following. `quiet`: the next role informs the subscribers."""
+        """Stop leading and following. With `quiet` the subscribers are informed only by the next role."""
         leader, self.leader = self.leader, None
         if leader is not None:
             leader.resign(why)
@@ -301,7 +304,7 @@ class Replica:
         self.take_role(now_ms, why="the log was opened")
 
     def appended(self, end_offset: int, now_ms: float) -> None:
-        """Note that the log has all up to `end_offset`."""
+        """Note that the log has all appends up to `end_offset`."""
         log = self.log
         if log is None:
             return
@@ -318,7 +321,7 @@ class Replica:
         self._settled(now_ms)
 
     def flushed(self, durable_end: int, now_ms: float) -> None:
-        """Note that all up to `durable_end` is synced."""
+        """Note that all records up to `durable_end` are synced."""
         if self.log is None or not self.log.flushed(durable_end):
             return
         if self.leader is not None:
@@ -328,7 +331,7 @@ class Replica:
             self.follower.on_change(now_ms)
 
     def truncated(self, producers: ProducerState, now_ms: float) -> None:
-        """Note that the disk cut the log, and take the producer state of the rest."""
+        """Note that the disk has cut the log. Take the producer state of the rest."""
         if self.log is None:
             return
         self.log.producers = producers
@@ -363,8 +366,8 @@ class Replica:
             self._context.emit(WriteProducerSnapshot(self.key, log.appended_end, log.producers.snapshot()))
 
     def failed(self, error: OSError, now_ms: float) -> None:
-        """React to a failed command. After a full disk the replica writes nothing for a while. Any other error takes
-        it offline, and so does an error that left the log half changed."""
+        """React to a failed command. After a full disk the replica writes nothing for a while. After any other error it
+        goes offline. It also goes offline if an error has left the log half changed."""
         log = self.log
         if log is None or error.errno not in NO_SPACE or log.log.failed is not None:
             self.go_offline(error, now_ms)
@@ -400,7 +403,8 @@ class Replica:
         return self.log is not None and self.log.log_start <= offset < self.log.appended_end
 
     def go_offline(self, error: Exception, now_ms: float) -> None:
-        """Stop using the copy, because of an I/O error or damage. The controller hears of it and elects another one."""
+        """Stop using the copy, because of an I/O error or damage. The broker reports this to the controller, which
+        elects another leader."""
         if self.offline is not None:
             return
         if isinstance(error, UnsupportedVersion):

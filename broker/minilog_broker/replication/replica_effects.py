@@ -5,18 +5,18 @@
     RecoverLog                      log_opened; or log_failed
     CheckCopy                       copy_checked, always
     ConfigureLog                    log_configured; or log_failed
-    RecordEpochStart                log_flushed is not awaited: the disk thread does it, durably, before what follows
+    RecordEpochStart                -: the disk thread does it, durably, before later commands
     ForgetTornTail                  -; or log_failed
     TruncateLog, StartLogAt         log_truncated; or log_failed
     ProposeInSyncReplicas           proposal_answered, or proposal_lost
     RegisterPartition               registered, once
     FindEnds                        ends_found; or log_failed, log_damaged
     FindBatch                       batch_found; or log_damaged
-    ReadRun                         run_read, or read_failed: once, in whatever order
+    ReadRun                         run_read, or read_failed: once, in any order
     BeganToLead, HighWatermarkMoved, StoppedLeading
                                     -; for a partition of an internal topic: a coordinator lives beside each
     AnswerProduce, AnswerMarkers, SessionReady, FetcherStreamReady, OpenFetcherStream, CloseFetcherStream
-                                    the docstring of each has it
+                                    the docstring of the effect names the event
 
 "Appended" and "flushed" are two events. The first makes records readable for followers. Only the second counts for the
 high watermark and for progress. The shell carries out all commands for one log in the order of the effects.
@@ -36,8 +36,8 @@ from minilog_broker.storage.transactions import OffsetRange
 
 @dataclass(frozen=True, slots=True)
 class PlacedBatches:
-    """Contiguous batches with their offsets and leader epochs, as Log.append takes them. `buffers`, written one after
-    another, are the bytes of the batches of `headers`."""
+    """Contiguous batches with their offsets and leader epochs, for Log.append. The `buffers`, one after another, are
+    the bytes of the batches whose headers are `headers`."""
 
     headers: tuple[BatchHeader, ...]
     buffers: tuple[Buffer, ...]
@@ -53,7 +53,7 @@ class PlacedBatches:
 
 @dataclass(frozen=True, slots=True)
 class OpenLog:
-    """Create the log of a new replica (an existing one was opened before registration): answered by log_opened."""
+    """Create the log of a new replica. log_opened is the answer. The broker opens existing logs before it registers."""
 
     key: PartitionKey
     topic_name: str
@@ -62,9 +62,9 @@ class OpenLog:
 
 @dataclass(frozen=True, slots=True)
 class RecoverLog:
-    """Read all of a log, and cut it at the damage. A read of this life has found damage, and the controller knows it.
+    """Read all of a log, and cut it at the damage. A read in this life has met damage, and the controller knows it.
 
-    `differs_from`: cut it here in any case, because most copies have other records from here on."""
+    `differs_from` is an offset: cut the log there in any case, because most copies have other records from there on."""
 
     key: PartitionKey
     config: TopicConfig
@@ -73,14 +73,14 @@ class RecoverLog:
 
 @dataclass(frozen=True, slots=True)
 class ForgetTornTail:
-    """Forget that the tail of the log was cut at the start: the replica is in an ISR under a leader now."""
+    """Remove the mark that recovery has cut the tail of the log. The replica is in an ISR under a leader now."""
 
     key: PartitionKey
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigureLog:
-    """Give the log the topic's new configuration (Log.configure): answered by log_configured."""
+    """Give the log the topic's new configuration (Log.configure). log_configured is the answer."""
 
     key: PartitionKey
     config: TopicConfig
@@ -88,15 +88,15 @@ class ConfigureLog:
 
 @dataclass(frozen=True, slots=True)
 class DeleteLog:
-    """The topic is gone: close the log, rename its directory aside, delete it after delete.delay.ms."""
+    """Close the log of a deleted topic, set its directory aside, and delete that after delete.delay.ms."""
 
     key: PartitionKey
 
 
 @dataclass(frozen=True, slots=True)
 class CheckCopy:
-    """Check the checksums of the batches from `offset` on, about `max_bytes` of them (storage.copy_check): answered by
-    copy_checked, also if the log failed or was closed."""
+    """Check the checksums of about `max_bytes` of batches from `offset` on (storage.copy_check). copy_checked is the
+    answer, also if the log failed or was closed."""
 
     key: PartitionKey
     offset: int
@@ -136,8 +136,8 @@ class TruncateLog:
 
 @dataclass(frozen=True, slots=True)
 class StartLogAt:
-    """Drop all records and start an empty log at `offset`: the leader's log begins above our end, or has no epoch in
-    common with ours. `committed_lost` as in TruncateLog."""
+    """Drop all records, and start an empty log at `offset`. The leader's log begins above our end, or has no epoch in
+    common with ours. `committed_lost` has the meaning of TruncateLog."""
 
     key: PartitionKey
     offset: int
@@ -146,10 +146,11 @@ class StartLogAt:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceLogStart:
-    """Delete the records below `offset` (Log.advance_log_start): answered by log_start_moved, when that is durable.
+    """Delete the records below `offset` (Log.advance_log_start). log_start_moved is the answer, when that is durable.
 
-    Before, store the producer state as of `snapshot_offset`, because the rest of the log does not show all of it
-    (KAFKA-7190). If the disk has no space for that, delete all the same: that makes space."""
+    Before the deletion the disk stores the producer state as of `snapshot_offset`, because the rest of the log does not
+    show all of it (KAFKA-7190). If there is no space for the state, it deletes all the same, because that makes space.
+    """
 
     key: PartitionKey
     offset: int
@@ -168,8 +169,8 @@ class WriteProducerSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class AnswerProduce:
-    """Answer one produce entry. `error` None: acknowledged at `base_offset`. An UnknownOutcome does not mean that the
-    write failed."""
+    """Answer one produce entry. If `error` is None, the batch is acknowledged at `base_offset`. After an UnknownOutcome
+    the batch may be written all the same."""
 
     ticket: object
     error: MinilogError | None
@@ -181,7 +182,8 @@ class AnswerProduce:
 
 @dataclass(frozen=True, slots=True)
 class EndMarker:
-    """One producer's end. `last_sequence`: of a committed producer, -1 if it wrote nothing in this partition."""
+    """One producer's end. `last_sequence` is the last one of a committed producer, -1 if it wrote nothing in this
+    partition."""
 
     producer_id: int
     committed: bool
@@ -190,7 +192,7 @@ class EndMarker:
 
 @dataclass(frozen=True, slots=True)
 class FindEnds:
-    """Look for the markers of these producers in the log (storage.find_ends): answered by ends_found with `number`."""
+    """Search the log for the markers of these producers (storage.find_ends). ends_found with `number` is the answer."""
 
     number: int
     key: PartitionKey
@@ -200,7 +202,8 @@ class FindEnds:
 
 @dataclass(frozen=True, slots=True)
 class FindBatch:
-    """Look up where the batch around `offset` begins (Log.batch_base): answered by batch_found with `leader_epoch`."""
+    """Look up the base offset of the batch around `offset` (Log.batch_base). batch_found is the answer, with
+    `leader_epoch`."""
 
     key: PartitionKey
     leader_epoch: int
@@ -209,7 +212,7 @@ class FindBatch:
 
 @dataclass(frozen=True, slots=True)
 class AnswerMarkers:
-    """Answer one call of write_markers. `error` None: all of its markers are below the high watermark."""
+    """Answer one call of write_markers. If `error` is None, all of its markers are below the high watermark."""
 
     ticket: object
     error: MinilogError | None
@@ -217,7 +220,8 @@ class AnswerMarkers:
 
 @dataclass(frozen=True, slots=True)
 class AnswerDeleteRecords:
-    """Answer one call of delete_records. `error` None: nothing below `low_watermark` comes back, whoever leads."""
+    """Answer one call of delete_records. If `error` is None, no record below `low_watermark` comes back under any later
+    leader."""
 
     ticket: object
     error: MinilogError | None
@@ -239,11 +243,11 @@ class RegisterPartition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadRun:
-    """Read whole batches for a session: answered by run_read, or read_failed. storage.run_reads chooses the batches.
+    """Read whole batches for a session. run_read or read_failed is the answer. storage.run_reads chooses the batches.
 
     The shell reads a run from `next_read` at once, or answers run_not_in_memory if it would have to wait for the disk.
-    A run that comes as an effect may wait. Meanwhile the position may be given up, or the log be cut (`cuts`: the
-    number of cuts until the question). The session then ignores the run."""
+    A run that comes as an effect may wait. Meanwhile the session may drop the position, or the log may be cut (`cuts`
+    is the number of cuts until the question). Then the session ignores the run."""
 
     session_id: int
     key: PartitionKey
@@ -257,14 +261,14 @@ class ReadRun:
 
 @dataclass(frozen=True, slots=True)
 class SessionReady:
-    """A consumer's or follower's session has something to send: take it by next_message(session_id)."""
+    """A consumer's or follower's session has a message to send. The shell takes it by next_message(session_id)."""
 
     session_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRefused:
-    """The session as a whole is refused: send the error, then close the stream."""
+    """Refuse a session as a whole: send the error, and then close the stream."""
 
     session_id: int
     error: MinilogError
@@ -272,8 +276,8 @@ class SessionRefused:
 
 @dataclass(frozen=True, slots=True)
 class OpenFetcherStream:
-    """Open a Replicate stream to `leader_id` at its BrokerIncarnation: answered by fetcher_stream_opened. The
-    answer for a broken or refused stream is fetcher_stream_closed, and the core asks again when it is time."""
+    """Open a Replicate stream to `leader_id` at its BrokerIncarnation. fetcher_stream_opened is the answer. For a
+    broken or refused stream it is fetcher_stream_closed, and the core asks again after a pause."""
 
     leader_id: int
     broker_epoch: int  # the leader's life
@@ -281,14 +285,14 @@ class OpenFetcherStream:
 
 @dataclass(frozen=True, slots=True)
 class CloseFetcherStream:
-    """No partition follows this leader any more."""
+    """Close the stream to a leader, because no partition here follows it any more."""
 
     leader_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class FetcherStreamReady:
-    """There is a request for a leader: take it by next_request(leader_id)."""
+    """There is a request for a leader. The shell takes it by next_request(leader_id)."""
 
     leader_id: int
 
@@ -316,7 +320,8 @@ class PartitionOffline:
 
 @dataclass(frozen=True, slots=True)
 class LaterVersionMet:
-    """End the broker and leave all files as they are: a later version wrote a batch in a log or on its way there."""
+    """End the broker, and leave all files as they are, because a later version wrote a batch in a log or on its way
+    there."""
 
     key: PartitionKey
     error: UnsupportedVersion
@@ -324,15 +329,17 @@ class LaterVersionMet:
 
 @dataclass(frozen=True, slots=True)
 class ProposalAnswer:
-    """The controller's answer to a proposal, with an error if it was refused. The result comes as metadata, together
-    with the configuration of the decision. An answer may be old, or come from a deposed controller."""
+    """The controller's answer to a proposal, with an error if the controller refused it. The decision comes as
+    metadata, together with the configuration that belongs to it. An answer may be old, or come from a deposed
+    controller."""
 
     error: MinilogError | None
 
 
 @dataclass(frozen=True, slots=True)
 class BeganToLead:
-    """A leader epoch began here, or appends of it were dropped: the coordinator forgets all, and loads up to `log_end`.
+    """A leader epoch began here, or appends of it were dropped. The coordinator forgets all its state, and loads the
+    log up to `log_end`.
 
     From `log_end` on the log has only the batches of `append_own`."""
 
@@ -354,7 +361,8 @@ class HighWatermarkMoved:
 
 @dataclass(frozen=True, slots=True)
 class StoppedLeading:
-    """The epoch is over here: the log takes no appends, and no more commits are known. The coordinator forgets all."""
+    """The epoch is over here. The log takes no appends, and the broker learns of no more commits. The coordinator
+    forgets all its state."""
 
     key: PartitionKey
 

@@ -1,4 +1,5 @@
-"""A log as its core knows it: from its commands to the disk and the disk's answers, never from the disk's own thread.
+"""A log from the view of its core. The core knows its own commands to the disk and the disk's answers. It does not look
+at the state of the disk's thread.
 
     log_start <= last_stable_offset <= high_watermark <= durable_end <= appended_end <= end
 
@@ -41,8 +42,8 @@ class LogOffsets:
 class QueuedAppend:
     """An append on its way to the disk.
 
-    `credit`: the (leader id, session number) that gets the credit back, None for our own appends. `markers`: those of
-    its control batches, by their offsets."""
+    `credit` is the (leader id, session number) that gets the credit back, None for the broker's own appends. `markers`
+    are those of its control batches, by their offsets."""
 
     headers: tuple[BatchHeader, ...]
     size_bytes: int
@@ -81,7 +82,7 @@ class ReplicaLog:
         self.producers = ProducerState() if producers is None else producers
         self.queue: deque[QueuedAppend] = deque()
         self.truncating = False
-        self.cuts = 0  # each cut counts when it begins and when it is done: reads before and after are of two logs
+        self.cuts = 0  # each cut counts when it begins and when it is done, to tell reads before and after it apart
         self.high_watermark = 0
         self.flush_on_append = log.settings.flush_on_append
         self._adopt_ends()
@@ -102,18 +103,19 @@ class ReplicaLog:
 
     @property
     def log_start(self) -> int:
-        """The durable log start. The log shows no other."""
+        """The durable log start. Readers see no other log start."""
         return self.log.log_start_offset
 
     def ask_log_start(self, offset: int) -> bool:
-        """Whether the disk has to move the log start up to `offset`, and was not asked yet. If so, note it."""
+        """Whether the disk has to move the log start up to `offset`, and the core has not asked for it yet. If so, note
+        the question."""
         if self.truncating or offset <= max(self.log_start, self.asked_log_start) or offset > self.last_stable_offset:
             return False
         self.asked_log_start = offset
         return True
 
     def ends(self) -> LogOffsets:
-        """The ends as readers below the high watermark see them."""
+        """The ends of the log for readers below the high watermark."""
         return LogOffsets(
             self.high_watermark,
             self.last_stable_offset,
@@ -127,13 +129,13 @@ class ReplicaLog:
         return not self.queue and not self.truncating
 
     def queue_append(self, append: QueuedAppend) -> None:
-        """Note an append that the disk was given."""
+        """Note an append that the core has given to the disk."""
         self.queue.append(append)
         self.end = append.end_offset
         self.last_epoch = append.headers[-1].partition_leader_epoch
 
     def appended(self, end_offset: int) -> list[QueuedAppend]:
-        """Note that the disk has all up to `end_offset`, and update the producer state. Returns these appends."""
+        """Note that the disk has these appends up to `end_offset`, and update the producer state. Returns them."""
         done: list[QueuedAppend] = []
         apply = self.producers.apply
         while self.queue and self.queue[0].end_offset <= end_offset:
@@ -145,14 +147,14 @@ class ReplicaLog:
         return done
 
     def flushed(self, durable_end: int) -> bool:
-        """Note that all up to `durable_end` is synced. Returns whether that is news."""
+        """Note that all records up to `durable_end` are synced. Returns whether the durable end moved."""
         before = self.durable_end
         self.durable_end = max(before, min(durable_end, self.appended_end))
         return self.durable_end > before
 
     def append_failed(self) -> list[QueuedAppend]:
-        """Drop the queue, because the oldest append or a truncation failed, and with it all behind it. Returns the
-        dropped appends."""
+        """Drop the queue. The oldest append or a truncation failed, and so did all later commands. Returns the dropped
+        appends."""
         failed = list(self.queue)
         self.queue.clear()
         self.truncating = False
@@ -162,13 +164,13 @@ class ReplicaLog:
         return failed
 
     def begin_truncation(self, end_offset: int) -> None:
-        """Note a truncation that the disk was given. No record at or above `end_offset` counts from now on."""
+        """Note a truncation that the core gave to the disk. From now on no record at or above `end_offset` counts."""
         self.truncating = True
         self.cuts += 1
         self._set_high_watermark(min(self.high_watermark, end_offset))
 
     def truncated(self) -> None:
-        """Note that the disk has truncated, and take its ends. `producers` is the state of the rest already."""
+        """Note that the disk has truncated the log, and take its ends. `producers` is already the state of the rest."""
         self.truncating = False
         self.cuts += 1
         self._adopt_ends()

@@ -6,30 +6,31 @@ from dataclasses import dataclass
 
 from minilog.limits import MAX_KEEPALIVE_MS
 
-LEAST_KEEPALIVE_MS = 100.0  # the other side cannot ask for more frequent signs of life
+LEAST_KEEPALIVE_MS = 100.0  # the shortest interval of signs of life for which the other side may ask
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSettings:
-    """The first block is configurable (settings.md). The second is not: a comment has the reason of each value."""
+    """The settings of replication. The first block is configurable (settings.md). The second block is not. There a
+    comment has the reason of each value."""
 
     replica_lag_time_max_ms: float = 10_000.0
     replica_lag_max_records: int | None = None
     replica_fetch_max_bytes: int = 16 << 20  # a session's credit
     session_keepalive_ms: float = 1_000.0
-    follower_replication_throttled_rate_bytes: int | None = None  # per second, of replicas being added; None: no limit
+    follower_replication_throttled_rate_bytes: int | None = None  # a second, for added replicas. None: no limit
 
     message_bytes: int = 4 << 20  # waiting runs go together, because a message of any size costs 0.3 ms of CPU
     scanning_work: int = 500  # of one message, for conditions and columns: some milliseconds (sessions/scanner.py)
     short_scanning_work: int = 50  # after a message with more work the next one waits for its turn of the loop
-    news_interval_ms: float = 5.0  # a session that waits is woken for news without records at most this often
+    news_interval_ms: float = 5.0  # the least time between two wake-ups of a waiting session for news without records
     consumer_silence_ms: float = 30_000.0  # a consumer is a user's program, which may pause longer than a broker
     retry_pause_ms: float = 50.0  # after an answer that asks to retry: an election is a few of these
     corrupt_pause_ms: float = 200.0  # before a follower asks for a corrupt batch again
     no_space_pause_ms: float = 1_000.0  # before a full disk is tried again
-    reopen_min_ms: float = 20.0  # a broken session is opened anew after this, doubled each time ...
+    reopen_min_ms: float = 20.0  # the pause before a broken session is opened again; it doubles each time ...
     reopen_max_ms: float = 500.0  # ... up to this (gRPC's own back-off is bounded to the same)
-    proposal_retry_ms: float = 100.0  # the same proposal again, where no answer came
+    proposal_retry_ms: float = 100.0  # the leader sends a proposal without an answer again after this time
     markers_timeout_ms: float = 10_000.0  # the coordinator asks again, and waiting calls must not pile up
     refused_joiner_pause_ms: float = 1_000.0  # before a refused joiner is proposed again
 

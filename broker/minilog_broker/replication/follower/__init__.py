@@ -1,1 +1,1 @@
-"""A replica that follows: its fetching, its throttle, and what consumers read from it."""
+"""A replica that follows: its fetching, its throttle, and the reads of consumers from it."""

@@ -1,7 +1,7 @@
-"""A follower's session to one leader: the requests that it sends, and whether it is alive.
+"""A follower's session to one leader: its requests, its stream, and its signs of life.
 
     state    what it is
-    CLOSED   nothing follows this leader
+    CLOSED   no partition follows this leader
     OPENING  the shell was asked to open the stream (OpenFetcherStream)
     OPEN     the stream is open
     BROKEN   the stream broke, or the leader's address is unknown: a pause with back-off and jitter
@@ -31,7 +31,7 @@ from minilog_broker.replication.follower.throttle import Throttle
 from minilog_broker.replication.replica_effects import CloseFetcherStream, FetcherStreamReady, OpenFetcherStream
 from minilog_broker.replication.rules.own_delay import excused
 
-_GRANT_SHARE = 4  # a message goes for credit alone when a quarter of it came back. Any other message carries it, too
+_GRANT_SHARE = 4  # a message for credit alone goes when a quarter has come back; any other message carries credit, too
 
 
 class FetcherState(enum.Enum):
@@ -54,12 +54,12 @@ WAYS = {
     (FetcherState.BROKEN, FetcherState.OPENING): "the pause is over, or the leader's life is known now",
     (FetcherState.BROKEN, FetcherState.CLOSED): "nothing follows any more",
 }
-"""Every way from a state to another."""
+"""All transitions, each with its cause."""
 
 
 @dataclass(slots=True)
 class _Credit:
-    """Absolute counts of bytes since the session was opened."""
+    """The credit of a session, as absolute counts of bytes since the session was opened."""
 
     window_bytes: int
     returned_bytes: int = 0
@@ -82,13 +82,13 @@ class ReplicaFetcher:
         self.state = FetcherState.CLOSED
         self._context = context
         self._rng = rng
-        self._number = 0  # of the session: no other of this life has it
+        self._number = 0  # the number of the session, unique in this life
         self._credit = _Credit(context.settings.replica_fetch_max_bytes)
         self._positions: dict[PartitionKey, None] = {}
         self._progress: dict[PartitionKey, None] = {}
         self._forgotten: dict[PartitionKey, None] = {}
         self._throttles: dict[PartitionKey, Throttle] = {}
-        self._turns: dict[PartitionKey, int] = {}  # bytes that are left of the turn of a throttled follower
+        self._turns: dict[PartitionKey, int] = {}  # the remaining bytes of each throttled follower's turn
         self._held_back: set[PartitionKey] = set()
         self._first = True
         self._awake = False
@@ -98,10 +98,10 @@ class ReplicaFetcher:
         self._pause_ms = context.settings.reopen_min_ms
         self._leader_incarnation: int | None = None
 
-    # -- who follows
+    # -- the followers
 
     def follow(self, follower: FollowerPartition, now_ms: float) -> None:
-        """A partition follows this leader from now on."""
+        """Let a partition follow this leader from now on."""
         self.followers[follower.key] = follower
         self._forgotten.pop(follower.key, None)
         if self.state is FetcherState.OPEN:
@@ -110,7 +110,7 @@ class ReplicaFetcher:
             self._open(now_ms)
 
     def unfollow(self, key: PartitionKey) -> None:
-        """A partition does not follow this leader any more."""
+        """Note that a partition does not follow this leader any more."""
         follower = self.followers.pop(key, None)
         if follower is None:
             return
@@ -125,12 +125,12 @@ class ReplicaFetcher:
             self._wake()
 
     def close_if_idle(self) -> None:
-        """Close the session if nothing follows this leader."""
+        """Close the session if no partition follows this leader."""
         if not self.followers and self.state is not FetcherState.CLOSED:
             self.state = FetcherState.CLOSED
             self._context.emit(CloseFetcherStream(self.leader_id))
 
-    # -- who is throttled
+    # -- throttled followers
 
     def limit(self, key: PartitionKey, throttle: Throttle | None, now_ms: float) -> None:
         """Limit the rate of a follower from now on. None: no limit."""
@@ -169,7 +169,7 @@ class ReplicaFetcher:
             position.limit_bytes = self._turns[key] = throttle.turn_bytes
         return position
 
-    # -- its life
+    # -- the stream
 
     def _open(self, now_ms: float) -> None:
         incarnation = self._context.incarnations.get(self.leader_id)
@@ -182,7 +182,7 @@ class ReplicaFetcher:
         self._arm(now_ms + self._context.settings.silence_ms)
 
     def opened(self, now_ms: float) -> None:
-        """The stream is open."""
+        """Note that the stream is open."""
         if self.state is not FetcherState.OPENING:
             return
         self.state = FetcherState.OPEN
@@ -198,7 +198,7 @@ class ReplicaFetcher:
         self._arm(now_ms + self._context.settings.session_keepalive_ms)
 
     def closed(self, now_ms: float) -> None:
-        """The stream broke or could not be opened."""
+        """Note that the stream broke or could not be opened."""
         if self.state in (FetcherState.OPENING, FetcherState.OPEN):
             self._break(now_ms)
 
@@ -215,7 +215,7 @@ class ReplicaFetcher:
         self._arm(self._since_ms)
 
     def leader_incarnation_changed(self, now_ms: float) -> None:
-        """Follow the image, which has another life of the leader: a session to an earlier life is useless."""
+        """Note that the image has another life of the leader. A session to an earlier life is useless."""
         incarnation = self._context.incarnations.get(self.leader_id)
         if self.state is FetcherState.BROKEN or self.state is FetcherState.CLOSED:
             if self.followers:
@@ -311,8 +311,8 @@ class ReplicaFetcher:
                 self._spend(key, len(batches), now_ms)
 
     def next_request(self, now_ms: float) -> peer_pb2.ReplicateRequest | None:
-        """The next request to the leader, empty if it is only a sign of life. None if there is nothing to send: then
-        the next news wakes the shell again."""
+        """The next request to the leader. It is empty if it is only a sign of life. None if there is nothing to send.
+        Then the next news wakes the shell again."""
         if self.state is not FetcherState.OPEN:
             self._awake = False
             return None
@@ -337,9 +337,9 @@ class ReplicaFetcher:
     def _take(
         self,
     ) -> tuple[list[data_pb2.FetchPosition], list[peer_pb2.ReplicaProgress], list[common_pb2.PartitionId]]:
-        """The next positions, progress and forgotten partitions, of each as many as one message may name. The rest goes
-        with the next message. Forgotten partitions go before positions, and positions before progress, because the
-        leader judges progress by its position."""
+        """The next positions, progress and forgotten partitions: of each kind at most the number that one message may
+        have. The rest goes with the next message. Forgotten partitions go before positions, and positions before
+        progress, because the leader judges progress by its position."""
         followers = self.followers
         forgotten = _first_of(self._forgotten)
         asking = [] if self._forgotten else _first_of(self._positions)

@@ -1,10 +1,10 @@
 """A replica that follows one leader in one leader epoch: of data, and of the metadata log.
 
     state       what it is
-    IDLE        made; the session is lost
+    IDLE        the follower is new, or the session is lost
     FETCHING    a position is sent or due
     DIVERGED    the leader has named the point where the logs differ. The follower waits for appends under way
-    TRUNCATING  the disk truncates, whatever the session does. A new follower may begin in this state
+    TRUNCATING  the disk truncates, even if the session is lost. A new follower may begin in this state
     PAUSED      the follower drops runs for a while: after a retriable error, a corrupt batch, a full disk
 
 The follower appends a run only if its leader epoch, its position number and the epoch of the record before it are the
@@ -67,7 +67,7 @@ WAYS = {
     (FollowerState.PAUSED, FollowerState.FETCHING): "the pause is over: a new position is due",
     (FollowerState.PAUSED, FollowerState.IDLE): "disconnect, or the pause is over without a session",
 }
-"""Every way from a state to another."""
+"""All transitions, each with its cause."""
 
 
 class Outbox(Protocol):
@@ -86,14 +86,14 @@ class Outbox(Protocol):
         """A number that this life has not used. So an answer to an older position cannot pass for a newer one's."""
 
     def credit_source(self) -> tuple[int, int]:
-        """(leader id, session number): the session that gets the credit for an append's bytes back."""
+        """(leader id, session number) of the session that gets the credit of an append's bytes back."""
 
 
 class FollowerPartition:
     """Fetches one log from one leader.
 
-    It calls `on_change(now_ms)` when readers here may have something new, and `follow_log_start(offset)` to delete the
-    records that the leader has deleted. `has_readers`: whether consumers read here."""
+    It calls `on_change(now_ms)` when there may be news for readers here, and `follow_log_start(offset)` to delete the
+    records that the leader has deleted. `has_readers` is whether consumers read here."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class FollowerPartition:
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
-        self.no_space = False  # the disk was full, and neither an append nor a look has shown space since
+        self.no_space = False  # the disk was full, and no later append or check has found space
         self.log = log
         self.state = FollowerState.TRUNCATING if log.truncating else FollowerState.IDLE
         self.position_number = 0
@@ -136,10 +136,10 @@ class FollowerPartition:
         self._settings = settings
         self._partition_id = key.to_wire()
 
-    # -- what goes to the leader
+    # -- to the leader
 
     def connect(self) -> None:
-        """The session is open."""
+        """Note that the session is open."""
         self._connected = True
         if self.state in (FollowerState.IDLE, FollowerState.FETCHING, FollowerState.PAUSED):
             self._take_position()
@@ -151,12 +151,12 @@ class FollowerPartition:
             self.state = FollowerState.IDLE
 
     def resume(self) -> None:
-        """A pause is over."""
+        """End a pause."""
         if self.state is FollowerState.PAUSED:
             self._take_position()
 
     def position(self) -> data_pb2.FetchPosition | None:
-        """The position to send from. None while it is not known."""
+        """The position from which the leader should send. None while it is not known."""
         if self.state is not FollowerState.FETCHING:
             return None
         return data_pb2.FetchPosition(
@@ -187,7 +187,8 @@ class FollowerPartition:
         )
 
     def reader_came(self) -> None:
-        """Tell the leader that a consumer reads here. That it left goes with the next progress."""
+        """Tell the leader at once that a consumer reads here. The news that the last one has left waits for the next
+        progress."""
         if not self._told_readers and self._connected:
             self._outbox.progress_due(self.key)
 
@@ -219,13 +220,14 @@ class FollowerPartition:
             self._outbox.progress_due(self.key)
 
     def disk_changed(self, *, space_is_back: bool) -> None:
-        """Tell the leader that the disk answers no more, answers again, or has space again. An append would show the
-        space, too. But no append may come as long as the leader waits for us."""
+        """Tell the leader that the disk answers no more, answers again, or has space again.
+
+        An append would show the space, too. But perhaps no append comes while the leader waits for this follower."""
         self.no_space &= not space_is_back
         if self._connected:
             self._outbox.progress_due(self.key)
 
-    # -- what comes from the leader
+    # -- from the leader
 
     def receive(self, run: data_pb2.PartitionRun, batches: Buffer, now_ms: float) -> int:
         """Take a run with its batches, or news. Returns the bytes whose credit goes back at once. The credit of
@@ -237,7 +239,7 @@ class FollowerPartition:
     def _receive(self, run: data_pb2.PartitionRun, batches: Buffer, now_ms: float) -> int:
         size_bytes = len(batches)
         if run.leader_epoch != self.leader_epoch or run.position_number != self.position_number:
-            # Sent for an older position, or in an older epoch: ours is on its way, or waits there for our epoch.
+            # The run answers an older position or epoch. The newer position is on its way, or waits at the leader.
             return size_bytes
         if self.state is not FollowerState.FETCHING:
             return size_bytes
@@ -306,7 +308,7 @@ class FollowerPartition:
             return False
         headers, markers, good_bytes, corrupt = self._check_batches(batches)
         if headers:
-            # The whole run where it is good: its bytes go to the disk as they came.
+            # If the whole run is good, its bytes go to the disk without a copy.
             buffer = batches if good_bytes == len(batches) else memoryview(batches)[:good_bytes]
             credit = self._outbox.credit_source()
             self.log.queue_append(QueuedAppend(headers, len(batches), credit, markers))
@@ -381,7 +383,7 @@ class FollowerPartition:
                 log.begin_truncation(offset)
                 self._emit(StartLogAt(self.key, offset, lost))
             case _ if what.end_offset == log.end:
-                self.pause(now_ms, self._settings.retry_pause_ms)  # nothing to cut: ask again, but not in a spin
+                self.pause(now_ms, self._settings.retry_pause_ms)  # nothing to cut: ask again after a pause
                 return
             case _:
                 lost = max(0, log.high_watermark - what.end_offset)

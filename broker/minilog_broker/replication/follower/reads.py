@@ -1,8 +1,8 @@
-"""What consumers read from a replica that follows (KIP-392): below its own high watermark, while it hears its leader.
+"""The reads of consumers from a replica that follows (KIP-392): below its high watermark, while it hears its leader.
 
     state    entered when                                              consumers get
-    SILENT   made; the leader's session is lost; the logs diverge;     NOT_LEADER_OR_FOLLOWER: read from the leader
-             the committed metadata takes it out of the ISR
+    SILENT   it is new; the session to the leader is lost; the logs    NOT_LEADER_OR_FOLLOWER: read from the leader
+             diverge; the committed metadata takes it out of the ISR
     READING  the leader has accepted a position of this leader epoch   records below the high watermark, and its moves
              and this replica is in the ISR
 
@@ -10,7 +10,7 @@ The high watermark is the leader's, clamped to our durable end. So all records b
 (V5, V9), and consumers see none above it. The last stable offset follows from it and from our own log, which has the
 markers.
 
-A follower does not judge what it cannot know:
+There are answers that only the leader can give:
 
 - An offset above its high watermark waits, because the follower may only be late.
 - For an offset below its log start, or behind a record of another epoch, it sends the consumer to the leader. Each
@@ -94,14 +94,14 @@ class FollowerReads:
             f"{self}: this replica {why}: read from the leader, broker {self._follower.leader_id}"
         )
 
-    # -- what sessions ask (session.Source)
+    # -- questions of sessions (session.Source)
 
     @property
     def schemas(self) -> TopicSchemas | None:
         return self._schemas()
 
     def check_position(self, position: data_pb2.FetchPosition, session: ServedSession, now_ms: float) -> PositionAnswer:
-        """The checks of a consumer's position: leader epoch, log start, and the record before it where we have it."""
+        """Check a consumer's position: leader epoch, log start, and the record before it if this log has it."""
         self._follower.reader_came()
         epoch = self.leader_epoch
         if position.leader_epoch > epoch:

@@ -1,1 +1,1 @@
-"""A replica that leads: the batches that it takes in, the entries that wait, its ISR, and news of its leadership."""
+"""A replica that leads: its appends, the entries that wait, its ISR, and the reports of its leadership."""

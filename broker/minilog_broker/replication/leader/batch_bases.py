@@ -12,7 +12,7 @@ from minilog.partition_key import PartitionKey
 from minilog_broker.replication.replica_effects import Effect, FindBatch
 from minilog_broker.replication.replica_log import ReplicaLog
 
-MOST_KNOWN = 64  # more than the followers that need one at a time. Beyond that the oldest is dropped, and asked again
+MOST_KNOWN = 64  # more than the followers that need one at a time; above that the oldest answer is dropped
 
 
 class BatchBases:

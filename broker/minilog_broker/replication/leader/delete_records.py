@@ -47,7 +47,7 @@ class DeleteRecordsRequest:
 
 
 class PendingDeleteRecords:
-    """The DeleteRecords requests of one led partition that wait for the replicas. One per leader epoch."""
+    """The DeleteRecords requests of one led partition that wait for the replicas. Each leader epoch has its own."""
 
     def __init__(self, context: ReplicationContext, name: str, key: PartitionKey, log: ReplicaLog) -> None:
         self._context = context
@@ -83,7 +83,8 @@ class PendingDeleteRecords:
             raise OffsetNotAvailable(f"{self._name}: {MAX_PARKED} calls that delete records already wait: retry")
 
     def look(self, in_sync: IsrState) -> None:
-        """Answer what can be answered: a replica's log start moved, or the set of electable replicas changed."""
+        """Answer the requests that are complete now. A replica's log start has moved, or the set of electable replicas
+        has changed."""
         if not self._pending:
             return
         low_watermark = self._low_watermark(in_sync)
@@ -117,7 +118,7 @@ class PendingDeleteRecords:
             self._answer(pending.ticket, error)
 
     def resign(self, why: str) -> None:
-        """Answer all requests, because the epoch is over here: the client asks the next leader."""
+        """Answer all requests, because the epoch is over here. The client asks the next leader."""
         self.give_up(NotLeaderOrFollower(f"{self._name}: {why}: ask for metadata, and send the call to the new leader"))
 
 

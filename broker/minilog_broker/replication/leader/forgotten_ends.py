@@ -6,7 +6,7 @@ have it. The answer depends on the markers that the leader has forgotten:
     the forgotten markers                                the answer
     there are none                                       refused: the producer's records are lost, so no answer may call
                                                          them committed
-    nobody has looked for them yet                       the coordinator asks again, and the log is searched (FindEnds)
+    the log was not searched for them yet                the log is searched (FindEnds), and the coordinator asks again
     they are in the log, the producer's is among them    done
     all are in the log, the producer's is not there      refused: its records are lost
     some of them are below the log start                 done: its records are deleted too. But refused where a topic
@@ -44,8 +44,8 @@ class ForgottenEnds:
         self._search: FindEnds | None = None
 
     def look_for(self, producer_ids: Iterable[int]) -> None:
-        """Raises LeaderNotAvailable as long as the log has to be searched for some of these producers. After the search
-        `end_of` has their ends."""
+        """Search the log for these producers. Raises LeaderNotAvailable until the search has ended for all of them.
+        Afterwards `end_of` has their ends."""
         forgotten = self._log.producers.transactions.forgotten
         missing = frozenset(producer_ids).difference(self._looked_for)
         if forgotten is None or not missing:

@@ -33,7 +33,7 @@ class IsrState:
         self.state = state
         self.proposal: Proposal | None = None
         self.views: dict[int, FollowerView] = {}
-        self.log_start = -1  # our own; a joiner's is no lower
+        self.log_start = -1  # the leader's own; the log start of a joiner is never lower
         self.marks = LogEndMarks(context.settings.replica_lag_time_max_ms)
         self._context = context
         self._epoch_start = epoch_start
@@ -62,7 +62,7 @@ class IsrState:
     # -- the committed state
 
     def commit(self, state: PartitionState, now_ms: float) -> bool:
-        """Take committed metadata of this leader epoch, which ends a pending proposal. Returns whether it is news."""
+        """Take committed metadata of this leader epoch, which ends a pending proposal. Returns whether it is new."""
         if state.partition_epoch <= self.state.partition_epoch:
             return False
         before, proposal = self.state, self.proposal
@@ -94,13 +94,13 @@ class IsrState:
         return heard
 
     def forget_unsynced(self) -> None:
-        """Drop the durable ends that followers reported under flush.policy=os, because our policy is fsync now."""
+        """Drop the durable ends that followers reported under flush.policy=os. The leader's policy is fsync now."""
         for view in self.views.values():
             view.forget_unsynced()
 
     def count_unsynced(self, log_end: int, now_ms: float) -> None:
-        """Count the progress that waited for flush.policy=os, which is our policy now. A follower that learned of the
-        policy before us may never repeat that progress."""
+        """Count the progress that waited for flush.policy=os, which is the leader's policy now. If a follower learned
+        of the policy before the leader, it may never repeat that progress."""
         for view in self.views.values():
             if view.waiting is not None:
                 view.progressed(view.waiting, log_end=log_end, marks=self.marks, now_ms=now_ms)
@@ -200,7 +200,7 @@ class IsrState:
             self._arm_lag(view.refused_until_ms)
 
     def propose_joiners(self, high_watermark: int, log_end: int, now_ms: float) -> None:
-        """Propose the followers that may join, one at a time, so that a refused one does not spoil another's chance."""
+        """Propose the followers that may join, one at a time. So the refusal of one does not keep another one out."""
         for broker_id in self.views:
             self.propose_joiner(broker_id, high_watermark, log_end, now_ms)
 

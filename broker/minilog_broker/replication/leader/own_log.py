@@ -2,8 +2,8 @@
 
 Such an append has no time-out and no answer. It is committed when the high watermark covers it. If it is dropped, the
 effect StoppedLeading or another BeganToLead (replica_effects.py) reports that. An append names the offset that it is
-meant for. So a coordinator that does not know of the change yet appends nothing. Clients read these logs and never
-write to them.
+meant for. So if a coordinator does not know of the change yet, the log refuses its append. Clients read these logs and
+never write to them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def append_own(
     batch: Buffer,
     now_ms: float,
 ) -> int:
-    """Give one batch its place, `base_offset`, at once. Returns the log's end behind it.
+    """Append one batch at `base_offset`, at once. Returns the log's end behind it.
 
     Raises NotLeaderOrFollower if the epoch is over or the log does not end at `base_offset`. Raises NotEnoughReplicas,
     NoSpace or MessageTooLarge if nothing was written and the coordinator may go on."""
@@ -50,8 +50,8 @@ def append_own(
 def delete_own_records(
     context: ReplicationContext, leader: LeaderPartition | None, leader_epoch: int, offset: int
 ) -> None:
-    """Delete the records below `offset`, here and then on the followers. Do nothing if the epoch is over: the next
-    coordinator deletes the records that it does not need."""
+    """Delete the records below `offset`, here and then on the followers. If the epoch is over, do nothing, because the
+    next coordinator deletes the records that it does not need."""
     if leader is not None and leader.leading and leader.leader_epoch == leader_epoch:
         advance_log_start(context, leader.key, leader.log, offset)
 

@@ -153,7 +153,8 @@ class LeaderPartition:
         self.deletes.resign(why)
 
     def session_changed(self, now_ms: float) -> None:
-        """React to the broker's session with the controller: if it has ended, answer all waiting calls as unknown."""
+        """React to a change of the broker's session with the controller. If the session has ended, answer all waiting
+        calls as unknown."""
         if is_cut_off(self._context, self.config, now_ms):
             self.resign(cut_off(self._context))
         elif self.leading:
@@ -165,7 +166,8 @@ class LeaderPartition:
             self.in_sync.excuse(delay_ms, self.log.appended_end, now_ms)
 
     def follower_left(self, broker_id: int, now_ms: float) -> None:
-        """Note that a follower's session is closed or that it follows no more: nobody waits for it to join."""
+        """Note that a follower's session is closed, or that it follows no more. The high watermark does not wait for it
+        to join any more."""
         if self.leading and self.in_sync.left(broker_id):
             self._advance(now_ms)
 
@@ -178,7 +180,8 @@ class LeaderPartition:
     # -- produce
 
     def produce(self, entry: ProduceEntry, epoch: int, now_ms: float) -> None:
-        """Take one entry. A refusal is answered at once, under acks=0 too. Other answers wait for their condition."""
+        """Take one entry. The leader answers a refusal at once, also under acks=0. Other answers wait for their
+        condition."""
         try:
             self._check(epoch, now_ms)
             self._produce_handler.accept(entry, self.config, self._too_few(), now_ms)
@@ -245,8 +248,8 @@ class LeaderPartition:
         self._tell_subscribers(now_ms, news=False)
 
     def flush_policy_changed(self, now_ms: float) -> None:
-        """Follow the log's new flush policy. Progress that followers reported before they were under fsync, too, is not
-        synced there."""
+        """Follow the log's new flush policy. If followers reported progress before they were under fsync, too, that
+        progress is not synced there."""
         if self.leading and self.log.flush_on_append:
             self.in_sync.forget_unsynced()
         elif self.leading:
@@ -305,8 +308,8 @@ class LeaderPartition:
     # -- followers
 
     def progress(self, session: ServedSession, progress: peer_pb2.ReplicaProgress, now_ms: float) -> None:
-        """Take a follower's durable progress behind an accepted position. Progress that does not fit our log never
-        counts, nor does progress from before the follower was last outside the ISR."""
+        """Take a follower's durable progress behind an accepted position. Progress never counts if it does not fit this
+        log. Nor does it count if it is from before the follower was last outside the ISR."""
         if (subscription := self._subscribers.get(session.session_id)) is not None:
             session.readers_told(subscription, now_ms, has_readers=not progress.no_readers)
         if not self.leading or (view := self.in_sync.views.get(session.broker_id)) is None:
@@ -329,7 +332,7 @@ class LeaderPartition:
         refuses = progress.takes_no_records
         reported = Progress(end, progress.log_start_offset, progress.partition_epoch, refuses, progress.unsynced)
         if reported.unsynced and self.log.flush_on_append:
-            view.waiting = reported  # either the follower has yet to learn of the new policy, or we have
+            view.waiting = reported  # either the follower or the leader does not know the new policy yet
             return
         view.progressed(reported, log_end=self.log.appended_end, marks=self.in_sync.marks, now_ms=now_ms)
         self._advance(now_ms)
@@ -344,7 +347,7 @@ class LeaderPartition:
         return self.log.log.epoch_before(end_offset) in (None, last_epoch)
 
     def check_lag(self, now_ms: float) -> None:
-        """A timer's event: put late members out, and propose joiners."""
+        """React to a timer: propose the ISR without late members, and propose joiners."""
         if not self.leading:
             return
         self.in_sync.check_lag(self.log.appended_end, now_ms)
@@ -356,10 +359,10 @@ class LeaderPartition:
         if self.leading:
             self.in_sync.answered(answer, now_ms)
 
-    # -- what sessions ask (session.Source)
+    # -- questions of sessions (session.Source)
 
     def check_position(self, position: data_pb2.FetchPosition, session: ServedSession, now_ms: float) -> PositionAnswer:
-        """The checks of a position, in order: leader epoch, log start, divergence, end."""
+        """Check a position, in this order: leader epoch, log start, divergence, end."""
         try:
             if session.audience is Audience.FOLLOWER or position.leader_epoch >= 0:
                 check_epoch(self._name, position.leader_epoch, self.leader_epoch)
@@ -390,8 +393,9 @@ class LeaderPartition:
         return checked
 
     def _check_consumer(self, position: data_pb2.FetchPosition, asked_ms: float) -> PositionAnswer:
-        """A consumer may have an offset above our end from a later leader that we do not know of. So the leader does
-        not refuse it before the controller has answered a heartbeat that was sent since."""
+        """Check a consumer's position. A consumer may have an offset above this log's end from a later leader that this
+        broker does not know yet. So the leader refuses such an offset only when the controller has answered a heartbeat
+        that was sent since."""
         offset, end = position.fetch_offset, self.log.appended_end
         checked = at_log_start(self.log, position) or self._check_log(position)
         if not position.HasField("last_fetched_epoch") and offset > end:
@@ -440,7 +444,7 @@ class LeaderPartition:
         return result
 
     def replica_ends(self) -> list[metadata_pb2.ReplicaEnd]:
-        """The durable end of each replica's log, ours first. A follower's is the one it reported in this epoch."""
+        """The durable end of each replica's log, the leader's own first. Followers reported theirs in this epoch."""
         own = metadata_pb2.ReplicaEnd(broker_id=self._context.broker_id, log_end_offset=self.log.durable_end)
         views = self.in_sync.views.values() if self.leading else ()
         return [own, *(metadata_pb2.ReplicaEnd(broker_id=v.broker_id, log_end_offset=v.durable_end) for v in views)]

@@ -1,4 +1,4 @@
-"""Produce entries that wait for their condition, in the order of the offset behind the batch. Each leaves once."""
+"""The produce entries that wait for their condition, in the order of the offset behind the batch. Each leaves once."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@
                                                              its marker: PRODUCER_FENCED
                                                              all its batches timed out, or the leader resigned
 
-No batch that waits here has been written. The leader asks the coordinator once for a producer, however many batches
-follow. The shell decides how often it repeats the call, and it does so as long as batches wait (`is_asked`).
+No batch that waits here has been written. The leader asks the coordinator once for a producer, even if many batches
+follow. The shell repeats the call as long as batches wait (`is_asked`), and decides how often.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _PendingRegistration:
 
 
 class PendingRegistrations:
-    """The batches of one led partition that wait for the registration of their producers. One per leader epoch."""
+    """The batches of one led partition that wait for the registration of their producers, for one leader epoch."""
 
     def __init__(self, context: ReplicationContext, name: str, key: PartitionKey) -> None:
         self._context = context

@@ -1,7 +1,7 @@
 """Produce entries of one leader epoch, from validation to their one answer.
 
     acks   the leader answers when
-    0      it refuses the entry, and else never. From the refusal the producer learns that its metadata is old
+    0      it refuses the entry, else never. From the refusal the producer learns that its metadata is old
     1      its durable end covers the batch
     all    the high watermark covers the batch. It refuses the entry and writes nothing while the ISR is below min
 
@@ -86,12 +86,12 @@ class ProduceHandler:
         """The producer state of the log."""
         return self._log.producers
 
-    # -- taking in
+    # -- new entries
 
     def accept(self, entry: ProduceEntry, config: TopicConfig, too_few: str | None, now_ms: float) -> None:
         """Append the batch and hold the answer, or let the batch wait for its coordinator. Raises if it is refused.
 
-        `config`: of the topic. `too_few`: the text of the error if the ISR has too few members."""
+        `config` is that of the topic. `too_few` is the text of the error if the ISR has too few members, else None."""
         self.require_space(now_ms)
         header = entry.validated or validated(self._key, entry.batch, config, entry.now_us)
         if isinstance(header, MinilogError):
@@ -118,9 +118,9 @@ class ProduceHandler:
     def _require_own(self, producer_id: int, entry: ProduceEntry) -> None:
         """Raises InvalidTxnState if the producer belongs to another transaction.
 
-        From level 4 on the proof of its id has shown that before. Below level 4 an id is a small number and proves
-        nothing. After a change of leader the leader takes the transactional id of the first batch for the true one,
-        until the transaction ends."""
+        From level 4 on an earlier check of the id's proof has shown that. Below level 4 an id is a small number without
+        a proof. There, after a change of leader, the leader takes the transactional id of the first batch for the true
+        one until the transaction ends."""
         assert entry.transaction is not None
         name = entry.transaction.transactional_id
         if self._transactional_ids.setdefault(producer_id, name) != name:
@@ -256,11 +256,11 @@ class ProduceHandler:
             self._answer(pending.ticket, None, pending.base_offset)
 
     def became_durable(self) -> None:
-        """The durable end moved."""
+        """Answer the entries that wait for the durable end, because it moved."""
         self._acknowledge(self._pending_leader.take_reached(self._log.durable_end))
 
     def became_committed(self) -> None:
-        """The high watermark moved."""
+        """Answer the entries that wait for the high watermark, because it moved."""
         self._acknowledge(self._pending_all.take_reached(self._log.high_watermark))
         self._markers.became_committed()
 
@@ -325,8 +325,8 @@ class ProduceHandler:
 
 
 def validated(key: PartitionKey, batch: Buffer, config: TopicConfig, now_us: int | None) -> BatchHeader:
-    """The header of a batch that a client sent for a topic of this configuration, at this time. Raises as
-    `validate_topic_batch` does."""
+    """Validate a batch that a client sent for a topic of this configuration, at this time. Returns its header. Raises
+    the errors of `validate_topic_batch`."""
     bounds = config.timestamp_bounds(now_us)
     return validate_topic_batch(
         *key, batch, max_message_bytes=config.max_message_bytes, schemas=config.schemas, bounds=bounds
@@ -344,7 +344,7 @@ def append_at_end(
 ) -> BatchHeader:
     """Give the batch its place, which is the log's next offset and the leader epoch, and queue it for the disk.
 
-    Returns its header as it is in the log. `markers`: those of the batch."""
+    Returns the header of the batch in the log. `markers` are those of the batch."""
     offset = log.end
     placed = replace(header, base_offset=offset, partition_leader_epoch=leader_epoch)
     buffers = (placement(batch, offset, leader_epoch), memoryview(batch)[PLACEMENT_BYTES:])

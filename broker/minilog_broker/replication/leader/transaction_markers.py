@@ -43,7 +43,7 @@ from minilog_broker.storage.markers import CoordinatorEpoch, Marker
 from minilog_broker.storage.producer_state import ProducerState
 from minilog_broker.storage.transactions import ProducerEnd
 
-MAX_MARKERS = 20_000  # in one call: as many as the producers of a transaction, in a batch of some 500 KB
+MAX_MARKERS = 20_000  # in one call: the most producers of a transaction, in a batch of some 500 KB
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class TransactionMarkers:
         self._log = log
         self._append = append
         self._ending: dict[int, _MarkerUnderWay] = {}
-        self._coordinators: dict[int, int] = {}  # the highest epochs, those on their way into the log included
+        self._coordinators: dict[int, int] = {}  # the highest epochs, also those on their way into the log
         self.forgotten = ForgottenEnds(context, name, key, log)
         self._pending = PendingProduces()
 
@@ -149,7 +149,7 @@ class TransactionMarkers:
             )
 
     def _is_unknown(self, marker: EndMarker, last_sequence: Callable[[int], int]) -> bool:
-        """Whether the marker commits records that the producer has written here, and the state has nothing of it."""
+        """Whether the marker commits records that the producer has written here, but the state does not have it."""
         producer_id = marker.producer_id
         ends = producer_id in self._ending or self._producers.transactions.end_of(producer_id) is not None
         return marker.committed and marker.last_sequence >= 0 and not ends and last_sequence(producer_id) < 0
@@ -213,7 +213,7 @@ class TransactionMarkers:
         self._context.emit(AnswerMarkers(ticket, error))
 
     def became_committed(self) -> None:
-        """The high watermark moved."""
+        """Answer the calls that wait for the high watermark, because it moved."""
         for pending in self._pending.take_reached(self._log.high_watermark):
             self.answer(pending.ticket, None)
 

@@ -1,9 +1,9 @@
-"""The leader's answer to a position whose leader epoch is the right one. divergence.py has the rule.
+"""The leader's answer to a position with the right leader epoch. divergence.py has the rule.
 
-A deletion of records may have cut inside a batch, here or at the follower. Then a follower without records begins with
-the whole batch (KAFKA-6975), and moves its log start as all followers do. A consumer begins at the log start. (A
-position inside a batch would never end: the leader would send the whole batch, and the follower would drop it and ask
-again.)
+A deletion of records may have moved the log start into a batch, here or at the follower. Then a follower without
+records begins with the whole batch (KAFKA-6975), and moves its log start as all followers do. A consumer begins at the
+log start. (With a position inside a batch the follower would never get on: the leader would send the whole batch, and
+the follower would drop it and ask again.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from minilog_broker.replication.rules.divergence import (
 )
 from minilog_broker.replication.sessions.source import PositionAnswer, Refuse, SendRuns, Wait
 
-GONE = -1  # in the place of a base offset: the log does not hold the batch any more
+GONE = -1  # stands for a base offset if the log does not hold the batch any more
 
 
 def inside_a_batch(
@@ -55,7 +55,7 @@ def at_log_start(log: ReplicaLog, position: data_pb2.FetchPosition) -> PositionA
 def check_position(
     name: str, log: ReplicaLog, epochs: LeaderEpochs, position: data_pb2.FetchPosition
 ) -> PositionAnswer:
-    """The answer to a position: it is compared with the log start first, and then by the rule of divergence.py."""
+    """The answer to a position. The leader compares it with its log start first, then by the rule of divergence.py."""
     log_start, offset = log.log_start, position.fetch_offset
     verdict = compare_position(
         epochs,

@@ -48,7 +48,7 @@ class BelowLogStart:
 
 @dataclass(frozen=True, slots=True)
 class Diverged:
-    """The largest epoch of our log at or below the epoch of the position, and the offset where it ends there."""
+    """The largest epoch of the leader's log at or below the position's epoch, and the offset where it ends there."""
 
     epoch: int
     end_offset: int
@@ -75,7 +75,7 @@ class LeaderEpochs:
 def compare_position(
     epochs: EpochEnds, *, log_start: int, log_end: int, fetch_offset: int, last_fetched_epoch: int | None
 ) -> Verdict:
-    """Compare the position of a follower (or a consumer) with the leader's log. `last_fetched_epoch` is None where the
+    """Compare the position of a follower (or a consumer) with the leader's log. `last_fetched_epoch` is None if the
     follower's log is empty or starts at the position."""
     if fetch_offset < log_start:
         return BelowLogStart(log_start)

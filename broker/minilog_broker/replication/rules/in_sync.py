@@ -3,8 +3,8 @@
 A follower was last caught up at the time of the newest mark (time, end offset before an append) that its durable end
 has reached. While it has reached the log's end, it is caught up now.
 
-    out   It was last caught up longer ago than the lag time. Or, where a bound in records is set, two checks in a row
-          saw it more than the bound below the end of one check earlier.
+    out   It was last caught up longer ago than the lag time. Or a bound in records is set, and in two checks in a row
+          it was more than the bound below the log's end at the check before.
     in    Its durable end is at or above the HW and the start of the leader's epoch. Its log start is not below the
           leader's. The leader has accepted its position in this epoch. Its session is open and its disk is not full.
           Its life is the current one, not fenced and not stopping. And the rule above does not put it out at once: the
@@ -14,7 +14,7 @@ has reached. While it has reached the log's end, it is caught up now.
 
 Recovery may cut a damaged copy within one life. Therefore:
 
-1. Whatever puts a replica out of the ISR, or takes its copy offline, is committed as a higher partition epoch.
+1. Each change that puts a replica out of the ISR, or takes its copy offline, is committed as a higher partition epoch.
 2. A broker cuts the copy only after it has seen that partition epoch.
 3. A follower names with its progress the partition epoch that it has seen.
 4. For a follower outside the ISR the leader counts progress only under the committed state that the leader knows, or
@@ -70,12 +70,12 @@ class LogEndMarks:
         self._spacing_ms = lag_time_ms * 2 / MARKS
 
     def note(self, now_ms: float, end_offset: int) -> None:
-        """Note that the log, which has ended at `end_offset` until now, grows."""
+        """Note that the log grows. Until now it has ended at `end_offset`."""
         if not self._marks or now_ms - self._marks[-1][0] >= self._spacing_ms:
             self._marks.append((now_ms, end_offset))
 
     def last_reached(self, durable_end: int) -> float:
-        """The time of the newest mark at or below `durable_end`; -inf where there is none."""
+        """The time of the newest mark at or below `durable_end`. -inf if there is none."""
         for time_ms, end_offset in reversed(self._marks):
             if end_offset <= durable_end:
                 return time_ms
@@ -102,7 +102,7 @@ class FollowerView:
     broker_epoch: int | None = None
     accepted: bool = False  # a position of this epoch passed the checks
     durable_end: int | None = None
-    waiting: Progress | None = None  # of flush.policy=os, while ours is fsync: it counts if our policy becomes os
+    waiting: Progress | None = None  # of flush.policy=os, while the leader's is fsync. It counts if that becomes os
     unsynced: bool = False  # the follower reported its durable end under flush.policy=os
     log_start: int = -1  # the durable one
     partition_epoch: int = -1  # of the committed state that the follower had seen when it reported its durable end
@@ -144,8 +144,8 @@ class FollowerView:
         self.last_caught_up_ms = max(self.last_caught_up_ms, caught_up_ms)
 
     def forget_unsynced(self) -> None:
-        """Count progress of flush.policy=os no more, because our policy is fsync now. It waits, and counts again if our
-        policy becomes os. Progress of a follower under fsync stays."""
+        """Do not count progress under flush.policy=os any more, because the leader's policy is fsync now. It waits, and
+        counts again if the leader's policy becomes os. Progress of a follower under fsync stays."""
         if self.unsynced and self.durable_end is not None:
             log_start, epoch, refuses = self.log_start, self.partition_epoch, not self.wants_in
             self.waiting = Progress(self.durable_end, log_start, epoch, refuses, unsynced=True)
@@ -204,12 +204,13 @@ def may_join(
     previous_check_end: int = 0,
     lag_max_records: int | None = None,
 ) -> bool:
-    """The rule `in` of the module's text. A follower that the controller has just refused waits first."""
+    """Whether a follower may join, by the rule `in` of the module's text. A follower that the controller has just
+    refused waits first."""
     end = eligible_end(view, incarnation, epoch_start=epoch_start)
     if view.log_start < log_start:
-        return False  # an election could bring back what was deleted
+        return False  # else an election could bring deleted records back
     if now_ms - caught_up_ms > lag_time_max_ms or _lags_in_records(view, previous_check_end, lag_max_records):
-        return False  # it would be put out at once
+        return False  # else the rule `out` would put it out at once
     return end is not None and end >= high_watermark and now_ms >= view.refused_until_ms
 
 

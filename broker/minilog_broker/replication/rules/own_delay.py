@@ -2,15 +2,15 @@
 
 docs/spec/quorum.md § Clocks and own delays has the rule.
 
-If a process's own timer fires late, the process stood still, and heard nobody meanwhile. That excuses the others for
-the length of the delay: the last message that the process heard counts as heard so much later. It does not excuse them
-for a whole period, because a loop that is late now and then would never blame anybody. It does not excuse them for a
-delay that is a small part of the time-out either, because such delays are usual.
+If a process's own timer fires late, the process stood still, and received no message meanwhile. So it excuses the
+others for the length of the delay: it moves the time of the last received message by the delay. It does not excuse them
+for a whole period. Else a process that is late now and then would never find another one late. If the delay is a small
+part of the time-out, it does not excuse them at all, because such delays are usual.
 """
 
 from __future__ import annotations
 
-SMALL_SHARE = 4  # a delay above a quarter of the time-out leaves too little of it to hear anybody in
+SMALL_SHARE = 4  # after a delay above a quarter of the time-out, too little of it is left to receive a message
 
 
 def own_delay_ms(due_ms: float, now_ms: float, timeout_ms: float) -> float:
@@ -21,5 +21,6 @@ def own_delay_ms(due_ms: float, now_ms: float, timeout_ms: float) -> float:
 
 
 def excused(time_ms: float, delay_ms: float, latest_ms: float) -> float:
-    """`time_ms`, at which somebody was heard or becomes late, moved as if this process's delay had not passed."""
+    """`time_ms` moved by this process's delay, but at most to `latest_ms`. It is the time of a received message, or the
+    time at which another process becomes late."""
     return min(time_ms + delay_ms, latest_ms)

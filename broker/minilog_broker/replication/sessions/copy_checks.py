@@ -1,7 +1,7 @@
-"""Checks of our own copy that readers ask for. A batch came damaged at the reader: is our copy damaged? Pure.
+"""The checks of this broker's own copies. If a batch arrives damaged at a reader, the reader asks for a check. Pure.
 
 A check reads from the disk and computes checksums. The disk thread does that, one check at a time for the whole broker.
-So appends wait for one check at most, however many readers ask. Readers that ask for the same place while it waits
+So appends wait for at most one check, even if many readers ask. Readers that ask for the same place while it waits
 share one check. A consumer's position waits for its check, because the consumer must not get the damaged copy again. If
 too many checks wait already, the position does not wait, and the consumer asks again with its next broken run.
 """
@@ -18,7 +18,8 @@ MAX_WAITING = 256  # checks of a millisecond or ten each: behind more of them a 
 
 
 class CopyChecks:
-    """The checks of one broker: `ask` for one, `hold` a position until it is done, `looked` when the disk answers."""
+    """The checks of one broker. `ask` asks for one. `hold` lets a position wait for one. `looked` takes the disk's
+    answer."""
 
     def __init__(self, emit: Callable[[Effect], None], max_bytes: int) -> None:
         self._emit = emit

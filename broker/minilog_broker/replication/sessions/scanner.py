@@ -1,4 +1,4 @@
-"""The part of stored batches that a replica sends to a reader who does not want all of them. Pure.
+"""The part of stored batches that a replica sends to a reader that selects columns, rows or headers. Pure.
 
 A stored batch of a typed topic goes out in one of three forms, always with its own offsets, epoch, producer and time
 stamps:
@@ -49,13 +49,13 @@ from minilog.typed.topic_schema import TopicSchema
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import typed_pb2
 
-BATCH_WORK = 20  # of a batch: its checksum, its extension, the header that it gets
-BYTES_PER_WORK = 16 << 10  # of a batch besides: its checksum is taken, and its columns are put together
+BATCH_WORK = 20  # for each batch: check its checksum, read its extension, make its new header
+BYTES_PER_WORK = 16 << 10  # in addition, for these bytes of a batch: compute the checksum, and join the columns
 
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """The bytes to send of a run up to `end`, a position behind one of its batches, and the work that they took."""
+    """The result of cutting a run: the bytes to send, the position `end` behind the last cut batch, and the work."""
 
     batches: bytes
     end: int
@@ -65,8 +65,8 @@ class Scanned:
 def cut_run(
     run: Buffer, most_work: int, condition_work: int, cut: Callable[[memoryview, BatchHeader], Sequence[Buffer]]
 ) -> Scanned:
-    """The part to send of a run of whole stored batches, each cut by `cut`. It has at least the first batch, and begins
-    no further one when `most_work` is done."""
+    """The part to send of a run of whole stored batches. `cut` cuts each of them. The part has at least the first
+    batch. When `most_work` is done, no further batch begins."""
     view, pieces, end, work = memoryview(run), list[Buffer](), 0, 0
     for position, header in iterate_headers(view):
         if end and work >= most_work:
@@ -154,7 +154,8 @@ class HeaderScanner:
 
 
 def _header_alone(key: PartitionKey, batch: memoryview, header: BatchHeader) -> Sequence[Buffer]:
-    """The header of a batch counts its records. That of a compacted batch does not say which offsets they have."""
+    """A batch without its payload, whose header still counts its records. A marker stays as it is. A compacted batch
+    does, too, because its header does not show the offsets of its records."""
     if header.is_control or header.attributes & Attributes.COMPACTED:
         return [batch]
     check_crc(key.topic_id, key.partition, batch, header)

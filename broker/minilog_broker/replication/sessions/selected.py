@@ -23,9 +23,9 @@ from minilog.v1 import data_pb2, typed_pb2
 from minilog_broker.replication.sessions.scanner import HeaderScanner, Scanned, Scanner
 
 _LEAST_SHARE = 1 / 64
-_FIRST_BYTES = 64  # for each piece of work, as long as no run was cut: about a small batch
+_FIRST_BYTES = 64  # for each piece of work, before the first run was cut: about the size of a small batch
 _MARGIN = 1.25  # the next batches may be a little larger. Without it a second run of one or two batches would follow
-_READING_WORK = 4  # of each condition when it is read: more than to hold it against a batch
+_READING_WORK = 4  # for parsing each condition: more than one comparison with a batch
 MAX_KNOWN = 256  # selections that are kept to be used again ...
 MAX_KNOWN_BYTES = 1 << 20  # ... and their bytes on the wire, each of which is some ten in memory
 
@@ -34,15 +34,15 @@ _HEADERS = HeaderScanner()
 
 
 class Scanners:
-    """The scanners of this broker's readers, by the bytes of the selection and the schemas. One per broker. The oldest
-    scanner goes if there is no room."""
+    """The scanners of this broker's readers, by the bytes of the selection and the schemas. There is one per broker. If
+    there is no room, the oldest scanner goes."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[bytes, int], Scanner] = OrderedDict()
         self._size_bytes = 0
 
     def of(self, selection: typed_pb2.Selection, schemas: TopicSchemas) -> Scanner:
-        """The scanner of a selection in a typed topic. Raises what Scanner raises."""
+        """The scanner of a selection in a typed topic. Raises the errors of Scanner."""
         key = (
             selection.SerializeToString(),
             id(schemas),

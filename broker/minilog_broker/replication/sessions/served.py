@@ -116,7 +116,7 @@ class ServedSessions:
     def receive(
         self, session_id: int, request: data_pb2.FetchRequest | peer_pb2.ReplicateRequest, now_ms: float
     ) -> None:
-        """Take a message: positions first, because progress is judged by its position."""
+        """Take a message. Positions come first, because the leader judges progress by its position."""
         session = self._sessions.get(session_id)
         if session is None:
             return
@@ -148,7 +148,7 @@ class ServedSessions:
         return True
 
     def copy_checked(self, key: PartitionKey, positions: Mapping[int, data_pb2.FetchPosition], now_ms: float) -> None:
-        """Let the positions go on that waited for a check of our copy."""
+        """Let positions go on, because the check of the copy for which they waited is done."""
         for session_id, position in positions.items():
             if (session := self._sessions.get(session_id)) is not None:
                 self._subscribe(session, key, position, now_ms)
@@ -193,7 +193,7 @@ class ServedSessions:
         return message_of(data_pb2.FetchResponse, runs)
 
     def is_costly(self, session_id: int) -> bool:
-        """Is the next message of a session likely to cost some milliseconds?"""
+        """Whether the next message of a session is likely to cost some milliseconds."""
         session = self._sessions.get(session_id)
         return session is not None and session.is_costly
 

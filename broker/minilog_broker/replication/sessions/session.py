@@ -75,7 +75,7 @@ WAYS = {
     (SubscriptionState.SENDING, SubscriptionState.STOPPED): "an error, a lost source",
     (SubscriptionState.STOPPED, SubscriptionState.WAITING): "another position or source: it is checked again",
 }
-"""Every way from a state to another."""
+"""All transitions, each with its cause."""
 
 
 @dataclass(slots=True, eq=False)
@@ -95,7 +95,7 @@ class SessionPartition:
     diverged: Diverged | None = None
     producers_below: bytes = b""  # goes with the first run behind the position
     selected: Selected | None = None  # the part of batches that the position asks for
-    has_readers: bool = True  # True for a consumer, and for a follower until it reports that nobody reads there
+    has_readers: bool = True  # True for a consumer, and for a follower until it reports that no consumer reads there
     reading: ReadRun | None = None  # the read under way that is still of use. Never set while ready or cold
 
     @property
@@ -103,7 +103,7 @@ class SessionPartition:
         return self.position.end_offset if self.position.HasField("end_offset") else None
 
     def left(self) -> int:
-        """How many bytes may still go."""
+        """The number of bytes that may still go."""
         limited = self.position.HasField("limit_bytes")
         return self.position.limit_bytes - self.sent_bytes if limited else _NO_LIMIT
 
@@ -140,16 +140,16 @@ class ServedSession:
     sent_bytes: int = 0
     last_heard_ms: float = 0.0
     last_sent_ms: float = 0.0
-    is_costly: bool = False  # judged by the last message: then the next one is made up when it is its turn
+    is_costly: bool = False  # by the last message; if True, the next message is made when it has its turn
     _runs: list[RunWithBatches] = field(default_factory=list)  # of the next message
-    _left: int = 0  # bytes that it may have besides
+    _left: int = 0  # the bytes that may still go with the next message
     _work_left: int = 0  # of this message, for cutting batches of typed topics
     _last_news_ms: float = float("-inf")
     _awake: bool = False
     _ready: dict[PartitionKey, SessionPartition] = field(default_factory=dict)
     _news: dict[PartitionKey, SessionPartition] = field(default_factory=dict)
-    _riders: dict[PartitionKey, SessionPartition] = field(default_factory=dict)  # news that wakes nobody
-    _cold: dict[PartitionKey, SessionPartition] = field(default_factory=dict)  # to be waited for, in their turn
+    _riders: dict[PartitionKey, SessionPartition] = field(default_factory=dict)  # news that does not wake the session
+    _cold: dict[PartitionKey, SessionPartition] = field(default_factory=dict)  # their runs are not in memory
     _waited_for: ReadRun | None = None  # a reader that may wait reads it ...
     _came: tuple[ReadRun, Buffer] | None = None  # ... or has read it, and it is in no message yet
     _reserved_bytes: int = 0  # of the credit, for the run that is waited for
@@ -160,7 +160,7 @@ class ServedSession:
         self.last_heard_ms = self.last_sent_ms = self.opened_ms
         self.hold(self.session_id, self.opened_ms + self.keepalive_ms)
 
-    # -- what comes up
+    # -- from the reader
 
     def grant(self, credit_bytes: int, now_ms: float) -> None:
         """Take the other side's count of credit, which never goes back."""
@@ -188,7 +188,7 @@ class ServedSession:
         self.subscriptions.pop(key, None)
 
     def _withdraw(self, key: PartitionKey) -> None:
-        """The session drops the news and the turns of a partition, and ignores the read that is under way for it."""
+        """Drop the news and the turns of a partition, and ignore the read that is under way for it."""
         if (subscription := self.subscriptions.get(key)) is not None:
             subscription.reading = None
         self._cold.pop(key, None)
@@ -206,7 +206,7 @@ class ServedSession:
             and subscription.position.position_number == position_number
         )
 
-    # -- what the source says
+    # -- from the source
 
     def source_changed(self, subscription: SessionPartition, source: Source | None, now_ms: float) -> None:
         """Take another source, of another leader epoch, or none. The verdict on the position is forgotten."""
@@ -303,7 +303,7 @@ class ServedSession:
             return Refuse(error)
         return None
 
-    # -- what goes down
+    # -- to the reader
 
     def _has_credit(self) -> bool:
         return self._free_bytes() > 0
@@ -374,7 +374,7 @@ class ServedSession:
             runs.append((self._run(news.pop(key)), b""))
             self._riders.pop(key, None)
 
-    # -- what is read
+    # -- reads
 
     def next_read(self, now_ms: float) -> ReadRun | None:
         """The next read for the coming message, which the caller makes at once. run_read, run_not_in_memory or
@@ -424,7 +424,7 @@ class ServedSession:
             self.available(subscription, now_ms, news=False)
 
     def waits_for(self, question: ReadRun) -> bool:
-        """Whether this read is still of use: the session has neither given its position up nor answered it since."""
+        """Whether the session still needs this read: it has neither dropped the position nor answered it since."""
         subscription = self.subscriptions.get(question.key)
         return subscription is not None and subscription.reading is question
 
@@ -465,7 +465,7 @@ class ServedSession:
             self._ready[subscription.key] = subscription
 
     def _take(self, question: ReadRun, batches: Buffer, now_ms: float) -> None:
-        """Put a run into the next message, unless it is of no use any more."""
+        """Put a run into the next message, unless the session does not need it any more."""
         if not self.waits_for(question):
             return
         subscription = self.subscriptions[question.key]

@@ -92,4 +92,4 @@ class Source(Protocol):
         """The producers whose batches in [from_offset, to_offset), below the last stable offset, were aborted."""
 
     def read_failed(self, error: Exception) -> None:
-        """Take the error of a read of our copy: the disk failed, or the bytes are not a run of whole batches."""
+        """Take the error of a read of this copy: the disk failed, or the bytes are not a run of whole batches."""
