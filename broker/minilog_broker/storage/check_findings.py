@@ -28,7 +28,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault: the file, what is wrong with it, and the remedy."""
+    """One fault: the file, the fault itself, and the remedy."""
 
     path: str
     verdict: Verdict
@@ -48,7 +48,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of a check. `broker_id` and `cluster_id` are those of broker.json, None if it does not name them."""
+    """The result of a check. `broker_id` and `cluster_id` are from broker.json, None if it does not name them."""
 
     broker_id: int | None
     cluster_id: str | None

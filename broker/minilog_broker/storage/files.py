@@ -48,7 +48,7 @@ class Readable(Protocol):
     """A source of bytes."""
 
     def pread(self, size_bytes: int, position: int) -> Buffer:
-        """Up to `size_bytes` at `position`; fewer only at the end of the file."""
+        """Up to `size_bytes` at `position`. Only at the end of the file there are fewer."""
 
 
 class Sized(Readable, Protocol):
@@ -62,7 +62,7 @@ class File(Protocol):
     """An open file. One thread may read it while another one writes it."""
 
     def pread(self, size_bytes: int, position: int) -> bytes:
-        """Up to `size_bytes` at `position`; fewer only at the end of the file."""
+        """Up to `size_bytes` at `position`. Only at the end of the file there are fewer."""
 
     def pread_quietly(self, size_bytes: int, position: int) -> bytes:
         """The same as pread, but the disk reads nothing ahead. So a sync at the same time waits for less."""

@@ -54,7 +54,7 @@ _T = TypeVar("_T")
 
 
 class Log:
-    """The log of one partition; `Log.open` makes it.
+    """The log of one partition. `Log.open` makes it.
 
     Log start <= last stable offset <= high watermark <= durable end <= log end."""
 

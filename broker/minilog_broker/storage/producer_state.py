@@ -44,7 +44,7 @@ from minilog_broker.storage.transactions import NOTHING, Finished, PartitionTran
 
 SEQUENCES = 1 << 31
 KEPT_BATCHES = 5  # the most that a producer may have unanswered (Kafka's bound, too)
-MAX_PRODUCERS = 100_000  # per partition, about 50 MB; the producer that is silent for the longest time goes first
+MAX_PRODUCERS = 100_000  # per partition, about 50 MB. The producer that is silent for the longest time goes first
 
 _SNAPSHOT = struct.Struct("<4sI")  # magic, crc32c of the rest
 _COUNTS = struct.Struct("<II")  # producers, and their bytes; the transactions follow

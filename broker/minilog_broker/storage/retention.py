@@ -12,7 +12,7 @@ from minilog_broker.storage.segment import Segment
 from minilog_broker.storage.settings import LogSettings
 
 LEAST_FILE_BYTES = 1 << 20
-FUTURE_US = 3_600_000_000  # sound clocks may differ by less; Kafka's bound of time stamps, too
+FUTURE_US = 3_600_000_000  # the clocks of sound machines differ by less (Kafka's bound of time stamps, too)
 
 
 def roll_is_due(active: Segment, settings: LogSettings, run_bytes: int, timestamp_us: int) -> bool:

@@ -1,6 +1,6 @@
 """A follower's session to one leader: its requests, its stream, and its signs of life.
 
-    state    what it is
+    state    meaning
     CLOSED   no partition follows this leader
     OPENING  the shell was asked to open the stream (OpenFetcherStream)
     OPEN     the stream is open
@@ -137,7 +137,7 @@ class ReplicaFetcher:
         if throttle is not None:
             under_way = key in self.followers and key not in self._throttles
             self._throttles[key] = throttle
-            if under_way:  # the leader sends without a bound until a position has one
+            if under_way:  # until a position has a bound, the leader sends without one
                 self.position_due(key)
         elif self._throttles.pop(key, None) is not None:
             self._held_back.add(key)

@@ -1,6 +1,6 @@
 """A replica that follows one leader in one leader epoch: of data, and of the metadata log.
 
-    state       what it is
+    state       meaning
     IDLE        the follower is new, or the session is lost
     FETCHING    a position is sent or due
     DIVERGED    the leader has named the point where the logs differ. The follower waits for appends under way

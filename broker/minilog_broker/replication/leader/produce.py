@@ -78,7 +78,7 @@ class ProduceHandler:
         self._registrations = PendingRegistrations(context, name, state.key)
         self._markers = TransactionMarkers(context, name, state.key, log, self._append_control)
         self._no_space_until_ms = float("-inf")
-        # Of producers with an open transaction that have written here.
+        # For each producer with an open transaction that has written here.
         self._transactional_ids: dict[int, str] = {}
 
     @property

@@ -46,7 +46,7 @@ class Scanners:
         key = (
             selection.SerializeToString(),
             id(schemas),
-        )  # the scanner keeps the schemas alive, so the id stays theirs
+        )  # the scanner keeps the schemas alive, so no other object gets their id
         if (scanner := self._known.get(key)) is not None:
             self._known.move_to_end(key)
             return scanner

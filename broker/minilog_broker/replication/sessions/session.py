@@ -1,6 +1,6 @@
 """A session on a leader: positions and credit come up, runs and news go down. For followers and for consumers.
 
-    subscription  what it is
+    subscription  meaning
     WAITING       its position is not checked yet: this broker does not lead, or does not know the leader epoch or the
                   log's end yet
     SENDING       its position passed the checks in the source's epoch
@@ -280,7 +280,7 @@ class ServedSession:
                 subscription.next_offset, subscription.sent_bytes = position.fetch_offset, 0
                 has_epoch = position.HasField("last_fetched_epoch")
                 follower = self.audience is Audience.FOLLOWER
-                # A consumer's first batch may begin below its position: its epoch before is looked up when it is sent.
+                # A consumer's first batch may begin below its position, so `_send` looks up the epoch before it.
                 epoch = position.last_fetched_epoch if has_epoch else source.epoch_before(position.fetch_offset)
                 subscription.previous_epoch = epoch if follower else None
                 self.available(subscription, now_ms, news=True)
