@@ -242,7 +242,7 @@ class ProducerState:
         return _SNAPSHOT.pack(_MAGIC, google_crc32c.value(body)) + body
 
     def restore(self, snapshot: bytes) -> None:
-        """Become the state of which `snapshot` was made. If it is damaged, raises CorruptFile and changes nothing."""
+        """Take over the content of a snapshot. A damaged snapshot raises CorruptFile and changes nothing."""
         if len(snapshot) < _SNAPSHOT.size + _COUNTS.size:
             raise CorruptFile(f"a producer snapshot cannot have {len(snapshot)} bytes")
         magic, crc = _SNAPSHOT.unpack_from(snapshot)
@@ -333,7 +333,7 @@ def recover_producer_state(log: ReplayableLog) -> ProducerState:
 
 
 def restored(snapshot: bytes) -> ProducerState:
-    """The state of which `snapshot` was made. Raises CorruptFile."""
+    """A new state with the content of a snapshot. Raises CorruptFile if the snapshot is damaged."""
     state = ProducerState()
     state.restore(snapshot)
     return state

@@ -248,7 +248,7 @@ class PartitionTransactions:
 
     @classmethod
     def from_snapshot(cls, body: bytes) -> PartitionTransactions:
-        """The state of which `snapshot` made `body`. Raises CorruptFile if the bytes are not such a snapshot."""
+        """A new state with the content of `body`, from `snapshot`. Raises CorruptFile if `body` is damaged."""
         if len(body) < _COUNTS.size:
             raise CorruptFile("a producer snapshot ends before its transactions")
         open_count, ended_count, aborted_count, coordinators, *forgotten = _COUNTS.unpack_from(body)
