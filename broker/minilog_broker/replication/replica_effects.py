@@ -8,6 +8,7 @@
     RecordEpochStart                -: the disk thread does it, durably, before later commands
     ForgetTornTail                  -; or log_failed
     TruncateLog, StartLogAt         log_truncated; or log_failed
+    BeginCompaction                 -; or log_failed. The cleaner finds the log by its checkpoint
     ProposeInSyncReplicas           proposal_answered, or proposal_lost
     RegisterPartition               registered, once
     FindEnds                        ends_found; or log_failed, log_damaged
@@ -31,6 +32,7 @@ from minilog.errors import MinilogError, UnsupportedVersion
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader, Buffer
 from minilog_broker.replication.partition_state import TopicConfig
+from minilog_broker.storage.compaction_point import CompactionPoint
 from minilog_broker.storage.transactions import OffsetRange
 
 
@@ -154,6 +156,17 @@ class AdvanceLogStart:
 
     key: PartitionKey
     offset: int
+    snapshot_offset: int
+    snapshot: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BeginCompaction:
+    """Store the producer state as of `snapshot_offset`, and then record that compaction to `point` begins
+    (Log.begin_compaction). The cleaner then rewrites the segments (server/background/cleaner.py)."""
+
+    key: PartitionKey
+    point: CompactionPoint
     snapshot_offset: int
     snapshot: bytes
 
@@ -381,6 +394,7 @@ Effect: TypeAlias = (
     | TruncateLog
     | StartLogAt
     | AdvanceLogStart
+    | BeginCompaction
     | WriteProducerSnapshot
     | AnswerProduce
     | FindEnds

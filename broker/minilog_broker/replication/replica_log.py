@@ -20,7 +20,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader
+from minilog_broker.replication.replica_effects import BeginCompaction
+from minilog_broker.storage.compaction_point import NOT_COMPACTED, CompactionPoint
 from minilog_broker.storage.markers import Marker
 from minilog_broker.storage.producer_state import ProducerState
 
@@ -36,6 +39,7 @@ class LogOffsets:
     last_stable_offset: int
     log_start_offset: int
     log_end_offset: int
+    compaction: CompactionPoint = NOT_COMPACTED  # the known point
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,9 @@ class ReplicaLog:
 
     __slots__ = (
         "appended_end",
+        "asked_compaction",
         "asked_log_start",
+        "compaction",
         "cuts",
         "durable_end",
         "end",
@@ -85,6 +91,7 @@ class ReplicaLog:
         self.cuts = 0  # each cut counts when it begins and when it is done, to tell reads before and after it apart
         self.high_watermark = 0
         self.flush_on_append = log.settings.flush_on_append
+        self.compaction = self.asked_compaction = NOT_COMPACTED  # the known point, and the one the disk was given
         self._adopt_ends()
 
     def _adopt_ends(self) -> None:
@@ -93,6 +100,8 @@ class ReplicaLog:
         self.durable_end = min(self.log.durable_end_offset, self.end)
         self.last_epoch: int | None = self.log.epoch_before(self.end)
         self.asked_log_start = self.log_start
+        self.asked_compaction = self.log.compaction.begun
+        self.compaction = self.compaction.joined(self.asked_compaction)
         self._set_high_watermark(min(max(self.log.high_watermark, self.log_start), self.durable_end))
 
     def log_start_moved(self) -> None:
@@ -114,6 +123,21 @@ class ReplicaLog:
         self.asked_log_start = offset
         return True
 
+    def learn_compaction(self, point: CompactionPoint) -> None:
+        """Note the point that a leader has decided."""
+        self.compaction = self.compaction.joined(point)
+
+    def due_compaction(self, key: PartitionKey) -> BeginCompaction | None:
+        """The command to begin the known point, if the disk was not given it yet and this copy may carry it out: below
+        its last stable offset it knows which transactions were aborted."""
+        point = self.compaction
+        if point == self.asked_compaction or self.truncating or point.clean_to > self.last_stable_offset:
+            return None
+        self.asked_compaction = point
+        if point.deletes_before > self.log_start:
+            self.producers.transactions.forget_between(self.log_start, point.deletes_before)  # their markers may go
+        return BeginCompaction(key, point, self.appended_end, self.producers.snapshot())
+
     def ends(self) -> LogOffsets:
         """The ends of the log for readers below the high watermark."""
         return LogOffsets(
@@ -121,6 +145,7 @@ class ReplicaLog:
             self.last_stable_offset,
             min(self.log_start, self.last_stable_offset),
             self.appended_end,
+            self.compaction,
         )
 
     @property
@@ -161,6 +186,7 @@ class ReplicaLog:
         self.end = self.appended_end
         self.last_epoch = self.log.epoch_before(self.end)
         self.asked_log_start = self.log_start  # the disk dropped later commands
+        self.asked_compaction = self.log.compaction.begun
         return failed
 
     def begin_truncation(self, end_offset: int) -> None:

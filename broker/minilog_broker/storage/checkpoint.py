@@ -6,6 +6,8 @@ that it promised to keep. So a truncation lowers both in the checkpoint, durably
 The checkpoint also records how the log promised the records above these ends. `flush_on_append` means that no record
 counted as durable before it was synced. The log takes that back, durably, before the first append that counts without a
 sync. It sets it again only when all is synced. So while a policy changes, the weaker one counts for new records.
+
+The checkpoint also has the compaction of this copy (compaction_point.py).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from minilog_broker.storage.compaction_point import COPY_NOT_COMPACTED, CopyCompaction
 from minilog_broker.storage.durable_file import read_durable_file, write_durable_file
 from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.files import FileSystem
@@ -32,6 +35,7 @@ class Checkpoint:
     flush_on_append: bool  # whether no record above these ends counted as durable before it was synced
     boot_id: str = ""  # of the kernel that ran when the checkpoint was written; empty if it is not known
     has_manifest: bool = False  # whether the manifest counts (manifest.py)
+    compaction: CopyCompaction = COPY_NOT_COMPACTED
 
     def covers_all(self, boot_id: str) -> bool:
         """Whether a crash has lost no record that counted as durable.
@@ -52,10 +56,26 @@ class CheckpointFile:
         self._directory = directory
         self._boot_id = boot_id
 
-    def record(self, log_start: int, high_watermark: int, durable_end: int, *, flush_on_append: bool) -> None:
-        """Record these offsets, durably on return. If the file has them already, nothing is written."""
+    @property
+    def compaction(self) -> CopyCompaction:
+        """The recorded compaction of the copy."""
+        return COPY_NOT_COMPACTED if self.recorded is None else self.recorded.compaction
+
+    def record(
+        self,
+        log_start: int,
+        high_watermark: int,
+        durable_end: int,
+        *,
+        flush_on_append: bool,
+        compaction: CopyCompaction | None = None,
+    ) -> None:
+        """Record these offsets, durably on return. If the file has them already, nothing is written.
+
+        `compaction` None: the recorded one stays."""
         ends = log_start, max(log_start, high_watermark), max(log_start, durable_end)
-        checkpoint = Checkpoint(*ends, flush_on_append, self._boot_id, self.has_manifest)
+        compaction = self.compaction if compaction is None else compaction
+        checkpoint = Checkpoint(*ends, flush_on_append, self._boot_id, self.has_manifest, compaction)
         if checkpoint != self.recorded:
             write_checkpoint(self._files, self._directory, checkpoint)
             self.recorded = checkpoint

@@ -25,6 +25,7 @@ from minilog.record_batch.header import BatchHeader
 from minilog_broker.storage import marks, producer_snapshots
 from minilog_broker.storage.checkpoint import CheckpointFile
 from minilog_broker.storage.compacted_segment import CompactedSegment, swap_in, with_compacted
+from minilog_broker.storage.compaction_point import COPY_NOT_COMPACTED, CompactionPoint, CopyCompaction
 from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.epoch_cache import EpochCache
 from minilog_broker.storage.errors import NO_SPACE, DamagedCopy, passing_no_space
@@ -222,7 +223,10 @@ class Log(ReadableLog):
         """Drop all records, durably. Then the log is empty and starts at `offset`."""
         self._check_usable()
         with self._failing():
-            self._checkpoint.record(offset, offset, offset, flush_on_append=self.settings.flush_on_append)
+            flush_on_append = self.settings.flush_on_append
+            self._checkpoint.record(
+                offset, offset, offset, flush_on_append=flush_on_append, compaction=COPY_NOT_COMPACTED
+            )
             self._forget_manifest()  # after a crash in this removal, recovery goes by the files
         self._clear_marks()
         with self._failing(passing=frozenset()):
@@ -274,6 +278,32 @@ class Log(ReadableLog):
             count = first_within(self._segments[:count], most_bytes)
         return self.advance_log_start(self._segments[count].base_offset)
 
+    @property
+    def compaction(self) -> CopyCompaction:
+        """The points of this copy. Any thread may read it."""
+        return self._checkpoint.compaction
+
+    def begin_compaction(self, point: CompactionPoint, snapshot_offset: int, snapshot: bytes) -> None:
+        """Record, durably, that from now on records below `point` may be gone. Before that the log stores the producer
+        state, because a compacted log does not show all of it. All batches below `point.clean_to` are sealed then.
+
+        Raises ValueError if `point` is above the last stable offset or the snapshot is below the point, OSError."""
+        self._check_usable()
+        begun = self.compaction.begun.joined(point)
+        if not point.deletes_before <= point.clean_to <= min(self.last_stable_offset, snapshot_offset):
+            raise ValueError(f"{self!r}: {point} is above {self.last_stable_offset} or the snapshot {snapshot_offset}")
+        self.sync()  # so that a crash leaves no log that ends below the snapshot
+        self.write_producer_snapshot(snapshot_offset, snapshot)
+        if self.sealed_end_offset < begun.clean_to:
+            self._roll()
+        self.write_checkpoint(compaction=CopyCompaction(begun, self.compaction.done))
+
+    def finish_compaction(self, begun: CompactionPoint) -> None:
+        """Record that this copy has carried out `begun`. Nothing happens if the copy has begun anew meanwhile, or
+        another point: `begun` must be the object that `compaction` gave. Raises OSError."""
+        if self.compaction.begun is begun:
+            self.write_checkpoint(compaction=CopyCompaction(begun, begun))
+
     def replace_segments(self, former: Sequence[Segment], compacted: CompactedSegment) -> None:
         """Replace adjacent sealed segments by `compacted`, durably, and remove the former files.
 
@@ -323,19 +353,25 @@ class Log(ReadableLog):
         producer_snapshots.write_snapshot(self._files, self.directory, offset, snapshot)
 
     def write_checkpoint(
-        self, log_start: int | None = None, *, end_offset: int | None = None, unsynced: bool = False
+        self,
+        log_start: int | None = None,
+        *,
+        end_offset: int | None = None,
+        unsynced: bool = False,
+        compaction: CopyCompaction | None = None,
     ) -> None:
         """Record log start, high watermark and durable end for the next life. If they are recorded, write nothing.
 
         `end_offset`: the log is about to be cut there. `unsynced`: records may count before they are synced
-        (checkpoint.py)."""
+        (checkpoint.py). `compaction`: the copy's compaction changes to this."""
         self._check_usable()
         start = self.log_start_offset if log_start is None else log_start
         end = self.log_end_offset if end_offset is None else end_offset
         synced = min(self._synced_end_offset, end)
         unsynced = unsynced or not self.settings.flush_on_append or min(self.durable_end_offset, end) > synced
         with self._failing():
-            self._checkpoint.record(start, min(self.high_watermark, end), synced, flush_on_append=not unsynced)
+            ends = start, min(self.high_watermark, end), synced
+            self._checkpoint.record(*ends, flush_on_append=not unsynced, compaction=compaction)
 
     def forget_torn_tail(self) -> None:
         """Remove the torn-tail mark: this copy is in an ISR under a leader, so it has all acknowledged records."""

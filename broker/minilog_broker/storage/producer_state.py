@@ -38,6 +38,7 @@ from minilog.errors import (
 )
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader, check_crc
+from minilog_broker.storage.compaction_point import CopyCompaction
 from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.markers import Marker, read_markers
 from minilog_broker.storage.transactions import NOTHING, Finished, PartitionTransactions
@@ -213,6 +214,16 @@ class ProducerState:
         self._producers = news | self._producers | news  # a producer that is new here counts as silent the longest
         return bool(news)
 
+    def cut_at(self, end_offset: int) -> None:
+        """Drop the batches from `end_offset` on: the log does not have them. The state may have them from another copy
+        (`adopt`). Transactions are never from another copy, so they stay."""
+        for producer_id, entry in list(self._producers.items()):
+            batches = tuple(batch for batch in entry.batches if batch.last_offset < end_offset)
+            if not batches:
+                del self._producers[producer_id]
+            elif len(batches) < len(entry.batches):
+                self._producers[producer_id] = replace(entry, batches=batches)
+
     def log_starts_at(self, offset: int) -> None:
         """Drop the state of transactions that began below `offset`, the log's new start."""
         for producer_id in self.transactions.log_starts_at(offset):
@@ -296,6 +307,12 @@ class ReplayableLog(Protocol):
     @property
     def log_start_offset(self) -> int: ...
 
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def compaction(self) -> CopyCompaction: ...
+
     def load_producer_snapshot(self) -> tuple[int, bytes] | None: ...
 
     def later_producer_snapshots(self) -> list[bytes]: ...
@@ -308,10 +325,11 @@ class ReplayableLog(Protocol):
 def recover_producer_state(log: ReplayableLog) -> ProducerState:
     """Rebuild the producer state of a log from its newest snapshot and the headers and markers behind that.
 
-    Snapshots above the log's end may have producers of deleted records. The function takes these in, and replaces the
-    snapshots. Raises CorruptMessage, OSError."""
+    The log does not show the producers of deleted records, nor all of those of compacted ones. Snapshots above the
+    log's end may have them. The function takes these in, and replaces the snapshots. Raises CorruptMessage, OSError."""
     state = ProducerState()
     offset = log.log_start_offset
+    shown_from = max(log.log_start_offset, log.compaction.begun.clean_to)  # below it records may be gone
     stored = log.load_producer_snapshot()
     try:
         if stored is not None:
@@ -320,14 +338,15 @@ def recover_producer_state(log: ReplayableLog) -> ProducerState:
     except CorruptFile:
         stored = None  # the remaining headers give the same state, but more slowly
     known_to = 0 if stored is None else stored[0]
-    if known_to < log.log_start_offset:
-        state.transactions.forget_between(known_to, log.log_start_offset)
+    if known_to < shown_from:
+        state.transactions.forget_between(known_to, shown_from)
     for header, batch in log.replay(offset):
         state.apply(header, markers_in(log.key, batch, header) if header.is_control else ())
     state.log_starts_at(log.log_start_offset)  # retention may have moved the log start after the snapshot
     for later in log.later_producer_snapshots():  # they cover records that a cut removed, and deleted ones
         with contextlib.suppress(CorruptFile):
-            state.adopt(restored(later).below(log.log_start_offset))
+            state.adopt(restored(later).below(shown_from))
+    state.cut_at(log.log_end_offset)
     log.replace_later_producer_snapshots(state.snapshot())
     return state
 
@@ -362,11 +381,18 @@ def _not_its_first(header: BatchHeader) -> OutOfOrderSequenceNumber:
 def _entry_after(entry: ProducerEntry | None, header: BatchHeader) -> ProducerEntry:
     if entry is not None and header.producer_epoch < entry.producer_epoch:
         return entry
+    if entry is not None and header.producer_epoch == entry.producer_epoch and _is_known(entry, header):
+        return entry
     batch = WrittenBatch(header.base_sequence, last_sequence(header), header.base_offset, header.last_offset)
     if entry is None or header.producer_epoch > entry.producer_epoch:
         return ProducerEntry(header.producer_epoch, (batch,), header.max_timestamp_us)
     newest = max(entry.max_timestamp_us, header.max_timestamp_us)
     return ProducerEntry(entry.producer_epoch, (*entry.batches, batch)[-KEPT_BATCHES:], newest)
+
+
+def _is_known(entry: ProducerEntry, header: BatchHeader) -> bool:
+    """Whether the entry has this batch or later ones already, from a copy that is ahead of this log."""
+    return header.base_offset <= entry.batches[-1].base_offset
 
 
 def _judge(entry: ProducerEntry, header: BatchHeader) -> Verdict:

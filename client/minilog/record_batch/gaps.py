@@ -20,7 +20,15 @@ import pyarrow as pa
 from minilog import compute as pc
 from minilog.errors import CorruptMessage
 from minilog.record_batch.builder import assemble
-from minilog.record_batch.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Attributes, BatchHeader
+from minilog.record_batch.header import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    Attributes,
+    BatchHeader,
+    Buffer,
+    decode_header,
+)
 from minilog.record_batch.schema import OFFSET_DELTA
 
 
@@ -82,3 +90,14 @@ def joined_gap_batch(topic_id: bytes, partition: int, first: BatchHeader, last: 
         base_sequence=NO_SEQUENCE,
     )
     return gap_batch(topic_id, partition, joined)
+
+
+def from_offset(topic_id: bytes, partition: int, batches: Buffer, offset: int) -> Buffer:
+    """The same batches, beginning at `offset`, if the first one is a gap batch around it. All others stay.
+
+    A log that joins gap batches has batches that begin below the end of another copy. That copy needs the rest."""
+    header = decode_header(batches)
+    if header.record_count or not header.has_gaps or not header.base_offset < offset < header.next_offset:
+        return batches
+    rest = replace(header, base_offset=offset, last_offset_delta=header.last_offset - offset)
+    return b"".join((joined_gap_batch(topic_id, partition, rest, rest), memoryview(batches)[header.length :]))

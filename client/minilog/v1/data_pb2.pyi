@@ -372,6 +372,7 @@ class PartitionRun(_message.Message):
     DIVERGING_EPOCH_FIELD_NUMBER: _builtins.int
     ABORTED_PRODUCER_IDS_FIELD_NUMBER: _builtins.int
     PRODUCERS_BELOW_FIELD_NUMBER: _builtins.int
+    COMPACTION_FIELD_NUMBER: _builtins.int
     leader_epoch: _builtins.int
     position_number: _builtins.int
     first_offset: _builtins.int
@@ -383,8 +384,9 @@ class PartitionRun(_message.Message):
     log_start_offset: _builtins.int
     log_end_offset: _builtins.int
     producers_below: _builtins.bytes
-    """To a follower whose log is empty, once, where its position was accepted: what the leader knows of producers whose
-    batches are below that position. Its own log will not tell. The form of a producer snapshot.
+    """To a follower, once, if the batches that follow do not show all producers: its log is empty, or it begins below the
+    point up to which the leader's log is compacted. The leader's state of the producers below. The form of a producer
+    snapshot.
     """
     @_builtins.property
     def partition_id(self) -> _common_pb2.PartitionId: ...
@@ -399,6 +401,10 @@ class PartitionRun(_message.Message):
         """To read_committed consumers: whose transactional batches in this run were aborted. The producer ids of all others
         were committed: nothing above the last stable offset is sent.
         """
+
+    @_builtins.property
+    def compaction(self) -> Global___CompactionPoint:
+        """To a follower of a compacted topic: the point that the leader has decided. The follower carries it out, too."""
 
     def __init__(
         self,
@@ -416,21 +422,50 @@ class PartitionRun(_message.Message):
         diverging_epoch: Global___DivergingEpoch | None = ...,
         aborted_producer_ids: _abc.Iterable[_builtins.int] | None = ...,
         producers_below: _builtins.bytes = ...,
+        compaction: Global___CompactionPoint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_diverging_epoch", b"_diverging_epoch", "_previous_epoch", b"_previous_epoch", "diverging_epoch", b"diverging_epoch", "error", b"error", "partition_id", b"partition_id", "previous_epoch", b"previous_epoch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_compaction", b"_compaction", "_diverging_epoch", b"_diverging_epoch", "_previous_epoch", b"_previous_epoch", "compaction", b"compaction", "diverging_epoch", b"diverging_epoch", "error", b"error", "partition_id", b"partition_id", "previous_epoch", b"previous_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_diverging_epoch", b"_diverging_epoch", "_previous_epoch", b"_previous_epoch", "aborted_producer_ids", b"aborted_producer_ids", "diverging_epoch", b"diverging_epoch", "error", b"error", "first_offset", b"first_offset", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "partition_id", b"partition_id", "position_number", b"position_number", "previous_epoch", b"previous_epoch", "producers_below", b"producers_below"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compaction", b"_compaction", "_diverging_epoch", b"_diverging_epoch", "_previous_epoch", b"_previous_epoch", "aborted_producer_ids", b"aborted_producer_ids", "compaction", b"compaction", "diverging_epoch", b"diverging_epoch", "error", b"error", "first_offset", b"first_offset", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "partition_id", b"partition_id", "position_number", b"position_number", "previous_epoch", b"previous_epoch", "producers_below", b"producers_below"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__compaction: _TypeAlias = _typing.Literal["compaction"]  # noqa: Y015
+    _WhichOneofArgType__compaction: _TypeAlias = _typing.Literal["_compaction", b"_compaction"]  # noqa: Y015
     _WhichOneofReturnType__diverging_epoch: _TypeAlias = _typing.Literal["diverging_epoch"]  # noqa: Y015
     _WhichOneofArgType__diverging_epoch: _TypeAlias = _typing.Literal["_diverging_epoch", b"_diverging_epoch"]  # noqa: Y015
     _WhichOneofReturnType__previous_epoch: _TypeAlias = _typing.Literal["previous_epoch"]  # noqa: Y015
     _WhichOneofArgType__previous_epoch: _TypeAlias = _typing.Literal["_previous_epoch", b"_previous_epoch"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__compaction) -> _WhichOneofReturnType__compaction | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__diverging_epoch) -> _WhichOneofReturnType__diverging_epoch | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__previous_epoch) -> _WhichOneofReturnType__previous_epoch | None: ...
 
 Global___PartitionRun: _TypeAlias = PartitionRun  # noqa: Y015
+
+@_typing.final
+class CompactionPoint(_message.Message):
+    """Below clean_to a compacted log keeps the newest record of each key, and below deletes_before it keeps no deletion."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLEAN_TO_FIELD_NUMBER: _builtins.int
+    DELETES_BEFORE_FIELD_NUMBER: _builtins.int
+    clean_to: _builtins.int
+    deletes_before: _builtins.int
+    def __init__(
+        self,
+        *,
+        clean_to: _builtins.int = ...,
+        deletes_before: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clean_to", b"clean_to", "deletes_before", b"deletes_before"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompactionPoint: _TypeAlias = CompactionPoint  # noqa: Y015
 
 @_typing.final
 class DivergingEpoch(_message.Message):

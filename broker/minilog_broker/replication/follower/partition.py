@@ -34,8 +34,9 @@ from minilog_broker.replication.replica_effects import (
     WriteProducerSnapshot,
 )
 from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
-from minilog_broker.replication.rules.divergence import Diverged, StartAnewAt, truncation
+from minilog_broker.replication.rules.divergence import Diverged, StartAnewAt, TruncateTo, truncation
 from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.storage.compaction_point import CompactionPoint
 from minilog_broker.storage.errors import CorruptFile
 from minilog_broker.storage.markers import Marker, read_markers
 from minilog_broker.storage.producer_state import restored
@@ -250,6 +251,8 @@ class FollowerPartition:
             diverged = Diverged(run.diverging_epoch.epoch, run.diverging_epoch.end_offset)
             self._diverged(diverged, run.log_start_offset, now_ms)
             return size_bytes
+        if run.HasField("compaction"):
+            self.log.learn_compaction(CompactionPoint(run.compaction.clean_to, run.compaction.deletes_before))
         if (producers_below := run.producers_below) and not self._take_producers(producers_below, now_ms):
             return size_bytes
         if size_bytes and not self._append(run, batches, now_ms):
@@ -264,8 +267,8 @@ class FollowerPartition:
         return 0
 
     def _take_producers(self, snapshot: bytes, now_ms: float) -> bool:
-        """Adopt the leader's state of the producers below our empty log, which only the leader knows. The disk stores
-        a new state before it appends the run."""
+        """Adopt the leader's state of the producers whose batches the leader's log does not show any more. The disk
+        stores a new state before it appends the run."""
         try:
             news = self.log.producers.adopt(restored(snapshot))
         except CorruptFile:
@@ -276,9 +279,12 @@ class FollowerPartition:
         return True
 
     def _adopt(self) -> None:
-        """Adopt the leader's high watermark, up to our durable end, and its log start if our log allows it."""
+        """Adopt the leader's high watermark, up to our durable end. Adopt its log start, and its compaction point, if
+        our log allows it."""
         self.log.raise_high_watermark(self.leader_high_watermark)
         self._follow_log_start(self.leader_log_start)
+        if (begin := self.log.due_compaction(self.key)) is not None:
+            self._emit(begin)
 
     def log_start_moved(self) -> None:
         """Report our durable log start, for which the leader may wait."""
@@ -382,6 +388,10 @@ class FollowerPartition:
                 lost = max(0, log.high_watermark - max(offset, log.log_start))
                 log.begin_truncation(offset)
                 self._emit(StartLogAt(self.key, offset, lost))
+            case TruncateTo(end_offset=end_offset) if end_offset < log.asked_compaction.clean_to:
+                # Without the records above the cut, older records of their keys would be missing below it.
+                log.begin_truncation(leader_log_start)
+                self._emit(StartLogAt(self.key, leader_log_start, max(0, log.high_watermark - end_offset)))
             case _ if what.end_offset == log.end:
                 self.pause(now_ms, self._settings.retry_pause_ms)  # nothing to cut: ask again after a pause
                 return

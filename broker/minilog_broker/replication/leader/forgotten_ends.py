@@ -12,6 +12,7 @@ have it. The answer depends on the markers that the leader has forgotten:
     some of them are below the log start                 done: its records are deleted too. But refused where a topic
                                                          can lose acknowledged records (unclean election,
                                                          flush.policy=os)
+    some of them are below `deletes_before`              the same: compaction may have let the marker go
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ class ForgottenEnds:
         if producer_id not in self._looked_for:
             return None
         end, forgotten = self._looked_for[producer_id], self._log.producers.transactions.forgotten
-        if end is not None or may_lose or forgotten is None or forgotten.start >= self._log.log_start:
+        gone_below = max(self._log.log_start, self._log.compaction.deletes_before)  # no marker below it need be there
+        if end is not None or may_lose or forgotten is None or forgotten.start >= gone_below:
             return end
-        return FoundEnd(self._log.log_start, committed)
+        return FoundEnd(gone_below, committed)

@@ -30,6 +30,7 @@ from minilog.errors import (
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.replication.context import ReplicationContext
+from minilog_broker.replication.leader.announced_compactions import AnnouncedCompactions
 from minilog_broker.replication.leader.batch_bases import BatchBases
 from minilog_broker.replication.leader.delete_records import DeleteRecordsRequest, PendingDeleteRecords
 from minilog_broker.replication.leader.isr_state import IsrState
@@ -46,6 +47,7 @@ from minilog_broker.replication.rules.fencing import check_epoch, check_session,
 from minilog_broker.replication.rules.in_sync import Progress
 from minilog_broker.replication.sessions.session import ServedSession, SessionPartition
 from minilog_broker.replication.sessions.source import Audience, PositionAnswer, Refuse, SendRuns, Wait, readable_end
+from minilog_broker.storage.compaction_point import CompactionPoint
 from minilog_broker.storage.find_ends import FoundEnd
 from minilog_broker.storage.producer_state import ProducerState
 
@@ -73,6 +75,7 @@ class LeaderPartition:
         self.leading = False
         self.epoch_start = -1
         self.in_sync: IsrState
+        self.compactions: AnnouncedCompactions
         self._state = state
         self._context = context
         self._subscribers = subscribers
@@ -118,6 +121,7 @@ class LeaderPartition:
         self.in_sync = IsrState(self._context, self._state, self.epoch_start, self.log.end, now_ms)
         self.in_sync.log_start = self.log.log_start
         self.leading = True
+        self.compactions = AnnouncedCompactions(self.log.compaction, now_ms)
         self.in_sync.watch_lag(now_ms)
         self._advance(now_ms)
         self.check_subscribers(now_ms)
@@ -288,6 +292,7 @@ class LeaderPartition:
         if not log.raise_high_watermark(offset):
             return
         self._produce_handler.became_committed()
+        self.begin_compaction()
         self._high_watermark_moved(self)
         if not knew_its_end and self.knows_its_end:
             self.check_subscribers(now_ms)
@@ -388,9 +393,38 @@ class LeaderPartition:
         view.accepted = isinstance(checked, SendRuns)
         if not view.accepted:
             view.restart(session.broker_epoch)
-        elif not position.HasField("last_fetched_epoch") and (below := self.producers.below(position.fetch_offset)):
+        elif below := self._hidden_producers(position):
             return SendRuns(below.snapshot())
         return checked
+
+    def _hidden_producers(self, position: data_pb2.FetchPosition) -> ProducerState | None:
+        """The producers that the batches from this position on do not show: those below an empty log, and those below
+        the point of compaction."""
+        offset = position.fetch_offset
+        if offset < self.log.compaction.clean_to:
+            return self.producers.below(self.log.compaction.clean_to)
+        return None if position.HasField("last_fetched_epoch") else self.producers.below(offset)
+
+    # -- compaction
+
+    def compact(self, point: CompactionPoint, now_ms: float) -> None:
+        """Decide a compaction point. Followers learn it with the next runs. A point above the last stable offset is
+        dropped, because the log was cut since the cleaner looked at it."""
+        log = self.log
+        if not self.knows_its_end or point.clean_to > log.last_stable_offset:
+            return
+        log.learn_compaction(point)
+        self.compactions.announced(log.compaction, now_ms)
+        hidden = self.producers.below(log.compaction.clean_to).snapshot()
+        for subscription in self._subscribers.values():
+            subscription.session.compacted(subscription, log.compaction.clean_to, hidden)
+        self.begin_compaction()
+        self._tell_subscribers(now_ms, news=True)
+
+    def begin_compaction(self) -> None:
+        """Let the disk begin the known point, if our log allows it by now."""
+        if self.leading and (begin := self.log.due_compaction(self.key)) is not None:
+            self._context.emit(begin)
 
     def _check_consumer(self, position: data_pb2.FetchPosition, asked_ms: float) -> PositionAnswer:
         """Check a consumer's position. A consumer may have an offset above this log's end from a later leader that this

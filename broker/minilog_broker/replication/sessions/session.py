@@ -41,6 +41,7 @@ from minilog.errors import (
     wire_error,
 )
 from minilog.partition_key import PartitionKey
+from minilog.record_batch.gaps import from_offset
 from minilog.record_batch.header import Buffer, decode_header
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import data_pb2, peer_pb2
@@ -50,6 +51,7 @@ from minilog_broker.replication.rules.own_delay import excused
 from minilog_broker.replication.sessions.selected import Scanners, Selected
 from minilog_broker.replication.sessions.source import Audience, PositionAnswer, Refuse, SendRuns, Source, Wait
 from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.storage.compaction_point import NOT_COMPACTED
 
 _LENGTH = struct.Struct("<I")
 _LENGTH_AT = 4
@@ -244,6 +246,12 @@ class ServedSession:
                 self._wake()
         if news:
             self._add_news(subscription, now_ms)
+
+    def compacted(self, subscription: SessionPartition, clean_to: int, producers_below: bytes) -> None:
+        """Note that records below `clean_to` go. A follower that has not reached it misses some of their producers."""
+        is_sending = subscription.state is SubscriptionState.SENDING
+        if self.audience is Audience.FOLLOWER and is_sending and subscription.next_offset < clean_to:
+            subscription.producers_below = producers_below
 
     def readers_told(self, subscription: SessionPartition, now_ms: float, *, has_readers: bool) -> None:
         """Note whether consumers read from a follower. For the first reader the waiting high watermark goes at once."""
@@ -486,6 +494,9 @@ class ServedSession:
                 cut = selected.cut(subscription.key, batches, source.schemas, self._work_left)
                 sent, stored = cut.batches, stored[: cut.end]
                 self._work_left -= cut.work
+            if self.audience is Audience.FOLLOWER:
+                sent = from_offset(*subscription.key, batches, subscription.next_offset)
+                stored = memoryview(sent)
             first, end_offset, last_epoch = _bounds(stored)
         except (CorruptMessage, UnsupportedVersion) as error:
             source.read_failed(error)
@@ -525,6 +536,9 @@ class ServedSession:
             ends = source.ends()
             run.high_watermark, run.last_stable_offset = ends.high_watermark, ends.last_stable_offset
             run.log_start_offset, run.log_end_offset = ends.log_start_offset, ends.log_end_offset
+            if self.audience is Audience.FOLLOWER and ends.compaction != NOT_COMPACTED:
+                run.compaction.clean_to = ends.compaction.clean_to
+                run.compaction.deletes_before = ends.compaction.deletes_before
         if subscription.producers_below:
             run.producers_below, subscription.producers_below = subscription.producers_below, b""
         if subscription.error is not None:

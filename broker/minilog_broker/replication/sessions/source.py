@@ -40,8 +40,8 @@ def readable_end(log: ReplicaLog, audience: Audience) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SendRuns:
-    """The position passed the checks. `producers_below`: a producer snapshot for a follower whose log is empty. It goes
-    with the first run."""
+    """The position passed the checks. `producers_below`: a producer snapshot for a follower whose records do not show
+    all producers. It goes with the first run."""
 
     producers_below: bytes = b""
 

@@ -209,6 +209,8 @@ class ReplicationShell:
                 self._submit(key, self._trim(effect), lambda _: self.manager.log_start_moved(key, now_ms()))
             case replica_effects.WriteProducerSnapshot(key=key, offset=offset, snapshot=snapshot):
                 self._submit(key, lambda log: log.write_producer_snapshot(offset, snapshot), lambda _: None)
+            case replica_effects.BeginCompaction(key=key):
+                self._submit(key, self._begin_compaction(effect), lambda _: None)
             case replica_effects.ForgetTornTail(key=key):
                 self._submit(key, lambda log: log.forget_torn_tail(), lambda _: None)
             case replica_effects.DeleteLog(key=key):
@@ -217,6 +219,10 @@ class ReplicationShell:
     def _trim(self, effect: replica_effects.AdvanceLogStart) -> Callable[[Log], None]:
         wanted = effect.offset, effect.snapshot_offset, effect.snapshot
         return lambda log: self._reserve.write_metadata(lambda: log.delete_records(*wanted))
+
+    def _begin_compaction(self, effect: replica_effects.BeginCompaction) -> Callable[[Log], None]:
+        begin = effect.point, effect.snapshot_offset, effect.snapshot
+        return lambda log: self._reserve.write_metadata(lambda: log.begin_compaction(*begin))
 
     def _find_ends(self, effect: replica_effects.FindEnds, search: EndsSearch) -> None:
         """Search step by step, since other work waits for the disk's thread, too."""
