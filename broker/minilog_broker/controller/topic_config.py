@@ -25,7 +25,7 @@ from minilog.errors import InvalidConfig, InvalidTopic
 from minilog.net.metadata_cache import STATISTICS_COLUMNS
 from minilog.record_batch.bounds import MAX_MESSAGE_BYTES
 from minilog_broker.printable import shortened
-from minilog_broker.replication.partition_state import MAX_INT64, TopicConfig
+from minilog_broker.replication.partition_state import MAX_INT64, CleanupPolicy, TopicConfig
 
 MAX_NAME_LENGTH = 249  # Kafka's: a directory is named <topic>-<partition>, and a file name has at most 255 bytes
 INTERNAL_PREFIX = "__"
@@ -66,6 +66,33 @@ def _choice(attribute: str | None, values: Mapping[str, Any]) -> _Key:
     return _Key(attribute, " or ".join(values), parse, {value: text for text, value in values.items()}.__getitem__)
 
 
+_NUMBER = re.compile(r"([0-9]{1,19}(\.[0-9]{0,19})?|\.[0-9]{1,19})([eE][+-]?[0-9]{1,3})?")
+
+
+def _share(attribute: str) -> _Key:
+    def parse(text: str) -> float:
+        if not _NUMBER.fullmatch(text) or not 0 <= float(text) <= 1:
+            raise ValueError(text)
+        return float(text)
+
+    return _Key(attribute, "a number from 0 to 1", parse)
+
+
+_POLICIES = {"compact": CleanupPolicy.COMPACT, "delete": CleanupPolicy.DELETE}
+
+
+def _policy(text: str) -> CleanupPolicy:
+    """Kafka's lists: in any order, with or without blanks around the names."""
+    names = [name.strip() for name in text.split(",")]
+    if len(set(names)) < len(names) or not set(names) <= _POLICIES.keys():
+        raise ValueError(text)
+    return CleanupPolicy(sum(_POLICIES[name].value for name in names))
+
+
+def _policy_text(policy: CleanupPolicy) -> str:
+    return ",".join(name for name, part in _POLICIES.items() if part in policy)
+
+
 def _column_names(text: str) -> None:
     """Brokers do not use the value. Producers do, and skip columns that the schema does not have."""
     if not text.isprintable():
@@ -73,6 +100,12 @@ def _column_names(text: str) -> None:
 
 
 MIN_IN_SYNC = "min.insync.replicas"
+CLEANUP_POLICY = "cleanup.policy"
+DIRTY_RATIO = "min.cleanable.dirty.ratio"
+MIN_COMPACTION_LAG, MAX_COMPACTION_LAG = "min.compaction.lag.ms", "max.compaction.lag.ms"
+DELETE_RETENTION = "delete.retention.ms"
+COMPACTION_NAMES = frozenset({DIRTY_RATIO, MIN_COMPACTION_LAG, MAX_COMPACTION_LAG, DELETE_RETENTION})
+"""The settings that compaction alone has."""
 _KEYS: dict[str, _Key] = {
     MIN_IN_SYNC: _integer("min_in_sync_replicas", 1, 100),
     "flush.policy": _choice("flush_on_append", {"fsync": True, "os": False}),
@@ -87,7 +120,11 @@ _KEYS: dict[str, _Key] = {
     STATISTICS_COLUMNS: _Key(
         None, "names of columns, separated by commas, one with a comma in it in backquotes", _column_names
     ),
-    "cleanup.policy": _choice(None, {"delete": None}),  # compaction does not exist yet, and the value is refused
+    CLEANUP_POLICY: _Key("cleanup_policy", "delete or compact, or both separated by a comma", _policy, _policy_text),
+    DIRTY_RATIO: _share("min_cleanable_dirty_ratio"),
+    MIN_COMPACTION_LAG: _integer("min_compaction_lag_ms", 0),
+    MAX_COMPACTION_LAG: _integer("max_compaction_lag_ms", 1),
+    DELETE_RETENTION: _integer("delete_retention_ms", 0),
 }
 TOPIC_CONFIG_NAMES = tuple(_KEYS)
 BUILT_IN = TopicConfig(

@@ -26,6 +26,7 @@ from minilog.net.coordinators_of import INTERNAL_PARTITIONS, INTERNAL_TOPIC_NAME
 from minilog.partition_key import PartitionKey
 from minilog.typed.topic_schema import TopicSchema
 from minilog.v1 import admin_pb2, records_pb2
+from minilog_broker.controller.compaction_settings import check_compaction, defaults_of_level
 from minilog_broker.controller.election import reconsider
 from minilog_broker.controller.image import TopicImage
 from minilog_broker.controller.internal_topics import (
@@ -128,8 +129,8 @@ class Topics:
         return topic_id
 
     def _defaults(self) -> list[records_pb2.TopicDefault]:
-        named = sorted(self.new_topics.defaults.items())
-        return [records_pb2.TopicDefault(name=name, value=value) for name, value in named]
+        named = defaults_of_level(self.new_topics.defaults, self._ledger.image.level)
+        return [records_pb2.TopicDefault(name=name, value=value) for name, value in sorted(named.items())]
 
     def _plan(self, request: admin_pb2.NewTopic) -> _Plan:
         check_topic_name(request.name)
@@ -151,6 +152,8 @@ class Topics:
         if factor >= 1:  # else the error is about the factor itself
             check_topic_config(configs, factor)
         schema = schema_of_new(request, self._ledger.image)
+        made_with = {**self.new_topics.defaults, **configs}
+        check_compaction(request.name, configs, made_with, schema, self._ledger.image.level)
         placed = self._place(request.name, partitions, factor)
         return _Plan(self._new_topic_id(request), placed, configs, schema)
 
@@ -217,7 +220,15 @@ class Topics:
                     f"the request sets and unsets {name} of topic {topic.name}: choose one of the two"
                 )
         check_topic_config(set_configs, factor)
+        self._check_altered_compaction(topic, set_configs, unset)
         return {**set_configs, **dict.fromkeys(unset)}
+
+    def _check_altered_compaction(self, topic: TopicImage, set_configs: dict[str, str], unset: list[str]) -> None:
+        image = self._ledger.image
+        kept = {name: value for name, value in image.topic_config(topic.topic_id).items() if name not in unset}
+        schemas = image.schemas.get(topic.topic_id)
+        resulting = {**dict(topic.defaults), **kept, **set_configs}
+        check_compaction(topic.name, set_configs, resulting, schemas.latest if schemas else None, image.level)
 
     def _grown(self, topic: TopicImage, partitions: int, factor: int) -> list[tuple[int, ...]]:
         if not topic.partition_count <= partitions <= MAX_PARTITIONS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Flag
 from typing import TYPE_CHECKING
 
 from minilog.partition_key import PartitionKey
@@ -59,6 +60,15 @@ class PartitionState:
         return len(self.replicas) - len(self.adding_replicas)
 
 
+class CleanupPolicy(Flag):
+    """What removes the old records of a topic: one of the two, or both."""
+
+    COMPACT = 1
+    """The cleaner removes records whose key has a newer record."""
+    DELETE = 2
+    """Retention removes the oldest segments."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """A topic's settings. A value that an operator has set wins over the value of the topic's creation, which wins over
@@ -74,7 +84,22 @@ class TopicConfig:
     unclean_leader_election: bool
     timestamp_before_max_ms: int = MAX_INT64  # the most before the leader's clock; by default no bound, as in Kafka
     timestamp_after_max_ms: int = 3_600_000
+    cleanup_policy: CleanupPolicy = CleanupPolicy.DELETE
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = MAX_INT64  # by default no bound, as in Kafka
+    delete_retention_ms: int = 86_400_000
     schemas: TopicSchemas | None = None  # of a typed topic; they change together with the configuration
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether the cleaner removes records whose key has a newer record. Then each new record needs a key."""
+        return CleanupPolicy.COMPACT in self.cleanup_policy
+
+    @property
+    def is_deleted_by_retention(self) -> bool:
+        """Whether retention.ms and retention.bytes count."""
+        return CleanupPolicy.DELETE in self.cleanup_policy
 
     def timestamp_bounds(self, now_us: int | None) -> TimestampBounds | None:
         """The bounds for time stamps of records that are written now. None while the clock is not trusted: then the

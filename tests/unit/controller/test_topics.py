@@ -31,7 +31,7 @@ from minilog_broker.controller.topic_config import (
     topic_config_values,
 )
 from minilog_broker.levels import SECURITY_LEVEL
-from minilog_broker.replication.partition_state import NO_LEADER
+from minilog_broker.replication.partition_state import NO_LEADER, CleanupPolicy
 from tests.unit.controller.cluster import DEFAULTS, DOUBTFUL, ControllerCluster, error_of
 
 
@@ -158,7 +158,7 @@ def test_one_refused_topic_of_a_request_keeps_no_other_back(cluster: ControllerC
         ("segment.ms", "0", "a whole number of at least 1"),
         ("retention.ms", "-2", "a whole number of at least -1"),
         ("retention.bytes", "1e9", "a whole number of at least -1"),
-        ("cleanup.policy", "compact", "expected delete"),
+        ("cleanup.policy", "compacted", "expected delete or compact"),
     ],
 )
 def test_a_bad_value_names_the_key_the_value_and_what_would_be_right(
@@ -197,7 +197,11 @@ def test_every_setting_of_a_topic_becomes_its_configuration() -> None:
         "message.timestamp.before.max.ms": "8",
         "message.timestamp.after.max.ms": "9",
         "statistics.columns": "carrier,delay",
-        "cleanup.policy": "delete",
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.25",
+        "min.compaction.lag.ms": "10",
+        "max.compaction.lag.ms": "11",
+        "delete.retention.ms": "12",
     }
     assert set(values) == set(TOPIC_CONFIG_NAMES)
     config = effective_topic_config(values)
@@ -205,6 +209,8 @@ def test_every_setting_of_a_topic_becomes_its_configuration() -> None:
     assert (config.max_message_bytes, config.segment_bytes, config.segment_ms) == (2048, 4096, 5)
     assert (config.retention_ms, config.retention_bytes) == (-1, 7)
     assert (config.timestamp_before_max_ms, config.timestamp_after_max_ms) == (8, 9)
+    assert (config.cleanup_policy, config.min_cleanable_dirty_ratio) == (CleanupPolicy.COMPACT, 0.25)
+    assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms, config.delete_retention_ms) == (10, 11, 12)
     assert effective_topic_config(topic_config_values(config)) == config
     assert effective_topic_config({}) == BUILT_IN
 

@@ -15,7 +15,7 @@ from minilog.record_batch.header import PLACEMENT_BYTES, decode_header, placemen
 from minilog.v1.peer_pb2 import RecoveryFinding
 from minilog_broker.levels import SUPPORTED_LEVELS, ClusterLevel
 from minilog_broker.replication.manager import ReplicaManager
-from minilog_broker.replication.partition_state import PartitionState
+from minilog_broker.replication.partition_state import CleanupPolicy, PartitionState
 from minilog_broker.replication.replica_effects import OpenLog, PartitionOffline, PlacedBatches
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.clients.registration import recovered_replicas, unsettled_replicas
@@ -268,3 +268,20 @@ def test_retention_lets_go_of_no_more_than_a_slice_may_and_goes_on_with_the_next
     assert log.apply_retention(None, 1) == 1, "one segment goes in any case"
     assert log.apply_retention(None, 1 << 40) > 1
     assert log.apply_retention(None, 1 << 40) == 0
+
+
+def test_a_log_that_is_only_compacted_has_no_retention() -> None:
+    config = replace(DEFAULTS, retention_ms=7, retention_bytes=8)
+    assert (log_settings(config).retention_ms, log_settings(config).retention_bytes) == (7, 8)
+    compacted = log_settings(replace(config, cleanup_policy=CleanupPolicy.COMPACT))
+    assert (compacted.retention_ms, compacted.retention_bytes) == (-1, -1)
+    both = log_settings(replace(config, cleanup_policy=CleanupPolicy.COMPACT | CleanupPolicy.DELETE))
+    assert (both.retention_ms, both.retention_bytes) == (7, 8)
+
+
+def test_a_compacted_log_begins_a_segment_at_least_every_max_compaction_lag_ms() -> None:
+    config = replace(DEFAULTS, segment_ms=50, max_compaction_lag_ms=20)
+    assert log_settings(config).segment_ms == 50
+    assert log_settings(replace(config, cleanup_policy=CleanupPolicy.COMPACT)).segment_ms == 20
+    rare = replace(config, cleanup_policy=CleanupPolicy.COMPACT, max_compaction_lag_ms=60)
+    assert log_settings(rare).segment_ms == 50

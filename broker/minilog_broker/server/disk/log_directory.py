@@ -26,7 +26,7 @@ from minilog_broker.storage.log import Log
 from minilog_broker.storage.producer_state import ProducerState, recover_producer_state
 from minilog_broker.storage.recovery import Finding, mark_damaged
 from minilog_broker.storage.reserve import Reserve
-from minilog_broker.storage.settings import LogSettings
+from minilog_broker.storage.settings import NO_BOUND, LogSettings
 from minilog_broker.storage.topic_id_file import read_topic_id
 
 logger = structlog.get_logger()
@@ -51,13 +51,17 @@ class UnreadableLog:
 
 
 def log_settings(config: TopicConfig) -> LogSettings:
-    """The part of a topic's configuration for its logs."""
+    """The part of a topic's configuration for its logs.
+
+    Without the policy `delete` retention removes nothing. The log of a compacted topic begins a new segment at least
+    every max.compaction.lag.ms, because the cleaner does not read the active segment (Kafka has the same rule)."""
+    is_bounded = config.is_deleted_by_retention
     return LogSettings(
         segment_bytes=config.segment_bytes,
-        segment_ms=config.segment_ms,
+        segment_ms=min(config.segment_ms, config.max_compaction_lag_ms) if config.is_compacted else config.segment_ms,
         flush_on_append=config.flush_on_append,
-        retention_ms=config.retention_ms,
-        retention_bytes=config.retention_bytes,
+        retention_ms=config.retention_ms if is_bounded else NO_BOUND,
+        retention_bytes=config.retention_bytes if is_bounded else NO_BOUND,
     )
 
 
