@@ -52,7 +52,7 @@ _OF_SCRUBBED = ("forge",)
 _OF_SHARING = ("depose", "death_of_coordinator")
 _IN_TURN = ("settings", "change_voters")  # drawn where a plan asks for them
 _OF_SECURED = ("secure", "access", "quota", "cut_from_rules")
-OLDEST, OLDER, LATER = VersionRange(1, 1), VersionRange(1, 2), VersionRange(1, 5)  # the levels of brokers of versions
+OLDEST, OLDER, LATER = VersionRange(1, 1), VersionRange(1, 2), VersionRange(1, 6)  # the levels of brokers of versions
 _LASTING = ("never_returns", "cut_to_the_end")  # once in a run at most, and not beside each other
 DAMAGES = frozenset(
     ("rot", "rot_of_header", "rot_of_index", "rot_of_small_file", "rot_of_metadata", "emptied_disk")

@@ -16,7 +16,7 @@ from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.quorum.records import CommittedBatch
 from minilog_broker.server.ingress.admission import methods
 from tests.simulation.judge.answers import CLAIMS, Answers
-from tests.simulation.judge.levels import BROUGHT_BY, Levels
+from tests.simulation.judge.levels import BROUGHT_BY, BROUGHT_DELETIONS, Levels
 from tests.simulation.violation import Violation
 
 Record = records_pb2.MetadataRecord
@@ -187,6 +187,6 @@ def test_the_judge_knows_each_record_that_a_level_brought() -> None:
         described = Record.DESCRIPTOR.fields_by_name[record].message_type
         assert described is not None
         assert not field or field in described.fields_by_name
-    assert max(BROUGHT_BY.values()) == SUPPORTED_LEVELS.highest, (
+    assert max(BROUGHT_DELETIONS, *BROUGHT_BY.values()) == SUPPORTED_LEVELS.highest, (
         "see docs/spec/levels.md: what does the new level bring?"
     )

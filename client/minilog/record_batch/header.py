@@ -77,11 +77,12 @@ class Attributes(enum.IntEnum):
     COMPACTED = 64  # records are missing: record_count may be below last_offset_delta + 1
     TYPED = 128  # the payload has the columns of the topic's schema, behind an extension of the header
     PROJECTED = 256  # only some columns, cut out for one reader (none if not typed): on no disk, written by nobody
+    DELETES = 512  # typed: some rows delete their key, and the extension says which (minilog/typed/deletions.py)
     GAPS = 1024  # compacted and on a disk: the last column has the offset delta of each record (gaps.py)
 
 
 # which may be written from which level of a cluster on
-_BROUGHT_BY_LEVEL = {1: 127, 2: Attributes.TYPED, 6: Attributes.GAPS}
+_BROUGHT_BY_LEVEL = {1: 127, 2: Attributes.TYPED, 6: Attributes.DELETES | Attributes.GAPS}
 _KNOWN_ATTRIBUTES = sum(_BROUGHT_BY_LEVEL.values()) | Attributes.PROJECTED
 _ALIGNMENT = 8
 
@@ -117,6 +118,11 @@ class BatchHeader:
     def has_gaps(self) -> bool:
         """Whether offsets of the batch have no record any more, and a column says which ones are left."""
         return bool(self.attributes & Attributes.GAPS)
+
+    @property
+    def has_deletions(self) -> bool:
+        """Whether rows of the batch, which is typed, delete their key."""
+        return bool(self.attributes & Attributes.DELETES)
 
     @property
     def last_offset(self) -> int:
@@ -210,6 +216,11 @@ def decode_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     if has_gaps != bool(compacted) and (has_gaps or count):  # a replica leaves records out without a column of deltas
         raise CorruptMessage(
             f"the record batch at offset {base_offset} has attributes {attributes:#x}, which do not go together"
+        )
+    if attributes & Attributes.DELETES and not is_typed:
+        raise CorruptMessage(
+            f"the record batch at offset {base_offset} has attributes {attributes:#x}: only rows of a topic with a "
+            "schema delete their key"
         )
     in_bounds = base_offset >= 0 and base_offset + last_delta < _END_OF_OFFSETS
     if not in_bounds or count > last_delta + 1 or (count == 0 and not compacted):

@@ -1,7 +1,8 @@
 """The batch of a typed topic: the columns of one version of its schema, behind an extension of the header.
 
     header       the 72 bytes of any batch, with the attribute TYPED
-    extension    a TypedBatch: the version, and what the batch says of its columns (statistics.py); padded to 8 bytes
+    extension    a TypedBatch: the version, what the batch says of its columns (statistics.py), and which rows delete
+                 their key (deletions.py); padded to 8 bytes
     payload      one Arrow message: the columns in the version's order, then the time stamps, then the record headers
 
 Time stamps are a column only where they have to be: else they are those of the schema's timestamp column, or all of
@@ -11,14 +12,14 @@ them are the header's. A key is no column either: it is made of the key columns 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from minilog import compute as pc
-from minilog.errors import CorruptMessage, InvalidRecord
+from minilog.errors import CorruptMessage, InvalidRecord, MessageTooLarge
 from minilog.record_batch.builder import assemble, check_compression, check_size, client_header, message_of
 from minilog.record_batch.header import (
     HEADER_BYTES,
@@ -30,6 +31,7 @@ from minilog.record_batch.header import (
     Buffer,
 )
 from minilog.record_batch.schema import HEADERS, TIMESTAMP
+from minilog.typed.deletions import MAX_ROWS, bitmap_of, check_bitmap, without_deletions
 from minilog.typed.payload_forms import Extras
 from minilog.typed.statistics import MAX_COLUMNS, default_columns, statistics_of
 from minilog.typed.topic_schema import TopicSchema
@@ -47,13 +49,15 @@ class TypedRows:
     """Rows on their way into a topic: columns of `schema` in its order, as rows.py makes them.
 
     `timestamps` are null where a row has none of its own; `headers` None where no row has any. `statistics`: the
-    columns that their batches tell of, None: those of `default_columns`."""
+    columns that their batches tell of, None: those of `default_columns`. `deletions`: which rows delete their key
+    (never null), so that their other columns are null; None where no row does."""
 
     schema: TopicSchema
     columns: pa.RecordBatch
     timestamps: pa.Array | None = None
     headers: pa.Array | None = None
     statistics: tuple[str, ...] | None = None
+    deletions: pa.BooleanArray | None = None
 
     @property
     def num_rows(self) -> int:
@@ -62,7 +66,7 @@ class TypedRows:
     @property
     def nbytes(self) -> int:
         """What bounds count: at least ROW_BYTES a row."""
-        extras = (self.timestamps, self.headers)
+        extras = (self.timestamps, self.headers, self.deletions)
         size_bytes = self.columns.nbytes + sum(extra.nbytes for extra in extras if extra is not None)
         return max(int(size_bytes), ROW_BYTES * self.num_rows)
 
@@ -77,7 +81,15 @@ class TypedRows:
     def _with(self, cut: Callable[[Any], Any]) -> TypedRows:
         timestamps = None if self.timestamps is None else cut(self.timestamps)
         headers = None if self.headers is None else cut(self.headers)
-        return TypedRows(self.schema, cut(self.columns), timestamps, headers, self.statistics)
+        deletions = None if self.deletions is None else cut(self.deletions)
+        has_deletions = deletions is not None and deletions.true_count
+        return replace(
+            self,
+            columns=cut(self.columns),
+            timestamps=timestamps,
+            headers=headers,
+            deletions=deletions if has_deletions else None,
+        )
 
 
 def gathered_rows(
@@ -120,6 +132,10 @@ def build_typed_batch(
     check_compression(compression)
     if rows.num_rows == 0:
         raise InvalidRecord("a record batch holds at least one row: these columns have none")
+    if rows.deletions is not None and rows.num_rows > MAX_ROWS:
+        raise MessageTooLarge(
+            f"a record batch with deletions has {rows.num_rows} rows, at most {MAX_ROWS} are allowed: split it"
+        )
     stamps, bounds = _timestamps(rows, timestamp_us)
     columns = payload_columns(rows, stamps)
     codec, message = message_of(columns, compression)
@@ -128,6 +144,7 @@ def build_typed_batch(
         Attributes.TYPED
         | codec
         | (Attributes.HAS_HEADERS if rows.headers is not None else 0)
+        | (Attributes.DELETES if rows.deletions is not None else 0)
         | (Attributes.TRANSACTIONAL if transactional else 0),
         record_count=rows.num_rows,
         timestamps_us=bounds,
@@ -173,10 +190,12 @@ def _bounds(timestamps: pa.Array) -> tuple[int, int]:
 def _extension(rows: TypedRows, *, has_timestamps: bool) -> bytes:
     names = default_columns(rows.schema) if rows.statistics is None else rows.statistics
     places = [rows.schema.names.index(name) for name in dict.fromkeys(names) if name in rows.schema.names][:MAX_COLUMNS]
+    columns = without_deletions(rows.columns.select(places), rows.deletions).columns
     extension = typed_pb2.TypedBatch(
         schema_version=rows.schema.version,
-        statistics=statistics_of((rows.schema.fields[place], rows.columns.column(place)) for place in places),
+        statistics=statistics_of(zip((rows.schema.fields[place] for place in places), columns, strict=True)),
         has_timestamps=has_timestamps,
+        deletions=b"" if rows.deletions is None else bitmap_of(rows.deletions),
     )
     return extension.SerializeToString()
 
@@ -191,6 +210,8 @@ def read_extension(batch: Buffer, header: BatchHeader) -> typed_pb2.TypedBatch:
         raise CorruptMessage(f"{where} has no extension")
     content = bytes(batch[HEADER_BYTES : HEADER_BYTES + header.extension_bytes])
     try:
-        return parse_known(typed_pb2.TypedBatch, content, where)
+        extension = parse_known(typed_pb2.TypedBatch, content, where)
     except DecodeError as error:
         raise CorruptMessage(f"{where} has an extension that cannot be read: {error}") from error
+    check_bitmap(extension.deletions, header)
+    return extension

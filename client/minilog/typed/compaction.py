@@ -12,6 +12,7 @@ from minilog.record_batch.gaps import gap_batch, offset_deltas
 from minilog.record_batch.header import HEADER_BYTES, Attributes, BatchHeader, Buffer
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 from minilog.typed.batch import read_extension
+from minilog.typed.deletions import bitmap_of, deletions_of, without_deletions
 from minilog.typed.payload_forms import Extras
 from minilog.typed.reader import read_columns
 from minilog.typed.statistics import statistics_of
@@ -44,23 +45,37 @@ def compacted_typed_batch(
     rows = pa.RecordBatch.from_arrays(
         [*(column.filter(is_kept) for column in columns), deltas], schema=schema_with_gaps
     )
-    content = _extension_of(extension, schema, rows).SerializeToString()
+    deletions = _deletions_left(extension, header, is_kept)
+    content = _extension_of(extension, schema, rows, deletions).SerializeToString()
     kept = _header_of(header, schema, rows, has_timestamps=extras.timestamps, extension_bytes=len(content))
+    if deletions is None:
+        kept = replace(kept, attributes=kept.attributes & ~Attributes.DELETES)
     padded = content.ljust(kept.payload_start - HEADER_BYTES, b"\0")
     return compressed_batch(topic_id, partition, kept, padded, rows, compression_of(header))
 
 
-def _extension_of(stored: typed_pb2.TypedBatch, schema: TopicSchema, rows: pa.RecordBatch) -> typed_pb2.TypedBatch:
-    places = {field.id: place for place, field in enumerate(schema.fields)}
+def _deletions_left(
+    stored: typed_pb2.TypedBatch, header: BatchHeader, is_kept: pa.BooleanArray
+) -> pa.BooleanArray | None:
+    """Which of the rows that stay delete their key. None if none does."""
+    deletions = deletions_of(stored.deletions, header.record_count)
+    if deletions is None:
+        return None
+    left = deletions.filter(is_kept)
+    return left if left.true_count else None
+
+
+def _extension_of(
+    stored: typed_pb2.TypedBatch, schema: TopicSchema, rows: pa.RecordBatch, deletions: pa.BooleanArray | None
+) -> typed_pb2.TypedBatch:
+    places_by_id = {field.id: place for place, field in enumerate(schema.fields)}
+    places = [places_by_id[statistics.field_id] for statistics in stored.statistics]
+    columns = without_deletions(rows.select(places), deletions).columns
     extension = typed_pb2.TypedBatch()
     extension.CopyFrom(stored)
     del extension.statistics[:]
-    extension.statistics.extend(
-        statistics_of(
-            (schema.fields[place], rows.column(place))
-            for place in (places[statistics.field_id] for statistics in stored.statistics)
-        )
-    )
+    extension.statistics.extend(statistics_of(zip((schema.fields[place] for place in places), columns, strict=True)))
+    extension.deletions = b"" if deletions is None else bitmap_of(deletions)
     return extension
 
 

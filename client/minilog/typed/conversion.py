@@ -42,11 +42,11 @@ def as_wanted(values: pa.Array, written: Field, wanted: Field) -> pa.Array:
     return converted
 
 
-def as_promised(values: pa.Array, wanted: Field) -> pa.Array:
+def as_promised(values: pa.Array, wanted: Field, deletions: pa.BooleanArray | None = None) -> pa.Array:
     """The same values, of a column as another version has it. Raises NarrowSchemaVersion for a null where what is
-    wanted has NOT NULL: the column may be null by now, or is gone."""
+    wanted has NOT NULL: the column may be null by now, or is gone. `deletions`: rows in which it may be null anyway."""
     try:
-        check_column_nulls(values, wanted)
+        check_column_nulls(values, wanted, deletions)
     except InvalidRecord as error:
         raise NarrowSchemaVersion(
             f"{error}: the newest schema differs from the schema of this reader: read by the topic's newest schema"

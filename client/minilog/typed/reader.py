@@ -2,7 +2,10 @@
 
 Columns come by field id, with the names and types of the version that the reader was made with. A column that a batch
 does not have is null. The reader applies `where` to every row, even if the replica has left rows out already. Beside
-the columns there is always `_offset`, and `_timestamp`, `_key` and `_headers` if the reader asked for them.
+the columns there is always `_offset`, and `_timestamp`, `_key`, `_headers` and `_deleted` if the reader asked for them.
+
+A reader that asks for deletions gets all of them, whatever `where` says: a program that keeps a table may have a row of
+that key from before. Any other reader gets none.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from minilog import compute as pc
 from minilog.errors import CorruptMessage, InvalidArgument
 from minilog.record_batch.gaps import records_between
 from minilog.record_batch.header import Attributes, BatchHeader, Buffer
@@ -26,6 +30,7 @@ from minilog.record_batch.schema import (
 )
 from minilog.typed.batch import ROW_BYTES, read_extension
 from minilog.typed.conversion import as_promised, as_wanted
+from minilog.typed.deletions import DELETED_COLUMN, deletions_of
 from minilog.typed.fields import Field, arrow_field
 from minilog.typed.keys import key_of_columns
 from minilog.typed.payload_forms import PayloadForm
@@ -37,6 +42,7 @@ from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import typed_pb2
 
 OFFSET = pa.field("_offset", pa.int64(), nullable=False)
+DELETED = pa.field(DELETED_COLUMN, pa.bool_(), nullable=False)
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,7 @@ class TypedSelection:
     keys: bool = False
     headers: bool = False
     asked_version: TopicSchema | None = None
+    deletions: bool = False
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
@@ -65,13 +72,24 @@ class TypedSelection:
             *([pa.field("_timestamp", TIMESTAMP)] if self.timestamps else []),
             *([pa.field("_key", pa.binary())] if self.keys else []),
             *([pa.field("_headers", HEADERS)] if self.headers else []),
+            *([DELETED] if self.deletions else []),
         ]
-        return pa.schema([*map(arrow_field, self.fields), *extras, OFFSET])
+        return pa.schema([*map(self._arrow_field, self.fields), *extras, OFFSET])
+
+    def _arrow_field(self, field: Field) -> pa.Field:
+        """In a deletion all columns but those of the key are null."""
+        is_null = self.deletions and field.name not in self.schema.key_columns
+        return arrow_field(field).with_nullable(True) if is_null else arrow_field(field)
 
     def check(self) -> None:
         """Raises InvalidSchema for a column that is not there, InvalidArgument for one that is named twice."""
         if len({field.id for field in self.fields}) != len(self.columns):
             raise InvalidArgument(f"a column is named twice: {', '.join(self.columns)}")
+        if self.deletions and DELETED_COLUMN in map(str.lower, self.schema.names):
+            raise InvalidArgument(
+                f"the topic has a column {DELETED_COLUMN!r} of its own, so its rows cannot say which are deletions: "
+                "read it without deletions"
+            )
 
     def to_wire(self) -> typed_pb2.Selection:
         """What a replica is asked for: also what only the condition or the key needs."""
@@ -86,6 +104,7 @@ class TypedSelection:
             timestamps=self.timestamps,
             headers=self.headers,
             where=predicate_to_wire(self.where) if self.where is not None and same else None,
+            deletions=self.deletions,
         )
 
 
@@ -114,9 +133,13 @@ class TypedReader:
         schema = self.schemas.version(extension.schema_version)
         form = schema.payload_forms.form(extension, header)
         decoded = read_columns(batch, header, form, max_message_bytes=MAX_MESSAGE_BYTES)
+        deletions = deletions_of(extension.deletions, header.record_count)
         with arrow_errors(header):
-            records, offsets = records_between(decoded, header, first, end)
-            parts = _Parts(records, len(offsets), form, schema, header.base_timestamp_us)
+            records, offsets, deletions = _rows_between(decoded, deletions, header, first, end)
+            if deletions is not None and not self.selection.deletions:
+                stay = pc.invert(deletions)
+                records, offsets, deletions = _filtered(records, stay), offsets.filter(stay), None
+            parts = _Parts(records, len(offsets), form, schema, header.base_timestamp_us, deletions)
             return self._selected(parts, offsets) if len(offsets) else None
 
     def _selected(self, parts: _Parts, offsets: pa.Array) -> pa.RecordBatch | None:
@@ -133,10 +156,35 @@ class TypedReader:
             columns.append(parts.keys(selection.schema, column))
         if selection.headers:
             columns.append(parts.headers())
+        if selection.deletions:
+            columns.append(parts.are_deletions())
         rows = pa.RecordBatch.from_arrays([*columns, offsets], schema=selection.arrow_schema)
         if selection.where is not None:
-            rows = rows.filter(evaluate(selection.where, column, rows.num_rows))
+            rows = rows.filter(self._are_wanted(selection.where, parts, column))
         return rows if rows.num_rows else None
+
+    @staticmethod
+    def _are_wanted(where: Predicate, parts: _Parts, column: Callable[[int], pa.Array]) -> pa.BooleanArray:
+        are_true = evaluate(where, column, parts.count)
+        return are_true if parts.deletions is None else pc.or_(are_true.fill_null(False), parts.deletions)
+
+
+def _rows_between(
+    decoded: pa.RecordBatch, deletions: pa.BooleanArray | None, header: BatchHeader, first: int, end: int
+) -> tuple[pa.RecordBatch, pa.Array, pa.BooleanArray | None]:
+    """What records_between gives, and which of the rows are deletions."""
+    if deletions is None:
+        return *records_between(decoded, header, first, end), None
+    place = decoded.num_columns - header.has_gaps
+    columns, names = list(decoded.columns), list(decoded.schema.names)
+    columns.insert(place, deletions)
+    names.insert(place, DELETED_COLUMN)
+    records, offsets = records_between(pa.RecordBatch.from_arrays(columns, names=names), header, first, end)
+    return records.select(range(place)), offsets, records.column(place)
+
+
+def _filtered(records: pa.RecordBatch, stay: pa.BooleanArray) -> pa.RecordBatch:
+    return records.filter(stay) if records.num_columns else records
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +196,7 @@ class _Parts:
     form: PayloadForm
     schema: TopicSchema
     base_timestamp_us: int
+    deletions: pa.BooleanArray | None = None
 
     def column(self, wanted: Field) -> pa.Array:
         """By its id, as the reader knows it."""
@@ -155,10 +204,17 @@ class _Parts:
             if column == wanted:
                 return self.decoded.column(place)
             if column.id == wanted.id:
-                return as_promised(as_wanted(self.decoded.column(place), column, wanted), wanted)
+                return self._promised(as_wanted(self.decoded.column(place), column, wanted), wanted)
         if wanted.id in self.schema.by_id:
             raise CorruptMessage(f"a projected batch does not have column {wanted.name!r}, which was asked for")
-        return as_promised(pa.nulls(self.count, arrow_field(wanted).type), wanted)
+        return self._promised(pa.nulls(self.count, arrow_field(wanted).type), wanted)
+
+    def _promised(self, values: pa.Array, wanted: Field) -> pa.Array:
+        is_of_key = wanted.id in self.schema.key_field_ids
+        return as_promised(values, wanted, None if is_of_key else self.deletions)
+
+    def are_deletions(self) -> pa.BooleanArray:
+        return pa.repeat(pa.scalar(False), self.count) if self.deletions is None else self.deletions
 
     def timestamps(self) -> pa.Array:
         if self.form.extras.timestamps:

@@ -240,30 +240,32 @@ def _cast_map(values: pa.Array, key: Field, value: Field, path: str) -> pa.Array
     return pa.MapArray.from_arrays(offsets_of(entries), keys, items, kind, mask=values.is_null())
 
 
-def check_nulls(rows: pa.RecordBatch, schema: TopicSchema) -> None:
-    """Nulls only where the schema allows them. Raises InvalidRecord, with the column, the first row, and how many."""
+def check_nulls(rows: pa.RecordBatch, schema: TopicSchema, deletions: pa.BooleanArray | None = None) -> None:
+    """Nulls only where the schema allows them; in a row that deletes its key also in all other columns. Raises
+    InvalidRecord, with the column, the first row, and how many."""
     try:
-        _check_all_nulls(rows, schema)
+        _check_all_nulls(rows, schema, deletions)
     except _Unfit as unfit:
         raise unfit.as_error() from None
 
 
-def _check_all_nulls(rows: pa.RecordBatch, schema: TopicSchema) -> None:
+def _check_all_nulls(rows: pa.RecordBatch, schema: TopicSchema, deletions: pa.BooleanArray | None = None) -> None:
     for field, values in zip(schema.fields, rows.columns, strict=True):
-        _check_column_nulls(values, field)
+        _check_column_nulls(values, field, None if field.name in schema.key_columns else deletions)
 
 
-def check_column_nulls(values: pa.Array, field: Field) -> None:
-    """The same of one column."""
+def check_column_nulls(values: pa.Array, field: Field, deletions: pa.BooleanArray | None = None) -> None:
+    """The same of one column, which may be null in the rows of `deletions`."""
     try:
-        _check_column_nulls(values, field)
+        _check_column_nulls(values, field, deletions)
     except _Unfit as unfit:
         raise unfit.as_error() from None
 
 
-def _check_column_nulls(values: pa.Array, field: Field) -> None:
+def _check_column_nulls(values: pa.Array, field: Field, deletions: pa.BooleanArray | None = None) -> None:
     if not field.nullable or children(field.type):
-        _check_nulls(values, field, field.name, pa.repeat(pa.scalar(True), len(values)))
+        there = pa.repeat(pa.scalar(True), len(values)) if deletions is None else pc.invert(deletions)
+        _check_nulls(values, field, field.name, there)
 
 
 def _check_nulls(values: pa.Array, field: Field, path: str, there: pa.Array) -> None:

@@ -37,8 +37,8 @@ MAX_DEPTH = 16
 MAX_NAME_BYTES = 255
 # Readers may ask for these beside the columns, so no column may have such a name.
 METADATA_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp", "_key")
-# A later name of the same kind. Older topics may have such a column, which stays readable. New ones are refused.
-_NEWER_METADATA_COLUMNS = ("_headers",)
+# Later names of the same kind. Older topics may have such a column, which stays readable. New ones are refused.
+_NEWER_METADATA_COLUMNS = ("_headers", "_deleted")
 # The types of key columns: each value of them has one form to hash.
 KEY_TYPES = PRIMITIVE_NAMES - {"float", "double"}
 
@@ -68,6 +68,11 @@ class TopicSchema:
     def names(self) -> tuple[str, ...]:
         """The columns' names in order."""
         return tuple(field.name for field in self.fields)
+
+    @cached_property
+    def key_field_ids(self) -> frozenset[int]:
+        """The ids of the key columns."""
+        return frozenset(self.column(name).id for name in self.key_columns)
 
     @cached_property
     def payload_forms(self) -> PayloadForms:

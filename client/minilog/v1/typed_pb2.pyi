@@ -219,10 +219,15 @@ class TypedBatch(_message.Message):
     STATISTICS_FIELD_NUMBER: _builtins.int
     HAS_TIMESTAMPS_FIELD_NUMBER: _builtins.int
     FIELD_IDS_FIELD_NUMBER: _builtins.int
+    DELETIONS_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
     has_timestamps: _builtins.bool
     """The payload has a column of time stamps. Else they are those of the schema's timestamp column, or all are the
     header's.
+    """
+    deletions: _builtins.bytes
+    """Of a batch with deletions: a bit for each row, the least significant one first; set where the row deletes its key.
+    As many bytes as it takes, and zeros behind the last row.
     """
     @_builtins.property
     def statistics(self) -> _containers.RepeatedCompositeFieldContainer[Global___ColumnStatistics]: ...
@@ -237,10 +242,11 @@ class TypedBatch(_message.Message):
         statistics: _abc.Iterable[Global___ColumnStatistics] | None = ...,
         has_timestamps: _builtins.bool = ...,
         field_ids: _abc.Iterable[_builtins.int] | None = ...,
+        deletions: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["field_ids", b"field_ids", "has_timestamps", b"has_timestamps", "schema_version", b"schema_version", "statistics", b"statistics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deletions", b"deletions", "field_ids", b"field_ids", "has_timestamps", b"has_timestamps", "schema_version", b"schema_version", "statistics", b"statistics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -259,11 +265,14 @@ class Selection(_message.Message):
     TIMESTAMPS_FIELD_NUMBER: _builtins.int
     HEADERS_FIELD_NUMBER: _builtins.int
     WHERE_FIELD_NUMBER: _builtins.int
+    DELETIONS_FIELD_NUMBER: _builtins.int
     schema_version: _builtins.int
     """The version by which the fields and the condition were chosen."""
     timestamps: _builtins.bool
     """Of records, where a batch has columns of them."""
     headers: _builtins.bool
+    deletions: _builtins.bool
+    """The reader wants the rows that delete their key, too: all of them, whatever `where` says."""
     @_builtins.property
     def field_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Top-level columns."""
@@ -280,10 +289,11 @@ class Selection(_message.Message):
         timestamps: _builtins.bool = ...,
         headers: _builtins.bool = ...,
         where: Global___Predicate | None = ...,
+        deletions: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["where", b"where"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["field_ids", b"field_ids", "headers", b"headers", "schema_version", b"schema_version", "timestamps", b"timestamps", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deletions", b"deletions", "field_ids", b"field_ids", "headers", b"headers", "schema_version", b"schema_version", "timestamps", b"timestamps", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -30,6 +30,7 @@ BROUGHT_BY = {
 }
 """Records, and fields of records, by the level that brought them."""
 BROUGHT_TYPED_BATCHES = 2
+BROUGHT_DELETIONS = 6
 
 
 class Levels:
@@ -68,8 +69,10 @@ def look(truth: Truth) -> None:
 
 
 def _needed(copy: Copy) -> int:
-    """All batches of a topic are typed, or none."""
+    """All batches of a topic are typed, or none. Each one with deletions was the last one once."""
     batches = copy.live.batches
+    if batches and batches[-1].has_deletions:
+        return BROUGHT_DELETIONS
     return BROUGHT_TYPED_BATCHES if batches and batches[-1].is_typed else FIRST
 
 

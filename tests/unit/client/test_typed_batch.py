@@ -72,9 +72,11 @@ def selection(chance: random.Random, schema: TopicSchema) -> tuple[TypedSelectio
     names = chance.sample(schema.names, chance.randint(0, len(schema.names)))
     asked = condition(chance, schema) if chance.random() < 0.6 else None
     where = None if asked is None else parse_where(asked[0], schema)
-    flags = [chance.random() < 0.5 for _ in range(3)]
-    timestamps, keys, headers = flags
-    selected = TypedSelection(schema, tuple(names), where, timestamps=timestamps, keys=keys, headers=headers)
+    flags = [chance.random() < 0.5 for _ in range(4)]
+    timestamps, keys, headers, deletions = flags
+    selected = TypedSelection(
+        schema, tuple(names), where, timestamps=timestamps, keys=keys, headers=headers, deletions=deletions
+    )
     return selected, asked
 
 
@@ -90,13 +92,20 @@ def expected_rows(
         looked_at |= {name: asked.schema.column(name) for name in asked.schema.key_columns}
     base = one.header.base_offset
     for offset in range(first, end):
-        row = one.rows[offset - base]
-        seen = {name: named(row.get(each.id), each) for name, each in looked_at.items()}
+        row, is_deletion = one.rows[offset - base], one.deletions[offset - base]
+        if is_deletion and not asked.deletions:
+            continue
+        of_key = one.schema.key_field_ids
+        seen = {
+            name: None if is_deletion and each.id not in of_key else named(row.get(each.id), each)
+            for name, each in looked_at.items()
+        }
         told = {name: seen[name] for name in asked.columns}
         told |= {"_timestamp": one.timestamps[offset - base]} if asked.timestamps else {}
         told |= {"_key": one.keys()[offset - base]} if asked.keys else {}
         told |= {"_headers": one.headers[offset - base]} if asked.headers else {}
-        if condition is None or condition[1](seen) is True:
+        told |= {"_deleted": is_deletion} if asked.deletions else {}
+        if condition is None or is_deletion or condition[1](seen) is True:
             found.append(told | {"_offset": offset})
     return found
 
@@ -140,9 +149,10 @@ def test_what_is_read_is_what_was_written(
         options |= {"transactional": True, "producer_id": 5, "producer_epoch": 1, "base_sequence": 9}
     run, stored, offset = b"", list[Written](), 2**40
     for _ in range(3):
-        one = written(chance, chance.choice(schemas.versions), chance.randint(1, 6), **options)
+        one = written(chance, chance.choice(schemas.versions), chance.randint(1, 20), deletes=True, **options)
         header = validate(one.batch, schemas)
         assert header.record_count == len(one.rows)
+        assert header.has_deletions == any(one.deletions)
         stored.append(one.at(offset))
         run += stored[-1].batch
         marker = build_control_batch(TOPIC_ID, PARTITION, b"m", timestamp_us=NOW_US, producer_id=5)

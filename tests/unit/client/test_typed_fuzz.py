@@ -18,6 +18,7 @@ from minilog.errors import MinilogError
 from minilog.record_batch.header import HEADER_BYTES, Buffer, decode_header
 from minilog.record_batch.schema import HEADERS, TIMESTAMP
 from minilog.typed.batch import TypedRows
+from minilog.typed.deletions import emptied
 from minilog.typed.evolution import drop_column
 from minilog.typed.reader import TypedReader, TypedSelection
 from minilog.typed.topic_schema import schema_from_arrow
@@ -35,6 +36,7 @@ SELECTIONS = (
     TypedSelection(SCHEMA, SCHEMA.names, None, True, True, True),
     TypedSelection(SCHEMAS.latest, ("counts", "fare"), parse_where("fare > 100 or name < 'b'", SCHEMAS.latest), True),
     TypedSelection(SCHEMA, ()),
+    TypedSelection(SCHEMA, ("name", "fare"), parse_where("fare > 100", SCHEMA), deletions=True),
 )
 EDGES = [0, 1, 2, 3, 7, 8, 9, 16, 64, 127, 128, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 8, 2**32 - 1]
 MOST_BYTES = 1 << 16
@@ -46,7 +48,13 @@ READERS = [TypedReader(SCHEMAS, each) for each in SELECTIONS]
 def batch_of(count: int, codec: str) -> bytes:
     stamps = pa.array([None if number % 3 else NOW_US + number for number in range(count)], TIMESTAMP)
     headers = pa.array([[{"key": "k", "value": None}] if number % 2 else None for number in range(count)], HEADERS)
-    given = TypedRows(SCHEMA, rows(count, 7), stamps, headers)
+    deletions = pa.array([number % 5 == 4 for number in range(count)])
+    columns = [
+        column if name in SCHEMA.key_columns else emptied(column, deletions)
+        for name, column in zip(SCHEMA.names, rows(count, 7).columns, strict=True)
+    ]
+    table = pa.RecordBatch.from_arrays(columns, schema=SCHEMA.arrow_schema)
+    given = TypedRows(SCHEMA, table, stamps, headers, deletions=deletions)
     return build(given, statistics_columns=("id", "name"), compression=codec)
 
 

@@ -47,9 +47,11 @@ def sent(selection: TypedSelection, schemas: TopicSchemas, batch: bytes) -> byte
 def selections(chance: random.Random, schema: TopicSchema) -> list[TypedSelection]:
     names = chance.sample(schema.names, chance.randint(0, len(schema.names)))
     where = parse_where(chance.choice(["n > 0", "n is null", "n <= 0 or name is not null"]), schema)
-    timestamps, keys, headers = (chance.random() < 0.5 for _ in range(3))
+    timestamps, keys, headers, deletions = (chance.random() < 0.5 for _ in range(4))
     return [
-        TypedSelection(schema, tuple(names), condition, timestamps=timestamps, keys=keys, headers=headers)
+        TypedSelection(
+            schema, tuple(names), condition, timestamps=timestamps, keys=keys, headers=headers, deletions=deletions
+        )
         for condition in (None, where)
     ]
 
@@ -60,7 +62,8 @@ def test_rows_that_stay_keep_their_offsets_and_all_that_they_have(seed: int) -> 
     schemas = history(chance, FIELDS, 0)
     schema = schemas.latest
     count = chance.randint(1, 12)
-    batch = written(chance, schema, count, compression=chance.choice(["none", "lz4", "zstd"])).at(10).batch
+    codec = chance.choice(["none", "lz4", "zstd"])
+    batch = written(chance, schema, count, deletes=True, compression=codec).at(10).batch
     compacted = batch
     left = list(range(decode_header(batch).record_count))
     for _ in range(chance.randint(1, 2)):
@@ -91,11 +94,12 @@ def test_the_statistics_are_those_of_the_rows_that_stay() -> None:
     schema = schemas.latest
     seen = 0
     for _ in range(20):
-        batch = written(chance, schema, 9).at(10).batch
-        count = decode_header(batch).record_count
-        if count < 2:
+        one = written(chance, schema, 9, deletes=True).at(10)
+        batch, count = one.batch, one.header.record_count
+        if count < 2 or one.deletions[0]:
             continue
         compacted = without(batch, [True] + [False] * (count - 1), schemas)
+        assert not decode_header(compacted).has_deletions
         stored, left = extension_of(batch), extension_of(compacted)
         assert [each.field_id for each in left.statistics] == [each.field_id for each in stored.statistics]
         rows = TypedReader(schemas, TypedSelection(schema, schema.names)).rows(

@@ -184,6 +184,7 @@ class Written:
     timestamps: list[datetime.datetime]
     headers: list[list[dict[str, Any]] | None]
     batch: bytes
+    deletions: list[bool]
 
     @property
     def header(self) -> BatchHeader:
@@ -200,9 +201,12 @@ class Written:
         return [joined(each) if each else None for each in values]
 
 
-def written(chance: random.Random, schema: TopicSchema, count: int, **options: Any) -> Written:
-    """A batch of random rows, with time stamps and headers of their own or not."""
+def written(
+    chance: random.Random, schema: TopicSchema, count: int, *, deletes: bool = False, **options: Any
+) -> Written:
+    """A batch of random rows, with time stamps and headers of their own or not; with deletions where they may be."""
     rows = [{each.id: value(chance, each) for each in schema.fields} for _ in range(count)]
+    deletions = [deletes and deletes_its_key(chance, schema, row) for row in rows]
     own = chance.choice([None, [chance.choice([None, *STAMPS]) for _ in rows], [STAMPS[3]] * count, [None] * count])
     entries: list[list[dict[str, Any]] | None] = [None, [], [{"key": "a", "value": None}, {"key": "é", "value": b"x"}]]
     headers = chance.choice([None, [chance.choice(entries) for _ in rows]])
@@ -211,12 +215,23 @@ def written(chance: random.Random, schema: TopicSchema, count: int, **options: A
         table(rows, schema),
         None if own is None else pa.array(own, TIMESTAMP),
         None if headers is None else pa.array(headers, HEADERS),
+        deletions=pa.array(deletions) if any(deletions) else None,
     )
     skipped = chance.randrange(count)
     statistics = chance.choice([None, None, schema.names, ()])
     batch = build(replace(given.slice(skipped, count - skipped), statistics=statistics), **options)
     expected = [_stamp(schema, row, each) for row, each in zip(rows, own or [None] * count, strict=True)]
-    return Written(schema, rows[skipped:], expected[skipped:], (headers or [None] * count)[skipped:], batch)
+    entered = (headers or [None] * count)[skipped:]
+    return Written(schema, rows[skipped:], expected[skipped:], entered, batch, deletions[skipped:])
+
+
+def deletes_its_key(chance: random.Random, schema: TopicSchema, row: Row) -> bool:
+    """Make a deletion of a row, sometimes, where it has a key: its other columns are null then."""
+    keys = [schema.column(name).id for name in schema.key_columns]
+    if not keys or (len(keys) == 1 and row[keys[0]] is None) or chance.random() < 0.6:
+        return False
+    row.update(dict.fromkeys(row.keys() - set(keys)))
+    return True
 
 
 def _stamp(schema: TopicSchema, row: Row, own: datetime.datetime | None) -> datetime.datetime:
@@ -225,7 +240,10 @@ def _stamp(schema: TopicSchema, row: Row, own: datetime.datetime | None) -> date
 
 
 def table(rows: Sequence[Row], schema: TopicSchema) -> pa.RecordBatch:
-    named_rows = [{each.name: named(row[each.id], each) for each in schema.fields} for row in rows]
+    named_rows = [
+        {each.name: None if row[each.id] is None else named(row[each.id], each) for each in schema.fields}
+        for row in rows
+    ]
     return pa.RecordBatch.from_pylist(named_rows, schema.arrow_schema)
 
 

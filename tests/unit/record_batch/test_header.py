@@ -134,6 +134,7 @@ def test_a_cut_header_is_refused(length: int) -> None:
         ({"record_count": 5, "last_offset_delta": 7}, "not compacted"),
         ({"attributes": Attributes.GAPS}, "do not go together"),
         ({"attributes": Attributes.COMPACTED}, "do not go together"),
+        ({"attributes": Attributes.DELETES}, "a topic with a schema"),
     ],
 )
 def test_what_no_batch_can_have_is_refused(change: dict[str, int], message: str) -> None:
@@ -142,11 +143,11 @@ def test_what_no_batch_can_have_is_refused(change: dict[str, int], message: str)
 
 
 LATER_FORMS = {
-    "an attribute": patched(full_batch(), 28, "I", 512 | decode_header(full_batch()).attributes),
+    "an attribute": patched(full_batch(), 28, "I", 2048 | decode_header(full_batch()).attributes),
     "the highest attribute": patched(full_batch(), 28, "I", 1 << 31),
     "an extension of what is not typed": patched(full_batch(), 70, "H", 1),
     "the magic": patched(full_batch(), 3, "B", ord("2")),
-    "a length that is none here": patched(full_batch(), 28, "I", 512)[:-3],
+    "a length that is none here": patched(full_batch(), 28, "I", 2048)[:-3],
 }
 
 
@@ -175,6 +176,13 @@ def test_a_batch_may_have_the_attributes_of_its_clusters_level_only() -> None:
     check_attributes_of_level(header, 2)
     with pytest.raises(LevelNotReached, match=r"level 0.*minilog cluster upgrade"):
         check_attributes_of_level(header, 0)
+
+
+def test_deletions_are_written_from_level_6_on() -> None:
+    header = replace(decode_header(full_batch()), attributes=Attributes.TYPED | Attributes.DELETES)
+    check_attributes_of_level(header, 6)
+    with pytest.raises(LevelNotReached, match=r"attributes 0x280.*level 5"):
+        check_attributes_of_level(header, 5)
 
 
 def test_batches_back_to_back_are_walked_and_a_cut_one_is_seen() -> None:

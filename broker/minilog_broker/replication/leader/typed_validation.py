@@ -1,8 +1,8 @@
 """The checks that a leader makes before it writes a batch to a topic, with or without a schema.
 
 The leader checks a typed batch as `validate_batch` does, by the schema version that the batch names. Then it checks
-that columns without nulls have none, and that the statistics are those of the rows, because readers skip batches by
-them. So no batch that harms a reader gets into the log.
+that columns without nulls have none, that rows which delete their key have key columns alone, and that the statistics
+are those of the other rows, because readers skip batches by them. So no batch that harms a reader gets into the log.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from minilog.record_batch.validation import (
     check_timestamps,
 )
 from minilog.typed.batch import read_extension
+from minilog.typed.deletions import check_deletions, deletions_of, without_deletions
 from minilog.typed.reader import read_columns
 from minilog.typed.rows import check_nulls
 from minilog.typed.statistics import check_statistics, read_statistics
@@ -43,8 +44,8 @@ def validate_topic_batch(
     `schemas`: the topic's, None for a topic without a schema. `bounds`: of the batch's time stamps, None for any.
 
     Raises what `validate_batch` raises. Raises UnknownSchemaVersion for a version that this broker does not know yet.
-    Raises InvalidRecord for rows in a topic without a schema, for keys and values in a topic with one, and for nulls
-    that the schema forbids."""
+    Raises InvalidRecord for rows in a topic without a schema, for keys and values in a topic with one, for nulls that
+    the schema forbids, and for a deletion without a key or with more than that."""
     header = check_envelope(topic_id, partition, batch, max_message_bytes=max_message_bytes)
     if not header.is_typed and schemas is None:
         check_records(batch, header, max_message_bytes=max_message_bytes, bounds=bounds)
@@ -82,17 +83,25 @@ def _check_rows(
     payload = read_columns(batch, header, form, max_message_bytes=max_message_bytes)
     columns, extras = payload.columns[: len(schema.fields)], payload.columns[len(schema.fields) :]
     rows = pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
-    check_nulls(rows, schema)
-    read_statistics(extension.statistics, schema, header.record_count)
+    deletions = deletions_of(extension.deletions, header.record_count)
+    if deletions is not None:
+        check_deletions(rows, deletions, schema)
+    check_nulls(rows, schema, deletions)
+    _check_statistics(extension, schema, without_deletions(rows, deletions))
+    check_timestamps(header, _timestamps(header, extension, schema, rows, extras), bounds)
+    if form.extras.headers:
+        check_headers(extras[-1])
+
+
+def _check_statistics(extension: typed_pb2.TypedBatch, schema: TopicSchema, rows: pa.RecordBatch) -> None:
+    """Check that the statistics are those of `rows`, the rows that delete nothing."""
+    read_statistics(extension.statistics, schema, rows.num_rows)
     places = {field.id: place for place, field in enumerate(schema.fields)}
     for statistics in extension.statistics:
         if statistics.field_id not in places:
             raise CorruptMessage(f"a batch has statistics of field {statistics.field_id}, but no such column")
         place = places[statistics.field_id]
-        check_statistics(statistics, schema.fields[place], columns[place])
-    check_timestamps(header, _timestamps(header, extension, schema, rows, extras), bounds)
-    if form.extras.headers:
-        check_headers(extras[-1])
+        check_statistics(statistics, schema.fields[place], rows.column(place))
 
 
 def _timestamps(

@@ -4,7 +4,8 @@ A stored batch of a typed topic goes out in one of three forms, always with its 
 stamps:
 
     projected       the selected columns, which the replica does not decode
-    left out        header and extension alone, without records: the statistics show that no row fits the condition
+    left out        header and extension alone, without records: the statistics show that no row fits the condition, or
+                    all rows delete their key, and the reader does not ask for deletions
     as it is        a batch that is not typed (a marker) or has no records (a gap), or of a schema version that this
                     broker does not know yet
 
@@ -39,6 +40,7 @@ from minilog.record_batch.header import (
     payload_start,
 )
 from minilog.typed.batch import read_extension
+from minilog.typed.deletions import deletion_count
 from minilog.typed.evolution import is_widened
 from minilog.typed.payload_forms import Extras, PayloadForm
 from minilog.typed.predicate import TRUE, ColumnStatistics, Predicate, field_ids, outcomes, size_of
@@ -116,23 +118,32 @@ class Scanner:
             schema = self._schemas.version(extension.schema_version)
         except UnknownSchemaVersion:
             return [batch]
-        if self._where is not None and not outcomes(self._where, self._statistics(extension, schema, header)) & TRUE:
+        if not self._may_want(extension, schema, header):
             return _left_out(key, header, schema.version)
         form = schema.payload_forms.form(extension, header)  # of a stored batch, which has all columns
         kind = (schema.version, form.extras)
         if kind not in self._cuts:
             self._cuts[kind] = _VersionCut(self._selection, schema, form)
-        return self._cuts[kind].cut(key, batch, header)
+        return self._cuts[kind].cut(key, batch, header, extension.deletions)
+
+    def _may_want(self, extension: typed_pb2.TypedBatch, schema: TopicSchema, header: BatchHeader) -> bool:
+        """Whether the reader may want any row. It wants all deletions, or none."""
+        if extension.deletions and self._selection.deletions:
+            return True
+        if self._where is None:
+            return not extension.deletions or deletion_count(extension.deletions) < header.record_count
+        return bool(outcomes(self._where, self._statistics(extension, schema, header)) & TRUE)
 
     def _statistics(
         self, extension: typed_pb2.TypedBatch, schema: TopicSchema, header: BatchHeader
     ) -> Callable[[int], ColumnStatistics | None]:
-        """The statistics of a batch, by field. A field that the batch's version does not have is null in all of its
-        rows. A field that has become wider than the condition's type has no statistics, because a fact about all
-        values of the narrow type need not hold for the wider one."""
+        """The statistics of a batch, by field, of the rows that delete nothing. A field that the batch's version does
+        not have is null in all of its rows. A field that has become wider than the condition's type has no statistics,
+        because a fact about all values of the narrow type need not hold for the wider one."""
         looked_at = [statistics for statistics in extension.statistics if statistics.field_id in self._looked_at]
-        of_batch = read_statistics(looked_at, schema, header.record_count)
-        missing = ColumnStatistics(header.record_count, header.record_count)
+        row_count = header.record_count - deletion_count(extension.deletions)
+        of_batch = read_statistics(looked_at, schema, row_count)
+        missing = ColumnStatistics(row_count, row_count)
 
         def of_field(field_id: int) -> ColumnStatistics | None:
             field = schema.by_id.get(field_id)
@@ -192,15 +203,21 @@ class _VersionCut:
         if self._projection is None:
             self._without |= Attributes.LZ4 | Attributes.ZSTD
 
-    def cut(self, key: PartitionKey, batch: memoryview, header: BatchHeader) -> list[Buffer]:
+    def cut(self, key: PartitionKey, batch: memoryview, header: BatchHeader, deletions: bytes) -> list[Buffer]:
         payload = [] if self._projection is None else self._projection.cut(batch[header.payload_start :])
         attributes = (header.attributes | Attributes.PROJECTED) & ~self._without
-        return _sealed(key, header, self._extension, payload, attributes=attributes)
+        extension = self._extension_with(deletions) if deletions else self._extension
+        return _sealed(key, header, extension, payload, attributes=attributes)
+
+    def _extension_with(self, deletions: bytes) -> bytes:
+        typed = typed_pb2.TypedBatch(deletions=deletions)
+        typed.MergeFrom(self._typed)
+        return typed.SerializeToString()
 
 
 def _left_out(key: PartitionKey, header: BatchHeader, version: int) -> list[Buffer]:
     """A batch without its records, which keeps its place in the log."""
-    gone = Attributes.HAS_HEADERS | Attributes.LZ4 | Attributes.ZSTD | Attributes.GAPS
+    gone = Attributes.HAS_HEADERS | Attributes.LZ4 | Attributes.ZSTD | Attributes.GAPS | Attributes.DELETES
     attributes = (header.attributes | Attributes.PROJECTED | Attributes.COMPACTED) & ~gone
     return _sealed(key, header, _bare_extension(version), [], attributes=attributes, record_count=0)
 

@@ -8,6 +8,8 @@ same bytes if and only if their key columns are equal:
 - If there are several columns, each has its length before it, so no two different rows join to the same bytes.
 - No key column is a float or a double. So there is no NaN and no -0.0.
 
+A deletion is a record with a null value, and in a typed topic a row that the extension of its batch says to be one.
+
 A record without a key has null: an untyped record without `key`, and a row whose only key column is null. If a schema
 has several key columns, some or all may be null. That is a key, and it is equal to a key with the same nulls.
 
@@ -30,6 +32,7 @@ from minilog.record_batch.header import Attributes, BatchHeader, Buffer
 from minilog.record_batch.reader import arrow_errors, check_message, read_stored
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES, payload_schema
 from minilog.typed.batch import read_extension
+from minilog.typed.deletions import deletions_of
 from minilog.typed.keys import key_of_columns
 from minilog.typed.projection import Projection
 from minilog.typed.topic_schemas import TopicSchemas
@@ -67,7 +70,7 @@ class KeyReader:
         version yet."""
         check_batch(self.key, header, batch)
         if header.is_typed:
-            return self._read_rows(header, batch)
+            return self._read_rows(header, batch, finds_deletions=finds_deletions)
         if not header.attributes & Attributes.HAS_KEY:
             return None
         if not header.attributes & CODECS:
@@ -95,7 +98,7 @@ class KeyReader:
             projection = self._projection(form, header, schema, (_KEY_PLACE, _VALUE_PLACE))
         return _decoded(header, message, projection), has_deletions
 
-    def _read_rows(self, header: BatchHeader, batch: Buffer) -> KeyedRecords | None:
+    def _read_rows(self, header: BatchHeader, batch: Buffer, *, finds_deletions: bool) -> KeyedRecords | None:
         extension = read_extension(batch, header)
         schema = self.schemas.version(extension.schema_version)
         if not schema.key_columns:
@@ -107,7 +110,10 @@ class KeyReader:
         columns = _decoded(header, _checked_message(header, batch, projection), projection)
         with arrow_errors(header):
             keys = key_of_columns([columns.column(places.index(place)) for place in of_key])
-        return _keyed(header, columns, keys, has_deletions=False)
+        records = _keyed(header, columns, keys, has_deletions=header.has_deletions)
+        if not finds_deletions or not header.has_deletions:
+            return records
+        return records._replace(deletions=deletions_of(extension.deletions, header.record_count))
 
     def _projection(
         self, form: Hashable, header: BatchHeader, schema: pa.Schema, places: tuple[int, ...]

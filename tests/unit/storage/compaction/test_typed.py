@@ -71,14 +71,25 @@ class TypedLog:
     schemas: TopicSchemas
     key_columns: tuple[str, ...]
 
-    def write(self, rows: list[dict[str, Any]], version: int = 1, *, compression: str = "none", **options: Any) -> None:
+    def write(
+        self,
+        rows: list[dict[str, Any]],
+        version: int = 1,
+        *,
+        compression: str = "none",
+        deletions: list[bool] | None = None,
+        **options: Any,
+    ) -> None:
         schema = self.schemas.version(version)
+        deleted = deletions or [False] * len(rows)
+        for row, is_deletion in zip(rows, deleted, strict=True):
+            if is_deletion:
+                row.update(dict.fromkeys(row.keys() - set(self.key_columns)))
         named = [{("label" if name == "name" and version > 1 else name): row[name] for name in row} for row in rows]
         columns = pa.RecordBatch.from_pylist(named, schema=schema.arrow_schema)
-        batch = build_typed_batch(
-            *KEY, TypedRows(schema, columns), compression=compression, timestamp_us=NOW_US + self.log.end, **options
-        )
-        self.log.place(batch, [self.key_of(row) for row in rows], [False] * len(rows))
+        given = TypedRows(schema, columns, deletions=pa.array(deleted) if any(deleted) else None)
+        batch = build_typed_batch(*KEY, given, compression=compression, timestamp_us=NOW_US + self.log.end, **options)
+        self.log.place(batch, [self.key_of(row) for row in rows], deleted)
 
     def key_of(self, row: dict[str, Any]) -> Any:
         values = tuple(row[name] for name in self.key_columns)
@@ -89,7 +100,8 @@ class TypedLog:
 
     def read(self, batches: list[bytes]) -> list[dict[str, Any]]:
         schema = self.schemas.latest
-        reader = TypedReader(self.schemas, TypedSelection(schema, schema.names, timestamps=True, headers=True))
+        selection = TypedSelection(schema, schema.names, timestamps=True, headers=True, deletions=True)
+        reader = TypedReader(self.schemas, selection)
         parts = [
             reader.rows(batch, header, header.base_offset, header.next_offset) for header, batch in stored(batches)
         ]
@@ -110,6 +122,7 @@ def typed_logs(draw: st.DrawFn) -> TypedLog:
         typed.write(
             rows,
             draw(st.integers(1, 4)),
+            deletions=[typed.key_of(row) is not None and draw(st.booleans()) for row in rows],
             compression=draw(st.sampled_from(COMPRESSIONS)),
             **draw(st.sampled_from([{}, {}, producer])),
         )
@@ -122,9 +135,10 @@ def typed_logs(draw: st.DrawFn) -> TypedLog:
 def test_the_newest_row_of_each_key_stays_in_all_versions_of_a_schema(data: st.DataObject) -> None:
     typed = data.draw(typed_logs())
     clean_to = data.draw(st.sampled_from(typed.log.boundaries()))
-    how = data.draw(cleanings(typed.log))
+    deletes_before = data.draw(st.integers(0, typed.log.end))
+    how = {**data.draw(cleanings(typed.log)), "deletes_before": deletes_before}
     after = typed.clean(clean_to, **how)
-    left = {record.offset for record in typed.log.survivors(clean_to, 0)}
+    left = {record.offset for record in typed.log.survivors(clean_to, deletes_before)}
     assert typed.read(after) == [row for row in typed.read(typed.log.batches) if row["_offset"] in left]
     assert headers(after)[-1].next_offset == typed.log.end
     how = {**how, "part_batches": 1_000}
@@ -203,3 +217,16 @@ def test_columns_named_as_those_of_minilog_are_not_taken_for_them() -> None:
     records = KeyReader(KEY, typed.schemas).read(*gapped)
     assert records is not None
     assert records.offsets.to_pylist() == [4, 5]
+
+
+def test_a_deletion_ends_its_key_and_goes_when_it_has_expired() -> None:
+    typed = of(("id",), {"id": 1}, {"id": 2})
+    row = {name: values[0] for name, values in VALUES.items()}
+    typed.write(
+        [{**row, "id": 1, "n": 9}, {**row, "id": 2, "n": 9}, {**row, "id": 3, "n": 9}], deletions=[True, False, True]
+    )
+    assert left_of(typed) == [2, 3, 4]
+    expired = typed.clean(typed.log.end, deletes_before=3)
+    assert [row["_offset"] for row in typed.read(expired)] == [3, 4]
+    gone = typed.clean(typed.log.end, deletes_before=5)
+    assert [(row["_offset"], row["_deleted"]) for row in typed.read(gone)] == [(3, False)]
