@@ -170,7 +170,7 @@ class InvalidReplicationFactor(InvalidArgument):
 
 
 class InvalidRecord(InvalidArgument):
-    """The record batch cannot hold a record or a column."""
+    """The record batch cannot hold a record or a column, or a record for a compacted topic has no key."""
 
     code = "INVALID_RECORD"
 

@@ -53,11 +53,12 @@ def validate_batch(
 
 def check_records(
     batch: Buffer, header: BatchHeader, *, max_message_bytes: int, bounds: TimestampBounds | None = None
-) -> None:
-    """The payload of a batch of keys and values whose envelope was checked. Raises as validate_batch."""
+) -> pa.RecordBatch:
+    """The records of a batch of keys and values whose envelope was checked. Raises as validate_batch."""
     records = read_payload(batch, header, max_message_bytes=max_message_bytes)
     check_timestamps(header, records.column("timestamp"), bounds)
     check_headers(records.column("headers"))
+    return records
 
 
 def check_envelope(topic_id: bytes, partition: int, batch: Buffer, *, max_message_bytes: int) -> BatchHeader:

@@ -27,11 +27,11 @@ def unknown_version_is_accepted() -> Patches:
     """A leader takes a batch of a version that it does not know: it will be told of it."""
 
     def mutant(
-        topic_id: bytes, partition: int, batch: Buffer, *, max_message_bytes: int, schemas: Any, bounds: Any = None
+        topic_id: bytes, partition: int, batch: Buffer, *, max_message_bytes: int, schemas: Any, **how: Any
     ) -> BatchHeader:
         try:
             return typed_validation.validate_topic_batch(
-                topic_id, partition, batch, max_message_bytes=max_message_bytes, schemas=schemas, bounds=bounds
+                topic_id, partition, batch, max_message_bytes=max_message_bytes, schemas=schemas, **how
             )
         except UnknownSchemaVersion:
             return check_envelope(topic_id, partition, batch, max_message_bytes=max_message_bytes)

@@ -329,7 +329,12 @@ def validated(key: PartitionKey, batch: Buffer, config: TopicConfig, now_us: int
     the errors of `validate_topic_batch`."""
     bounds = config.timestamp_bounds(now_us)
     return validate_topic_batch(
-        *key, batch, max_message_bytes=config.max_message_bytes, schemas=config.schemas, bounds=bounds
+        *key,
+        batch,
+        max_message_bytes=config.max_message_bytes,
+        schemas=config.schemas,
+        bounds=bounds,
+        is_compacted=config.is_compacted,
     )
 
 

@@ -28,6 +28,7 @@ from minilog.typed.statistics import check_statistics, read_statistics
 from minilog.typed.topic_schema import TopicSchema
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import typed_pb2
+from minilog_broker.replication.leader.required_keys import require_record_keys, require_row_keys
 
 
 def validate_topic_batch(
@@ -38,17 +39,22 @@ def validate_topic_batch(
     max_message_bytes: int,
     schemas: TopicSchemas | None,
     bounds: TimestampBounds | None = None,
+    is_compacted: bool = False,
 ) -> BatchHeader:
     """The header of `batch`, one whole data batch that a client sent for this topic id and partition.
 
     `schemas`: the topic's, None for a topic without a schema. `bounds`: of the batch's time stamps, None for any.
+    `is_compacted`: whether the topic is. Then each record and each row needs a key.
 
     Raises what `validate_batch` raises. Raises UnknownSchemaVersion for a version that this broker does not know yet.
     Raises InvalidRecord for rows in a topic without a schema, for keys and values in a topic with one, for nulls that
-    the schema forbids, and for a deletion without a key or with more than that."""
+    the schema forbids, for a deletion without a key or with more than that, and for what has no key in a compacted
+    topic."""
     header = check_envelope(topic_id, partition, batch, max_message_bytes=max_message_bytes)
     if not header.is_typed and schemas is None:
-        check_records(batch, header, max_message_bytes=max_message_bytes, bounds=bounds)
+        records = check_records(batch, header, max_message_bytes=max_message_bytes, bounds=bounds)
+        if is_compacted:
+            require_record_keys(records.column("key"))
         return header
     if schemas is None:
         raise InvalidRecord("the batch has rows, but the topic has no schema: send keys and values")
@@ -60,7 +66,9 @@ def validate_topic_batch(
     extension = read_extension(batch, header)
     schema = schemas.version(extension.schema_version)
     with arrow_errors(header):
-        _check_rows(batch, header, extension, schema, max_message_bytes, bounds)
+        rows = _check_rows(batch, header, extension, schema, max_message_bytes, bounds)
+    if is_compacted:
+        require_row_keys(rows.columns, schema)
     return header
 
 
@@ -71,7 +79,8 @@ def _check_rows(
     schema: TopicSchema,
     max_message_bytes: int,
     bounds: TimestampBounds | None,
-) -> None:
+) -> pa.RecordBatch:
+    """The rows of the batch, those that delete their key among them."""
     if header.attributes & Attributes.HAS_KEY:
         raise CorruptMessage("a typed batch claims a column of keys, but it has only the columns of its schema")
     if extension.field_ids:
@@ -91,6 +100,7 @@ def _check_rows(
     check_timestamps(header, _timestamps(header, extension, schema, rows, extras), bounds)
     if form.extras.headers:
         check_headers(extras[-1])
+    return rows
 
 
 def _check_statistics(extension: typed_pb2.TypedBatch, schema: TopicSchema, rows: pa.RecordBatch) -> None:
