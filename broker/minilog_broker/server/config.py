@@ -233,6 +233,14 @@ class BrokerConfig:
     """The time between two scrubs of the partitions that this broker leads. 0: the broker scrubs none."""
     log_scrub_max_bytes_per_second: int = _dynamic(_integer(65_536), 4 * _MIB)
     """The rate at which this broker reads for its own scrub and for the scrubs of other brokers together."""
+    log_cleaner_enable: bool = _dynamic(_boolean(), True)
+    """Whether this broker's cleaner works. It is one thread."""
+    log_cleaner_dedupe_buffer_size: int = _dynamic(_integer(_MIB, 1024 * _MIB), 128 * _MIB)
+    """The bytes of the table of keys and their newest offsets (storage/compaction/newest_offsets.py)."""
+    log_cleaner_io_max_bytes_per_second: int = _dynamic(_integer(65_536), 64 * _MIB)
+    """The rate at which the cleaner reads and writes together. Kafka has no bound unless one is set."""
+    log_cleaner_backoff_ms: int = _dynamic(_integer(1), 15_000)
+    """The pause of the cleaner after it found no log to clean."""
     queued_max_request_bytes: int = _setting(_integer(_MIB), 256 * _MIB)
     """The bytes of clients that are not on disk yet. Half of it is for messages of which only a part is here."""
     queued_max_response_bytes: int = _setting(_integer(_MIB), 256 * _MIB)
@@ -308,6 +316,11 @@ class BrokerConfig:
     def flush_on_append(self) -> bool:
         """Whether an append counts only after an fdatasync."""
         return self.flush_policy == "fsync"
+
+    @property
+    def log_cleaner_dedupe_buffer_bytes(self) -> int:
+        """log.cleaner.dedupe.buffer.size, which has Kafka's name."""
+        return self.log_cleaner_dedupe_buffer_size
 
     def stream_address(self, address: Address) -> Address:
         """The port of streams beside a port of calls."""

@@ -1,0 +1,116 @@
+"""Compacted topics as users make them, with real brokers: their settings, and records without a key are refused."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from minilog import Admin, Consumer, Producer
+from minilog.errors import InvalidRecord
+from tests import programs
+from tests.cluster import Cluster, running_cluster
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("compacted"), settings={"flush.policy": "os"}) as running:
+        yield running
+
+
+@pytest.fixture
+def settings(cluster: Cluster) -> dict[str, object]:
+    return {"bootstrap.servers": cluster.bootstrap_servers, "auto.offset.reset": "earliest"}
+
+
+def minilog(cluster: Cluster, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    ended = programs.run(*arguments, stdin=stdin, environment={"MINILOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers})
+    assert "Traceback" not in ended.stderr
+    return ended
+
+
+def done(cluster: Cluster, *arguments: str, stdin: str = "") -> str:
+    ended = minilog(cluster, *arguments, stdin=stdin)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def stored(settings: dict[str, object], topic: str, count: int) -> list[tuple[bytes | None, bytes | None]]:
+    with Consumer(settings) as consumer:
+        consumer.subscribe([topic])
+        records: list[tuple[bytes | None, bytes | None]] = []
+        while len(records) < count:
+            records.extend((record.key, record.value) for record in consumer.poll(timeout=20))
+    return records
+
+
+def test_a_compacted_topic_shows_its_settings_and_takes_no_record_without_a_key(
+    cluster: Cluster, settings: dict[str, object]
+) -> None:
+    done(cluster, "topic", "create", "accounts", "--config", "cleanup.policy=compact", "-c", "min.compaction.lag.ms=5")
+    shown = done(cluster, "topic", "describe", "accounts")
+    assert {"cleanup.policy=compact,", "min.compaction.lag.ms=5,"} <= set(shown.split())
+    with Admin(settings) as admin:
+        (topic,) = admin.describe_topics(["accounts"])
+    assert (topic.configs["cleanup.policy"], topic.configs["min.compaction.lag.ms"]) == ("compact", "5")
+    with Producer(settings) as producer:
+        producer.send("accounts", b"1", key=b"a").result(timeout=20)
+        with pytest.raises(InvalidRecord, match=r"record 0 of the batch .* has no key.*send each record with a key"):
+            producer.send("accounts", b"2").result(timeout=20)
+        producer.send("accounts", b"3", key=b"a").result(timeout=20)
+    refused = minilog(cluster, "produce", "accounts", stdin="a line without a key\n")
+    assert refused.returncode != 0
+    assert "has no key" in " ".join(refused.stderr.split())
+    assert stored(settings, "accounts", 2) == [(b"a", b"1"), (b"a", b"3")]
+
+
+def in_one_transaction(producer: Producer, *records: tuple[bytes, bytes | None]) -> None:
+    with producer.transaction():
+        for sent in [producer.send("balances", value, key=key) for value, key in records]:
+            sent.result(timeout=20)
+
+
+def test_a_producer_of_transactions_is_refused_and_can_abort(cluster: Cluster, settings: dict[str, object]) -> None:
+    done(cluster, "topic", "create", "balances", "-c", "cleanup.policy=compact,delete")
+    with Producer({**settings, "transactional.id": "balances"}) as producer:
+        with pytest.raises(InvalidRecord, match="has no key"):
+            in_one_transaction(producer, (b"1", b"a"), (b"2", None))
+        in_one_transaction(producer, (b"3", b"a"))
+    assert stored(settings, "balances", 1) == [(b"a", b"3")]
+
+
+def test_a_typed_topic_needs_key_columns_and_a_value_in_the_only_one(
+    cluster: Cluster, settings: dict[str, object]
+) -> None:
+    arguments = ("--ddl", "id long, name string", "-c", "cleanup.policy=compact")
+    refused = minilog(cluster, "topic", "create", "keyless", *arguments)
+    assert refused.returncode != 0
+    assert "its schema has no key columns" in " ".join(refused.stderr.split())
+    done(cluster, "topic", "create", "people", *arguments, "--key-columns", "id")
+    with Producer(settings) as producer:
+        producer.send("people", {"id": 1, "name": "a"}).result(timeout=20)
+        with pytest.raises(InvalidRecord, match=r"row 0 of the batch .* has no value in 'id'"):
+            producer.send("people", {"id": None, "name": "b"}).result(timeout=20)
+        producer.send("people", {"id": 2, "name": None}).result(timeout=20)
+
+
+def test_a_topic_that_is_altered_keeps_its_records_without_a_key(cluster: Cluster, settings: dict[str, object]) -> None:
+    done(cluster, "topic", "create", "old", "-p", "1")
+    with Producer(settings) as producer:
+        producer.send("old", b"1").result(timeout=20)
+        done(cluster, "topic", "alter", "old", "-c", "cleanup.policy=delete,compact")
+        with pytest.raises(InvalidRecord):
+            producer.send("old", b"2").result(timeout=20)
+        done(cluster, "topic", "alter", "old", "--delete-config", "cleanup.policy")
+        producer.send("old", b"3").result(timeout=20)
+    assert stored(settings, "old", 2) == [(None, b"1"), (None, b"3")]
+
+
+def test_the_settings_of_the_cleaner_change_while_brokers_run(cluster: Cluster) -> None:
+    done(cluster, "broker", "alter", "--all", "-c", "log.cleaner.enable=false", "-c", "log.cleaner.backoff.ms=7")
+    shown = done(cluster, "config", "print", "broker", "--id", "1")
+    (line,) = [line for line in shown.splitlines() if "log.cleaner.enable" in line]
+    assert "false" in line
+    refused = minilog(cluster, "broker", "alter", "1", "-c", "log.cleaner.dedupe.buffer.size=1")
+    assert "a whole number from 1048576 to 1073741824" in " ".join(refused.stderr.split())
