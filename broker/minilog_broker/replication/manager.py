@@ -50,6 +50,7 @@ from minilog_broker.replication.rules.own_delay import own_delay_ms
 from minilog_broker.replication.sessions.served import ServedSessions
 from minilog_broker.replication.sessions.source import Audience
 from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.storage.compaction_point import CompactionPoint
 from minilog_broker.storage.errors import NO_SPACE
 from minilog_broker.storage.find_ends import FoundEnd
 from minilog_broker.storage.producer_state import ProducerState
@@ -216,6 +217,15 @@ class ReplicaManager:
         """The replica here, for the scrub. None if its log cannot be read. The caller must not change it."""
         replica = self._replicas.get(key)
         return None if replica is None or replica.log is None or replica.offline is not None else replica
+
+    def copies(self) -> list[Replica]:
+        """The replicas here whose logs can be read, for the cleaner. The caller must not change them."""
+        return [replica for replica in self._replicas.values() if self.copy_of(replica.key) is not None]
+
+    def compact(self, key: PartitionKey, point: CompactionPoint, now_ms: float) -> None:
+        """Announce a compaction point of a partition that this broker leads. Else nothing happens."""
+        if (replica := self._replicas.get(key)) is not None and replica.leader is not None:
+            replica.leader.compact(point, now_ms)
 
     def led_partitions(self) -> list[LeaderPartition]:
         """The partitions that this broker leads now."""

@@ -25,13 +25,15 @@ from minilog_broker.failure import CommandFailed
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.replica_effects import ProposeInSyncReplicas
 from minilog_broker.server.background.jobs import Jobs
-from minilog_broker.server.background.retention import Retention, WallClock
+from minilog_broker.server.background.retention import WallClock
 from minilog_broker.server.background.upkeep import Checkpoints, DeletedLogs, Space
 from minilog_broker.server.broker_steps import (
     Condition,
     Opened,
     Parts,
     Stored,
+    build_cleaner,
+    build_retention,
     build_scrub,
     member_settings,
     metadata_settings,
@@ -297,17 +299,18 @@ class Broker:
             controller=ControllerShell(stored.quorum, options, self._turns, self._runtime, self._observer),
             to_replicas=ImageToReplicas(image, replicas, coordinators, self._turns, self._spawn, self._observer),
             markers=MarkerService(replicas, image, coordinators.write_group_markers, self._runtime.wall_us),
-            retention=self._retention(stored.logs, coordinators),
+            retention=build_retention(
+                self._config, stored.logs, self._wall_clock, self._log_start_moved, coordinators.expire
+            ),
             scrub=build_scrub(options.broker_id, self._config, replicas, stored.disk, calls, self._runtime),
+            cleaner=build_cleaner(
+                self._config, self._opened.files, stored, replicas, self._runtime, self._wall_clock, self._failed
+            ),
         )
         subscribe_parts(self._running, stored, self._parts, self._runtime.set_log_level, self._set_shutdown_timeout)
 
     def _set_shutdown_timeout(self, timeout_ms: int) -> None:
         self._shutdown_timeout_ms = timeout_ms
-
-    def _retention(self, logs: LogDirectory, coordinators: Coordinators) -> Retention:
-        interval_s = self._config.log_retention_check_interval_ms / 1000.0
-        return Retention(logs, interval_s, self._wall_clock, self._log_start_moved, coordinators.expire)
 
     async def _end(self) -> None:
         await self._parts.links.stop()
@@ -467,6 +470,7 @@ class Broker:
         self._spawn(self._parts.link.keep_beating())
         self._spawn(self._jobs().run())
         self._spawn(self._parts.scrub.run())
+        self._spawn(self._parts.cleaner.run())
         self._spawn(self._console.run())
         logger.info("registered", broker=self._options.broker_id, broker_epoch=answer.broker_epoch)
 

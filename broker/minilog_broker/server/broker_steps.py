@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from grpc_health.v1 import health_pb2_grpc
 
+from minilog.partition_key import PartitionKey
 from minilog.v1 import (
     admin_pb2_grpc,
     coordinator_pb2_grpc,
@@ -18,7 +19,7 @@ from minilog.v1 import (
 )
 from minilog_broker.coordinators.groups.presences import MemberSettings
 from minilog_broker.replication.settings import ReplicationSettings
-from minilog_broker.server.background.retention import Retention
+from minilog_broker.server.background.retention import Retention, WallClock
 from minilog_broker.server.clients.controller_link import ControllerLink
 from minilog_broker.server.clients.coordinator_calls import CoordinatorCalls
 from minilog_broker.server.clients.internal_topics import InternalTopics
@@ -45,6 +46,7 @@ from minilog_broker.server.services.peer_service import PeerService
 from minilog_broker.server.services.producer_ids import ProducerIds
 from minilog_broker.server.services.security_service import SecurityService
 from minilog_broker.server.services.transaction_service import TransactionService
+from minilog_broker.server.shells.cleaner import Cleaner
 from minilog_broker.server.shells.controller_shell import ControllerShell
 from minilog_broker.server.shells.coordinators import Coordinators
 from minilog_broker.server.shells.image_to_replicas import ImageToReplicas
@@ -95,6 +97,7 @@ class Parts:
     markers: MarkerService
     retention: Retention
     scrub: Scrub
+    cleaner: Cleaner
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +179,33 @@ def services_of(
             (health_pb2_grpc.add_HealthServicer_to_server, HealthService(condition.look)),
         ),
     )
+
+
+def build_cleaner(
+    config: BrokerConfig,
+    files: FileSystem,
+    stored: Stored,
+    replicas: ReplicationShell,
+    runtime: BrokerRuntime,
+    clock: WallClock,
+    failed: Callable[[BaseException], None],
+) -> Cleaner:
+    """The cleaner of this broker. `files` is not the pool of the logs: only the disk's thread changes files there."""
+    thread = runtime.readers("cleaner", 1, failed)
+    return Cleaner(
+        config, replicas, stored.disk, stored.reserve, thread, files, runtime.monotonic_s, clock.trusted_now_us
+    )
+
+
+def build_retention(
+    config: BrokerConfig,
+    logs: LogDirectory,
+    clock: WallClock,
+    log_start_moved: Callable[[PartitionKey], None],
+    expire: Callable[[int], None],
+) -> Retention:
+    """The job of retention, with the interval of its configuration."""
+    return Retention(logs, config.log_retention_check_interval_ms / 1000.0, clock, log_start_moved, expire)
 
 
 def build_scrub(

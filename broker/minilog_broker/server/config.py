@@ -317,11 +317,6 @@ class BrokerConfig:
         """Whether an append counts only after an fdatasync."""
         return self.flush_policy == "fsync"
 
-    @property
-    def log_cleaner_dedupe_buffer_bytes(self) -> int:
-        """log.cleaner.dedupe.buffer.size, which has Kafka's name."""
-        return self.log_cleaner_dedupe_buffer_size
-
     def stream_address(self, address: Address) -> Address:
         """The port of streams beside a port of calls."""
         host, port = address

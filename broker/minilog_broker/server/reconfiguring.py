@@ -42,17 +42,12 @@ _REPLICATION = (
     "replica.fetch.max.bytes",
     "follower.replication.throttled.rate.bytes",
 )
-
 _CLEANER = (
     "log.cleaner.enable",
     "log.cleaner.dedupe.buffer.size",
     "log.cleaner.io.max.bytes.per.second",
     "log.cleaner.backoff.ms",
 )
-
-
-def _read_at_its_next_round(config: BrokerConfig) -> None:
-    """The cleaner reads its settings from `RunningConfig.config` when a round of it begins."""
 
 
 def subscribe_parts(
@@ -83,7 +78,7 @@ def subscribe_parts(
     running.subscribe(("delete.delay.ms",), delete_delay)
     running.subscribe(("log.retention.check.interval.ms",), retention)
     running.subscribe(("log.scrub.interval.ms", "log.scrub.max.bytes.per.second"), parts.scrub.reconfigured)
-    running.subscribe(_CLEANER, _read_at_its_next_round)
+    running.subscribe(_CLEANER, parts.cleaner.reconfigured)
     running.subscribe(("log.level",), lambda config: set_log_level(config.log_level))
     running.subscribe(
         ("controlled.shutdown.timeout.ms",), lambda config: set_shutdown_timeout(config.controlled_shutdown_timeout_ms)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from minilog_broker.server.disk.reader_threads import DiskRead, ReadTurns, carry_out
+from minilog_broker.server.disk.reader_threads import PAUSE_S, DiskRead, ReadTurns, carry_out
 from tests.simulation.machines.disk import Death
 from tests.simulation.machines.loop import Process
 
@@ -54,7 +54,7 @@ class SimulatedReaders:
     def waiting(self) -> int:
         return self._turns.waiting
 
-    def pause(self) -> None:
+    def pause(self, seconds: float = PAUSE_S) -> None:
         """A read is one event."""
 
     async def stop(self) -> None:

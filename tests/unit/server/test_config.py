@@ -23,14 +23,14 @@ def test_defaults_are_those_of_the_contract() -> None:
 
 def test_the_cleaner_has_kafkas_settings_and_no_larger_table_than_it_uses() -> None:
     config = load_config(overrides={"log.cleaner.dedupe.buffer.size": str(MAX_BUFFER_BYTES)})
-    assert config.log_cleaner_dedupe_buffer_bytes == MAX_BUFFER_BYTES
+    assert config.log_cleaner_dedupe_buffer_size == MAX_BUFFER_BYTES
     with pytest.raises(InvalidConfig, match="a whole number from 1048576 to 1073741824"):
         load_config(overrides={"log.cleaner.dedupe.buffer.size": str(MAX_BUFFER_BYTES + 1)})
     with pytest.raises(InvalidConfig, match=r"unknown setting log\.cleaner\.threads"):
         load_config(overrides={"log.cleaner.threads": "1"})
     config = load_config()
     assert (config.log_cleaner_enable, config.log_cleaner_backoff_ms) == (True, 15_000)
-    assert (config.log_cleaner_dedupe_buffer_bytes, config.log_cleaner_io_max_bytes_per_second) == (1 << 27, 1 << 26)
+    assert (config.log_cleaner_dedupe_buffer_size, config.log_cleaner_io_max_bytes_per_second) == (1 << 27, 1 << 26)
 
 
 def test_later_layers_win(tmp_path: pathlib.Path) -> None:

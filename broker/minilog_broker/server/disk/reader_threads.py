@@ -11,9 +11,9 @@ thread begins when there is work and no thread is free.
 from __future__ import annotations
 
 import asyncio
+import errno
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,8 +56,10 @@ class Readers(Protocol):
     def step(self) -> int | None:
         """The number of ended reads, where all threads are reading; else None (disk_stall.py)."""
 
-    def pause(self) -> None:
-        """For long work on one of the threads: let the event loop and the disk serve others before it goes on."""
+    def pause(self, seconds: float = PAUSE_S) -> None:
+        """For long work on one of the threads: let the event loop and the disk serve others before it goes on.
+
+        Raises OSError where the threads stop meanwhile."""
 
     async def stop(self) -> None:
         """Take no more reads, and let those under way end."""
@@ -153,6 +155,7 @@ class ReaderThreads:
         self._turns = ReadTurns(most, self._begin)
         self._queue: queue.SimpleQueue[DiskRead | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._stops = threading.Event()
 
     def submit(self, read: DiskRead) -> None:
         self._turns.submit(read)
@@ -165,8 +168,9 @@ class ReaderThreads:
     def step(self) -> int | None:
         return self._turns.step
 
-    def pause(self) -> None:
-        time.sleep(PAUSE_S)
+    def pause(self, seconds: float = PAUSE_S) -> None:
+        if self._stops.wait(seconds):
+            raise OSError(errno.ECANCELED, "the broker stops")
 
     def _begin(self, read: DiskRead) -> None:
         if len(self._threads) < self._turns.under_way:
@@ -177,6 +181,7 @@ class ReaderThreads:
 
     async def stop(self) -> None:
         self._turns.end()
+        self._stops.set()
         for _ in self._threads:
             self._queue.put(None)
         await asyncio.to_thread(self._join)

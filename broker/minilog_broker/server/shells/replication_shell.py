@@ -39,6 +39,7 @@ from minilog_broker.server.runtime.timer import CoreTimer, now_ms
 from minilog_broker.server.runtime.turns import Piece
 from minilog_broker.server.shells.session_reads import SessionReads
 from minilog_broker.server.shells.session_streams import Sessions
+from minilog_broker.storage.compaction_point import CompactionPoint
 from minilog_broker.storage.copy_check import check_copy
 from minilog_broker.storage.errors import NO_SPACE
 from minilog_broker.storage.find_ends import EndsSearch
@@ -407,6 +408,10 @@ class ReplicationShell:
             partition_id=partition_id, error=wire_error(failure), leader_epoch=leader_epoch
         )
         result.CopyFrom(refusal)
+
+    def compact(self, key: PartitionKey, point: CompactionPoint) -> None:
+        """Announce a compaction point of a partition that this broker leads."""
+        self._event(lambda: self.manager.compact(key, point, now_ms()))
 
     def damaged(self, log: Log, error: OSError | MinilogError) -> None:
         """Note that a read has found damage in a log. It has no effect where the replica has another log by now."""
