@@ -1,0 +1,167 @@
+"""Compaction with real brokers: what readers get, what is on each disk, and what a killed cluster comes back with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
+from minilog.partition_key import PartitionKey
+from minilog.record_batch.header import iterate_headers
+from minilog.record_batch.reader import iterate_records
+from minilog_broker.storage.checkpoint import Checkpoint, read_checkpoint
+from minilog_broker.storage.compaction_point import CompactionPoint
+from minilog_broker.storage.files import OsFileSystem
+from minilog_broker.storage.log import Log
+from minilog_broker.storage.settings import LogSettings
+from minilog_broker.storage.topic_id_file import read_topic_id
+from tests.cluster import Cluster, running_cluster
+
+BROKERS = (1, 2, 3)
+WAIT_S = 30.0
+SETTINGS = {"log.cleaner.backoff.ms": "100"}
+KEYED = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "65536",
+    "min.cleanable.dirty.ratio": "0.1",
+    "delete.retention.ms": "0",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("compaction"), settings=SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def config(cluster: Cluster) -> dict[str, Any]:
+    return {"bootstrap.servers": cluster.bootstrap_servers, "auto.offset.reset": "earliest"}
+
+
+def create(config: dict[str, Any], topic: str, **configs: str) -> None:
+    with Admin(config) as admin:
+        admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=3, configs={**KEYED, **configs})])
+
+
+def records(config: dict[str, Any], topic: str) -> list[tuple[bytes | None, bytes | None]]:
+    """All records up to the end of now."""
+    partition, found = TopicPartition(topic, 0), list[tuple[bytes | None, bytes | None]]()
+    with Consumer(config) as consumer:
+        consumer.assign([partition])
+        (end,) = consumer.end_offsets([partition]).values()
+        deadline = time.monotonic() + WAIT_S
+        while (consumer.position(partition) or 0) < end:
+            assert time.monotonic() < deadline, f"the consumer did not reach offset {end}"
+            found += [(record.key, record.value) for record in consumer.poll(timeout=1)]
+    return found
+
+
+def log_path(cluster: Cluster, broker_id: int, topic: str) -> str:
+    return str(cluster.data_directory(broker_id) / f"{topic}-0")
+
+
+def checkpoint(cluster: Cluster, broker_id: int, topic: str) -> Checkpoint:
+    found = read_checkpoint(OsFileSystem(), log_path(cluster, broker_id, topic))
+    assert found is not None
+    return found
+
+
+def points(cluster: Cluster, topic: str) -> set[CompactionPoint]:
+    """The different points that the copies have carried out."""
+    return {checkpoint(cluster, broker_id, topic).compaction.done for broker_id in BROKERS}
+
+
+def settle(cluster: Cluster, topic: str, *, above: int) -> CompactionPoint:
+    """Wait until all copies have carried out one point, and nothing more is due. Gives that point."""
+
+    def is_settled() -> bool:
+        (point, *others) = points(cluster, topic)
+        return not others and above < point.clean_to == point.deletes_before
+
+    until(is_settled, f"the copies of {topic} did not come to one point above {above}")
+    return points(cluster, topic).pop()
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def stored(cluster: Cluster, broker_id: int, topic: str) -> list[dict[str, Any]]:
+    """The records of a stopped broker's copy, straight from its disk."""
+    path, files = log_path(cluster, broker_id, topic), OsFileSystem()
+    topic_id = read_topic_id(files, path)
+    assert topic_id is not None
+    key = PartitionKey(bytes.fromhex(topic_id.topic_id), 0)
+    log = Log.open(files, path, key, topic, LogSettings(), unclean=False, create=False)
+    rows, offset = list[dict[str, Any]](), log.log_start_offset
+    while offset < log.log_end_offset:
+        run = log.read(offset, 1 << 20)
+        for batch in iterate_records(run, *key):
+            rows += [] if batch.rows is None else batch.rows.to_pylist()
+        offset = max(header.next_offset for _, header in iterate_headers(run))
+    log.close(clean=False)
+    return rows
+
+
+def test_readers_get_the_newest_record_of_each_key_and_copies_are_equal(
+    cluster: Cluster, config: dict[str, Any]
+) -> None:
+    create(config, "accounts")
+    expected: dict[bytes, bytes] = {}
+    with Producer({**config, "batch.size": 4096}) as producer:
+        for number in range(6_000):
+            key = b"key-%03d" % (number * 7 % 150)
+            value = None if number % 151 == 0 else b"value %d of the key, with some bytes behind it" % number
+            producer.send("accounts", value, key=key)
+            if value is None:
+                expected.pop(key, None)
+            else:
+                expected[key] = value
+        producer.flush()
+
+    clean_to = settle(cluster, "accounts", above=3_000).clean_to
+    found = records(config, "accounts")
+    assert {key: value for key, value in dict(found).items() if value is not None} == expected
+    assert len(found) < 6_000 - clean_to + 151, "the older records are gone"
+    cluster.kill(*BROKERS)
+    cluster.start(*BROKERS)
+    cluster.wait_running()
+    assert {key: value for key, value in dict(records(config, "accounts")).items() if value is not None} == expected
+    settle(cluster, "accounts", above=3_000)
+    cluster.stop(*BROKERS)
+    copies = [stored(cluster, broker_id, "accounts") for broker_id in BROKERS]
+    assert copies[0] == copies[1] == copies[2]
+    cluster.start(*BROKERS)
+    cluster.wait_running()
+
+
+def test_a_copy_that_comes_anew_has_the_same_records(cluster: Cluster, config: dict[str, Any]) -> None:
+    create(config, "prices")
+    with Producer({**config, "batch.size": 2048}) as producer:
+        for number in range(4_000):
+            producer.send("prices", b"price %d" % number, key=b"%d" % (number % 40))
+        producer.flush()
+        until(lambda: checkpoint(cluster, 1, "prices").compaction.done.clean_to > 1_000, "no compaction")
+        with Admin(config) as admin:
+            (description,) = admin.describe_topics(["prices"])
+        leader = description.partitions[0].leader or 0
+        follower = next(broker_id for broker_id in BROKERS if broker_id != leader)
+        cluster.kill(follower)
+        for number in range(4_000, 8_000):
+            producer.send("prices", b"price %d" % number, key=b"%d" % (number % 40))
+        producer.flush()
+        until(lambda: checkpoint(cluster, leader, "prices").compaction.done.clean_to > 5_000, "no compaction")
+        cluster.start(follower)
+        cluster.wait_running()
+        settle(cluster, "prices", above=5_000)
+    assert dict(records(config, "prices")) == {b"%d" % (n % 40): b"price %d" % n for n in range(7_960, 8_000)}
+    cluster.stop(*BROKERS)
+    copies = [stored(cluster, broker_id, "prices") for broker_id in BROKERS]
+    assert copies[0] == copies[1] == copies[2]
