@@ -23,8 +23,10 @@ from minilog.groups.callbacks import Callbacks, GroupStep
 from minilog.groups.member import (
     Assigned,
     CloseStream,
+    DoubtCoordinator,
     Lost,
     MemberCore,
+    MemberEffect,
     MemberSettings,
     MemberState,
     OpenStream,
@@ -86,6 +88,7 @@ class GroupMembership:
         self._event = asyncio.Event()  # the driver has work
         self._changed = asyncio.Event()  # `end` looks again
         self._started = self._is_in_step = False
+        self._is_asking = False  # for the coordinator, which confirms nothing
 
     # -- calls of the program
 
@@ -214,12 +217,15 @@ class GroupMembership:
                 async with asyncio.timeout(min(max(wait_s, 0.001), _LONGEST_WAIT_S)):
                     await self._event.wait()
 
-    async def _carry_out(self, effect: OpenStream | CloseStream | SendToCoordinator) -> None:
+    async def _carry_out(self, effect: MemberEffect) -> None:
         match effect:
             case OpenStream(anew=anew):
                 self._opening = asyncio.get_running_loop().create_task(self._open(is_anew=anew))
             case CloseStream():
                 await self._close()
+            case DoubtCoordinator() if not self._is_asking:
+                self._is_asking = True
+                self._spawn(self._refresh_leader())
             case SendToCoordinator(request) if self._stream is not None:
                 self._stream.send(StreamMessage(self._completed(request)))
 
@@ -246,11 +252,10 @@ class GroupMembership:
             opener,
             f"broker {broker_id}, as a member of group {self._group_id!r}",
             lambda: self._completed(self.member.heartbeat(now_ms())),
-            keepalive_ms=self.member.heartbeat_ms,
+            keepalive_ms=lambda: self.member.heartbeat_ms,
             opened=self._opened,
             received=self._received,
             lost=lambda: self._lost(stream),
-            doubted=self._doubted,
         )
 
     async def _coordinator(self, *, is_anew: bool) -> int:
@@ -298,15 +303,16 @@ class GroupMembership:
         if not error.retriable:
             self.member.stream_refused(error, now_ms())
 
-    def _doubted(self) -> None:
-        """Another broker may have become the coordinator: ask for the leader again."""
-        self._spawn(self._refresh_leader())
-
     async def _refresh_leader(self) -> None:
+        """Another broker may have become the coordinator: ask for the leader again."""
         cache = self._cluster.cache
         before = cache.leader(cache.key(self._partition))
-        with contextlib.suppress(MinilogError):
+        try:
             await self._cluster.refresh([GROUPS_TOPIC_NAME], now_s() + _FINDING_S)
+        except MinilogError as error:
+            _log.debug("the member did not learn who coordinates group %r: %s", self._group_id, error)
+        finally:
+            self._is_asking = False
         if cache.leader(cache.key(self._partition)) != before and self._stream is not None:
             await self._close()
             self._ended(None)

@@ -14,6 +14,8 @@
     the coordinator confirms nothing for     the member fences itself: it holds nothing, and the next poll tells the
     the session time-out less two            program its loss. Then the member joins anew
     heartbeats
+    the coordinator confirms nothing for     the member doubts that it still coordinates, and has the driver ask
+    half a heartbeat interval
     the coordinator fences the member        the same
     no poll for max.poll.interval.ms         the same, and the member leaves. Other members get its partitions
 
@@ -40,6 +42,7 @@ from minilog.v1 import coordinator_pb2
 
 JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
 FIRST_HEARTBEAT_MS = 5_000.0  # until the coordinator names another interval: Kafka's default
+DOUBTED_HEARTBEATS = 0.5  # without confirmation, which takes a quarter of an interval and the time of a commit
 HEARTBEATS_TO_SPARE = 2  # the member's session ends so many heartbeats before the coordinator's
 
 
@@ -123,7 +126,13 @@ class SendToCoordinator:
     request: coordinator_pb2.MemberRequest
 
 
-MemberEffect: TypeAlias = OpenStream | CloseStream | SendToCoordinator
+@dataclass(frozen=True, slots=True)
+class DoubtCoordinator:
+    """Ask for the group's coordinator: this one confirms nothing. Where another broker is the coordinator, close the
+    stream, and answer with stream_lost."""
+
+
+MemberEffect: TypeAlias = OpenStream | CloseStream | SendToCoordinator | DoubtCoordinator
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +161,12 @@ class MemberCore:
         self._number = 0
         self._sent_ms = -math.inf
         self._sent: deque[tuple[int, float]] = deque()  # messages without confirmation: number and time
+        self._doubted_ms = -math.inf
         self._open_at_ms = 0.0
         self._session_ends_ms = math.inf
         self._session_ms = math.inf
         self.heartbeat_ms = FIRST_HEARTBEAT_MS
-        """How often the coordinator expects a message."""
+        """How often the coordinator expects a message. Each of its answers may change that."""
         self._polled_ms = -math.inf
         self._polls = 0  # polls under way
         self._effects: list[MemberEffect] = []
@@ -321,12 +331,15 @@ class MemberCore:
             self._is_anew = False
         if self._is_open and (self._subscribe_on_stream or now_ms >= self._sent_ms + self.heartbeat_ms):
             self._send(now_ms)
+        if now_ms >= self._doubt_ms():
+            self._doubted_ms = now_ms
+            self._effects.append(DoubtCoordinator())
         effects, self._effects = self._effects, []
         return effects
 
     def next_wake_ms(self) -> float:
         """The time of the next call of `poll`, if no event comes before."""
-        times = [self._sent_ms + self.heartbeat_ms if self._is_open else math.inf]
+        times = [self._sent_ms + self.heartbeat_ms if self._is_open else math.inf, self._doubt_ms()]
         if self._state is MemberState.IN:
             times.append(self._session_ends_ms)
         if self._state in (MemberState.IN, MemberState.JOINING) and not self._polls:
@@ -336,6 +349,13 @@ class MemberCore:
         return min(times)
 
     # -- inside
+
+    def _doubt_ms(self) -> float:
+        """When the member doubts its coordinator, if nothing is confirmed before."""
+        if not self._is_open or not self._sent:
+            return math.inf
+        _, oldest_ms = self._sent[0]
+        return max(oldest_ms, self._doubted_ms) + DOUBTED_HEARTBEATS * self.heartbeat_ms
 
     def _is_polled(self, now_ms: float) -> bool:
         return self._polls > 0 or now_ms - self._polled_ms < self._settings.max_poll_interval_ms

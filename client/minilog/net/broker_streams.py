@@ -57,7 +57,7 @@ class BrokerStreams:
             opener,
             f"broker {broker_id}",
             keepalive,
-            keepalive_ms=self._keepalive_ms,
+            keepalive_ms=lambda: self._keepalive_ms,
             opened=opened,
             received=received,
             lost=lambda: self._was_lost(broker_id, stream),

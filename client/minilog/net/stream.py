@@ -1,6 +1,6 @@
 """One bidirectional stream to a broker: messages out in order, messages in, signs of life both ways.
 
-Each side sends at least one message every session.keepalive.ms. If the other side is silent for two of these periods, a
+Each side sends at least one message every keep-alive period (session.keepalive.ms, or a member's heartbeat interval). If the other side is silent for two of these periods, a
 side doubts the stream. If it is silent for five, the side drops the stream and its connection, because a cut link shows
 only as silence. If the side's own check is late, it counts the silence from zero.
 """
@@ -26,24 +26,29 @@ _log = logging.getLogger(__name__)
 
 
 class Silence:
-    """The silence of the other side. Pure. Times are in milliseconds."""
+    """The silence of the other side. Pure. Times are in milliseconds. The keep-alive period may change."""
 
     def __init__(self, keepalive_ms: float, now: float) -> None:
-        self._limit_ms = _SILENT_KEEPALIVES * keepalive_ms
-        self._allowed_ms = max(_OPENING_MS, _DOUBTED_KEEPALIVES * keepalive_ms)
         self._heard_ms = self._looked_ms = now
+        self._period_ms = keepalive_ms
+        self._has_heard = False
+
+    def period(self, keepalive_ms: float) -> None:
+        """Change the keep-alive period, from now on."""
         self._period_ms = keepalive_ms
 
     def heard(self, now: float) -> None:
-        self._heard_ms, self._allowed_ms = now, self._limit_ms
+        self._heard_ms, self._has_heard = now, True
 
     def is_too_long(self, now: float) -> bool:
         """Whether the silence is too long. The caller asks this every keep-alive period."""
-        late = now - self._looked_ms > self._period_ms + self._limit_ms / 4
+        limit_ms = _SILENT_KEEPALIVES * self._period_ms
+        late = now - self._looked_ms > self._period_ms + limit_ms / 4
         self._looked_ms = now
         if late:
             self._heard_ms = now
-        return now - self._heard_ms > self._allowed_ms
+        first_limit_ms = max(_OPENING_MS, _DOUBTED_KEEPALIVES * self._period_ms)
+        return now - self._heard_ms > (limit_ms if self._has_heard else first_limit_ms)
 
     def is_doubtful(self, now: float) -> bool:
         """Whether the silence is longer than that of a healthy side."""
@@ -69,7 +74,8 @@ class DuplexStream:
     It calls `received` for each message that comes. It calls `written` for each message of `send` that the network has
     taken over (flow control has let it go). It calls `lost` once at the end, unless the caller closes it first. It
     calls `doubted` while the other side is silent for too long, because another broker may have taken its place.
-    `name` is the name of the other side in the log."""
+    `name` is the name of the other side in the log. `keepalive_ms` gives the period of signs of life, which may change
+    while the stream is open."""
 
     def __init__(
         self,
@@ -77,7 +83,7 @@ class DuplexStream:
         name: str,
         keepalive: Callable[[], Message],
         *,
-        keepalive_ms: float,
+        keepalive_ms: Callable[[], float],
         opened: Callable[[], None],
         received: Callable[[StreamMessage[Any]], None],
         lost: Callable[[], None],
@@ -134,7 +140,7 @@ class DuplexStream:
                 self._lost()
 
     async def _talk(self, stream: OpenedStream) -> None:
-        silence = Silence(self._keepalive_ms, now_ms())
+        silence = Silence(self._keepalive_ms(), now_ms())
         self._opened()
         parts = [self._write(stream), self._read(stream), self._watch(stream, silence)]
         tasks = [asyncio.ensure_future(part) for part in parts]
@@ -161,7 +167,7 @@ class DuplexStream:
                 await asyncio.Event().wait()  # wait until the other side ends the stream
             self._wake.clear()
             try:
-                async with asyncio.timeout(self._keepalive_ms / 1000.0):
+                async with asyncio.timeout(self._keepalive_ms() / 1000.0):
                     await self._wake.wait()
             except TimeoutError:
                 await stream.write(StreamMessage(self._keepalive()))
@@ -176,6 +182,7 @@ class DuplexStream:
     async def _watch(self, stream: OpenedStream, silence: Silence) -> None:
         heard_ms = stream.heard_ms  # the time of the welcome
         while True:
+            silence.period(self._keepalive_ms())
             if stream.heard_ms > heard_ms:  # only new bytes count: until then the zero of a late check stays
                 heard_ms = stream.heard_ms
                 silence.heard(heard_ms)
@@ -183,5 +190,5 @@ class DuplexStream:
                 break
             if silence.is_doubtful(now_ms()):
                 self._doubted()
-            await asyncio.sleep(self._keepalive_ms / 1000.0)
+            await asyncio.sleep(self._keepalive_ms() / 1000.0)
         _log.debug("%s has been silent for too long", self._name)

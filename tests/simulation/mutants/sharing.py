@@ -34,7 +34,7 @@ def no_new_session() -> Patches:
 
     def mutant(self: Members, now: Moment) -> None:
         activated(self, now)
-        for presence in self._now.presences.values():
+        for presence in self._now.presences:
             presence.heard_ms = now.ms - 0.9 * self._settings.session_timeout_ms
 
     return [(Members, "activated", mutant)]

@@ -57,7 +57,7 @@ def stream_to(broker: Broker, *, lost: list[bool], written: list[Any], keepalive
         broker,
         "broker 1",
         data_pb2.ProduceRequest,
-        keepalive_ms=keepalive_ms,
+        keepalive_ms=lambda: keepalive_ms,
         opened=lambda: None,
         received=lambda message: None,
         lost=lambda: lost.append(True),

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from minilog.errors import InvalidArgument
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.groups.records import Member
 
 LOOKS_PER_HEARTBEAT = 4
+MOST_HEARTBEATS_PER_S = 100  # of one group: a heartbeat takes its coordinator 0.1 to 0.2 ms
+LEAST_HEARTBEATS_PER_SESSION = 4  # a member fences itself two before the end: it has half of its session
 MAX_MEMBER_ID_CHARACTERS = 64  # a UUID in any spelling
 MAX_NAME_CHARACTERS = 255  # of an instance id, a rack
 
@@ -30,6 +34,13 @@ class MemberSettings:
     @property
     def look_interval_ms(self) -> float:
         return self.heartbeat_interval_ms / LOOKS_PER_HEARTBEAT
+
+    def interval_of(self, members: int) -> int:
+        """The heartbeat interval in a group of so many members, in milliseconds. It is longer in a large group. It is
+        never shorter than the setting."""
+        bearable_ms = members * 1_000 // MOST_HEARTBEATS_PER_S
+        longest_ms = self.session_timeout_ms // LEAST_HEARTBEATS_PER_SESSION
+        return max(self.heartbeat_interval_ms, min(bearable_ms, longest_ms))
 
 
 @dataclass(slots=True)
@@ -52,6 +63,41 @@ class Presence:
     revoking_since_ms: float = math.inf
     farewell: coordinator_pb2.MemberResponse | None = None
     unconfirmed: Heartbeat | None = None
+
+
+class Presences:
+    """The presences of one coordinator, by group and member id."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[str, Presence]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def __iter__(self) -> Iterator[Presence]:
+        return chain.from_iterable(members.values() for members in self._of.values())
+
+    def find(self, group: str, member_id: str) -> Presence | None:
+        members = self._of.get(group)
+        return None if members is None else members.get(member_id)
+
+    def add(self, presence: Presence) -> None:
+        self._of.setdefault(presence.group, {})[presence.member_id] = presence
+
+    def remove(self, group: str, member_id: str) -> None:
+        """Forget a member, if it is known."""
+        members = self._of.get(group, {})
+        members.pop(member_id, None)
+        if not members:
+            self._of.pop(group, None)
+
+    def count(self, group: str) -> int:
+        """The number of members of a group."""
+        return len(self._of.get(group, ()))
+
+    def counts(self) -> dict[str, int]:
+        """The number of members of each group that has any."""
+        return {group: len(members) for group, members in self._of.items()}
 
 
 @dataclass(slots=True)
