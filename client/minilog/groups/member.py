@@ -352,7 +352,7 @@ class MemberCore:
 
     def _doubt_ms(self) -> float:
         """When the member doubts its coordinator, if nothing is confirmed before."""
-        if not self._is_open or not self._sent:
+        if self._state is not MemberState.IN or not self._is_open or not self._sent:
             return math.inf
         _, oldest_ms = self._sent[0]
         return max(oldest_ms, self._doubted_ms) + DOUBTED_HEARTBEATS * self.heartbeat_ms

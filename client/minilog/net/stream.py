@@ -1,8 +1,9 @@
 """One bidirectional stream to a broker: messages out in order, messages in, signs of life both ways.
 
-Each side sends at least one message every keep-alive period (session.keepalive.ms, or a member's heartbeat interval). If the other side is silent for two of these periods, a
-side doubts the stream. If it is silent for five, the side drops the stream and its connection, because a cut link shows
-only as silence. If the side's own check is late, it counts the silence from zero.
+Each side sends at least one message every keep-alive period: session.keepalive.ms, or the heartbeat interval of a
+group's member. If the other side is silent for two of these periods, a side doubts the stream. If it is silent for
+five, the side drops the stream and its connection, because a cut link shows only as silence. If the side's own check is
+late, it counts the silence from zero.
 """
 
 from __future__ import annotations
@@ -170,7 +171,8 @@ class DuplexStream:
                 async with asyncio.timeout(self._keepalive_ms() / 1000.0):
                     await self._wake.wait()
             except TimeoutError:
-                await stream.write(StreamMessage(self._keepalive()))
+                if not self._outgoing:  # what the owner sends at this moment is a sign of life, too
+                    await stream.write(StreamMessage(self._keepalive()))
 
     async def _read(self, stream: OpenedStream) -> None:
         async for message in stream.received():

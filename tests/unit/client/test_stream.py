@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -52,12 +53,14 @@ class Broker:
         self.welcomed.set_result(here)
 
 
-def stream_to(broker: Broker, *, lost: list[bool], written: list[Any], keepalive_ms: float) -> DuplexStream:
+def stream_to(
+    broker: Broker, *, lost: list[bool], written: list[Any], keepalive_ms: float | Callable[[], float]
+) -> DuplexStream:
     return DuplexStream(
         broker,
         "broker 1",
         data_pb2.ProduceRequest,
-        keepalive_ms=lambda: keepalive_ms,
+        keepalive_ms=keepalive_ms if callable(keepalive_ms) else lambda: keepalive_ms,
         opened=lambda: None,
         received=lambda message: None,
         lost=lambda: lost.append(True),
@@ -174,6 +177,47 @@ def test_what_was_heard_before_a_late_look_counts_once() -> None:
 
     with contextlib.closing(VirtualLoop()) as loop:
         assert loop.run_until_complete(watch()) == [True], "not at once, and then it is"
+
+
+def test_the_period_of_signs_of_life_may_change_while_the_stream_is_open() -> None:
+    async def count() -> tuple[int, int, bool]:
+        broker, lost, period_ms = Broker(), list[bool](), [100.0]
+        broker.connects.set()
+        stream = stream_to(broker, lost=lost, written=[], keepalive_ms=lambda: period_ms[0])
+        here = await broker.welcomed
+        taken: list[FrameKind] = []
+
+        async def take_all() -> None:
+            while True:
+                taken.append((await here.frame()).kind)
+                here.send(FrameKind.MESSAGE, PRODUCE.response.parts(StreamMessage(data_pb2.ProduceResponse())))
+
+        taking = asyncio.ensure_future(take_all())
+        await asyncio.sleep(1.05)
+        before, period_ms[0] = len(taken), 1_000.0
+        await asyncio.sleep(5.0)
+        is_lost = bool(lost)
+        taking.cancel()
+        await stream.close()
+        return before, len(taken) - before, is_lost
+
+    with contextlib.closing(VirtualLoop()) as loop:
+        assert loop.run_until_complete(count()) == (10, 5, False)
+
+
+def test_what_is_sent_when_a_sign_of_life_is_due_takes_its_place() -> None:
+    async def count() -> int:
+        broker = Broker()
+        broker.connects.set()
+        stream = stream_to(broker, lost=[], written=[], keepalive_ms=100.0)
+        here = await broker.welcomed
+        asyncio.get_running_loop().call_later(0.1, stream.send, ONE)
+        await asyncio.sleep(0.15)
+        await stream.close()
+        return here.held_bytes
+
+    with contextlib.closing(VirtualLoop()) as loop:
+        assert loop.run_until_complete(count()) == len(b"".join(map(bytes, PRODUCE.request.parts(ONE))))
 
 
 def test_a_side_that_sends_is_not_silent() -> None:

@@ -229,11 +229,10 @@ class Members:
         """What a message of a known member changes."""
         if presence.farewell is not None:
             return
-        view = self._view_of(presence)
         if request.member_epoch in (LEAVE, LEAVE_FOR_A_WHILE):
             self._leave(presence, request.member_epoch, now)
             return
-        held = view.held.get(presence.member_id, Held())
+        held = self._held(presence)
         if request.member_epoch > held.member_epoch or request.member_epoch < LEAVE_FOR_A_WHILE:
             raise FencedMemberEpoch(
                 f"member '{presence.member_id}' of group '{presence.group}' says epoch {request.member_epoch}, and has "
@@ -241,7 +240,7 @@ class Members:
             )
         if request.HasField("subscription"):
             self._resubscribe(presence, request, host, now)
-        if changes := membership.carries_out(view, presence.member_id, request.member_epoch):
+        if changes := membership.carries_out(presence.group, presence.member_id, held, request.member_epoch):
             self._around.write(changes)
             if not self._held(presence).revoking:
                 presence.revoking_since_ms = math.inf
@@ -344,15 +343,14 @@ class Members:
 
     def _overdue(self, presence: Presence, now_ms: float) -> MinilogError | None:
         timeout_ms = self._settings.session_timeout_ms
-        name = f"member '{presence.member_id}' of group '{presence.group}'"
-        if now_ms - presence.heard_ms >= timeout_ms:
-            return UnknownMemberId(f"{name} was silent for {timeout_ms} ms (group.consumer.session.timeout.ms): fenced")
         patience_ms = max(presence.rebalance_timeout_ms, timeout_ms)
-        if now_ms - presence.revoking_since_ms >= patience_ms:
-            return UnknownMemberId(
-                f"{name} did not give partitions back within {patience_ms:.0f} ms (max.poll.interval.ms): fenced"
-            )
-        return None
+        if now_ms - presence.heard_ms >= timeout_ms:
+            what = f"was silent for {timeout_ms} ms (group.consumer.session.timeout.ms)"
+        elif now_ms - presence.revoking_since_ms >= patience_ms:
+            what = f"did not give partitions back within {patience_ms:.0f} ms (max.poll.interval.ms)"
+        else:
+            return None
+        return UnknownMemberId(f"member '{presence.member_id}' of group '{presence.group}' {what}: fenced")
 
     def _try(self, changes: Sequence[GroupChange]) -> bool:
         try:
@@ -471,13 +469,8 @@ class Members:
     def _view(self, group: str) -> membership.GroupView:
         return membership.GroupView.of(group, self._table.owned(group))
 
-    def _view_of(self, presence: Presence) -> membership.GroupView:
-        """Look at the partitions of this member alone: a heartbeat walks no group."""
-        view = membership.GroupView(presence.group)
-        view.held[presence.member_id] = self._held(presence)
-        return view
-
     def _held(self, presence: Presence) -> Held:
+        """The partitions of this member alone: a heartbeat walks no group."""
         held = self._table.get(_held_key(presence.group, presence.member_id))
         return held if isinstance(held, Held) else Held()
 

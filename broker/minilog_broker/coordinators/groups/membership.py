@@ -214,13 +214,15 @@ def _wanted(view: GroupView, existing_topics: Mapping[str, KnownTopic], topics: 
 # -- from target to held
 
 
-def carries_out(view: GroupView, member_id: str, member_epoch: int) -> list[GroupChange]:
+def carries_out(group: str, member_id: str, held: Held, member_epoch: int) -> list[GroupChange]:
     """The member holds its assignment of this epoch alone. The partitions that it had to give back are free."""
-    held = view.held[member_id]
+    if not held.revoking:
+        return []
     left = {key: given for key, given in held.revoking.items() if given.revoked_epoch > member_epoch}
     if len(left) == len(held.revoking):
         return []
-    return [view.change(Part.HELD, member_id, dataclasses.replace(held, revoking=left))]
+    key = GroupKey(group, part=Part.HELD, member_id=member_id)
+    return [Change(key, dataclasses.replace(held, revoking=left))]
 
 
 def reconcile(view: GroupView) -> list[GroupChange]:

@@ -8,8 +8,7 @@ their bytes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 
 class Budget:
@@ -51,12 +50,30 @@ class Budget:
         if self.waiting:
             self._freed.set()
 
-    @contextmanager
-    def holding(self, size_bytes: int) -> Iterator[None]:
+    def holding(self, size_bytes: int) -> Holding:
         """Hold this number of bytes during the block."""
+        return Holding(self, size_bytes)
+
+    def take(self, size_bytes: int) -> None:
+        """Hold this number of bytes until `give`."""
         self._taken_bytes += size_bytes
-        try:
-            yield
-        finally:
-            self._taken_bytes -= size_bytes
-            self._freed.set()
+
+    def give(self, size_bytes: int) -> None:
+        self._taken_bytes -= size_bytes
+        self._freed.set()
+
+
+class Holding:
+    """Bytes of a budget, held during a block. There are two for each message, and a generator costs several times as
+    much."""
+
+    __slots__ = ("_budget", "_size_bytes")
+
+    def __init__(self, budget: Budget, size_bytes: int) -> None:
+        self._budget, self._size_bytes = budget, size_bytes
+
+    def __enter__(self) -> None:
+        self._budget.take(self._size_bytes)
+
+    def __exit__(self, *_: object) -> None:
+        self._budget.give(self._size_bytes)

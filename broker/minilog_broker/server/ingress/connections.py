@@ -105,8 +105,10 @@ def to_cut(connections: Sequence[Connection], limits: ConnectionLimits, *, room_
 
 
 def _too_many(connections: Sequence[Connection], most: int) -> list[Connection]:
+    if len(connections) <= most:
+        return []
     ranked = sorted(connections, key=lambda one: (one.is_brokers, one.is_known, -one.silent_ms))
-    return ranked[: max(0, len(connections) - most)]
+    return ranked[: len(connections) - most]
 
 
 def _above(
@@ -117,6 +119,8 @@ def _above(
 ) -> Iterator[Connection]:
     """The connections to cut, in order of `rank`, until at most `allowed_bytes` are held."""
     held = sum(map(size, connections))
+    if held <= allowed_bytes:
+        return
     for connection in sorted(connections, key=lambda one: (one.is_brokers, one.is_known, rank(one))):
         if held <= allowed_bytes:
             return
@@ -186,8 +190,7 @@ class Connections:
         traffic = self._flow.of(peer)
         silent_ms, acknowledged_bytes, received_bytes = 0.0, traffic.given_bytes, 0
         if _TCP_INFO is not None:
-            with _borrowed(descriptor) as same:
-                info = same.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _INFO_BYTES)
+            info = _tcp_info(descriptor, _TCP_INFO)
             if len(info) == _INFO_BYTES:
                 (silent_ms,) = _MS.unpack_from(info, _SILENT_AT)
                 acknowledged_bytes, received_bytes = _COUNTS.unpack_from(info, _COUNTS_AT)
@@ -221,6 +224,16 @@ def _borrowed(descriptor: int) -> Iterator[socket.socket]:
     same = socket.socket(fileno=descriptor)
     try:
         yield same
+    finally:
+        same.detach()
+
+
+def _tcp_info(descriptor: int, option: int) -> bytes:
+    """What the kernel counts. The socket's kind is known: without it Python asks the kernel for each part of it. The
+    family does not matter here."""
+    same = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=descriptor)
+    try:
+        return same.getsockopt(socket.IPPROTO_TCP, option, _INFO_BYTES)
     finally:
         same.detach()
 

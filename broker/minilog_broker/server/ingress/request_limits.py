@@ -125,7 +125,7 @@ class CountLimit:
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """The limits of one call. Ask `is_large`, then `parse`."""
+    """The limits of one call. Ask `is_large`, then `parse`. `least_count`: the lowest limit of a count."""
 
     service_name: str
     name: str
@@ -133,6 +133,7 @@ class RequestLimits:
     max_fields: int
     shape: Shape
     counts: tuple[CountLimit, ...]
+    least_count: int
     sums: tuple[CountLimit, ...]
 
     def is_large(self, data: Buffer) -> bool:
@@ -148,7 +149,7 @@ class RequestLimits:
             raise self._refusal(f"of more than {self.max_fields} fields", f"{self.max_fields}")
         request = self.kind.FromString(bytes(data))
         trees: dict[int, Counter[str]] = {}
-        for limit in self.counts:
+        for limit in self.counts if len(data) > self.least_count else ():  # each item has a byte, or more
             if (count := _count_of(request, limit, trees)) > limit.most:
                 names = f"{count} {limit.path[-1].name}"
                 raise self._refusal(f"that names {names}", f"{limit.most} ({limit.reason})")
@@ -176,6 +177,7 @@ def limits_of(method: MethodDescriptor) -> RequestLimits:
         max_fields=_OTHER_FIELDS + sum(limit.most * per_item[limit.path] for limit in counts),
         shape=Shape.of(method.input_type),
         counts=counts,
+        least_count=min((limit.most for limit in counts), default=0),
         sums=tuple(_sums_in(method.input_type, ())),
     )
 
