@@ -21,7 +21,7 @@ from benchmarks.workloads import Turn, Workload, details_of
 _PARTITIONS = 3
 _PROCESSES = 4
 _WATCHED_S = 20.0
-_CALM_S = 15.0  # behind the last one that joined: three heartbeat intervals
+_CALM_S = 15.0  # behind the last one that joined: each member has heard of the interval of a large group
 _JOINED_WITHIN_S = 300.0
 
 
