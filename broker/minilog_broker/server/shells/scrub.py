@@ -260,7 +260,11 @@ class Scrub:
     # -- comparing
 
     async def _compare(self, led: _Led, own: RangeDigest) -> bool:
-        """Whether the copies differ, and no majority of them agrees."""
+        """Whether the copies differ, and no majority of them agrees.
+
+        Below a point of compaction copies may have other bytes. A copy records the point before it changes any."""
+        if own.start_offset < led.log.compaction.begun.clean_to:
+            return False
         digests = await self._digests_with(led, own)
         if compare_copies(digests, led.replicas) == compare_copies({}, led.replicas):
             return False
@@ -379,6 +383,8 @@ class Scrub:
         is_there = not replica.log.truncating and replica.log.durable_end >= request.end_offset
         if not is_there or self._broker_id not in state.in_sync_replicas:
             raise OffsetNotAvailable(f"broker {self._broker_id} is not in sync up to offset {request.end_offset}")
+        if request.start_offset < (clean_to := replica.log.log.compaction.begun.clean_to):
+            raise OffsetNotAvailable(f"broker {self._broker_id} compacts its copy up to offset {clean_to}")
         return replica.log.log
 
 
