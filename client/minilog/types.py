@@ -132,7 +132,9 @@ class PartitionDescription:
 
     `sizes` has one answer for each size in the question. `replica_ends`, if the question has it, is the end of each
     replica's durable log as the leader knows it. It is None for a replica that has reported nothing in this leader
-    epoch. `why_no_offsets` is the reason for a missing answer, as far as it is known."""
+    epoch. Such a question for a compacted topic also gets `dirty_bytes`: the bytes that wait for a cleaning. Below
+    `clean_to` older records of a key may be gone. `why_no_offsets` is the reason for a missing answer, as far as it is
+    known."""
 
     partition: int
     leader: int | None
@@ -150,6 +152,8 @@ class PartitionDescription:
     throttle_bytes_per_second: int | None = None
     sizes: list[OffsetAtSize] = field(default_factory=list)
     replica_ends: dict[int, int | None] = field(default_factory=dict)
+    clean_to: int | None = None
+    dirty_bytes: int | None = None
     why_no_offsets: str | None = None
 
 

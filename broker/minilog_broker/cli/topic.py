@@ -116,13 +116,14 @@ def describe(
 ) -> None:
     """Show a topic's settings, its schema, and its partitions: leaders, replicas, offsets."""
     with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
-        (description,) = admin.describe_topics([name], replica_ends=replicas)
-    document = topic_document(description)
+        (description,) = admin.describe_topics([name], replica_ends=True)
+    document = topic_document(description, replicas=replicas)
     if as_json:
         print_json(document)
         return
     settings = ", ".join(f"{key}={value}" for key, value in sorted(document["configs"].items())) or "all defaults"
     moving = any("adding_replicas" in partition for partition in document["partitions"])
+    compacted = any("dirty_bytes" in partition for partition in document["partitions"])
     rows = (
         (
             partition["partition"],
@@ -138,6 +139,7 @@ def describe(
                 if moving
                 else ()
             ),
+            *([_shown(partition.get("clean_to")), _shown(partition.get("dirty_bytes"))] if compacted else ()),
             *([_shown_ends(partition)] if replicas else ()),
         )
         for partition in document["partitions"]
@@ -152,7 +154,8 @@ def describe(
         "high watermark",
         "end",
     )
-    columns += (("adding", "removing") if moving else ()) + (("ends of replicas",) if replicas else ())
+    columns += (("adding", "removing") if moving else ()) + (("clean to", "dirty bytes") if compacted else ())
+    columns += ("ends of replicas",) if replicas else ()
     print_table(columns, rows, title=f"{name} (id {document['id']}; {settings})")
     if (schema := description.schema) is not None:
         from minilog_broker.cli.topic_schema import print_schema  # as in _given_schema
@@ -351,8 +354,9 @@ def _print_results(results: Mapping[TopicPartition, MinilogError | None], as_jso
         raise type(first)(f"{first}{others}")
 
 
-def topic_document(description: TopicDescription) -> dict[str, Any]:
-    """A described topic in the form of docs/reference/commands.md § JSON."""
+def topic_document(description: TopicDescription, *, replicas: bool = True) -> dict[str, Any]:
+    """A described topic in the form of docs/reference/commands.md § JSON. `replicas`: with the ends of replicas, if the
+    description has them."""
     partitions = [
         {
             "partition": partition.partition,
@@ -365,7 +369,8 @@ def topic_document(description: TopicDescription) -> dict[str, Any]:
             "last_stable_offset": partition.last_stable_offset,
             "high_watermark": partition.high_watermark,
             "log_end_offset": partition.log_end_offset,
-            **_replica_ends_document(partition),
+            **_compaction_document(partition),
+            **(_replica_ends_document(partition) if replicas else {}),
             **_reassignment_document(partition),
         }
         for partition in description.partitions
@@ -384,6 +389,13 @@ def _schema_document(schema: TopicSchema) -> dict[str, Any]:
     from minilog_broker.cli.topic_schema import schema_document  # as in _given_schema
 
     return schema_document(schema)
+
+
+def _compaction_document(partition: PartitionDescription) -> dict[str, Any]:
+    """Extra keys of a partition of a compacted topic."""
+    if partition.dirty_bytes is None:
+        return {}
+    return {"clean_to": partition.clean_to, "dirty_bytes": partition.dirty_bytes}
 
 
 def _replica_ends_document(partition: PartitionDescription) -> dict[str, Any]:

@@ -24,15 +24,14 @@ from minilog_broker.coordinators.transactions.enlisting import TransactionSettin
 from minilog_broker.failure import CommandFailed
 from minilog_broker.replication.manager import ReplicaManager
 from minilog_broker.replication.replica_effects import ProposeInSyncReplicas
-from minilog_broker.server.background.jobs import Jobs
 from minilog_broker.server.background.retention import WallClock
-from minilog_broker.server.background.upkeep import Checkpoints, DeletedLogs, Space
 from minilog_broker.server.broker_steps import (
     Condition,
     Opened,
     Parts,
     Stored,
     build_cleaner,
+    build_jobs,
     build_retention,
     build_scrub,
     member_settings,
@@ -216,6 +215,7 @@ class Broker:
             wall_us=self._runtime.wall_us,
             access=self._parts.access,
             scrub=self._parts.scrub,
+            cleaner=self._parts.cleaner,
         )
 
     async def _open_directory(self) -> None:
@@ -468,7 +468,7 @@ class Broker:
         self._parts.replicas.run()
         self._parts.replicas.timer.start()
         self._spawn(self._parts.link.keep_beating())
-        self._spawn(self._jobs().run())
+        self._spawn(build_jobs(self._stored, self._parts, self._runtime.monotonic_s).run())
         self._spawn(self._parts.scrub.run())
         self._spawn(self._parts.cleaner.run())
         self._spawn(self._console.run())
@@ -518,12 +518,6 @@ class Broker:
 
         if self._session_pending is None or self._session_pending.done():  # else the next answer is soon enough
             self._session_pending = self._spawn(count())
-
-    def _jobs(self) -> Jobs:
-        """The periodic jobs of this broker."""
-        logs = self._stored.logs
-        jobs = Checkpoints(logs), DeletedLogs(logs), Space(self._stored.reserve), self._parts.retention
-        return Jobs(jobs, self._stored.disk.call, self._runtime.monotonic_s)
 
     def _log_start_moved(self, key: PartitionKey) -> None:
         self._parts.replicas.manager.log_start_moved(key, now_ms())

@@ -19,7 +19,9 @@ from minilog.v1 import (
 )
 from minilog_broker.coordinators.groups.presences import MemberSettings
 from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.server.background.jobs import Jobs
 from minilog_broker.server.background.retention import Retention, WallClock
+from minilog_broker.server.background.upkeep import Checkpoints, DeletedLogs, Space
 from minilog_broker.server.clients.controller_link import ControllerLink
 from minilog_broker.server.clients.coordinator_calls import CoordinatorCalls
 from minilog_broker.server.clients.internal_topics import InternalTopics
@@ -195,6 +197,13 @@ def build_cleaner(
     return Cleaner(
         config, replicas, stored.disk, stored.reserve, thread, files, runtime.monotonic_s, clock.trusted_now_us
     )
+
+
+def build_jobs(stored: Stored, parts: Parts, monotonic_s: Callable[[], float]) -> Jobs:
+    """The periodic jobs of this broker."""
+    logs = stored.logs
+    jobs = Checkpoints(logs), DeletedLogs(logs), Space(stored.reserve), parts.retention
+    return Jobs(jobs, stored.disk.call, monotonic_s)
 
 
 def build_retention(

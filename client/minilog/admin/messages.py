@@ -212,6 +212,8 @@ def _describe_partition(
         throttle_bytes_per_second=partition.throttle_bytes_per_second or None,
         sizes=[] if ends is None else [OffsetAtSize(size.offset, size.size_bytes) for size in ends.sizes],
         replica_ends={} if ends is None else _replica_ends(partition, ends),
+        clean_to=ends.clean_to if ends is not None else None,
+        dirty_bytes=ends.dirty_bytes if ends is not None and ends.HasField("dirty_bytes") else None,
         why_no_offsets=str(error) if ends is None and error is not None else None,
     )
 

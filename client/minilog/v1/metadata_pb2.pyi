@@ -516,6 +516,8 @@ class ListOffsetsResult(_message.Message):
     SIZES_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    CLEAN_TO_FIELD_NUMBER: _builtins.int
+    DIRTY_BYTES_FIELD_NUMBER: _builtins.int
     leader_epoch: _builtins.int
     log_start_offset: _builtins.int
     last_stable_offset: _builtins.int
@@ -526,6 +528,10 @@ class ListOffsetsResult(_message.Message):
     timestamp_us: _builtins.int
     size_bytes: _builtins.int
     """For with_replicas: of the leader's log."""
+    clean_to: _builtins.int
+    """Below it compaction has begun: older records of a key may be gone. 0: nowhere."""
+    dirty_bytes: _builtins.int
+    """For with_replicas, of a compacted topic: the bytes of sealed segments that no cleaning has seen."""
     @_builtins.property
     def partition_id(self) -> _common_pb2.PartitionId: ...
     @_builtins.property
@@ -555,15 +561,21 @@ class ListOffsetsResult(_message.Message):
         sizes: _abc.Iterable[Global___OffsetAtSize] | None = ...,
         replicas: _abc.Iterable[Global___ReplicaEnd] | None = ...,
         size_bytes: _builtins.int = ...,
+        clean_to: _builtins.int = ...,
+        dirty_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "_timestamp_us", b"_timestamp_us", "error", b"error", "offset", b"offset", "partition_id", b"partition_id", "timestamp_us", b"timestamp_us"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dirty_bytes", b"_dirty_bytes", "_offset", b"_offset", "_timestamp_us", b"_timestamp_us", "dirty_bytes", b"dirty_bytes", "error", b"error", "offset", b"offset", "partition_id", b"partition_id", "timestamp_us", b"timestamp_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "_timestamp_us", b"_timestamp_us", "error", b"error", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "offset", b"offset", "partition_id", b"partition_id", "replicas", b"replicas", "size_bytes", b"size_bytes", "sizes", b"sizes", "timestamp_us", b"timestamp_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dirty_bytes", b"_dirty_bytes", "_offset", b"_offset", "_timestamp_us", b"_timestamp_us", "clean_to", b"clean_to", "dirty_bytes", b"dirty_bytes", "error", b"error", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_end_offset", b"log_end_offset", "log_start_offset", b"log_start_offset", "offset", b"offset", "partition_id", b"partition_id", "replicas", b"replicas", "size_bytes", b"size_bytes", "sizes", b"sizes", "timestamp_us", b"timestamp_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__dirty_bytes: _TypeAlias = _typing.Literal["dirty_bytes"]  # noqa: Y015
+    _WhichOneofArgType__dirty_bytes: _TypeAlias = _typing.Literal["_dirty_bytes", b"_dirty_bytes"]  # noqa: Y015
     _WhichOneofReturnType__offset: _TypeAlias = _typing.Literal["offset"]  # noqa: Y015
     _WhichOneofArgType__offset: _TypeAlias = _typing.Literal["_offset", b"_offset"]  # noqa: Y015
     _WhichOneofReturnType__timestamp_us: _TypeAlias = _typing.Literal["timestamp_us"]  # noqa: Y015
     _WhichOneofArgType__timestamp_us: _TypeAlias = _typing.Literal["_timestamp_us", b"_timestamp_us"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dirty_bytes) -> _WhichOneofReturnType__dirty_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__offset) -> _WhichOneofReturnType__offset | None: ...
     @_typing.overload

@@ -472,7 +472,7 @@ class LeaderPartition:
         if not self.knows_its_end:
             raise OffsetNotAvailable(f"{self}: the leader of epoch {self.leader_epoch} does not know its end: retry")
         check_session(self._name, self._context, self.config, now_ms)
-        result = list_offsets(self.log, entry, self.leader_epoch)
+        result = list_offsets(self.log, entry, self.leader_epoch, is_compacted=self.config.is_compacted)
         if entry.with_replicas:
             result.replicas.extend(self.replica_ends())
         return result

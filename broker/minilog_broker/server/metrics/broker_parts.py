@@ -9,6 +9,7 @@ from minilog_broker.server.clients.coordinator_calls import CoordinatorCalls
 from minilog_broker.server.ingress.broker_access import BrokerAccess
 from minilog_broker.server.ingress.traffic import Flow
 from minilog_broker.server.runtime.turns import Turns
+from minilog_broker.server.shells.cleaner import Cleaner
 from minilog_broker.server.shells.controller_shell import ControllerShell
 from minilog_broker.server.shells.coordinators import Coordinators
 from minilog_broker.server.shells.quorum_shell import QuorumShell
@@ -34,6 +35,7 @@ class BrokerParts:
     wall_us: Callable[[], int]
     access: BrokerAccess
     scrub: Scrub
+    cleaner: Cleaner
 
 
 Parts = Callable[[], BrokerParts | None]

@@ -19,6 +19,7 @@ from minilog_broker.version import CLIENT_VERSION
 
 if TYPE_CHECKING:
     from minilog_broker.server.access.jwks_endpoint import KeysLook
+    from minilog_broker.server.shells.cleaner import Cleaner
     from minilog_broker.server.shells.scrub import Scrub
 
 PARTITIONS_AT_ONCE = 500  # between two looks at the clock: some milliseconds
@@ -40,6 +41,7 @@ class BrokerState:
             return samples
         samples += of_cluster(parts) + of_queues(parts) + of_transactions(parts)
         samples += of_scrub(parts.scrub)
+        samples += of_cleaner(parts.cleaner)
         samples += of_rules(parts.access.rules_age_s())
         samples += of_token_keys(parts.access.look_at_keys())
         samples += await of_partitions(parts, topics)
@@ -102,6 +104,17 @@ def of_scrub(scrub: Scrub) -> Samples:
         (names.SCRUB_READ_BYTES, (), float(counts.read_bytes)),
         (names.SCRUB_DAMAGED_COPIES, (), float(counts.damaged)),
         (names.SCRUB_UNDECIDED_PARTITIONS, (), float(len(scrub.undecided))),
+    ]
+
+
+def of_cleaner(cleaner: Cleaner) -> Samples:
+    """The counts of the cleaner."""
+    counts = cleaner.counts
+    return [
+        (names.CLEANER_CLEANINGS, (), float(counts.cleanings)),
+        (names.CLEANER_USED_BYTES, (), float(counts.used_bytes)),
+        (names.CLEANER_FAILURES, (), float(counts.failures)),
+        (names.CLEANER_OLDEST_DUE_SECONDS, (), cleaner.oldest_due_s),
     ]
 
 

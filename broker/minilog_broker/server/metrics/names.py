@@ -108,6 +108,14 @@ SCRUB_UNDECIDED_PARTITIONS = _gauge(
     "scrub_undecided_partitions", "Partitions led here whose copies differ, without a majority that agrees"
 )
 
+# The cleaner
+CLEANER_CLEANINGS = _counter("log_cleaner_cleanings_total", "Cleanings of copies here that came to their end")
+CLEANER_USED_BYTES = _counter("log_cleaner_used_bytes_total", "Bytes that the cleaner read and wrote")
+CLEANER_FAILURES = _counter("log_cleaner_failures_total", "Cleanings that met an error, and begin anew")
+CLEANER_OLDEST_DUE_SECONDS = _gauge(
+    "log_cleaner_oldest_due_seconds", "How long the oldest cleaning of a copy here that has begun is not done"
+)
+
 # Calls
 REQUEST_DURATION_SECONDS = _histogram(
     "request_duration_seconds",

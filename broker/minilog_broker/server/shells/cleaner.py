@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
@@ -59,11 +59,12 @@ class Rate:
 
 @dataclass(slots=True)
 class CleanerCounts:
-    """The counts for the metrics."""
+    """The counts for the metrics. Times are monotonic."""
 
     used_bytes: int = 0  # read and written
     cleanings: int = 0
     failures: int = 0
+    due_since_s: dict[PartitionKey, float] = field(default_factory=dict)  # copies whose cleaning is due
 
 
 class Cleaner:
@@ -87,6 +88,7 @@ class Cleaner:
         self._reserve = reserve
         self._thread = thread
         self._files = files
+        self._monotonic_s = monotonic_s
         self._trusted_now_us = trusted_now_us
         self._rate = Rate(config.log_cleaner_io_max_bytes_per_second, thread, monotonic_s)
         self._changed = asyncio.Event()
@@ -97,6 +99,11 @@ class Cleaner:
         self._config = config
         self._rate.bytes_per_second = config.log_cleaner_io_max_bytes_per_second
         self._changed.set()
+
+    @property
+    def oldest_due_s(self) -> float:
+        """How long the oldest cleaning that is due has waited, or is under way."""
+        return max([0.0, *(self._monotonic_s() - since_s for since_s in self.counts.due_since_s.values())])
 
     async def run(self) -> None:
         """Clean until cancelled, and then stop the thread."""
@@ -116,9 +123,15 @@ class Cleaner:
             if leader.config.is_compacted:
                 await self._tried(leader.key, partial(self._decide, leader))
         await self._disk.call(lambda: None)  # behind the commands that begin the points
-        for replica in self._replicas.manager.copies():
-            if replica.log is not None and replica.log.log.compaction.is_due:
-                await self._tried(replica.key, partial(self._clean, replica, replica.log.log))
+        due = {
+            replica.key: (replica, replica.log.log)
+            for replica in self._replicas.manager.copies()
+            if replica.log is not None and replica.log.log.compaction.is_due
+        }
+        former, now_s = self.counts.due_since_s, self._monotonic_s()
+        self.counts.due_since_s = {key: former.get(key, now_s) for key in due}
+        for key, (replica, log) in due.items():
+            await self._tried(key, partial(self._clean, replica, log))
 
     async def _tried(self, key: PartitionKey, work: Callable[[], object]) -> None:
         """Do the work of one copy. An error leaves the copy to the next round."""
@@ -171,6 +184,7 @@ class Cleaner:
         if is_whole:
             await self._disk.call(partial(log.finish_compaction, cleaning.point))
             self.counts.cleanings += 1
+            self.counts.due_since_s.pop(log.key, None)
             logger.info(
                 "a copy is compacted",
                 log=log.directory,
