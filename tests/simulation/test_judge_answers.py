@@ -181,6 +181,26 @@ def test_what_a_level_brought_is_committed_behind_the_level_alone() -> None:
         levels.committed(CommittedBatch(3, 4, 1, (Record(cluster_level=records_pb2.ClusterLevelRecord(level=1)),)))
 
 
+def test_settings_of_compaction_are_committed_behind_their_level_alone() -> None:
+    def topic(*names: str) -> CommittedBatch:
+        defaults = [records_pb2.TopicDefault(name=name, value="1") for name in names]
+        return CommittedBatch(0, 1, 1, (Record(topic=records_pb2.TopicRecord(name="t", defaults=defaults)),))
+
+    def config(name: str, value: str) -> CommittedBatch:
+        return CommittedBatch(0, 1, 1, (Record(topic_config=records_pb2.TopicConfigRecord(name=name, value=value)),))
+
+    levels = Levels()
+    levels.committed(topic("retention.ms"))
+    levels.committed(config("cleanup.policy", "delete"))
+    for batch, name in (
+        (topic("retention.ms", "cleanup.policy"), "cleanup.policy"),
+        (topic("delete.retention.ms"), "delete.retention.ms"),
+        (config("min.compaction.lag.ms", "1"), "min.compaction.lag.ms"),
+    ):
+        with pytest.raises(Violation, match=f"level: {name} is committed at 0, which level 6 brought"):
+            levels.committed(batch)
+
+
 def test_the_judge_knows_each_record_that_a_level_brought() -> None:
     for name in BROUGHT_BY:
         record, _, field = name.partition(".")

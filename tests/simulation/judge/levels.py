@@ -29,6 +29,14 @@ BROUGHT_BY = {
     "unregister_broker": 5,
 }
 """Records, and fields of records, by the level that brought them."""
+BROUGHT_COMPACTION = 6
+COMPACTION = {
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "max.compaction.lag.ms",
+    "delete.retention.ms",
+}
+"""Settings of topics. What a topic is made with has `cleanup.policy` from the same level on."""
 BROUGHT_TYPED_BATCHES = 2
 BROUGHT_DELETIONS = 6
 
@@ -48,16 +56,22 @@ class Levels:
                     raise Violation("level", text)
                 self.level = record.cluster_level.level
             for what in _written(record, which or ""):
-                if (needed := BROUGHT_BY.get(what, FIRST)) > self.level:
+                if (needed := _brought_by(what)) > self.level:
                     text = f"{what} is committed at {offset}, which level {needed} brought, and the cluster is at "
                     raise Violation("level", f"{text}{self.level}")
 
 
+def _brought_by(what: str) -> int:
+    return BROUGHT_COMPACTION if what in COMPACTION | {"cleanup.policy"} else BROUGHT_BY.get(what, FIRST)
+
+
 def _written(record: records_pb2.MetadataRecord, which: str) -> list[str]:
-    """The record and its fields, as BROUGHT_BY names them."""
+    """The record and its fields, as BROUGHT_BY names them, and the settings of compaction in it."""
     if not which:
         return []
-    return [which, *(f"{which}.{field.name}" for field, _ in getattr(record, which).ListFields())]
+    names = [default.name for default in record.topic.defaults]
+    settings = (COMPACTION | {"cleanup.policy"}).intersection(names) | COMPACTION & {record.topic_config.name}
+    return [which, *settings, *(f"{which}.{field.name}" for field, _ in getattr(record, which).ListFields())]
 
 
 def look(truth: Truth) -> None:

@@ -92,6 +92,13 @@ def test_a_row_whose_only_key_column_is_null_is_refused() -> None:
     assert validated(KEY, rows_of([rows[0], rows[2]], ONE_KEY), config(ONE_KEY), NOW_US).record_count == 2
 
 
+def test_a_row_that_deletes_its_key_is_taken() -> None:
+    table = pa.RecordBatch.from_pylist([{"name": "a", "id": 1}, {"name": None, "id": 2}], ONE_KEY.arrow_schema)
+    rows = TypedRows(ONE_KEY, table, deletions=pa.array([False, True]))
+    data = build_typed_batch(*KEY, rows, timestamp_us=NOW_US)
+    assert validated(KEY, data, config(ONE_KEY), NOW_US).record_count == 2
+
+
 def test_of_several_key_columns_nulls_are_values_of_the_key() -> None:
     rows: Rows = [{"name": None, "id": 1}, {"name": None, "id": None}]
     assert validated(KEY, rows_of(rows, TWO_KEYS), config(TWO_KEYS), NOW_US).record_count == 2
