@@ -13,6 +13,8 @@
     python -m tests.integration.kill_runs voters     --times 20    SIGKILL of a broker while the voters change
     python -m tests.integration.kill_runs members    --minutes 10  members of a group come, leave, hang, stop and die
                                                                    beside kills of brokers; see member_runs.py
+    python -m tests.integration.kill_runs compaction --times 50    SIGKILL of a broker in the middle of a cleaning; see
+                                                                   compaction_runs.py
 
 --secured: a cluster that is closed to strangers, and clients that log in: TLS, SCRAM, a listener of brokers' own.
 --typed: rows of a typed topic, whose schema evolves before each round, so that the fault may meet it on its way.
@@ -40,7 +42,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.cluster import Cluster, running_cluster
-from tests.integration import member_runs, rounds, voter_round
+from tests.integration import compaction_runs, member_runs, rounds, voter_round
 from tests.integration.clients import Reader, Writer, read_all
 from tests.integration.forms import RECORDS, ROWS, Form
 from tests.integration.history import History, judge_copies, judge_reading
@@ -62,7 +64,7 @@ ROUNDS: dict[str, Round] = {
     "spoil": rounds.spoil,
     "voters": voter_round.change_voters,
 }
-MODES = (*ROUNDS, "isolate", "members")
+MODES = (*ROUNDS, "isolate", "members", "compaction")
 PROXIED = ("cut", "spoil", "isolate")
 PARTITIONS = 3
 
@@ -223,6 +225,8 @@ def main() -> int:
     if chosen.mode == "members":
         options = MemberRunOptions(chosen.minutes * 60.0, chosen.members, chosen.seed, calm=chosen.calm)
         return member_runs.main(options, chosen.json)
+    if chosen.mode == "compaction":
+        return compaction_runs.main(chosen.times, chosen.seed)
     if chosen.typed and chosen.mode == "isolate":
         parser.error("the client beside an old leader writes records: isolate has no --typed")
     if chosen.secured and (chosen.mode in PROXIED or chosen.voters):
