@@ -48,6 +48,25 @@ class Record(NamedTuple):
     value: bytes | None
     headers: list[tuple[str, bytes | None]]
 
+    @property
+    def is_deletion(self) -> bool:
+        """Whether the record deletes its key: it has a key and no value. Of a typed topic it is a RowDeletion."""
+        return self.value is None and self.key is not None
+
+
+class RowDeletion(Record):
+    """The deletion of a row of a topic with a schema, as `Consumer.poll` gives it. `value` is None. `key_columns` are
+    the key columns of the row as JSON, as `value` has the columns of any other row."""
+
+    key_columns: bytes
+
+    @classmethod
+    def of(cls, record: Record, key_columns: bytes) -> RowDeletion:
+        """The record with the key columns."""
+        deletion = cls(*record)
+        deletion.key_columns = key_columns
+        return deletion
+
 
 @dataclass(frozen=True, slots=True)
 class BatchMetadata:

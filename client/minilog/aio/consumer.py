@@ -174,8 +174,11 @@ class Consumer:
         where: str | None = None,
         metadata: bool = False,
         schemas: Mapping[str, TopicSchema] | None = None,
+        deletes: bool = False,
     ) -> list[pa.RecordBatch]:
-        selection = row_selection(columns, where, metadata=metadata, headers=include_headers, schemas=schemas)
+        selection = row_selection(
+            columns, where, metadata=metadata, headers=include_headers, schemas=schemas, deletes=deletes
+        )
         await self._shell.change(self._shell.core.steering.put_iterated_back)
         number, taken = await self._decoded(timeout, POLL_ARROW_BYTES, selection)
         batches = [as_polled(run, rows, include_headers=include_headers) for run, every in taken for rows in every]

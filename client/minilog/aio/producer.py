@@ -22,6 +22,7 @@ from minilog.producer.arguments import (
     checked_timestamp_us,
     columns_of_many,
     cut_columns,
+    deletion_of,
 )
 from minilog.producer.delivery import OnDelivery, delivery_reporter
 from minilog.types import BatchMetadata, GivenHeaders, Headers, RecordMetadata
@@ -99,6 +100,29 @@ class Producer:
         if on_delivery is not None:
             future.add_done_callback(delivery_reporter(on_delivery))
         return future
+
+    async def delete(
+        self,
+        topic: str,
+        key: bytes | Mapping[str, Any],
+        *,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: GivenHeaders | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Delete a key: see minilog.Producer.delete. The future is that of `send`."""
+        cached = await self._topic(topic, self._deadline(), checked_partition(topic, partition))
+        value, record_key = deletion_of(cached, key)
+        return await self.send(
+            topic,
+            value,
+            key=record_key,
+            partition=partition,
+            timestamp=timestamp,
+            headers=headers,
+            on_delivery=on_delivery,
+        )
 
     async def send_many(
         self,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
+from minilog import compute as pc
 from minilog.consumer.partition import FetchedRun
 from minilog.errors import (
     CorruptMessage,
@@ -19,7 +20,7 @@ from minilog.errors import (
 )
 from minilog.record_batch.reader import ReadBatch, RowsOf, iterate_records, offsets_of
 from minilog.record_batch.schema import HEADERS, READ_SCHEMA, TIMESTAMP
-from minilog.types import Record
+from minilog.types import Record, RowDeletion
 
 if TYPE_CHECKING:
     from minilog.typed.reader import TypedSelection
@@ -214,27 +215,51 @@ def timestamps_of(run: FetchedRun, rows: pa.RecordBatch) -> pa.Array:
 
 def as_rows(run: FetchedRun, selection: TypedSelection, rows: pa.RecordBatch) -> pa.RecordBatch:
     """The selected columns. If the selection has time stamps, also `_topic`, `_partition`, `_offset`, `_timestamp` and
-    `_key`."""
+    `_key`. If it has deletions, also `_deleted`."""
     columns = len(selection.columns)
     chosen = rows.select(list(range(columns)))
-    if not selection.timestamps:
-        return chosen
     count = rows.num_rows
-    more = {
-        "_topic": pa.repeat(pa.scalar(run.partition.topic, pa.string()), count),
-        "_partition": pa.repeat(pa.scalar(run.partition.partition, pa.int32()), count),
-        "_offset": _offsets(rows),
-        **{name: rows.column(columns + place) for place, name in enumerate(rows.schema.names[columns:-1])},
-    }
+    more = {name: rows.column(columns + place) for place, name in enumerate(rows.schema.names[columns:-1])}
+    if selection.timestamps:
+        more = {
+            "_topic": pa.repeat(pa.scalar(run.partition.topic, pa.string()), count),
+            "_partition": pa.repeat(pa.scalar(run.partition.partition, pa.int32()), count),
+            "_offset": _offsets(rows),
+            **more,
+        }
+    if not more:
+        return chosen
     fields = [*chosen.schema, *(pa.field(name, values.type) for name, values in more.items())]
     return pa.RecordBatch.from_arrays([*chosen.columns, *more.values()], schema=pa.schema(fields))
 
 
 def records(run: FetchedRun, rows: pa.RecordBatch) -> Iterator[Record]:
     """Rows of READ_SCHEMA as records, with time stamps in milliseconds."""
+    if run.reader is None:
+        yield from _records(run, rows)
+        return
+    selection = run.reader.selection
+    deletions = rows.column(rows.num_columns - 2) if selection.deletions else None  # before the offsets
+    if deletions is None or not deletions.true_count:
+        yield from _records(run, _as_key_and_value(rows, len(selection.columns)))
+    else:
+        as_records = _records(run, _as_key_and_value(rows, len(selection.columns), deletions))
+        yield from _with_deletions(as_records, rows, deletions, selection)
+
+
+def _with_deletions(
+    as_records: Iterator[Record], rows: pa.RecordBatch, deletions: pa.BooleanArray, selection: TypedSelection
+) -> Iterator[Record]:
+    from minilog.typed.as_json import rows_as_json  # as in _as_key_and_value
+
+    keys = [selection.columns.index(name) for name in selection.schema.key_columns]
+    key_columns = iter(rows_as_json(rows.select(keys).filter(deletions)))
+    for record, is_deletion in zip(as_records, deletions.to_pylist(), strict=True):
+        yield RowDeletion.of(record, next(key_columns)) if is_deletion else record
+
+
+def _records(run: FetchedRun, rows: pa.RecordBatch) -> Iterator[Record]:
     topic, partition = run.partition.topic, run.partition.partition
-    if run.reader is not None:
-        rows = _as_key_and_value(rows, len(run.reader.selection.columns))
     milliseconds = rows.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
     headers = rows.column("headers")
     every_header = [None] * rows.num_rows if headers.null_count == rows.num_rows else headers.to_pylist()
@@ -244,11 +269,13 @@ def records(run: FetchedRun, rows: pa.RecordBatch) -> Iterator[Record]:
         yield Record(topic, partition, offset, timestamp, key, value, pairs)
 
 
-def _as_key_and_value(rows: pa.RecordBatch, columns: int) -> pa.RecordBatch:
-    """Typed rows as keys and values. The value is the row as JSON."""
+def _as_key_and_value(rows: pa.RecordBatch, columns: int, deletions: pa.BooleanArray | None = None) -> pa.RecordBatch:
+    """Typed rows as keys and values. The value is the row as JSON, and null for a deletion."""
     from minilog.typed.as_json import rows_as_json  # it loads minilog.typed, which only a topic with a schema needs
 
     values = pa.array(rows_as_json(rows.select(list(range(columns)))), pa.binary())
+    if deletions is not None:
+        values = pc.if_else(deletions, pa.scalar(None, pa.binary()), values)
     by_name = dict(zip(rows.schema.names[columns:], rows.columns[columns:], strict=True))
     arrays = [by_name["_key"], values, by_name["_timestamp"], by_name["_headers"], by_name["_offset"]]
     return pa.RecordBatch.from_arrays(arrays, schema=READ_SCHEMA)

@@ -27,7 +27,9 @@ if TYPE_CHECKING:  # loaded with the first topic that has columns
 class RowSelection:
     """`columns` are names (None: all), and `where` is SQL (None: all rows). `timestamps`, `keys` and `headers` ask for
     more than the columns. `schemas` has the version of the schema to read a topic by, by the topic's name.
-    `offsets_only`: of topics without a schema, only the offsets of records, which the headers of batches give."""
+    `offsets_only`: of topics without a schema, only the offsets of records, which the headers of batches give.
+    `deletions`: also the rows that delete their key, in a column `_deleted`. `as_records`: rows become keys and values,
+    and have no such column."""
 
     columns: tuple[str, ...] | None = None
     where: str | None = None
@@ -36,14 +38,31 @@ class RowSelection:
     headers: bool = False
     schemas: Mapping[str, TopicSchema] | None = None
     offsets_only: bool = False
+    deletions: bool = False
+    as_records: bool = False
 
     @property
     def is_narrow(self) -> bool:
         """Whether the selection leaves out columns or rows."""
         return self.columns is not None or self.where is not None
 
+    @property
+    def needs_schema(self) -> bool:
+        """Whether only topics with a schema can be read so."""
+        return self.is_narrow or (self.deletions and not self.as_records)
 
-AS_RECORDS = RowSelection(timestamps=True, keys=True, headers=True)
+    def wants_deletions(self, schema: TopicSchema) -> bool:
+        """Whether deletions are read by this schema. Raises InvalidArgument if they cannot be, because the topic has a
+        column `_deleted` of its own."""
+        if self.deletions and not schema.marks_deletions and not self.as_records:
+            raise InvalidArgument(
+                "the topic has a column '_deleted' of its own, so its rows cannot say which are deletions: read it "
+                "without deletions"
+            )
+        return self.deletions
+
+
+AS_RECORDS = RowSelection(timestamps=True, keys=True, headers=True, deletions=True, as_records=True)
 """A whole row, for a program that reads keys and values."""
 
 
@@ -54,13 +73,20 @@ def row_selection(
     metadata: bool,
     headers: bool,
     schemas: Mapping[str, TopicSchema] | None = None,
+    deletes: bool = False,
 ) -> RowSelection:
     """The selection of a call of `poll_arrow`. Raises InvalidArgument for one name in place of a list."""
     if isinstance(columns, str):
         raise InvalidArgument(f"columns takes a list of names: give [{columns!r}]")
     chosen = None if columns is None else tuple(columns)
     return RowSelection(
-        chosen, where, timestamps=metadata, keys=metadata, headers=headers and metadata, schemas=schemas or None
+        chosen,
+        where,
+        timestamps=metadata,
+        keys=metadata,
+        headers=headers and metadata,
+        schemas=schemas or None,
+        deletions=deletes,
     )
 
 
@@ -115,6 +141,11 @@ class RowReaders:
                 raise InvalidArgument(
                     f"topic {topic.name!r} has no schema: it has no columns to choose, nor to compare"
                 )
+            if selection.needs_schema:
+                raise InvalidArgument(
+                    f"topic {topic.name!r} has no schema: a deletion is a record with a key and without a value. Read "
+                    "it without deletes"
+                )
             return None
         from minilog.typed.reader import TypedReader  # it loads minilog.typed, which only a topic with a schema needs
 
@@ -141,6 +172,7 @@ class RowReaders:
             keys=wish.keys,
             headers=wish.headers,
             asked_version=asked_version,
+            deletions=wish.wants_deletions(schema),
         )
         selection.check()
         return TypedReader(schemas, selection, is_narrow=wish.is_narrow)

@@ -46,7 +46,8 @@ class LeaderAndEpoch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CachedTopic:
-    """One topic according to the last answer. `told_schemas` may be the error that `schemas` raises."""
+    """One topic according to the last answer. `told_schemas` may be the error that `schemas` raises. `level` is that of
+    the cluster in this answer."""
 
     name: str
     topic_id: bytes
@@ -54,6 +55,7 @@ class CachedTopic:
     max_message_bytes: int | None
     described: metadata_pb2.TopicMetadata = field(repr=False)
     told_schemas: TopicSchemas | UnsupportedVersion | None = field(default=None, repr=False)
+    level: int = 1
 
     @property
     def schemas(self) -> TopicSchemas | None:
@@ -139,7 +141,13 @@ class MetadataCache:
         limit = message.configs.get("max.message.bytes", "")
         max_bytes = int(limit) if limit.isdigit() else None
         topic = CachedTopic(
-            name, message.topic_id, len(message.partitions), max_bytes, message, self._schemas(name, message)
+            name,
+            message.topic_id,
+            len(message.partitions),
+            max_bytes,
+            message,
+            self._schemas(name, message),
+            self.level,
         )
         self._names[message.topic_id] = name
         for partition in message.partitions:

@@ -74,6 +74,21 @@ def check_record(topic: str, value: object, key: object) -> bytes | None:
     return value
 
 
+def deletion_of(topic: CachedTopic, key: object) -> tuple[dict[str, Any] | None, bytes | None]:
+    """The value and the key that `send` takes for the deletion of a key. Without a schema the value is null. Raises
+    InvalidRecord."""
+    if topic.told_schemas is not None:
+        from minilog.producer.typed_rows import deletion_row  # only a schema needs minilog.typed
+
+        return deletion_row(topic, key), None
+    if not isinstance(key, bytes):
+        raise InvalidRecord(
+            f"topic {topic.name!r} has no schema, and the key to delete is {type(key).__name__}: give bytes (rows are "
+            "for topics with a schema)"
+        )
+    return None, key
+
+
 def checked_headers(topic: str, headers: object) -> Headers:
     """Pairs of str and bytes or None, in order. A mapping gives its items. Raises InvalidRecord for anything else."""
     pairs = list(headers.items()) if isinstance(headers, Mapping) else headers

@@ -13,6 +13,7 @@ from minilog.errors import MinilogError
 from minilog.partition_key import PartitionKey
 from minilog.producer.futures import BatchOutcome
 from minilog.producer.partitioner import partition_for_key
+from minilog.record_batch.bounds import MAX_ROWS_WITH_DELETIONS
 from minilog.record_batch.builder import build_batch, records_to_columns, set_producer
 from minilog.record_batch.schema import MAX_MESSAGE_BYTES
 from minilog.types import BatchMetadata, Headers, RecordMetadata
@@ -100,7 +101,8 @@ class Batch:
 
     def takes(self, size_bytes: int, schema: TopicSchema | None) -> bool:
         """Whether a record of this size, by this version of a schema, is added to it, and not to a new one."""
-        return not self.closed and self.schema is schema and self.size_bytes + size_bytes <= self.limit_bytes
+        has_room = self.size_bytes + size_bytes <= self.limit_bytes and len(self.values) < MAX_ROWS_WITH_DELETIONS
+        return has_room and not self.closed and self.schema is schema
 
     @property
     def record_count(self) -> int:

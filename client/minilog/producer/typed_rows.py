@@ -12,15 +12,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from minilog.errors import InvalidRecord, MinilogError
+from minilog.errors import InvalidRecord, LevelNotReached, MinilogError
 from minilog.net.metadata_cache import CachedTopic
 from minilog.producer.partitioner import places_by_key
+from minilog.record_batch.bounds import MAX_ROWS_WITH_DELETIONS
+from minilog.record_batch.header import Attributes, level_of
 from minilog.typed.batch import TypedRows
+from minilog.typed.given_rows import given_rows
 from minilog.typed.keys import key_of
-from minilog.typed.row_form import CheckedRow
-from minilog.typed.rows import rows_of
+from minilog.typed.row_form import DELETED_COLUMN, CheckedRow, DeletedRow
 from minilog.typed.topic_schema import TopicSchema
 
+DELETIONS_LEVEL = level_of(Attributes.DELETES)
 _WHOLE = 1.25  # a batch this much above batch.size goes whole: two halves would cost more
 
 
@@ -45,15 +48,16 @@ def cut_rows(
     topic: CachedTopic, schema: TopicSchema, given: object, partition: int | None, limit_bytes: int
 ) -> list[tuple[int | None, TypedRows]]:
     """(partition, rows) in order. The rows take about `limit_bytes`. Without a partition (None) they go to the next one
-    in turn. Raises InvalidRecord."""
+    in turn. Raises InvalidRecord, and LevelNotReached for deletions."""
     try:
-        columns = rows_of(as_arrow(topic.name, given), schema)
+        rows = given_rows(as_arrow(topic.name, given), schema, statistics=topic.statistics_columns)
     except InvalidRecord as error:
         raise _of_topic(topic, error) from None
-    rows = TypedRows(schema, columns, statistics=topic.statistics_columns)
+    if rows.deletions is not None:
+        _check_level(topic)
     if partition is not None or not schema.key_columns:
         return [(partition, part) for part in _parts(rows, limit_bytes)]
-    keys = key_of(columns, schema)
+    keys = key_of(rows.columns, schema)
     assert keys is not None
     parts: list[tuple[int | None, TypedRows]] = []
     for chosen, places in places_by_key(keys, topic.partition_count):
@@ -64,7 +68,7 @@ def cut_rows(
 
 def checked_row(topic: CachedTopic, value: object, key: object, timestamp: object) -> tuple[TopicSchema, CheckedRow]:
     """One row of a typed topic, as `send` takes it, with the version of its schema. Raises InvalidRecord, which names
-    the column."""
+    the column, and LevelNotReached for a deletion."""
     assert topic.schemas is not None
     schema = topic.schemas.latest
     _check_no_key(topic, schema, key, timestamp)
@@ -74,24 +78,57 @@ def checked_row(topic: CachedTopic, value: object, key: object, timestamp: objec
             f"columns: {', '.join(schema.names)}"
         )
     try:
-        return schema, schema.row_form.check(value)
+        row = schema.row_form.check(value)
     except InvalidRecord as error:
         raise _of_topic(topic, error) from None
+    if type(row.values) is DeletedRow:
+        _check_level(topic)
+    return schema, row
+
+
+def deletion_row(topic: CachedTopic, key: object) -> dict[str, Any]:
+    """The row that `send` takes for the deletion of a key. Raises InvalidRecord."""
+    assert topic.schemas is not None
+    schema = topic.schemas.latest
+    if not isinstance(key, Mapping):
+        raise InvalidRecord(
+            f"topic {topic.name!r} has a schema, and the key to delete is {type(key).__name__}: give a dict of its key "
+            f"columns: {', '.join(schema.key_columns) or 'it has none'}"
+        )
+    if not schema.marks_deletions:
+        raise InvalidRecord(
+            f"topic {topic.name!r} has a column {DELETED_COLUMN!r} of its own, so its rows cannot be deleted: write to "
+            "a new topic"
+        )
+    return {**key, DELETED_COLUMN: True}
+
+
+def _check_level(topic: CachedTopic) -> None:
+    """Raises LevelNotReached where brokers of the cluster may not know deletions, as far as the client knows."""
+    if topic.level < DELETIONS_LEVEL:
+        raise LevelNotReached(
+            f"topic {topic.name!r}: deletions of rows came with level {DELETIONS_LEVEL}, and the cluster is at level "
+            f"{topic.level} as far as this client knows. Raise it (`minilog cluster upgrade`). Then make a new "
+            "producer, or wait for metadata.max.age.ms"
+        )
 
 
 def columns_of_rows(topic: CachedTopic, rows: Sequence[Any], keys: object) -> pa.RecordBatch:
     """Rows of a typed topic, as `send_many` takes them, by the newest version that the client knows. Raises
     InvalidRecord, which names the number of the row and the column."""
     assert topic.schemas is not None
-    arrow, checked = topic.schemas.latest.arrow_schema, list[tuple[Any, ...]]()
+    arrow, checked = topic.schemas.latest.arrow_schema, list[CheckedRow]()
     for number, row in enumerate(rows):
         try:
-            checked.append(checked_row(topic, row, keys, None)[1].values)
+            checked.append(checked_row(topic, row, keys, None)[1])
         except InvalidRecord as error:
             raise InvalidRecord(f"row {number}: {error}") from None
-    columns = zip(*checked, strict=True) if checked else ((),) * len(arrow)
+    columns = zip(*(row.values for row in checked), strict=True) if checked else ((),) * len(arrow)
     arrays = [pa.array(column, field.type) for field, column in zip(arrow, columns, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=arrow)
+    deletions = [type(row.values) is DeletedRow for row in checked]
+    if not any(deletions):
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow)
+    return pa.RecordBatch.from_arrays([*arrays, pa.array(deletions)], names=[*arrow.names, DELETED_COLUMN])
 
 
 def _check_no_key(topic: CachedTopic, schema: TopicSchema, key: object, timestamp: object) -> None:
@@ -115,7 +152,8 @@ def _parts(rows: TypedRows, limit_bytes: int) -> list[TypedRows]:
     if rows.num_rows == 0:
         return []
     size = rows.nbytes
-    if size <= _WHOLE * limit_bytes or rows.num_rows == 1:
+    has_too_many = rows.deletions is not None and rows.num_rows > MAX_ROWS_WITH_DELETIONS
+    if (size <= _WHOLE * limit_bytes and not has_too_many) or rows.num_rows == 1:
         return [rows]
     count = min(rows.num_rows, max(2, -(-size // limit_bytes)))
     cuts = [rows.num_rows * part // count for part in range(count + 1)]

@@ -19,6 +19,8 @@ MAX_BATCH_BYTES = 2**28
 # The highest max.message.bytes of any topic, and so what readers take, who do not know the topic's: what is larger does
 # not fit a frame of gRPC, and is not sent.
 MAX_MESSAGE_BYTES = 2**26
+# So the bitmap of deletions and the statistics of 256 columns fit into an extension of 65,535 bytes.
+MAX_ROWS_WITH_DELETIONS = 2**18
 
 
 @dataclass(frozen=True, slots=True)

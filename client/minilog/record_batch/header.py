@@ -234,6 +234,11 @@ def decode_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     return BatchHeader(length, base_offset, epoch, crc, attributes, count, last_delta, *fields[9:])
 
 
+def level_of(attribute: Attributes) -> int:
+    """The level of a cluster from which on batches with this attribute may be written."""
+    return next(level for level, bits in _BROUGHT_BY_LEVEL.items() if bits & attribute)
+
+
 def producer_of(batch: Buffer) -> tuple[int, int]:
     """Id and epoch as the header says them, of a batch that nobody has looked at yet; none of what is too short."""
     if len(batch) < HEADER_BYTES:

@@ -36,10 +36,11 @@ class Wanted:
     end: Places = None
     partitions: tuple[int, ...] | None = None
     metadata: bool = False
+    deletes: bool = False
 
     def shape(self, schema: TopicSchema | None) -> Shape:
         """Raises InvalidArgument where the topic does not have what the user wants."""
-        return shape_of(self.topic, schema, self.columns, self.where, metadata=self.metadata)
+        return shape_of(self.topic, schema, self.columns, self.where, metadata=self.metadata, deletes=self.deletes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ class Scan:
     def count(self) -> int:
         """How many rows there are. Only the columns of the condition travel, and without a condition the headers of
         batches alone. Of a topic without a schema whole batches travel for a condition on keys, values or time
-        stamps."""
+        stamps. Rows that delete their key count with `deletes` alone."""
         plan, _ = self._planned()
         narrow = replace(self._wanted, columns=(), metadata=False)
         shape = narrow.shape(plan.schema)
@@ -169,6 +169,7 @@ def scan(
     end: Places = None,
     partitions: Iterable[int] | None = None,
     metadata: bool = False,
+    deletes: bool = False,
     config: Mapping[str, object] | None = None,
 ) -> Scan:
     """A bounded read of a topic, as Arrow, pandas, polars or DuckDB have it.
@@ -188,6 +189,9 @@ def scan(
     them all that may be read: below the last stable offset, or, under isolation.level=read_uncommitted, below the high
     watermark. `partitions`: by number; None: all. `config`: the settings of a client; None: those of the environment.
 
+    `deletes`: also the rows that delete their key, of a topic with a schema, whatever `where` says. They have null in
+    all columns but those of the key. Then there is a last column `_deleted`. Without `deletes` such rows are left out.
+
     Reads nothing yet. Raises InvalidArgument for what cannot be meant, InvalidConfig.
     """
     if isinstance(columns, str):
@@ -202,5 +206,6 @@ def scan(
         end,
         checked_partitions(partitions),
         metadata,
+        deletes,
     )
     return Scan(wanted, parse_config(config or {}))

@@ -4,15 +4,17 @@
     a topic without one         key: binary, value: binary
     of both, where asked for    _topic: string, _partition: int32, _offset: int64, _timestamp: timestamp[us, UTC],
                                 _key: binary, _headers: list<struct<key, value>>
+    of deletions, where those   _deleted: bool
+    of a schema are asked for
 
-They come in the order in which the user names them; the columns of `metadata` come last.
+They come in the order in which the user names them; the columns of `metadata` come last, and then `_deleted`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -38,6 +40,7 @@ METADATA = pa.schema(
 )
 """What `metadata` asks for. `_headers` is there, too, for who names it."""
 _NAMED = METADATA.append(pa.field("_headers", HEADERS))
+_DELETED = pa.field("_deleted", pa.bool_(), nullable=False)
 _RECORD = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 _OF_RECORD = {"_timestamp": "timestamp", "_key": "key", "_headers": "headers"}
 _OF_HEADERS = frozenset(("_topic", "_partition", "_offset"))
@@ -88,16 +91,18 @@ def shape_of(
     where: str | None,
     *,
     metadata: bool,
+    deletes: bool = False,
 ) -> Shape:
-    """Raises InvalidArgument (InvalidSchema) for a column that is not there or is named twice, and for a `where` that
-    is no condition on the topic's rows."""
-    own_schema = _RECORD if schema is None else schema.arrow_schema
+    """Raises InvalidArgument (InvalidSchema) for a column that is not there or is named twice, for a `where` that is no
+    condition on the topic's rows, and for deletions of a topic without a schema."""
+    own_schema = _own_schema(topic, schema, deletes=deletes)
     named = list(own_schema.names) if columns is None else [_spelled(topic, schema, name) for name in columns]
     names = [*named, *(name for name in METADATA.names if metadata and name not in named)]
     if doubled := {name for name in names if names.count(name) > 1}:
         raise InvalidArgument(f"a column is named twice: {sorted(doubled)[0]}")
     own = tuple(name for name in names if name in own_schema.names)
     fields = [own_schema.field(name) if name in own else _NAMED.field(name) for name in names]
+    fields += [_DELETED] if deletes else []
     if schema is None:
         condition = None if where is None else record_condition(where)
         needed = {*names, *(() if condition is None else condition.compared)}
@@ -105,7 +110,24 @@ def shape_of(
         return Shape(pa.schema(fields), own, selection, condition)
     if where is not None:
         _check_where(topic, schema, where)
-    return Shape(pa.schema(fields), own, _selection(topic, schema, own, where, set(names)))
+    selection = _selection(topic, schema, own, where, set(names))
+    return Shape(pa.schema(fields), own, replace(selection, deletions=deletes))
+
+
+def _own_schema(topic: str, schema: TopicSchema | None, *, deletes: bool) -> pa.Schema:
+    """The columns of the topic. In a deletion all but those of the key are null."""
+    if schema is None:
+        if deletes:
+            raise InvalidArgument(
+                f"topic {topic!r} has no schema: a deletion is a record with a key and without a value. Scan it "
+                "without deletes"
+            )
+        return _RECORD
+    if not deletes:
+        return schema.arrow_schema
+    RowSelection(deletions=True).wants_deletions(schema)
+    keys = schema.key_columns
+    return pa.schema([field if field.name in keys else field.with_nullable(True) for field in schema.arrow_schema])
 
 
 def _selection(

@@ -268,6 +268,7 @@ class Consumer:
         where: str | None = None,
         metadata: bool = False,
         schemas: Mapping[str, TopicSchema] | None = None,
+        deletes: bool = False,
     ) -> list[pa.RecordBatch]:
         """The next records as Arrow batches, of max.poll.bytes and at most one batch more. The columns are key, value:
         binary, topic: string, partition: int32, offset: int64, timestamp: timestamp[us, UTC], timestampType: int32 (0),
@@ -282,8 +283,14 @@ class Consumer:
         `schemas` has the version of the schema to read a topic by, by the topic's name. A value that this version
         cannot hold, since a column has become wider, raises NarrowSchemaVersion. Without an entry the consumer takes
         the version that the topic has at the first read. The names and the order of the columns stay, even if columns
-        are renamed, added or dropped meanwhile. Their types become wider if a value does not fit."""
-        selection = row_selection(columns, where, metadata=metadata, headers=include_headers, schemas=schemas)
+        are renamed, added or dropped meanwhile. Their types become wider if a value does not fit.
+
+        With `deletes` there are also the rows that delete their key, and a last column `_deleted` (boolean). In such a
+        row all columns but those of the key are null. They come whatever `where` says. Without `deletes` they are left
+        out."""
+        selection = row_selection(
+            columns, where, metadata=metadata, headers=include_headers, schemas=schemas, deletes=deletes
+        )
         if self._shell.core.iterated:
             self._loop.run(self._shell.change(self._shell.core.steering.put_iterated_back))
         number, taken = self._take(timeout, POLL_ARROW_BYTES, selection)

@@ -25,6 +25,7 @@ from minilog.producer.arguments import (
     checked_timestamp_us,
     columns_of_many,
     cut_columns,
+    deletion_of,
 )
 from minilog.producer.batch import threaded_records
 from minilog.producer.delivery import OnDelivery, delivery_reporter
@@ -145,6 +146,35 @@ class Producer:
         if on_delivery is not None:
             future.add_done_callback(delivery_reporter(on_delivery))
         return future
+
+    def delete(
+        self,
+        topic: str,
+        key: bytes | Mapping[str, Any],
+        *,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: GivenHeaders | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Future[RecordMetadata]:
+        """Delete a key: write that the topic has no record, or row, of this key any more. The future is that of `send`.
+
+        For a topic with a schema, `key` is a dict of its key columns, such as {"id": 5}. Values of other columns do not
+        count, but that of the timestamp column is the time stamp of the deletion. `send` takes the same as a row with
+        "_deleted": True. For any other topic `key` is bytes, and the deletion is a record without a value. Raises the
+        errors of `send`, and LevelNotReached in a cluster below level 6 that has rows to delete.
+        """
+        cached = self._cache.topics.get(topic) or self._topic(topic)
+        value, record_key = deletion_of(cached, key)
+        return self.send(
+            topic,
+            value,
+            key=record_key,
+            partition=partition,
+            timestamp=timestamp,
+            headers=headers,
+            on_delivery=on_delivery,
+        )
 
     def send_many(
         self,

@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 
 from minilog import compute as pc
 from minilog.errors import CorruptMessage, InvalidRecord, MessageTooLarge
+from minilog.record_batch.bounds import MAX_ROWS_WITH_DELETIONS
 from minilog.record_batch.builder import assemble, check_compression, check_size, client_header, message_of
 from minilog.record_batch.header import (
     HEADER_BYTES,
@@ -31,8 +32,9 @@ from minilog.record_batch.header import (
     Buffer,
 )
 from minilog.record_batch.schema import HEADERS, TIMESTAMP
-from minilog.typed.deletions import MAX_ROWS, bitmap_of, check_bitmap, without_deletions
+from minilog.typed.deletions import bitmap_of, check_bitmap, without_deletions
 from minilog.typed.payload_forms import Extras
+from minilog.typed.row_form import DeletedRow
 from minilog.typed.statistics import MAX_COLUMNS, default_columns, statistics_of
 from minilog.typed.topic_schema import TopicSchema
 from minilog.types import Headers
@@ -110,7 +112,13 @@ def gathered_rows(
         pa.array(timestamps_us, pa.int64()).cast(TIMESTAMP) if stamped else None,
         pa.array(headers, HEADERS) if any(headers) else None,
         statistics,
+        _gathered_deletions(values),
     )
+
+
+def _gathered_deletions(values: Sequence[tuple[Any, ...]]) -> pa.BooleanArray | None:
+    deletions = [type(row) is DeletedRow for row in values]
+    return pa.array(deletions) if any(deletions) else None
 
 
 def build_typed_batch(
@@ -132,9 +140,10 @@ def build_typed_batch(
     check_compression(compression)
     if rows.num_rows == 0:
         raise InvalidRecord("a record batch holds at least one row: these columns have none")
-    if rows.deletions is not None and rows.num_rows > MAX_ROWS:
+    if rows.deletions is not None and rows.num_rows > MAX_ROWS_WITH_DELETIONS:
         raise MessageTooLarge(
-            f"a record batch with deletions has {rows.num_rows} rows, at most {MAX_ROWS} are allowed: split it"
+            f"a record batch with deletions has {rows.num_rows} rows, at most {MAX_ROWS_WITH_DELETIONS} are allowed: "
+            "split it"
         )
     stamps, bounds = _timestamps(rows, timestamp_us)
     columns = payload_columns(rows, stamps)

@@ -12,14 +12,9 @@ import pyarrow as pa
 
 from minilog import compute as pc
 from minilog.errors import CorruptMessage, InvalidRecord
+from minilog.record_batch.bounds import MAX_ROWS_WITH_DELETIONS
 from minilog.record_batch.header import BatchHeader
 from minilog.typed.topic_schema import TopicSchema
-
-MAX_ROWS = 1 << 18
-"""Of a batch with deletions. So the bitmap and the statistics of 256 columns fit into an extension of 65,535 bytes."""
-
-DELETED_COLUMN = "_deleted"
-"""Beside the columns of the topic, in tables to write and in rows that are read: which rows are deletions."""
 
 
 def bitmap_of(deletions: pa.BooleanArray) -> bytes:
@@ -51,8 +46,10 @@ def check_bitmap(bitmap: bytes, header: BatchHeader) -> None:
         if bitmap:
             raise CorruptMessage(f"{where} has a bitmap of deletions, and not the attribute for it")
         return
-    if count > MAX_ROWS:
-        raise CorruptMessage(f"{where} has deletions and {count} rows, and at most {MAX_ROWS} are allowed")
+    if count > MAX_ROWS_WITH_DELETIONS:
+        raise CorruptMessage(
+            f"{where} has deletions and {count} rows, and at most {MAX_ROWS_WITH_DELETIONS} are allowed"
+        )
     if len(bitmap) != _bytes_of(count):
         raise CorruptMessage(
             f"{where} has {count} rows and a bitmap of deletions of {len(bitmap)} bytes: {_bytes_of(count)} are needed"
@@ -63,20 +60,24 @@ def check_bitmap(bitmap: bytes, header: BatchHeader) -> None:
         raise CorruptMessage(f"{where} has the attribute of deletions, and deletes no row")
 
 
-def check_deletions(rows: pa.RecordBatch, deletions: pa.BooleanArray, schema: TopicSchema) -> None:
+def check_deletions(
+    rows: pa.RecordBatch, deletions: pa.BooleanArray, schema: TopicSchema, *, first_row: int = 0
+) -> None:
     """Check the deletions among `rows` (columns of the schema, in its order): each has a key, and its other columns are
-    null. Raises InvalidRecord, which names the first row that is wrong."""
+    null. Raises InvalidRecord, which names the first row that is wrong. Rows count from `first_row`."""
     if not schema.key_columns:
         raise InvalidRecord("rows delete their key, but the topic has no key columns: create one with a key")
     for field, column in zip(schema.fields, rows.columns, strict=True):
         if field.name not in schema.key_columns:
             if (row := _first(deletions, column.is_valid())) >= 0:
                 raise InvalidRecord(
-                    f"row {row} deletes its key and has a value in column {field.name!r}: a deletion has key columns "
-                    f"alone, {', '.join(schema.key_columns)}"
+                    f"row {first_row + row} deletes its key and has a value in column {field.name!r}: a deletion has "
+                    f"key columns alone, {', '.join(schema.key_columns)}"
                 )
         elif len(schema.key_columns) == 1 and (row := _first(deletions, column.is_null())) >= 0:
-            raise InvalidRecord(f"row {row} deletes its key, and its key column {field.name!r} is null: it has no key")
+            raise InvalidRecord(
+                f"row {first_row + row} deletes its key, and its key column {field.name!r} is null: it has no key"
+            )
 
 
 def without_deletions(columns: pa.RecordBatch, deletions: pa.BooleanArray | None) -> pa.RecordBatch:

@@ -30,13 +30,14 @@ from minilog.record_batch.schema import (
 )
 from minilog.typed.batch import ROW_BYTES, read_extension
 from minilog.typed.conversion import as_promised, as_wanted
-from minilog.typed.deletions import DELETED_COLUMN, deletions_of
+from minilog.typed.deletions import deletions_of
 from minilog.typed.fields import Field, arrow_field
 from minilog.typed.keys import key_of_columns
 from minilog.typed.payload_forms import PayloadForm
 from minilog.typed.predicate import Predicate, evaluate, field_ids
 from minilog.typed.predicate_wire import predicate_to_wire
 from minilog.typed.projection import check_order
+from minilog.typed.row_form import DELETED_COLUMN
 from minilog.typed.topic_schema import TopicSchema
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import typed_pb2
@@ -85,11 +86,6 @@ class TypedSelection:
         """Raises InvalidSchema for a column that is not there, InvalidArgument for one that is named twice."""
         if len({field.id for field in self.fields}) != len(self.columns):
             raise InvalidArgument(f"a column is named twice: {', '.join(self.columns)}")
-        if self.deletions and DELETED_COLUMN in map(str.lower, self.schema.names):
-            raise InvalidArgument(
-                f"the topic has a column {DELETED_COLUMN!r} of its own, so its rows cannot say which are deletions: "
-                "read it without deletions"
-            )
 
     def to_wire(self) -> typed_pb2.Selection:
         """What a replica is asked for: also what only the condition or the key needs."""

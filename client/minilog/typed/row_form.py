@@ -21,6 +21,9 @@ from minilog.errors import InvalidRecord
 from minilog.typed.fields import Array, Decimal, Field, Map, Primitive, Struct
 from minilog.typed.scalars import plain_value
 
+DELETED_COLUMN = "_deleted"
+"""Beside the columns of the topic, in rows to write and in rows that are read: whether the row deletes its key."""
+
 _INTEGER_BITS = {"byte": 8, "short": 16, "int": 32, "long": 64}
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _FLOAT = struct.Struct("<f")
@@ -32,9 +35,15 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 _Check = Callable[[Any], Any]
 
 
+class DeletedRow(tuple[Any, ...]):
+    """The values of a row that deletes its key: null but for those of the key columns."""
+
+    __slots__ = ()
+
+
 class CheckedRow(NamedTuple):
     """`values` in the order of the columns; `key` as key_of has it; about how many bytes it takes; and its own time
-    stamp, where the schema has a column of them."""
+    stamp, where the schema has a column of them. `values` are a DeletedRow where the row deletes its key."""
 
     values: tuple[Any, ...]
     key: bytes | None
@@ -49,6 +58,7 @@ class RowForm:
         self._fields = fields
         self._columns = [(field.name, _nullable(field, field.name)) for field in fields]
         self._names = frozenset(field.name for field in fields)
+        self._marks_deletions = DELETED_COLUMN not in map(str.lower, self._names)
         places = {field.name: place for place, field in enumerate(fields)}
         self._keys = [(places[name], fields[places[name]]) for name in key_columns]
         self._timestamp = None if timestamp_column is None else places[timestamp_column]
@@ -57,10 +67,33 @@ class RowForm:
         """Raises InvalidRecord, with the column and the value."""
         if not row.keys() <= self._names:
             unknown = sorted(map(str, row.keys() - self._names))
-            raise InvalidRecord(f"the topic has no column {unknown[0]!r}: it has {', '.join(self._names_in_order())}")
+            if unknown != [DELETED_COLUMN] or not self._marks_deletions:
+                raise InvalidRecord(
+                    f"the topic has no column {unknown[0]!r}: it has {', '.join(self._names_in_order())}"
+                )
+            if _says_deleted(row[DELETED_COLUMN]):
+                return self._check_deletion(row)
         values = tuple([check(row.get(name)) for name, check in self._columns])
         stamp = None if self._timestamp is None else values[self._timestamp]
         return CheckedRow(values, self._key(values), _size(values), None if stamp is None else _microseconds(stamp))
+
+    def _check_deletion(self, row: Mapping[str, Any]) -> CheckedRow:
+        """Of the values only those of the key columns count, and that of the timestamp column as the time stamp."""
+        if not self._keys:
+            raise InvalidRecord("a row deletes its key, but the topic has no key columns: create one with a key")
+        values: list[Any] = [None] * len(self._fields)
+        for place, field in self._keys:
+            if field.name not in row:
+                raise InvalidRecord(f"the deletion has no value for key column {field.name!r}: give all key columns")
+            values[place] = self._columns[place][1](row[field.name])
+        key = self._key(tuple(values))
+        if key is None:
+            raise InvalidRecord(f"the deletion has null in key column {self._keys[0][1].name!r}: that is no key")
+        stamp = None
+        if self._timestamp is not None:
+            name = self._fields[self._timestamp].name
+            stamp = None if row.get(name) is None else self._columns[self._timestamp][1](row[name])
+        return CheckedRow(DeletedRow(values), key, _size(values), None if stamp is None else _microseconds(stamp))
 
     def _names_in_order(self) -> list[str]:
         return [field.name for field in self._fields]
@@ -70,6 +103,14 @@ class RowForm:
         if len(parts) < 2:
             return parts[0] if parts else None
         return b"".join(_NULL_LENGTH if part is None else _KEY_LENGTH.pack(len(part)) + part for part in parts)
+
+
+def _says_deleted(value: Any) -> bool:
+    """The value of `_deleted` in a row. Raises InvalidRecord."""
+    plain = plain_value(value)
+    if plain is None or isinstance(plain, bool):
+        return bool(plain)
+    raise InvalidRecord(f"{DELETED_COLUMN!r} is true or false, and {reprlib.repr(value)} is neither")
 
 
 def _key_bytes(value: Any, field: Field) -> bytes | None:

@@ -85,8 +85,15 @@ def _by_row(lists: pa.ListArray) -> Iterator[None]:
         raise _Unfit(unfit.before, row, unfit.behind, unfit.count) from None
 
 
-def rows_of(table: pa.RecordBatch | pa.Table, schema: TopicSchema, *, first_row: int = 0) -> pa.RecordBatch:
-    """The rows of `table` as columns of `schema`, in its order; a column that is not there is null.
+def rows_of(
+    table: pa.RecordBatch | pa.Table,
+    schema: TopicSchema,
+    *,
+    first_row: int = 0,
+    deletions: pa.BooleanArray | None = None,
+) -> pa.RecordBatch:
+    """The rows of `table` as columns of `schema`, in its order; a column that is not there is null. `deletions`: the
+    rows that delete their key (given_rows.py).
 
     Raises InvalidRecord, naming the column, the first row that does not fit (they count from `first_row`), and how many
     do not."""
@@ -102,7 +109,7 @@ def rows_of(table: pa.RecordBatch | pa.Table, schema: TopicSchema, *, first_row:
     try:
         columns = [_column(table, field) for field in schema.fields]
         rows = pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
-        _check_all_nulls(rows, schema)
+        _check_all_nulls(rows, schema, deletions)
     except _Unfit as unfit:
         raise unfit.as_error(first_row) from None
     return rows

@@ -30,7 +30,7 @@ from minilog.typed.fields import (
 )
 from minilog.typed.layouts import places_of_pandas
 from minilog.typed.payload_forms import PayloadForms
-from minilog.typed.row_form import RowForm
+from minilog.typed.row_form import DELETED_COLUMN, RowForm
 
 MAX_FIELDS = 1_000  # nested ones counted
 MAX_DEPTH = 16
@@ -38,7 +38,7 @@ MAX_NAME_BYTES = 255
 # Readers may ask for these beside the columns, so no column may have such a name.
 METADATA_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp", "_key")
 # Later names of the same kind. Older topics may have such a column, which stays readable. New ones are refused.
-_NEWER_METADATA_COLUMNS = ("_headers", "_deleted")
+_NEWER_METADATA_COLUMNS = ("_headers", DELETED_COLUMN)
 # The types of key columns: each value of them has one form to hash.
 KEY_TYPES = PRIMITIVE_NAMES - {"float", "double"}
 
@@ -73,6 +73,12 @@ class TopicSchema:
     def key_field_ids(self) -> frozenset[int]:
         """The ids of the key columns."""
         return frozenset(self.column(name).id for name in self.key_columns)
+
+    @cached_property
+    def marks_deletions(self) -> bool:
+        """Whether a column `_deleted` beside its own may mark rows that delete their key. An older topic may have a
+        column of this name."""
+        return DELETED_COLUMN not in map(str.lower, self.names)
 
     @cached_property
     def payload_forms(self) -> PayloadForms:

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minilog.consumer.row_selection import AS_RECORDS, RowSelection
 from minilog.errors import CorruptMessage, InvalidArgument, InvalidRecord, MessageTooLarge, MinilogError
+from minilog.record_batch.bounds import MAX_ROWS_WITH_DELETIONS
 from minilog.record_batch.header import Attributes, decode_header
 from minilog.typed.batch import TypedRows
 from minilog.typed.compaction import compacted_typed_batch
 from minilog.typed.ddl import parse_ddl
-from minilog.typed.deletions import MAX_ROWS, bitmap_of, deletion_count, deletions_of
+from minilog.typed.deletions import bitmap_of, deletion_count, deletions_of
 from minilog.typed.fields import Field, Primitive
 from minilog.typed.reader import TypedReader, TypedSelection
 from minilog.typed.statistics import MAX_COLUMNS
@@ -189,23 +191,25 @@ def test_a_batch_with_deletions_has_so_many_rows_that_its_extension_has_room() -
     text = "\U0010fffe" * 12
     alone = dict.fromkeys(schema.names, text) | {"id": 1}
     statistics = len(extension_of(typed([alone], [], schema)).SerializeToString())
-    bitmap = bytes(MAX_ROWS // 8)
+    bitmap = bytes(MAX_ROWS_WITH_DELETIONS // 8)
     assert statistics + len(bitmap) + len(typed_pb2.TypedBatch(deletions=bitmap).SerializeToString()) < 2 * 65_535
     assert statistics + 12 + len(bitmap) <= 65_535
     small = first_version(parse_ddl("id int"), ["id"])
-    rows = pa.RecordBatch.from_arrays([pa.arange(0, MAX_ROWS + 1).cast(pa.int32())], schema=small.arrow_schema)
-    deletions = pa.repeat(pa.scalar(True), MAX_ROWS + 1)
+    rows = pa.RecordBatch.from_arrays(
+        [pa.arange(0, MAX_ROWS_WITH_DELETIONS + 1).cast(pa.int32())], schema=small.arrow_schema
+    )
+    deletions = pa.repeat(pa.scalar(True), MAX_ROWS_WITH_DELETIONS + 1)
     with pytest.raises(MessageTooLarge, match="262144"):
         build(TypedRows(small, rows, deletions=deletions))
-    largest = build(TypedRows(small, rows, deletions=deletions).slice(1, MAX_ROWS))
+    largest = build(TypedRows(small, rows, deletions=deletions).slice(1, MAX_ROWS_WITH_DELETIONS))
     assert validate_largest(largest, small)
     extension = extension_of(largest)
     extension.deletions = extension.deletions + b"\1"
     longer = forged(
         largest,
         extension=extension.SerializeToString(),
-        record_count=MAX_ROWS + 1,
-        last_offset_delta=MAX_ROWS,
+        record_count=MAX_ROWS_WITH_DELETIONS + 1,
+        last_offset_delta=MAX_ROWS_WITH_DELETIONS,
     )
     with pytest.raises(CorruptMessage, match="at most 262144"):
         found(longer)
@@ -283,9 +287,10 @@ def test_only_key_columns_may_not_be_null_where_deletions_are_asked_for() -> Non
 def test_a_topic_with_a_column_of_that_name_is_read_without_deletions() -> None:
     fields = [Field("id", Primitive("int"), False, 1), Field("_Deleted", Primitive("int"), True, 2)]
     older = TopicSchema(tuple(fields), ("id",), None, 1, 2)
-    TypedSelection(older, older.names).check()
+    assert not RowSelection().wants_deletions(older)
+    assert AS_RECORDS.wants_deletions(older)
     with pytest.raises(InvalidArgument, match="of its own"):
-        TypedSelection(older, older.names, deletions=True).check()
+        RowSelection(deletions=True).wants_deletions(older)
 
 
 def test_the_bitmap_is_filtered_with_the_rows() -> None:
