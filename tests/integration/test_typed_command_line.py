@@ -155,3 +155,34 @@ def test_what_does_not_fit_the_topic_is_refused(cluster: Cluster, arguments: lis
     assert (refused.returncode, reason in " ".join(refused.stderr.split())) == (code, True), refused.stderr
     if code == 1:
         assert refused.stderr.count("\n") == 1
+
+
+def test_what_consume_prints_of_deletions_is_taken_by_produce(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    made(cluster, "deleted")
+    made(cluster, "deleted-copy")
+    deletion = {"carrier": "UA", "_deleted": True}
+    given = lines([ROWS[0], deletion, ROWS[1] | {"_deleted": False}, {"carrier": "DL", "delay": 5, "_deleted": True}])
+    sent = minilog(cluster, "produce", "deleted", "--format", "json", stdin=given)
+    assert (sent.returncode, sent.stderr) == (0, "4 rows acknowledged\n")
+    printed = shown(cluster, "deleted")
+    assert in_order(printed) == in_order([ROWS[0], deletion, ROWS[1], {"carrier": "DL", "_deleted": True}])
+    assert minilog(cluster, "produce", "deleted-copy", "--format", "json", stdin=lines(printed)).returncode == 0
+    assert in_order(shown(cluster, "deleted-copy")) == in_order(printed)
+    assert in_order(shown(cluster, "deleted", "--columns", "carrier")) == in_order(
+        [{"carrier": "UA"}, {"carrier": "AA"}]
+    )
+    late = shown(cluster, "deleted", "--columns", "delay,carrier", "--where", "delay > 10", "--deletes")
+    assert in_order(late) == in_order(
+        [{"carrier": "UA", "_deleted": True}, {"delay": 33, "carrier": "AA"}, {"carrier": "DL", "_deleted": True}]
+    )
+    csv = minilog(
+        cluster, "consume", "deleted", "--exit-at-end", "--format", "csv", "--columns", "carrier", "--deletes"
+    )
+    assert sorted(csv.stdout.splitlines()) == sorted(
+        ['"carrier","_deleted"', '"UA",false', '"UA",true', '"AA",false', '"DL",true']
+    )
+    records = shown(cluster, "deleted", "--json")
+    assert sorted(record["key"] for record in records if record["value"] is None) == ["DL", "UA"]
+    refused = minilog(cluster, "produce", "deleted", "--format", "json", stdin='{"delay": 5, "_deleted": true}\n')
+    assert refused.returncode == 1
+    assert "line 1: the deletion has no value for key column 'carrier'" in " ".join(refused.stderr.split())

@@ -159,7 +159,7 @@ def test_transactions(reader: Reader) -> None:
 def test_typed_topics(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None:
     schema = schema_from_ddl(TYPED, key_columns=["carrier"], timestamp_column="scheduled")
     reader.admin.create_topics([NewTopic("flights", num_partitions=3, schema=schema)])
-    assert reader.runs_all("docs/guides/typed.md") == 4
+    assert reader.runs_all("docs/guides/typed.md") == 5
     shown = capfd.readouterr().out
     assert "{'carrier': 'EV', 'delay': 47}" in shown
     assert "|     EV|   47|" in shown

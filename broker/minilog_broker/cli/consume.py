@@ -9,6 +9,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -91,6 +92,13 @@ def consume(
     metadata: Annotated[
         bool, typer.Option("--metadata", help="In a typed topic: also _topic, _partition, _offset, _timestamp, _key.")
     ] = False,
+    deletes: Annotated[
+        bool,
+        typer.Option(
+            "--deletes",
+            help="In a typed topic: also rows that delete their key. Default for JSON without --columns and --where.",
+        ),
+    ] = False,
     isolation: Annotated[
         Isolation | None, typer.Option(help="Which records of transactions to print. Default: read_committed.")
     ] = None,
@@ -105,7 +113,7 @@ def consume(
     group, config = _config(client_settings(bootstrap_servers, command_config), group, isolation, settings)
     joins = _joins(config, is_placed=offset is not None or partition is not None or exit_at_end)
     offset = "start" if not group and offset is None else offset
-    rows = {"--format": form, "--columns": columns, "--where": where, "--metadata": metadata}
+    rows = {"--format": form, "--columns": columns, "--where": where, "--metadata": metadata, "--deletes": deletes}
     of_rows = [name for name, given in rows.items() if given]
     _check_shown(topics, partition, record_format, of_rows, as_json=as_json)
     of_records = _printer(record_format, as_json=as_json)
@@ -119,7 +127,7 @@ def consume(
             _begin(consumer, topics, None if joins else assignment, progress)
             if of_topics and of_records is None:
                 shown = RowsShown(form or ShownAs.JSON, column_names(columns), where, metadata, count, exit_at_end)
-                print_rows(consumer, shown, progress)
+                print_rows(consumer, _with_deletions(shown, described[0], asked_for=deletes), progress)
             else:
                 _print_records(consumer, count, exit_at_end, of_records or _value_line, progress)
     except KeyboardInterrupt:
@@ -171,6 +179,16 @@ def _check_schemas(described: list[TopicDescription], of_rows: list[str]) -> boo
     if typed and of_rows and len(described) > 1:
         raise CommandFailed(f"{of_rows[0]} is for the rows of one topic: name that topic alone")
     return bool(typed) and len(described) == 1
+
+
+def _with_deletions(shown: RowsShown, topic: TopicDescription, *, asked_for: bool) -> RowsShown:
+    """The rows with the deletions, if the user asks for them, or for all rows as JSON."""
+    schema = topic.schema
+    if schema is None:
+        return shown
+    is_whole = shown.form is ShownAs.JSON and shown.columns is None and shown.where is None
+    deletes = asked_for or (is_whole and schema.marks_deletions)
+    return replace(shown, deletes=deletes, key_columns=schema.key_columns)
 
 
 Printed = Callable[[Record], bytes]

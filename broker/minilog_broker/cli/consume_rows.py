@@ -12,6 +12,7 @@ import pyarrow as pa
 from minilog import Consumer, TopicPartition
 from minilog.typed.as_json import rows_as_json
 from minilog.typed.column_names import parse_names
+from minilog.typed.row_form import DELETED_COLUMN
 from minilog_broker.cli.as_csv import rows_as_csv
 from minilog_broker.cli.common import print_table
 from minilog_broker.cli.printed import PrintedProgress, line
@@ -33,7 +34,8 @@ class ShownAs(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowsShown:
-    """Which rows and columns the command prints, in which form, and how many."""
+    """Which rows and columns the command prints, in which form, and how many. `deletes`: also the rows that delete
+    their key, of which JSON has the `key_columns` alone."""
 
     form: ShownAs
     columns: list[str] | None = None
@@ -41,6 +43,8 @@ class RowsShown:
     metadata: bool = False
     count: int | None = None
     exit_at_end: bool = False
+    deletes: bool = False
+    key_columns: tuple[str, ...] = ()
 
     @property
     def is_bounded(self) -> bool:
@@ -68,7 +72,9 @@ def _print_polled(consumer: Consumer, shown: RowsShown, printer: _Printer, progr
     # A count may end inside a batch. Then the progress needs the offset of the last printed row.
     places = shown.metadata or left is not None
     while not (shown.exit_at_end and consumer.finished()):
-        for polled in consumer.poll_arrow(_POLL_S, columns=shown.columns, where=shown.where, metadata=places):
+        for polled in consumer.poll_arrow(
+            _POLL_S, columns=shown.columns, where=shown.where, metadata=places, deletes=shown.deletes
+        ):
             rows = polled if left is None else polled.slice(0, left)
             printer.rows(rows if shown.metadata or not places else _without_metadata(rows))
             if left is not None:
@@ -103,13 +109,28 @@ class _Printer:
 
     def rows(self, rows: pa.RecordBatch) -> None:
         """Print more rows."""
-        sys.stdout.buffer.writelines(map(line, rows_as_json(rows)))
+        deletes = self.shown.deletes
+        documents = _with_deletions(rows, self.shown.key_columns) if deletes else rows_as_json(rows)
+        sys.stdout.buffer.writelines(map(line, documents))
 
     def polled(self) -> None:
         """Note that a poll is over. More rows may come later."""
 
     def end(self) -> None:
         """Note that no more rows come."""
+
+
+def _with_deletions(rows: pa.RecordBatch, key_columns: tuple[str, ...]) -> list[bytes]:
+    """Rows as `produce --format json` reads them: a deletion has `_deleted`, and of its columns those of the key."""
+    names, deletions = rows.schema.names, rows.column(DELETED_COLUMN)
+    plain = [name for name in names if name != DELETED_COLUMN]
+    of_deletion = [name for name in names if name in key_columns or name in (*_METADATA, DELETED_COLUMN)]
+    documents = rows_as_json(rows.select(plain))
+    deleted = iter(rows_as_json(rows.filter(deletions).select(of_deletion)))
+    return [
+        next(deleted) if is_deletion else document
+        for document, is_deletion in zip(documents, deletions.to_pylist(), strict=True)
+    ]
 
 
 class _CsvPrinter(_Printer):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from minilog.typed.fields import Field, FieldType, Map, Primitive, arrow_type, walk
-from minilog.typed.rows import rows_of
+from minilog.typed.row_form import DELETED_COLUMN
 from minilog.typed.topic_schema import TopicSchema
 from minilog_broker.cli.json_values import loads, value_of
 from minilog_broker.cli.row_sources import (
@@ -26,6 +26,7 @@ from minilog_broker.cli.row_sources import (
     first_failing,
     loose_type,
     no_utf8,
+    topic_rows,
 )
 
 MAX_LINE_BYTES = 64 << 20
@@ -71,8 +72,11 @@ class _JsonForm:
         self._fields = {field.name: field for field in schema.fields}
         self._by_arrow = all(map(_is_read_by_arrow, schema.fields))
         self._read = [pa.field(field.name, loose_type(field.type, _read_type)) for field in schema.fields]
+        self._of_deletion = frozenset((*schema.key_columns, schema.timestamp_column))
+        if schema.marks_deletions:
+            self._read.append(pa.field(DELETED_COLUMN, pa.bool_()))
 
-    def parsed(self, block: bytes, lines_before: int) -> pa.RecordBatch:
+    def parsed(self, block: bytes, lines_before: int) -> pa.RecordBatch | pa.Table:
         """The rows of whole lines. Raises BadRows for the first that does not fit."""
         try:
             text = block.decode()
@@ -81,7 +85,7 @@ class _JsonForm:
         rows = self._at_once(block)
         return self._by_line(text, lines_before) if rows is None else rows
 
-    def _at_once(self, block: bytes) -> pa.RecordBatch | None:
+    def _at_once(self, block: bytes) -> pa.RecordBatch | pa.Table | None:
         """The rows of a block as Arrow reads them. None where Arrow cannot read it, or where a line does not fit."""
         if not self._by_arrow:
             return None
@@ -91,24 +95,28 @@ class _JsonForm:
             if table.num_rows != sum(1 for line in block.split(b"\n") if line.strip()):
                 return None
             columns = [as_topic_has_it(table.column(field.name), field) for field in self._schema.fields]
-            return rows_of(pa.table(columns, names=self._schema.names), self._schema)
+            marks = table.columns[len(columns) :]  # `_deleted`, if the topic's rows may have it
+            return topic_rows(pa.table([*columns, *marks], names=table.schema.names), self._schema)
         except (msgspec.MsgspecError, *UNFIT):
             return None
 
-    def _by_line(self, text: str, lines_before: int) -> pa.RecordBatch:
+    def _by_line(self, text: str, lines_before: int) -> pa.RecordBatch | pa.Table:
         lines = [(number, line) for number, line in enumerate(text.split("\n"), start=lines_before + 1) if line.strip()]
         rows = [self._of_line(line, number) for number, line in lines]
         columns = [
             pa.array([row.get(field.name) for row in rows], loose_type(field.type)) for field in self._schema.fields
         ]
         table = pa.table(columns, names=self._schema.names)
+        if self._schema.marks_deletions:
+            marks = pa.array([row.get(DELETED_COLUMN) for row in rows], pa.bool_())
+            table = table.append_column(DELETED_COLUMN, marks)
         try:
-            return rows_of(table, self._schema)
+            return topic_rows(table, self._schema)
         except UNFIT:
-            bad = first_failing(len(rows), lambda count: rows_of(table.slice(0, count), self._schema))
+            bad = first_failing(len(rows), lambda count: topic_rows(table.slice(0, count), self._schema))
             number = lines[bad][0]
             try:
-                rows_of(table.slice(bad, 1), self._schema, first_row=number)
+                topic_rows(table.slice(bad, 1), self._schema, first_row=number)
             except UNFIT as error:
                 raise BadRows(f"line {number}: {error}") from None
             raise
@@ -123,12 +131,20 @@ class _JsonForm:
             raise BadRows(
                 f"line {number}: this is no JSON object: write one object a line, with the columns as its names"
             )
+        mark = row.pop(DELETED_COLUMN, None) if self._schema.marks_deletions else None
+        if mark is not None and not isinstance(mark, bool):
+            raise BadRows(f"line {number}: {DELETED_COLUMN!r} is true or false, and {json.dumps(mark)} is neither")
         if unknown := next((name for name in row if name not in self._fields), None):
             raise BadRows(f"line {number}: the topic has no column {unknown!r}: it has {', '.join(self._fields)}")
+        if mark:
+            row = {name: row[name] for name in row if name in self._of_deletion}
+            if missing := next((name for name in self._schema.key_columns if name not in row), None):
+                raise BadRows(f"line {number}: the deletion has no value for key column {missing!r}: give all of them")
         try:
-            return {name: value_of(value, self._fields[name]) for name, value in row.items()}
+            values = {name: value_of(value, self._fields[name]) for name, value in row.items()}
         except BadRows as error:
             raise BadRows(f"line {number}: {error}") from None
+        return values | {DELETED_COLUMN: mark}
 
     def _no_utf8(self, block: bytes, lines_before: int, at: int) -> BadRows:
         """The error for the byte `at` that place, which is no UTF-8. It names the line, and where it can the column."""

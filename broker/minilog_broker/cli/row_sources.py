@@ -20,7 +20,9 @@ import pyarrow as pa
 from minilog import compute as pc
 from minilog.errors import InvalidRecord
 from minilog.typed.fields import Array, Field, FieldType, Map, Primitive, Struct, arrow_type
+from minilog.typed.given_rows import given_rows
 from minilog.typed.iso_8601 import days_of, microseconds_of
+from minilog.typed.row_form import DELETED_COLUMN
 from minilog.typed.topic_schema import TopicSchema
 
 BLOCK_BYTES = 4 << 20
@@ -42,9 +44,10 @@ UNFIT = (pa.ArrowException, InvalidRecord, BadRows)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows in the form of the topic. `end` is the number of the last line or row of the file that is among them."""
+    """Rows in the form of the topic, with a column `_deleted` if some of them delete their key. `end` is the number of
+    the last line or row of the file that is among them."""
 
-    rows: pa.RecordBatch
+    rows: pa.RecordBatch | pa.Table
     end: int
 
 
@@ -91,6 +94,19 @@ class Counted:
         content = self._source.read(size)
         self._report(len(content))
         return content
+
+
+def is_mark(name: str, schema: TopicSchema) -> bool:
+    """Whether a column of this name says which rows delete their key."""
+    return name == DELETED_COLUMN and schema.marks_deletions
+
+
+def topic_rows(
+    table: pa.RecordBatch | pa.Table, schema: TopicSchema, *, first_row: int = 0
+) -> pa.RecordBatch | pa.Table:
+    """Rows that the producer takes. Raises InvalidRecord for rows that it would refuse, with the first of them."""
+    rows = given_rows(table, schema, first_row=first_row)
+    return rows.columns if rows.deletions is None else table
 
 
 def first_failing(count: int, check: Callable[[int], object]) -> int:

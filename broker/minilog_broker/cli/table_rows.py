@@ -15,7 +15,7 @@ from minilog import compute as pc
 from minilog.errors import InvalidRecord
 from minilog.typed.as_json import value_shown
 from minilog.typed.fields import FieldType, Primitive, arrow_type, children
-from minilog.typed.rows import rows_of
+from minilog.typed.row_form import DELETED_COLUMN
 from minilog.typed.topic_schema import TopicSchema
 from minilog_broker.cli.row_sources import (
     BINARY,
@@ -28,7 +28,9 @@ from minilog_broker.cli.row_sources import (
     as_topic_has_it,
     first_failing,
     hint,
+    is_mark,
     no_utf8,
+    topic_rows,
 )
 
 INSTANT = Primitive("timestamp")
@@ -51,7 +53,7 @@ def csv_rows(source: Source, schema: TopicSchema) -> Iterator[Part]:
     end = 1
     try:
         with _open(begun, schema) as reader:
-            rows_of(_as_if_cast(reader.schema, schema).empty_table(), schema)
+            topic_rows(_as_if_cast(reader.schema, schema).empty_table(), schema)
             for read in reader:
                 rows = _csv_batch(read, schema, end + 1)
                 end += read.num_rows
@@ -108,6 +110,8 @@ class _Begun:
 
 def _open(source: _Begun, schema: TopicSchema) -> pcsv.CSVStreamingReader:
     kinds = {field.name: _AS_READ.get(field.type, arrow_type(field.type)) for field in schema.fields}
+    if schema.marks_deletions:
+        kinds[DELETED_COLUMN] = pa.bool_()
     return pcsv.open_csv(
         source,
         read_options=pcsv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),  # else Arrow's errors name no rows
@@ -123,13 +127,13 @@ def _open(source: _Begun, schema: TopicSchema) -> pcsv.CSVStreamingReader:
     )
 
 
-def _csv_batch(read: pa.RecordBatch, schema: TopicSchema, first_row: int) -> pa.RecordBatch:
-    def rows(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+def _csv_batch(read: pa.RecordBatch, schema: TopicSchema, first_row: int) -> pa.RecordBatch | pa.Table:
+    def rows(batch: pa.RecordBatch, first: int) -> pa.RecordBatch | pa.Table:
         columns = [
-            as_topic_has_it(pa.chunked_array([column]), schema.column(name))
+            column if is_mark(name, schema) else as_topic_has_it(pa.chunked_array([column]), schema.column(name))
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
         ]
-        return rows_of(pa.table(columns, names=batch.schema.names), schema, first_row=first)
+        return topic_rows(pa.table(columns, names=batch.schema.names), schema, first_row=first)
 
     try:
         return rows(read, first_row)
@@ -193,7 +197,7 @@ def parquet_rows(
 
 def _parquet_batch(
     read: pa.RecordBatch | pa.Table, schema: TopicSchema, time_zone: str | None, first_row: int
-) -> pa.RecordBatch:
+) -> pa.RecordBatch | pa.Table:
     naive = [
         field.name
         for field in schema.fields
@@ -208,7 +212,7 @@ def _parquet_batch(
         place = read.schema.get_field_index(name)
         zoned = _in_zone(read.column(name), name, str(time_zone), first_row)
         read = read.set_column(place, name, zoned)
-    return rows_of(read, schema, first_row=first_row)
+    return topic_rows(read, schema, first_row=first_row)
 
 
 def _is_naive(kind: pa.DataType) -> bool:

@@ -325,3 +325,61 @@ def test_a_pipe_gives_what_is_there_and_its_end() -> None:
     assert (source.read(10), source.read(10)) == (b"e", b"")
     assert told == [3, 1, 1, 0]
     os.close(read)
+
+
+# -- deletions
+
+KEYED = schema_from_ddl("id int NOT NULL, n int NOT NULL, at timestamp, tags map<string, int>", ["id"], "at")
+PLAIN = schema_from_ddl("id int NOT NULL, n int NOT NULL, at timestamp", ["id"], "at")
+
+
+@pytest.mark.parametrize("schema", [KEYED, PLAIN])
+def test_json_marks_deletions_of_which_key_columns_alone_count(schema: TopicSchema) -> None:
+    text = (
+        '{"id": 1, "n": 5}\n{"id": 2, "n": "many", "_deleted": true}\n{"id": 3, "_deleted": true}\n'
+        '{"id": 4, "n": 6, "_deleted": false}\n{"id": 5, "n": 7, "_deleted": null}\n'
+    )
+    read = from_json(text, schema)
+    assert [row["id"] for row in read] == [1, 2, 3, 4, 5]
+    assert [bool(row["_deleted"]) for row in read] == [False, True, True, False, False]
+    assert [row["n"] for row in read] == [5, None, None, 6, 7]
+    at_once = from_json('{"id": 3, "at": "2024-05-01T12:00:00Z", "_deleted": true}\n{"id": 4, "n": 6}\n', schema)
+    assert at_once[0]["at"] == NOON
+    assert "_deleted" not in from_json('{"id": 4, "n": 6, "_deleted": false}\n', schema)[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"n": 5, "_deleted": true}', "line 2: the deletion has no value for key column 'id'"),
+        ('{"id": null, "_deleted": true}', "column 'id' may not be null, and row 2"),
+        ('{"id": 1, "n": 1, "_deleted": 1}', "line 2: '_deleted' is true or false, and 1 is neither"),
+        ('{"id": 1, "n": 1, "_deleted": "true"}', "line 2: '_deleted' is true or false"),
+        ('{"id": 1, "other": 1, "_deleted": true}', "line 2: the topic has no column 'other'"),
+        ('{"id": 1, "_deleted": false}', "column 'n' may not be null, and row 2"),
+    ],
+)
+def test_a_line_that_is_no_deletion_is_named(line: str, message: str) -> None:
+    for schema in (KEYED, PLAIN):
+        with pytest.raises(BadRows, match=message):
+            from_json('{"id": 9, "n": 9}\n' + line + "\n", schema)
+
+
+def test_a_topic_without_key_columns_takes_no_deletion() -> None:
+    with pytest.raises(BadRows, match="no key columns"):
+        from_json('{"n": 5, "_deleted": true}\n', schema_from_ddl("n int"))
+
+
+def test_csv_and_parquet_mark_deletions_too(tmp_path: pathlib.Path) -> None:
+    read = from_csv("id,n,_deleted\n1,5,\n2,,true\n3,7,false\n", PLAIN)
+    assert [(row["id"], row["n"], bool(row["_deleted"])) for row in read] == [
+        (1, 5, False),
+        (2, None, True),
+        (3, 7, False),
+    ]
+    with pytest.raises(BadRows, match=r"row 3.*_deleted|_deleted.*row 3|column 3"):
+        from_csv("id,n,_deleted\n1,5,\n2,,yes\n", PLAIN)
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"id": [1, 2], "n": [5, None], "_deleted": [False, True]}), path)
+    read = rows(parquet_rows(path, PLAIN, lambda _: None))
+    assert [(row["id"], row["n"], row["_deleted"]) for row in read] == [(1, 5, False), (2, None, True)]
