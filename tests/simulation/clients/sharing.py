@@ -143,8 +143,10 @@ class Sharing:
     # -- members come and go
 
     def add(self, instance_id: str) -> None:
-        """One more process. Without an instance id it may be given one of its own."""
+        """One more process. Without an instance id it may be given one of its own. What it is to read another member gives
+        back first, and has no reader meanwhile."""
         self._number += 1
+        self.calm_s = self.cluster.now_s
         if not instance_id and self._chance.random() < STATIC_SHARE:
             instance_id = f"i{self._number}"
         process, machine = self.cluster.client(f"member-{self._number}")
