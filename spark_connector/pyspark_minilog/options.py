@@ -76,6 +76,7 @@ _SOURCE = (
     "columns",
     "where",
     "metadata",
+    "deletes",
     "view",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
@@ -119,6 +120,7 @@ class RowOptions:
     metadata: bool = False
     is_kafka_view: bool = False
     fails_on_change: bool = False
+    deletes: bool = False
 
     @property
     def for_schemas(self) -> tuple[str, str] | None:
@@ -127,7 +129,9 @@ class RowOptions:
             return "columns", names_in_words(self.columns)
         if self.where is not None:
             return "where", self.where
-        return ("metadata", "true") if self.metadata else None
+        if self.metadata:
+            return "metadata", "true"
+        return ("deletes", "true") if self.deletes else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +291,8 @@ def _row_options(named: Mapping[str, str]) -> RowOptions:
     if metadata and view == "kafka":
         remedy = "view=kafka has these columns already: topic, partition, offset, timestamp and key. Leave it out"
         raise refused("metadata", named["metadata"], remedy)
-    return RowOptions(_names(named, "columns"), where, metadata, view == "kafka", change == "fail")
+    deletes = _boolean(named, "deletes", False)
+    return RowOptions(_names(named, "columns"), where, metadata, view == "kafka", change == "fail", deletes)
 
 
 def _schema_options(named: Mapping[str, str]) -> SchemaOptions:

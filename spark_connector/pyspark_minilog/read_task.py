@@ -213,25 +213,33 @@ def _poll_of(
             where=rows.where,
             metadata=rows.metadata,
             schemas=rows.schemas,
+            deletes=rows.deletes,
         )
-        return [_as_kafka(batch, options.include_headers) for batch in batches] if rows.as_kafka else batches
+        if not rows.as_kafka:
+            return batches
+        return [_as_kafka(batch, options.include_headers, deletes=rows.deletes) for batch in batches]
 
     poll(0.0)
     return poll
 
 
-def _as_kafka(rows: pa.RecordBatch, include_headers: bool) -> pa.RecordBatch:
-    """Rows with their metadata as keys and values, with the values as JSON."""
+def _as_kafka(rows: pa.RecordBatch, include_headers: bool, *, deletes: bool) -> pa.RecordBatch:
+    """Rows with their metadata as keys and values, with the values as JSON. A deletion has no value."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     from minilog.typed.as_json import rows_as_json
+    from minilog.typed.row_form import DELETED_COLUMN
     from minilog.typed.topic_schema import METADATA_COLUMNS
     from pyspark_minilog.schema import arrow_source_schema
 
+    marks = [DELETED_COLUMN] if deletes else []
     more = [name for name in rows.schema.names if name in (*METADATA_COLUMNS, "_headers")]
     arrays = {name.removeprefix("_"): rows.column(name) for name in more}
-    columns = rows.select([name for name in rows.schema.names if name not in more])
+    columns = rows.select([name for name in rows.schema.names if name not in (*more, *marks)])
     arrays["value"] = pa.array(rows_as_json(columns), pa.binary())
+    if deletes:
+        arrays["value"] = pc.if_else(rows.column(DELETED_COLUMN), pa.scalar(None, pa.binary()), arrays["value"])
     arrays["timestampType"] = pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows)
     schema = arrow_source_schema(include_headers)
     return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)

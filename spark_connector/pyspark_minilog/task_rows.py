@@ -23,3 +23,4 @@ class TaskRows:
     where: str | None
     metadata: bool
     as_kafka: bool
+    deletes: bool = False

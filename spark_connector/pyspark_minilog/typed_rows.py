@@ -12,13 +12,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from minilog.errors import InvalidArgument, InvalidSchema
 from minilog.typed.changes import changes_between
 from minilog.typed.column_names import names_in_words
 from minilog.typed.evolution import is_widened
 from minilog.typed.fields import arrow_field
+from minilog.typed.row_form import DELETED_COLUMN
 from minilog.typed.schema_json import schema_from_json, schema_to_json
 from minilog.typed.topic_schema import TopicSchema
 from minilog.typed.topic_schemas import TopicSchemas
@@ -38,6 +48,7 @@ METADATA = StructType(
         StructField("_key", BinaryType()),
     ]
 )
+DELETED = StructField(DELETED_COLUMN, BooleanType())
 
 
 @dataclass(frozen=True)
@@ -61,16 +72,19 @@ class TypedTopics:
     def schema(self) -> StructType:
         """The columns in Spark's types."""
         assert self.columns is not None
-        latest = spark_schema(next(iter(self.topics.values())).schemas.latest)
+        schema = next(iter(self.topics.values())).schemas.latest
+        latest = spark_schema(schema)
         chosen = [latest[name] for name in self.columns]
-        return StructType(chosen + [METADATA[name] for name in self.metadata])
+        if self.options.deletes:  # in a deletion all columns but those of the key are null
+            keys = schema.key_columns
+            chosen = [field if field.name in keys else _as_nullable(field) for field in chosen]
+        return StructType(chosen + [DELETED if name == DELETED_COLUMN else METADATA[name] for name in self.metadata])
 
     def projected(self, given: StructType) -> TypedTopics:
         """The same topics with the columns of `.schema(...)` only. Raises InvalidOption for a column that the topics do
         not have, or for a type that is not the same or wider."""
         there = self.schema()
-        known_columns = StructType([there[name] for name in self.columns or ()])
-        widest = schema_from_spark(known_columns) if self.columns else None
+        latest = next(iter(self.topics.values())).schemas.latest
         for field in given.fields:
             if field.name not in there.names:
                 raise InvalidOption(
@@ -78,16 +92,16 @@ class TypedTopics:
                     "leave this column out, or leave .schema(...) out"
                 )
             there_type = there[field.name].dataType
-            if there_type.simpleString() != field.dataType.simpleString() and not _widens(widest, field):
+            if there_type.simpleString() != field.dataType.simpleString() and not _widens(latest, field):
                 raise InvalidOption(
                     f".schema(...) gives column '{field.name}' the type {field.dataType.simpleString()}, but the topic "
                     f"has {there_type.simpleString()}: give that type, or a wider type of its kind, and cast afterwards"
                 )
-        names = given.names
+        names, beside = given.names, _names_beside(self.options)
         return replace(
             self,
-            columns=tuple(name for name in names if name not in METADATA.names),
-            metadata=tuple(name for name in names if name in METADATA.names),
+            columns=tuple(name for name in names if name not in beside),
+            metadata=tuple(name for name in names if name in beside),
         )
 
     def renewed(self, now: Mapping[str, TypedTopic | None], *, is_stream: bool = True) -> TypedTopics:
@@ -114,6 +128,11 @@ class TypedTopics:
         return name not in self.topics or self.topics[name].id != topic.id
 
     def _check_same(self, first: str, schema: TopicSchema, name: str, other: TopicSchema) -> None:
+        _check_deletes(self.options, name, other)
+        if self.options.deletes and schema.key_columns != other.key_columns:
+            raise refused(
+                "deletes", "true", f"topics '{first}' and '{name}' have different key columns: read them one by one"
+            )
         if self.options.is_kafka_view:
             if self.columns is not None:
                 _checked_columns(self.options, other)
@@ -166,8 +185,9 @@ class TypedTopics:
             {name: schema for name, schema in schemas.items() if schema is not None},
             self.columns,
             self.options.where,
-            metadata=bool(self.metadata) or self.options.is_kafka_view,
+            metadata=any(name in METADATA.names for name in self.metadata) or self.options.is_kafka_view,
             as_kafka=self.options.is_kafka_view,
+            deletes=self.options.deletes,
         )
 
 
@@ -187,13 +207,34 @@ def typed_topics(topics: Mapping[str, TypedTopic | None], options: RowOptions) -
     first = next(iter(typed_ones))
     schema = typed_ones[first].schemas.latest
     _check_where(options, schema)
+    _check_deletes(options, first, schema)
     if options.is_kafka_view:
         columns = None if options.columns is None else _checked_columns(options, schema)
     else:
         columns = schema.names if options.columns is None else _checked_columns(options, schema)
     metadata = tuple(METADATA.names) if options.metadata else ()
+    metadata += (DELETED_COLUMN,) if options.deletes else ()
     alone = TypedTopics(options, {first: typed_ones[first]}, columns, metadata)
     return alone.renewed(typed_ones, is_stream=False)
+
+
+def _names_beside(options: RowOptions) -> tuple[str, ...]:
+    """The names of the columns beside those of the topics. A topic with a column `_deleted` of its own is read without
+    `deletes`."""
+    return (*METADATA.names, DELETED_COLUMN) if options.deletes else tuple(METADATA.names)
+
+
+def _check_deletes(options: RowOptions, name: str, schema: TopicSchema) -> None:
+    if options.deletes and not schema.marks_deletions:
+        raise refused(
+            "deletes",
+            "true",
+            f"topic '{name}' has a column '{DELETED_COLUMN}' of its own, so its rows cannot say which are deletions",
+        )
+
+
+def _as_nullable(field: StructField) -> StructField:
+    return StructField(field.name, field.dataType, True, field.metadata)
 
 
 def check_untyped(topics: Mapping[str, TypedTopic | None]) -> None:
@@ -224,8 +265,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def _widens(topic_schema: TopicSchema | None, given: StructField) -> bool:
-    if topic_schema is None or given.name not in topic_schema.names:
+def _widens(topic_schema: TopicSchema, given: StructField) -> bool:
+    if given.name not in topic_schema.names:
         return False
     try:
         wanted = schema_from_spark(StructType([given])).fields[0].type

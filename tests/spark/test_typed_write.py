@@ -198,3 +198,61 @@ class TestStreams:
             assert sorted(row.small for row in kit.read(subscribe=topic, where="delay is not null").collect()) == [
                 each - 49 for each in range(15) if each % 7
             ]
+
+
+KEYED = schema_from_ddl("id int NOT NULL, name string NOT NULL, at timestamp", ["id"], "at")
+
+
+class TestDeletions:
+    def test_a_column_marks_rows_that_delete_their_key_and_the_source_gives_it(self, kit: Kit) -> None:
+        topic = typed_topic(kit, KEYED, partitions=1)
+        rows = kit.spark.createDataFrame(
+            [(1, "a", False), (2, None, True), (3, "c", None)], "id int, name string, _DELETED boolean"
+        )
+        write(kit, rows.coalesce(1), topic)
+        write(kit, sql(kit, "1 AS id, true AS _deleted"), topic)
+        assert texts(kit.read(subscribe=topic)) == ["Row(id=1, name='a', at=None)", "Row(id=3, name='c', at=None)"]
+        found = kit.read(subscribe=topic, deletes="true", columns="id,name")
+        assert [(field.name, field.nullable) for field in found.schema][1:] == [("name", True), ("_deleted", True)]
+        assert texts(found) == [
+            "Row(id=1, name='a', _deleted=False)",
+            "Row(id=1, name=None, _deleted=True)",
+            "Row(id=2, name=None, _deleted=True)",
+            "Row(id=3, name='c', _deleted=False)",
+        ]
+        where = kit.read(subscribe=topic, deletes="true", where="id = 3", metadata="true")
+        assert sorted((row.id, row._deleted, row._offset) for row in where.collect()) == [
+            (1, True, 3),
+            (2, True, 1),
+            (3, False, 2),
+        ]
+        assert kit.read(subscribe=topic).count() == 2
+        assert kit.read(subscribe=topic, deletes="true").count() == 4
+        as_kafka = kit.read(subscribe=topic, deletes="true", view="kafka").collect()
+        assert sorted(row.value is None for row in as_kafka) == [False, False, True, True]
+        assert kit.read(subscribe=topic, view="kafka").count() == 2
+
+    def test_a_stream_copies_deletions(self, kit: Kit, tmp_path: pathlib.Path) -> None:
+        source, sink = typed_topic(kit, KEYED), typed_topic(kit, KEYED)
+        write(kit, sql(kit, "1 AS id, 'a' AS name, timestamp'2024-05-01 12:00:00' AS at, false AS _deleted"), source)
+        write(kit, sql(kit, "1 AS id, timestamp'2024-05-01 13:00:00' AS at, true AS _deleted"), source)
+        stream = kit.spark.readStream.format("minilog").option("bootstrap.servers", kit.servers)
+        frame = stream.options(subscribe=source, startingOffsets="earliest", deletes="true").load()
+        writer = frame.writeStream.format("minilog").option("bootstrap.servers", kit.servers).option("topic", sink)
+        finish(writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start())
+        given = kit.read(subscribe=sink, deletes="true", metadata="true").collect()
+        assert [(row.id, row._deleted, row.name) for row in sorted(given, key=lambda row: row._offset)] == [
+            (1, False, "a"),
+            (1, True, None),
+        ]
+
+    def test_what_is_no_deletion_is_refused(self, kit: Kit) -> None:
+        keyed, keyless = typed_topic(kit, KEYED), typed_topic(kit, schema_from_ddl("n int"))
+        assert "cast it to boolean" in refused(kit, sql(kit, "1 AS id, 'yes' AS _deleted"), keyed)
+        assert "may not be null" in refused(kit, sql(kit, "1 AS id, false AS _deleted"), keyed)
+        assert "column 'id' may not be null" in refused(
+            kit, sql(kit, "CAST(NULL AS INT) AS id, true AS _deleted"), keyed
+        )
+        assert "no key columns" in refused(kit, sql(kit, "1 AS n, true AS _deleted"), keyless)
+        plain = kit.topic()
+        assert "has no schema" in refused(kit, sql(kit, "'x' AS value, true AS _deleted"), plain)

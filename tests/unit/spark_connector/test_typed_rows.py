@@ -33,6 +33,7 @@ from pyspark_minilog.planning import PlannedRange
 from pyspark_minilog.read_task import ReadTask, joined, planned
 from pyspark_minilog.typed_plan import TypedPlan
 from pyspark_minilog.typed_rows import (
+    METADATA,
     TypedTopic,
     TypedTopics,
     arrow_schema,
@@ -41,12 +42,14 @@ from pyspark_minilog.typed_rows import (
     spark_schema,
     typed_topics,
 )
-from pyspark_minilog.typed_sink import check_columns, spelled
+from pyspark_minilog.typed_sink import check_columns, spelled, without_mark
 
 V1 = schema_from_ddl("carrier string NOT NULL, delay int, note string", ["carrier"])
 LONG = widen_column(V1, "delay", Primitive("long"))
 RENAMED = rename_column(V1, "note", "remark")
 AGAIN = add_column(RENAMED, Field("note", Primitive("string")))
+KEYED = schema_from_ddl("carrier string NOT NULL, delay int NOT NULL", ["carrier"])
+OWN = TopicSchema((Field("id", Primitive("int"), True, 1), Field("_deleted", Primitive("boolean"), True, 2)), ("id",))
 GATE = add_column(V1, Field("gate", Primitive("string")))
 
 
@@ -275,3 +278,65 @@ class TestSink:
         batch = pa.record_batch({"carrier": ["a"]})
         (only,) = TypedPlan("t", V1, ("carrier",)).payloads(batch)
         assert only == ("t", None, batch, V1)
+
+
+class TestDeletions:
+    def test_the_source_gives_a_last_column_and_nullable_ones(self) -> None:
+        found = rows(KEYED, deletes=True, metadata=True)
+        schema = found.schema()
+        assert schema.names == ["carrier", "delay", *METADATA.names, "_deleted"]
+        assert [field.name for field in schema if not field.nullable] == ["carrier"]
+        task = found.rows(["t"], {})
+        assert (task.deletes, task.metadata) == (True, True)
+        assert not rows(KEYED).rows(["t"], {}).deletes
+        assert [field.name for field in rows(KEYED).schema() if not field.nullable] == ["carrier", "delay"]
+
+    def test_the_column_alone_asks_for_no_metadata(self) -> None:
+        found = rows(KEYED, columns=("delay",), deletes=True)
+        assert found.schema().names == ["delay", "_deleted"]
+        assert not found.rows(["t"], {}).metadata
+        given = StructType().add("_deleted", "boolean").add("carrier", "string")
+        projected = rows(KEYED, deletes=True).projected(given)
+        assert (projected.columns, projected.metadata) == (("carrier",), ("_deleted",))
+
+    def test_what_cannot_be_read_so_is_refused(self) -> None:
+        other = schema_from_ddl("carrier string NOT NULL, delay int NOT NULL", ["delay"])
+        with pytest.raises(InvalidOption, match="different key columns"):
+            typed_topics({"a": topic(KEYED), "b": topic(other, number=2)}, RowOptions(deletes=True))
+        assert typed_topics({"a": topic(KEYED), "b": topic(other, number=2)}, RowOptions())
+        with pytest.raises(InvalidOption, match=r"deletes='true'.*has no schema|deletes.*has no schema"):
+            typed_topics({"a": None}, RowOptions(deletes=True))
+        with pytest.raises(InvalidOption, match="of its own"):
+            rows(OWN, deletes=True)
+        own = rows(OWN)
+        assert own.projected(own.schema()).columns == ("id", "_deleted")
+
+    def test_options_say_it(self) -> None:
+        given = {"bootstrap.servers": "a:1", "subscribe": "t", "DELETES": "true"}
+        assert parse_source_options(given).rows == RowOptions(deletes=True)
+        assert _options("t", None, None, {"deletes": True}) == {"subscribe": "t", "deletes": "true"}
+
+    def test_the_sink_takes_the_column_in_any_case(self) -> None:
+        frame = StructType().add("CARRIER", "string").add("_Deleted", "boolean")
+        schema = spelled(frame, KEYED)
+        assert schema.names == ["carrier", "_deleted"]
+        check_columns(schema, "t", KEYED)
+        with pytest.raises(InvalidOption, match="column 'delay' of topic 't' may not be null"):
+            check_columns(StructType().add("carrier", "string"), "t", KEYED)
+
+    @pytest.mark.parametrize(
+        ("frame", "schema", "message"),
+        [
+            (StructType().add("carrier", "string").add("_deleted", "string"), KEYED, "cast it to boolean"),
+            (StructType().add("delay", "integer").add("_deleted", "boolean"), KEYED, "does not have it"),
+            (StructType().add("n", "integer").add("_deleted", "boolean"), schema_from_ddl("n int"), "no key columns"),
+        ],
+    )
+    def test_what_the_sink_refuses(self, frame: StructType, schema: TopicSchema, message: str) -> None:
+        with pytest.raises(InvalidOption, match=message):
+            check_columns(frame, "t", schema)
+
+    def test_a_row_of_a_new_topic_has_no_such_column(self) -> None:
+        frame = StructType().add("carrier", "string").add("_deleted", "boolean")
+        assert without_mark(frame, None).names == ["carrier"]
+        assert without_mark(StructType().add("_deleted", "boolean"), OWN).names == ["_deleted"]
