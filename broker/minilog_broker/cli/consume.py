@@ -56,6 +56,15 @@ GroupToCommitFor = Annotated[
 ]
 
 
+WithDeletions = Annotated[
+    bool,
+    typer.Option(
+        "--deletes",
+        help="In a typed topic: also rows that delete their key. Default for JSON without --columns and --where.",
+    ),
+]
+
+
 def consume(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics to read.")],
     partition: Annotated[int | None, typer.Option("-p", "--partition", min=0, help="Default: all of them.")] = None,
@@ -92,13 +101,7 @@ def consume(
     metadata: Annotated[
         bool, typer.Option("--metadata", help="In a typed topic: also _topic, _partition, _offset, _timestamp, _key.")
     ] = False,
-    deletes: Annotated[
-        bool,
-        typer.Option(
-            "--deletes",
-            help="In a typed topic: also rows that delete their key. Default for JSON without --columns and --where.",
-        ),
-    ] = False,
+    deletes: WithDeletions = False,
     isolation: Annotated[
         Isolation | None, typer.Option(help="Which records of transactions to print. Default: read_committed.")
     ] = None,
