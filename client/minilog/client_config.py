@@ -47,6 +47,7 @@ class ClientConfig:
     fetch_max_wait_ms: int
     fetch_max_bytes: int
     max_poll_bytes: int
+    latest_memory_bytes: int
     client_rack: str
     transactional_id: str
     transaction_timeout_ms: int

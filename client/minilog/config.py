@@ -154,6 +154,8 @@ _TABLE: dict[str, tuple[_Parser, object]] = {
     "fetch.max.bytes": (_integer(1, 2**40), 16 * _MIB),
     # What one poll makes of the batches, decoded: they are decoded one by one, and what is above stays as it came.
     "max.poll.bytes": (_integer(1, 2**40), 16 * _MIB),
+    # The keys of view=latest, and the offsets of their newest rows: what does not fit takes more reads of the keys.
+    "latest.memory.bytes": (_integer(1, 2**30), 256 * _MIB),
     "client.rack": (_text, ""),
     "transactional.id": (_text, ""),
     "transaction.timeout.ms": (_integer(0), 0),  # since the last sign of life of a writer; 0: the brokers' own

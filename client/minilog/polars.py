@@ -41,11 +41,14 @@ def scan_minilog(
     end: Places = None,
     partitions: Iterable[int] | None = None,
     metadata: bool = False,
+    view: str | None = None,
     config: Mapping[str, object] | None = None,
 ) -> pl.LazyFrame:
     """A lazy frame of a topic; the arguments are those of `minilog.scan`. Nothing is asked of the cluster before polars
     needs the schema. What is read is fixed then: collected again, the frame gives the same rows."""
-    source = scan(topic, None, where, start=start, end=end, partitions=partitions, metadata=metadata, config=config)
+    source = scan(
+        topic, None, where, start=start, end=end, partitions=partitions, metadata=metadata, view=view, config=config
+    )
     return register_io_source(
         lambda columns, predicate, rows, _: _frames(source, columns, predicate, rows),
         schema=lambda: _schema(source),

@@ -20,6 +20,7 @@ from minilog import Admin, NewTopic, Producer, TopicPartition, col, schema_from_
 from minilog.config import parse_config
 from minilog.errors import InvalidArgument, OffsetOutOfRange, UnknownTopicOrPartition
 from minilog.polars import scan_minilog
+from minilog.scanning.newest_rows import KeyCounts
 from minilog.scanning.scan import Scan
 from minilog.testing import RunningCluster, running_cluster
 
@@ -327,3 +328,72 @@ def test_a_scan_is_made_of_settings_of_the_environment(
     monkeypatch.setenv("MINILOG_BOOTSTRAP_SERVERS", cluster.bootstrap_servers)
     assert parse_config({}).bootstrap_servers
     assert minilog.scan("plain").count() == 10
+
+
+# -- the newest row of each key
+
+
+@pytest.fixture(scope="module")
+def accounts(cluster: RunningCluster) -> RunningCluster:
+    """1,000 accounts in three partitions, each written three times, and keys and values with a deletion."""
+    schema = replace(schema_from_ddl("id int, name string, balance double"), key_columns=("id",))
+    with Admin(cluster.settings) as admin:
+        admin.create_topics([NewTopic("accounts", PARTITIONS, schema=schema), NewTopic("pairs", 2)])
+    with Producer({**cluster.settings, "batch.size": 4_000}) as producer:
+        for change in range(3):
+            rows = [{"id": number, "name": f"n{number}", "balance": float(change)} for number in range(1_000)]
+            producer.send_many("accounts", rows)
+            producer.flush(10)
+        for number, value in enumerate([b"1", b"2", None, b"4"]):
+            producer.send("pairs", value, key=b"%d" % (number % 2)).result(10)
+        producer.send("pairs", b"no key").result(10)
+    return cluster
+
+
+@pytest.mark.parametrize("memory_bytes", [2_000, 2**28])
+def test_a_view_has_the_newest_row_of_each_key(accounts: RunningCluster, memory_bytes: int) -> None:
+    settings = {**accounts.settings, "latest.memory.bytes": memory_bytes}
+    table = minilog.scan("accounts", view="latest", config=settings)
+    assert table.count() == 1_000
+    rows = sorted(table.to_arrow().to_pylist(), key=lambda row: row["id"])
+    assert rows == [{"id": number, "name": f"n{number}", "balance": 2.0} for number in range(1_000)]
+    few = minilog.scan("accounts", ["id"], col("id") < 10, view="latest", config=settings)
+    assert sorted(few.to_arrow().column("id").to_pylist()) == list(range(10))
+    assert few.count() == 10
+    assert minilog.scan("accounts", where="balance < 2", view="latest", config=settings).count() == 0
+
+
+def test_a_view_ends_where_the_user_says(accounts: RunningCluster) -> None:
+    whole = scan(accounts, "accounts", ["id", "_partition", "_offset"]).to_arrow()
+    ends = {
+        number: pc.count(whole.filter(pc.equal(whole["_partition"], number))["id"]).as_py() // 3
+        for number in range(PARTITIONS)
+    }
+    first = scan(accounts, "accounts", ["id", "balance"], view="latest", end=ends).to_arrow()
+    assert sorted(first.column("id").to_pylist()) == list(range(1_000))
+    assert set(first.column("balance").to_pylist()) == {0.0}
+
+
+def test_a_view_of_keys_and_values_leaves_out_deleted_keys(accounts: RunningCluster) -> None:
+    table = scan(accounts, "pairs", view="latest")
+    assert table.to_arrow().to_pylist() == [{"key": b"1", "value": b"4"}]
+    assert table.count() == 1
+    explained = table.explain(analyze=True)
+    assert explained.travelled is not None
+    assert explained.travelled.keys == KeyCounts(keys=2, deletions=1, keyless=1)
+    assert "1 rows of 2 keys, 1 of them deleted; 1 rows have no key" in str(explained)
+
+
+def test_a_frame_of_polars_of_a_view_filters_its_rows(accounts: RunningCluster) -> None:
+    frame = scan(accounts, "accounts", view="latest").to_polars()
+    assert frame.filter(pl.col("balance") == 2).height == 1_000
+    lazy = scan_minilog("accounts", view="latest", config=accounts.settings)
+    assert lazy.filter((pl.col("balance") < 2) & (pl.col("id") < 5)).collect().height == 0
+    assert lazy.filter(pl.col("id") < 5).select("name").collect().height == 5
+
+
+def test_a_view_of_rows_without_key_columns_is_refused(cluster: RunningCluster) -> None:
+    with Admin(cluster.settings) as admin:
+        admin.create_topics([NewTopic("keyless", 1, schema=schema_from_ddl("delay int"))])
+    with pytest.raises(InvalidArgument, match="the schema of topic 'keyless' has no key columns"):
+        scan(cluster, "keyless", view="latest").count()

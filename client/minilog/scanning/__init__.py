@@ -5,6 +5,8 @@ shape       which columns it gives, of topics with a schema and without: pure
 records     the condition on records of a topic without a schema: pure
 plan        what is read: fixed at the first use, so that a scan gives the same rows each time
 reading     the streams and the threads that decode
+newest_rows which rows are the newest ones of their keys: pure
+latest      the two reads of the newest rows of keys
 explain     what travels, and what is left out by which statistics
 scan        what the user sees
 """

@@ -19,7 +19,8 @@ class Explanation:
     """`travels`: the columns that replicas send, also those that only the condition or the key needs; empty: none.
     `compared`: the columns of the condition. Where the topic has no schema, replicas send all records, and this program
     compares them. `by_statistics`: those of the columns whose statistics batches tell by the topic's setting.
-    `travelled`: what came, where the scan was run for it."""
+    `travelled`: what came, where the scan was run for it. `keys`: the columns of the first of the two reads of
+    view=latest, which tell the newest row of each key. None for every other scan."""
 
     topic: str
     topic_id: str
@@ -31,15 +32,18 @@ class Explanation:
     compared: tuple[str, ...]
     by_statistics: tuple[str, ...]
     travelled: Travelled | None = None
+    keys: tuple[str, ...] | None = None
 
     def __str__(self) -> str:
         """Some lines of text."""
         version = "no schema" if self.schema_version is None else f"version {self.schema_version} of its schema"
         travels, gives = ", ".join(self.travels), ", ".join(self.gives)
         ranges = ", ".join(f"{part.partition}: {part.offset} to {part.end_offset}" for part in self.ranges)
+        what = "scan of topic" if self.keys is None else "scan of the newest row of each key of topic"
         lines = [
-            f"scan of topic {self.topic!r} ({self.topic_id}), {version}",
+            f"{what} {self.topic!r} ({self.topic_id}), {version}",
             f"  reads      {sum(map(length_of, self.ranges))} offsets, of partitions {ranges or 'none'}",
+            *([] if self.keys is None else [f"  keys       {', '.join(self.keys)}: they travel first, of all offsets"]),
             f"  travels    {travels or 'no column, but the headers of batches'}",
             f"  gives      {gives or 'no column'}",
         ]
@@ -56,6 +60,9 @@ class Explanation:
                 f"  came       {came.bytes_received} bytes in {came.batches} batches; {came.left_out_batches} of them "
                 f"were left out, with {came.left_out_offsets} offsets"
             )
+            if (keys := came.keys) is not None:
+                rows = f"{keys.keys - keys.deletions} rows of {keys.keys} keys, {keys.deletions} of them deleted"
+                lines.append(f"  table      {rows}; {keys.keyless} rows have no key")
         return "\n".join(lines)
 
 
@@ -73,7 +80,12 @@ def explain(wanted: Wanted, plan: ScanPlan, shape: Shape, travelled: Travelled |
         compared,
         _with_statistics(plan, compared),
         travelled,
+        _keys(plan.schema) if wanted.is_latest else None,
     )
+
+
+def _keys(schema: TopicSchema | None) -> tuple[str, ...]:
+    return ("key", "value", "time stamps", "record headers") if schema is None else schema.key_columns
 
 
 def _compared(where: str | None, schema: TopicSchema | None) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from minilog.net.lookups import list_offsets
 from minilog.net.metadata_cache import CachedTopic
 from minilog.net.network_client import NetworkClient
 from minilog.scanning.places import Places, check_order, places_of
-from minilog.scanning.shape import Shape, shape_of
+from minilog.scanning.shape import Shape, check_keyed, shape_of
 from minilog.types import GroupPosition, TopicPartition
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the user asks for; see minilog.scan. `where` as text."""
+    """What the user asks for; see minilog.scan. `where` as text. `is_latest`: the newest row of each key alone."""
 
     topic: str
     columns: tuple[str, ...] | None = None
@@ -37,9 +37,12 @@ class Wanted:
     partitions: tuple[int, ...] | None = None
     metadata: bool = False
     deletes: bool = False
+    is_latest: bool = False
 
     def shape(self, schema: TopicSchema | None) -> Shape:
         """Raises InvalidArgument where the topic does not have what the user wants."""
+        if self.is_latest:
+            check_keyed(self.topic, schema)
         return shape_of(self.topic, schema, self.columns, self.where, metadata=self.metadata, deletes=self.deletes)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -20,9 +20,11 @@ from minilog.client_config import ClientConfig
 from minilog.consumer.decode_together import decode_together
 from minilog.consumer.partition import FetchedRun
 from minilog.consumer.requests import name_of
+from minilog.consumer.row_selection import RowSelection
 from minilog.errors import TimedOut
 from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.record_batch.header import Attributes, iterate_headers
+from minilog.scanning.newest_rows import KeyCounts
 from minilog.scanning.plan import ScanPlan, Wanted, length_of, make_plan
 from minilog.scanning.shape import Shape
 from minilog.sync.loop import LoopThread, shared_loop
@@ -36,12 +38,13 @@ MOST_THREADS = 8
 @dataclass(slots=True)
 class Travelled:
     """What came in a read: `left_out` are batches whose statistics say that no row of them is wanted, with the offsets
-    that they span."""
+    that they span. `keys`: of a read of the newest rows."""
 
     bytes_received: int = 0
     batches: int = 0
     left_out_batches: int = 0
     left_out_offsets: int = 0
+    keys: KeyCounts | None = None
 
     def add(self, run: FetchedRun) -> None:
         """Look at the headers of a run."""
@@ -77,35 +80,43 @@ class Reader:
     ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
         """The rows of a plan, those of each partition in the order of their offsets. Raises OffsetOutOfRange where the
         log does not hold the range any more, UnknownTopicId, TimedOut, CorruptMessage."""
-        wanted = [partition for partition in plan.assigned if length_of(partition)]
+        for run, rows in self.decoded(plan.assigned, shape.selection, travelled):
+            yield run.partition, shape.rows(run, rows)
+
+    def decoded(
+        self, assigned: Iterable[TopicPartition], selection: RowSelection, travelled: Travelled | None = None
+    ) -> Iterator[tuple[FetchedRun, pa.RecordBatch]]:
+        """The decoded rows of these ranges, as a consumer has them: with their offsets in the last column. One read
+        after another is possible. Raises as `rows`."""
+        wanted = [partition for partition in assigned if length_of(partition)]
         if not wanted:
             return
-        self.loop.run(self.shell.change(lambda: self._begin(wanted, shape)))
+        self.loop.run(self.shell.change(lambda: self._begin(wanted, selection)))
         patience_s = self.config.request_timeout_ms / 1000.0
         threads = min(MOST_THREADS, len(wanted), os.cpu_count() or 1)
         deadline_s = time.monotonic() + patience_s
         with ThreadPoolExecutor(threads, thread_name_prefix="minilog-scan") as executor:
             while not self.shell.core.finished():
-                runs = self.loop.run(self._take(shape))
+                runs = self.loop.run(self._take(selection))
                 if runs:
                     deadline_s = time.monotonic() + patience_s
                 elif time.monotonic() > deadline_s:
                     raise self._stalled(wanted, patience_s)
-                yield from self._decoded(runs, shape, executor, travelled)
+                yield from self._decoded(runs, executor, travelled)
 
-    def _begin(self, wanted: list[TopicPartition], shape: Shape) -> None:
-        self.shell.core.select(shape.selection)
+    def _begin(self, wanted: list[TopicPartition], selection: RowSelection) -> None:
+        self.shell.core.select(selection)
         self.shell.core.assign(wanted)
 
-    async def _take(self, shape: Shape) -> list[FetchedRun]:
+    async def _take(self, selection: RowSelection) -> list[FetchedRun]:
         number = self.shell.polls.begin()
-        taken = await self.shell.take(_WAIT_S, POLL_ARROW_BYTES, shape.selection, number)
+        taken = await self.shell.take(_WAIT_S, POLL_ARROW_BYTES, selection, number)
         self.shell.polls.returned = number  # an exception ends the read: nothing has to come again
         return taken
 
     def _decoded(
-        self, runs: list[FetchedRun], shape: Shape, executor: Executor, travelled: Travelled | None
-    ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+        self, runs: list[FetchedRun], executor: Executor, travelled: Travelled | None
+    ) -> Iterator[tuple[FetchedRun, pa.RecordBatch]]:
         if travelled is not None:
             for run in runs:
                 travelled.add(run)
@@ -114,7 +125,7 @@ class Reader:
             self.loop.run(self.shell.report(outcome))
         for run, every in outcome.good:
             for rows in every:
-                yield run.partition, shape.rows(run, rows)
+                yield run, rows
 
     def _stalled(self, wanted: list[TopicPartition], patience_s: float) -> TimedOut:
         at = {partition: self.shell.core.position(partition) for partition in wanted}

@@ -12,6 +12,7 @@ import pyarrow as pa
 from minilog.config import parse_config
 from minilog.errors import InvalidArgument
 from minilog.scanning.explain import Explanation, explain
+from minilog.scanning.latest import LatestRead
 from minilog.scanning.places import Places
 from minilog.scanning.plan import ScanPlan, Wanted, checked_partitions
 from minilog.scanning.reading import Reader, Travelled
@@ -32,7 +33,8 @@ class Scan:
     Nothing is read before a method asks for rows. The first one that does, or `schema`, or `explain`, fixes what is
     read: the topic by its id, the version of its schema, and offsets. From then on each read gives the same rows.
     Where the log does not hold them any more, it raises OffsetOutOfRange. Rows of a partition come in the order of
-    their offsets. Partitions are read at the same time. Whatever takes Arrow by `__arrow_c_stream__` (pyarrow.table,
+    their offsets, unless the keys of view="latest" do not fit into `latest.memory.bytes`. Partitions are read at the
+    same time. Whatever takes Arrow by `__arrow_c_stream__` (pyarrow.table,
     polars, DuckDB, pandas) takes a scan as it is. Threads may share one.
 
     Each method raises MinilogError: InvalidArgument for columns, a condition or a place that the topic does not have,
@@ -88,8 +90,11 @@ class Scan:
     def count(self) -> int:
         """How many rows there are. Only the columns of the condition travel, and without a condition the headers of
         batches alone. Of a topic without a schema whole batches travel for a condition on keys, values or time
-        stamps. Rows that delete their key count with `deletes` alone."""
+        stamps. Rows that delete their key count with `deletes` alone. Of the newest rows of keys, the key columns
+        travel, too."""
         plan, _ = self._planned()
+        if self._wanted.is_latest and self._wanted.where is None:
+            return self._count_keys(plan)
         narrow = replace(self._wanted, columns=(), metadata=False)
         shape = narrow.shape(plan.schema)
         return sum(rows.num_rows for _, rows in Scan(narrow, self._config, self._fixed)._read_as(shape))
@@ -146,8 +151,19 @@ class Scan:
     def _read_as(self, shape: Shape, travelled: Travelled | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
         plan, reader = self._planned()[0], Reader(self._config)
         try:
-            for partition, rows in reader.rows(plan, shape, travelled):
+            if self._wanted.is_latest:
+                found = LatestRead(reader.decoded, plan, self._config.latest_memory_bytes, travelled).rows(shape)
+            else:
+                found = reader.rows(plan, shape, travelled)
+            for partition, rows in found:
                 yield partition.partition, rows
+        finally:
+            reader.close()
+
+    def _count_keys(self, plan: ScanPlan) -> int:
+        reader = Reader(self._config)
+        try:
+            return LatestRead(reader.decoded, plan, self._config.latest_memory_bytes).count()
         finally:
             reader.close()
 
@@ -170,6 +186,7 @@ def scan(
     partitions: Iterable[int] | None = None,
     metadata: bool = False,
     deletes: bool = False,
+    view: str | None = None,
     config: Mapping[str, object] | None = None,
 ) -> Scan:
     """A bounded read of a topic, as Arrow, pandas, polars or DuckDB have it.
@@ -192,12 +209,21 @@ def scan(
     `deletes`: also the rows that delete their key, of a topic with a schema, whatever `where` says. They have null in
     all columns but those of the key. Then there is a last column `_deleted`. Without `deletes` such rows are left out.
 
+    `view="latest"`: the newest row of each key alone, as a table. A key whose newest row deletes it has no row, and a
+    row without a key is not in the table: a warning in the log counts them. `columns` and `where` are for the rows of
+    the table. With `end` it is the table as of that place. Each partition has a table of its own: so all rows of a key
+    must be in one, as producers write them. `latest.memory.bytes` bounds the keys in memory.
+
     Reads nothing yet. Raises InvalidArgument for what cannot be meant, InvalidConfig.
     """
     if isinstance(columns, str):
         raise InvalidArgument(f"columns takes a list of names: give [{columns!r}]")
     if not isinstance(where, str | Condition | None):
         raise InvalidArgument(f"{where!r} is no condition: give text, or compare minilog.col(...)")
+    if view not in (None, "latest"):
+        raise InvalidArgument(f"there is no view {view!r}: give 'latest' for the newest row of each key, or none")
+    if view is not None and deletes:
+        raise InvalidArgument("view='latest' leaves deletions and deleted keys out: give it without deletes")
     wanted = Wanted(
         topic,
         None if columns is None else tuple(columns),
@@ -207,5 +233,6 @@ def scan(
         checked_partitions(partitions),
         metadata,
         deletes,
+        view == "latest",
     )
     return Scan(wanted, parse_config(config or {}))

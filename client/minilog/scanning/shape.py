@@ -130,6 +130,15 @@ def _own_schema(topic: str, schema: TopicSchema | None, *, deletes: bool) -> pa.
     return pa.schema([field if field.name in keys else field.with_nullable(True) for field in schema.arrow_schema])
 
 
+def check_keyed(topic: str, schema: TopicSchema | None) -> None:
+    """Raises InvalidArgument where rows of the topic never have a key."""
+    if schema is not None and not schema.key_columns:
+        raise InvalidArgument(
+            f"the schema of topic {topic!r} has no key columns, and view=latest gives the newest row of each key: read "
+            "the topic without it, or create a topic with key columns"
+        )
+
+
 def _selection(
     topic: str, schema: TopicSchema, own: tuple[str, ...], where: str | None, names: AbstractSet[str]
 ) -> RowSelection:

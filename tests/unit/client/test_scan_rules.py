@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 
 import pytest
 
 from minilog import scan, schema_from_ddl
 from minilog.errors import InvalidArgument, InvalidConfig, InvalidSchema
 from minilog.scanning.explain import explain
+from minilog.scanning.newest_rows import KeyCounts
 from minilog.scanning.places import check_order, places_of
 from minilog.scanning.plan import ScanPlan, Wanted, checked_partitions
 from minilog.scanning.reading import Travelled
@@ -179,3 +181,20 @@ def test_an_explanation_of_all_columns_names_them() -> None:
     said = explain(wanted, plan(), wanted.shape(SCHEMA), None)
     assert said.travels == SCHEMA.names
     assert "4 offsets, of partitions 0: 5 to 9" in str(said)
+
+
+def test_an_explanation_of_the_newest_rows_tells_what_travels_first() -> None:
+    keyed = replace(SCHEMA, key_columns=("carrier",))
+    wanted = Wanted("t", ("delay",), "delay > 1", is_latest=True)
+    explained = explain(wanted, plan(), wanted.shape(keyed), Travelled(100, 3, 0, 0, KeyCounts(9, 2, 1)))
+    assert explained.keys == SCHEMA.key_columns
+    assert explained.travels == ("delay",)
+    of_keys = explain(wanted, replace(plan(), schema=keyed), wanted.shape(keyed), None)
+    assert "scan of the newest row of each key of topic 't'" in str(of_keys)
+    assert "carrier: they travel first, of all offsets" in str(of_keys)
+    assert "7 rows of 9 keys, 2 of them deleted; 1 rows have no key" in str(explained)
+
+
+def test_a_view_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="there is no view 'newest': give 'latest'"):
+        scan("t", view="newest", config=SERVERS)

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from minilog import compute as pc
+from minilog.newest_by_key import FULL_AT, MAX_BYTES, NewestByKey
 from minilog.record_batch.header import BatchHeader, Buffer
 from minilog_broker.storage.compaction.key_reader import KeyReader
 from minilog_broker.storage.compaction.stored_batches import Order, is_gap
 
-MAX_BUFFER_BYTES = 1 << 30
-"""The most that is used of a larger buffer. An Arrow column has at most 2 GiB of keys; a grouping may double them."""
-_FULL_AT = 0.75
+MAX_BUFFER_BYTES = MAX_BYTES
+"""The most that is used of a larger buffer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +68,15 @@ class NewestOffsetsBuilder:
         self._order = Order(start_offset)
         self._aborted_producer_ids = aborted_producer_ids
         self._buffer_bytes = min(buffer_bytes, MAX_BUFFER_BYTES)
-        self._table = _table(pa.array([], pa.binary()), pa.array([], pa.int64()))
-        self._keys: list[pa.BinaryArray] = []
-        self._offsets: list[pa.Int64Array] = []
-        self._table_bytes = self._waiting_bytes = 0
+        self._newest = NewestByKey(pa.binary())
         self._plain_batches = set[int]()
 
     @property
     def is_full(self) -> bool:
         """Whether the table is full: then the rest of the batches is for another pass. Never full before a batch was
         added."""
-        has_room = self._table_bytes < self._buffer_bytes * _FULL_AT
-        return self._table.num_rows > 0 and not self._keys and not has_room
+        has_room = self._newest.table_bytes < self._buffer_bytes * FULL_AT
+        return len(self._newest) > 0 and not self._newest.waiting_bytes and not has_room
 
     def add(self, header: BatchHeader, batch: Buffer) -> None:
         """Take in the next batch. Raises the errors of KeyReader.read, and CorruptMessage if it is not the next one."""
@@ -94,36 +91,15 @@ class NewestOffsetsBuilder:
             keys, offsets = (column.filter(records.keys.is_valid()) for column in (keys, offsets))
         elif not records.has_deletions and not header.has_gaps:
             self._plain_batches.add(header.base_offset)
-        self._keys.append(keys)
-        self._offsets.append(offsets)
-        self._waiting_bytes += keys.nbytes + offsets.nbytes
-        if self._table_bytes + self._waiting_bytes > self._buffer_bytes:
-            self._group()
+        self._newest.add(keys, offsets)
+        if self._newest.nbytes > self._buffer_bytes:
+            self._newest.group()
 
     def build(self) -> NewestOffsets:
         """The table of all batches that were added."""
-        self._group()
-        keys, offsets = (_joined(self._table.column(name)) for name in ("key", "offset"))
+        self._newest.group()
+        keys, offsets = self._newest.keys, self._newest.numbers
         places = pc.array_sort_indices(offsets)
         return NewestOffsets(
             self._order.next_offset, keys.take(places), offsets.take(places), frozenset(self._plain_batches)
         )
-
-    def _group(self) -> None:
-        if not self._keys:
-            return
-        waiting = _table(pa.chunked_array(self._keys), pa.chunked_array(self._offsets))
-        grouped = (
-            pa.concat_tables([self._table, waiting]).group_by("key", use_threads=False).aggregate([("offset", "max")])
-        )
-        self._table = _table(grouped.column("key"), grouped.column("offset_max"))
-        self._table_bytes = int(self._table.nbytes)
-        self._keys, self._offsets, self._waiting_bytes = [], [], 0
-
-
-def _table(keys: pa.Array, offsets: pa.Array) -> pa.Table:
-    return pa.table({"key": keys, "offset": offsets})
-
-
-def _joined(column: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
