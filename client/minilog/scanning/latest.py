@@ -107,8 +107,12 @@ class LatestRead:
             logger.warning(
                 "%d records of topic %s have no key: the newest rows of its keys are without them",
                 keyless,
-                self.plan.assigned[0].topic,
+                self._topic,
             )
+
+    @property
+    def _topic(self) -> str:
+        return self.plan.assigned[0].topic
 
     @property
     def _key_type(self) -> pa.DataType:
@@ -121,7 +125,7 @@ class LatestRead:
         schema = self.plan.schema
         selection = RowSelection()
         if schema is not None:
-            selection = RowSelection(schema.key_columns, schemas={self.plan.assigned[0].topic: schema})
+            selection = RowSelection(schema.key_columns, schemas={self._topic: schema}, deletions=True)
         for run, rows in self.decoded(self.plan.assigned, selection, self.travelled):
             keys.add(run.partition.partition, *_keys_of(run, rows))
         return keys
@@ -130,7 +134,7 @@ class LatestRead:
         """Read the offsets alone. Compaction only removes rows, so what is there now was there before."""
         schema = self.plan.schema
         assert schema is not None  # only of a topic with a schema replicas leave out rows
-        selection = RowSelection((), schemas={self.plan.assigned[0].topic: schema})
+        selection = RowSelection((), schemas={self._topic: schema})
         for run, rows in self.decoded(wanted, selection, self.travelled):
             self._check(run.partition, table[run.partition.partition].missing(rows.column(rows.num_columns - 1)))
 
@@ -151,12 +155,12 @@ def _keys_of(run: FetchedRun, rows: pa.RecordBatch) -> tuple[pa.Array, pa.Int64A
     if run.reader is None:
         values = rows.column("value")
         return rows.column("key"), offsets, values.is_null() if values.null_count else None
-    columns = rows.columns[:-1]
+    *columns, deletions = rows.columns[:-1]
     if len(columns) == 1:
-        return columns[0], offsets, None
+        return columns[0], offsets, deletions
     from minilog.typed.keys import key_of_columns
 
-    return key_of_columns(columns), offsets, None
+    return key_of_columns(columns), offsets, deletions
 
 
 def _narrowed(partition: TopicPartition, offsets: ChosenOffsets) -> TopicPartition:

@@ -40,6 +40,8 @@ UNLIMITED = 1 << 30
 SCHEMAS = TopicSchemas((first_version(parse_ddl("id int, region string, fare double"), ("id",)),))
 TWO_KEYS = TopicSchemas((first_version(parse_ddl("id int, region string, fare double"), ("region", "id")),))
 Row = tuple[int | None, str | None, float | None]
+"""A row with the fare DELETED deletes its key."""
+DELETED = -1.0
 
 
 @dataclass
@@ -207,10 +209,19 @@ def typed(schemas: TopicSchemas, *batches: Sequence[Row]) -> SimulatedLog:
     log = KeyedLog()
     schema = schemas.latest
     for rows in batches:
-        arrays = [pa.array([row[place] for row in rows], kind) for place, kind in enumerate(schema.arrow_schema.types)]
+        keys = [key_of(schema, row) for row in rows]
+        deleted = [row[2] == DELETED and key is not None for row, key in zip(rows, keys, strict=True)]
+        kept = [
+            tuple(
+                None if gone and name not in schema.key_columns else row[place]
+                for place, name in enumerate(schema.names)
+            )
+            for row, gone in zip(rows, deleted, strict=True)
+        ]
+        arrays = [pa.array([row[place] for row in kept], kind) for place, kind in enumerate(schema.arrow_schema.types)]
         columns = pa.RecordBatch.from_arrays(arrays, schema=schema.arrow_schema)
-        batch = build_typed_batch(*KEY, TypedRows(schema, columns), timestamp_us=NOW_US)
-        log.place(batch, [key_of(schema, row) for row in rows], [False] * len(rows))
+        written = TypedRows(schema, columns, deletions=pa.array(deleted) if any(deleted) else None)
+        log.place(build_typed_batch(*KEY, written, timestamp_us=NOW_US), keys, deleted)
     return SimulatedLog(log, schemas)
 
 
@@ -223,18 +234,37 @@ def key_of(schema: TopicSchema, row: Row) -> Any:
 @given(st.data())
 @settings(max_examples=30, deadline=None)
 def test_rows_have_the_columns_of_their_key(schemas: TopicSchemas, data: st.DataObject) -> None:
-    row = st.tuples(st.sampled_from([None, 0, 1, -1]), st.sampled_from([None, "", "a"]), st.floats(0, 9))
+    row = st.tuples(
+        st.sampled_from([None, 0, 1, -1]), st.sampled_from([None, "", "a"]), st.sampled_from([DELETED, 1.0])
+    )
     batches = data.draw(st.lists(st.lists(row, min_size=1, max_size=6), min_size=1, max_size=5))
     simulated = typed(schemas, *batches)
-    end = data.draw(st.integers(0, simulated.log.end))
+    end = data.draw(st.sampled_from(simulated.log.boundaries()))
+    bound = data.draw(st.sampled_from([offset for offset in simulated.log.boundaries() if offset <= end]))
+    simulated.behind_reads = lambda number: simulated.clean(bound, bound)
     memory_bytes = data.draw(st.sampled_from([MEMORY_BYTES, 40]))
     columns = data.draw(st.sampled_from([("fare", "_offset"), ("_offset",), ("region", "id", "_offset")]))
     rows = simulated.table(end=end, memory_bytes=memory_bytes, columns=columns)
-    assert offsets(rows) == expected(simulated.log, end)
-    whole = [written for batch in batches for written in batch]
+    wanted = expected(simulated.log, end)
+    assert offsets(rows) == wanted
+    assert offsets(simulated.table(end=end, where="fare = 1", columns=("_offset",))) == [
+        offset for offset in wanted if whole_rows(batches)[offset][2] == 1
+    ]
     for found in rows:
-        place = found.pop("_offset")
-        assert found == {name: whole[place][schemas.latest.names.index(name)] for name in found}
+        row = whole_rows(batches)[found.pop("_offset")]
+        assert found == {name: row[schemas.latest.names.index(name)] for name in found}
+
+
+def whole_rows(batches: Iterable[Sequence[Row]]) -> list[Row]:
+    return [row for batch in batches for row in batch]
+
+
+def test_a_deletion_takes_its_key_out_until_a_row_comes_again() -> None:
+    rows: list[Row] = [(1, "a", 5.0), (2, "b", 5.0), (1, None, DELETED), (2, None, DELETED), (2, "c", 6.0)]
+    simulated = typed(SCHEMAS, *([row] for row in rows))
+    assert simulated.table() == [{"id": 2, "region": "c", "fare": 6.0}]
+    assert simulated.table(end=4) == []
+    assert simulated.table(end=2, where="fare > 0", columns=("id",)) == [{"id": 1}, {"id": 2}]
 
 
 def test_the_first_read_has_the_key_columns_alone_and_the_condition_is_in_the_second() -> None:
