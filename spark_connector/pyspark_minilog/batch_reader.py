@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_minilog.error_display import hides_traceback, hiding_traceback
+from pyspark_minilog.latest_task import read_latest
 from pyspark_minilog.loss import LossReport
 from pyspark_minilog.options import SourceOptions
 from pyspark_minilog.planning import batch_ranges, split
@@ -41,6 +42,8 @@ class BatchReader(DataSourceReader):
         ending = resolve_place(options, options.ending, snapshot)
         ranges = batch_ranges(starting, ending, snapshot)
         LossReport(options.fail_on_data_loss).report(starting.losses + ending.losses)
+        if options.rows.is_latest_view:
+            return planned([(whole,) for whole in ranges] or [()], rows, {}, task_login(options))
         pieces = split(ranges, options.min_partitions, options.max_records_per_partition)
         # Without any task Spark makes one of its own. So a batch without ranges gets an empty task, which reads
         # nothing.
@@ -49,4 +52,6 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range as Arrow batches of the source's schema."""
         assert isinstance(partition, ReadTask)
+        if self._options.rows.is_latest_view:
+            return hiding_traceback(read_latest(partition, self._options, self._schema))
         return hiding_traceback(read_ranges(partition, self._options, self._schema))

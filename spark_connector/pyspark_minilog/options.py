@@ -57,6 +57,7 @@ _STREAM_ONLY = (
     "maxBytesPerTrigger",
     "onSchemaChange",
 )
+_OF_PARTS = ("minPartitions", "maxRecordsPerPartition")
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _SOURCE = (
     *SERVERS,
@@ -120,6 +121,7 @@ class RowOptions:
     metadata: bool = False
     is_kafka_view: bool = False
     fails_on_change: bool = False
+    is_latest_view: bool = False
     deletes: bool = False
 
     @property
@@ -198,7 +200,14 @@ def parse_stream_options(given: Mapping[str, str]) -> SourceOptions:
             raise refused(
                 option, named[option], "a stream has no end. Leave the option out, or read a batch with spark.read"
             )
-    return _source_options(named, LATEST)
+    options = _source_options(named, LATEST)
+    if options.rows.is_latest_view:
+        remedy = (
+            "a stream never has the newest row of a key, because a newer one may come. Read the table as a batch with "
+            "spark.read, or read rows and deletions with deletes=true, and merge them by their key in foreachBatch"
+        )
+        raise refused("view", named["view"], remedy)
+    return options
 
 
 def parse_batch_options(given: Mapping[str, str]) -> SourceOptions:
@@ -280,8 +289,12 @@ def _source_options(named: dict[str, str], default_start: int) -> SourceOptions:
 
 def _row_options(named: Mapping[str, str]) -> RowOptions:
     view, change = (named.get(name, "").strip().lower() for name in ("view", "onSchemaChange"))
-    if view not in ("", "columns", "kafka"):
-        raise refused("view", named["view"], "give columns, or kafka (keys and values, with the values as JSON)")
+    if view not in ("", "columns", "kafka", "latest"):
+        remedy = "give columns, kafka (keys and values, with values as JSON), or latest (the newest row of each key)"
+        raise refused("view", named["view"], remedy)
+    for option in _OF_PARTS:
+        if view == "latest" and option in named:
+            raise refused(option, named[option], "view=latest reads a partition in one task. Leave the option out")
     if change not in ("", "ignore", "fail"):
         raise refused("onSchemaChange", named["onSchemaChange"], "give ignore or fail")
     where = named.get("where")
@@ -291,8 +304,15 @@ def _row_options(named: Mapping[str, str]) -> RowOptions:
     if metadata and view == "kafka":
         remedy = "view=kafka has these columns already: topic, partition, offset, timestamp and key. Leave it out"
         raise refused("metadata", named["metadata"], remedy)
-    deletes = _boolean(named, "deletes", False)
-    return RowOptions(_names(named, "columns"), where, metadata, view == "kafka", change == "fail", deletes)
+    return RowOptions(
+        columns=_names(named, "columns"),
+        where=where,
+        metadata=metadata,
+        is_kafka_view=view == "kafka",
+        fails_on_change=change == "fail",
+        is_latest_view=view == "latest",
+        deletes=_boolean(named, "deletes", False),
+    )
 
 
 def _schema_options(named: Mapping[str, str]) -> SchemaOptions:

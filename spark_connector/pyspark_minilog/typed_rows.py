@@ -148,6 +148,7 @@ class TypedTopics:
                 "name the columns that they share with option 'columns'"
             )
         _check_where(self.options, other)
+        _check_keys(self.options, name, other)
 
     def version(self, name: str, number: int | None) -> TopicSchema | None:
         """The schema to read a topic by, after it was read by the version `number`. None for an unknown topic."""
@@ -208,6 +209,7 @@ def typed_topics(topics: Mapping[str, TypedTopic | None], options: RowOptions) -
     schema = typed_ones[first].schemas.latest
     _check_where(options, schema)
     _check_deletes(options, first, schema)
+    _check_keys(options, first, schema)
     if options.is_kafka_view:
         columns = None if options.columns is None else _checked_columns(options, schema)
     else:
@@ -298,6 +300,12 @@ def _check_where(options: RowOptions, schema: TopicSchema) -> None:
             parse_where(options.where, schema)
         except InvalidArgument as error:
             raise refused("where", options.where, str(error)) from None
+
+
+def _check_keys(options: RowOptions, name: str, schema: TopicSchema) -> None:
+    if options.is_latest_view and not schema.key_columns:
+        remedy = f"topic '{name}' has no key columns, so its rows have no keys: leave the option out"
+        raise refused("view", "latest", remedy)
 
 
 def _check_unchanged(name: str, before: TopicSchema, now: TopicSchema) -> None:

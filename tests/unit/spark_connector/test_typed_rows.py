@@ -28,7 +28,13 @@ from minilog.typed.topic_schemas import TopicSchemas
 from pyspark_minilog.errors import InvalidOption, SchemaChanged
 from pyspark_minilog.helpers import _options
 from pyspark_minilog.offsets import Partition, SourceOffset, parse_offset_spec
-from pyspark_minilog.options import RowOptions, parse_sink_options, parse_source_options
+from pyspark_minilog.options import (
+    RowOptions,
+    parse_batch_options,
+    parse_sink_options,
+    parse_source_options,
+    parse_stream_options,
+)
 from pyspark_minilog.planning import PlannedRange
 from pyspark_minilog.read_task import ReadTask, joined, planned
 from pyspark_minilog.typed_plan import TypedPlan
@@ -221,6 +227,28 @@ class TestOptions:
         assert parse_source_options(given).rows == RowOptions(("a", "b"), "a > 1", metadata=True)
         changed = parse_source_options({"bootstrap.servers": "a:1", "subscribe": "t", "onSchemaChange": "FAIL"})
         assert changed.rows == RowOptions(fails_on_change=True)
+        newest = parse_batch_options({"bootstrap.servers": "a:1", "subscribe": "t", "view": "Latest"})
+        assert newest.rows == RowOptions(is_latest_view=True)
+
+    def test_a_table_of_the_newest_rows_is_a_batch_whose_partitions_are_whole(self) -> None:
+        given = {"bootstrap.servers": "a:1", "subscribe": "t", "view": "latest"}
+        with pytest.raises(InvalidOption, match=r"option 'view' is 'latest': a stream never has .* with deletes=true"):
+            parse_stream_options(given)
+        for option in ("minPartitions", "maxRecordsPerPartition"):
+            with pytest.raises(
+                InvalidOption, match=r"view=latest reads a partition in one task\. Leave the option out"
+            ):
+                parse_batch_options({**given, option: "2"})
+        with pytest.raises(InvalidOption, match=r"give columns, kafka .* or latest"):
+            parse_batch_options({**given, "view": "newest"})
+
+    def test_a_table_of_the_newest_rows_needs_key_columns(self) -> None:
+        options = RowOptions(is_latest_view=True)
+        keyed, keyless = (schema_from_ddl("a int, b int", keys) for keys in (["a"], []))
+        assert typed_topics({"a": topic(keyed)}, options) is not None
+        assert typed_topics({"a": None}, options) is None
+        with pytest.raises(InvalidOption, match="option 'view' is 'latest': topic 'b' has no key columns"):
+            typed_topics({"a": topic(keyed), "b": topic(keyless, number=2)}, options)
 
     def test_of_the_sink(self) -> None:
         given = {"bootstrap.servers": "a:1", "topic": "t", "createTopic": "true", "keyColumns": "a,b"}
