@@ -186,3 +186,45 @@ def test_what_consume_prints_of_deletions_is_taken_by_produce(cluster: Cluster, 
     refused = minilog(cluster, "produce", "deleted", "--format", "json", stdin='{"delay": 5, "_deleted": true}\n')
     assert refused.returncode == 1
     assert "line 1: the deletion has no value for key column 'carrier'" in " ".join(refused.stderr.split())
+
+
+def test_a_view_prints_the_newest_row_of_each_key_and_ends(cluster: Cluster) -> None:
+    made(cluster, "latest")
+    assert minilog(cluster, "produce", "latest", "--format", "json", stdin=lines(ROWS)).returncode == 0
+    newest = minilog(cluster, "consume", "latest", "--view", "latest")
+    assert newest.stderr == ""
+    assert in_order([json.loads(line) for line in newest.stdout.splitlines()]) == in_order(ROWS[1:])
+    few = minilog(cluster, "consume", "latest", "--view", "latest", "--columns", "delay", "--where", "delay < 60")
+    assert few.stdout == '{"delay":33}\n'
+    table = minilog(
+        cluster, "consume", "latest", "--view", "latest", "--format", "csv", "--columns", "carrier", "-n", "2"
+    )
+    assert table.stdout.splitlines()[0] == '"carrier"'
+    assert len(table.stdout.splitlines()) == 3
+
+
+def test_a_view_of_keys_and_values_prints_records(cluster: Cluster) -> None:
+    assert minilog(cluster, "topic", "create", "pairs", "-p", "1", "-r", "3").returncode == 0
+    text = "a 1\nb 2\na 3\n"
+    assert minilog(cluster, "produce", "pairs", "--key-delimiter", " ", stdin=text).returncode == 0
+    assert minilog(cluster, "produce", "pairs", stdin="no key\n").returncode == 0
+    ended = minilog(cluster, "consume", "pairs", "--view", "latest", "-f", r"%k %s %o\n")
+    assert ended.stdout == "b 2 1\na 3 2\n"
+    assert ended.stderr == "1 records of topic pairs have no key: the newest rows of its keys are without them\n"
+    assert minilog(cluster, "consume", "pairs", "--view", "latest").stdout == "2\n3\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-o", "end"], "leave -o out"),
+        (["-g", "readers"], "leave -g out"),
+        (["--json"], "leave --json and -f out"),
+    ],
+)
+def test_what_a_view_does_not_have_is_refused(cluster: Cluster, options: list[str], message: str) -> None:
+    if "--json" in options:
+        made(cluster, "rows")
+    ended = minilog(cluster, "consume", "rows", "--view", "latest", *options)
+    assert ended.returncode != 0
+    assert message in " ".join(ended.stderr.replace("│", " ").split())

@@ -30,6 +30,7 @@ from minilog_broker.cli.common import (
     parse_assignments,
     read_ranges,
 )
+from minilog_broker.cli.consume_latest import LatestTable, View, check_view, print_latest
 from minilog_broker.cli.consume_rows import RowsShown, ShownAs, column_names, print_rows
 from minilog_broker.cli.printed import PrintedProgress, for_terminal, line
 from minilog_broker.cli.record_format import parse_format
@@ -102,6 +103,9 @@ def consume(
         bool, typer.Option("--metadata", help="In a typed topic: also _topic, _partition, _offset, _timestamp, _key.")
     ] = False,
     deletes: WithDeletions = False,
+    view: Annotated[
+        View | None, typer.Option("--view", help="latest: print the newest row of each key up to now, and end.")
+    ] = None,
     isolation: Annotated[
         Isolation | None, typer.Option(help="Which records of transactions to print. Default: read_committed.")
     ] = None,
@@ -113,6 +117,8 @@ def consume(
     """Print records until a signal. Ctrl-C is a clean end."""
     if offset is not None:
         check_offset(offset)
+    if view is not None:
+        check_view(topics, {"-o": offset is not None, "-g": bool(group)})
     group, config = _config(client_settings(bootstrap_servers, command_config), group, isolation, settings)
     joins = _joins(config, is_placed=offset is not None or partition is not None or exit_at_end)
     offset = "start" if not group and offset is None else offset
@@ -120,8 +126,15 @@ def consume(
     of_rows = [name for name, given in rows.items() if given]
     _check_shown(topics, partition, record_format, of_rows, as_json=as_json)
     of_records = _printer(record_format, as_json=as_json)
+    shown = RowsShown(
+        form or ShownAs.JSON, column_names(columns), where, metadata, count, exit_at_end or view is not None
+    )
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        if view is not None:
+            table = LatestTable(topics[0], partition, shown, of_rows, of_records)
+            print_latest(table, config, _value_line)
+            return
         with admin_client(config) as admin:
             described = admin.describe_topics(topics)
             assignment = {} if joins else _assignments(admin, described, partition, offset, exit_at_end)
@@ -129,7 +142,6 @@ def consume(
         with Consumer(config) as consumer, PrintedProgress(consumer, commits=bool(group)) as progress:
             _begin(consumer, topics, None if joins else assignment, progress)
             if of_topics and of_records is None:
-                shown = RowsShown(form or ShownAs.JSON, column_names(columns), where, metadata, count, exit_at_end)
                 print_rows(consumer, _with_deletions(shown, described[0], asked_for=deletes), progress)
             else:
                 _print_records(consumer, count, exit_at_end, of_records or _value_line, progress)

@@ -59,7 +59,7 @@ def column_names(text: str | None) -> list[str] | None:
 
 def print_rows(consumer: Consumer, shown: RowsShown, progress: PrintedProgress) -> None:
     """Print rows until `shown.count` or the present end, if one of them is given, else for ever."""
-    printer = _PRINTERS[shown.form](shown)
+    printer = printer_of(shown)
     try:
         _print_polled(consumer, shown, printer, progress)
     finally:
@@ -67,7 +67,12 @@ def print_rows(consumer: Consumer, shown: RowsShown, progress: PrintedProgress) 
         sys.stdout.flush()
 
 
-def _print_polled(consumer: Consumer, shown: RowsShown, printer: _Printer, progress: PrintedProgress) -> None:
+def printer_of(shown: RowsShown) -> Printer:
+    """The printer of this form."""
+    return _PRINTERS[shown.form](shown)
+
+
+def _print_polled(consumer: Consumer, shown: RowsShown, printer: Printer, progress: PrintedProgress) -> None:
     left = shown.count
     # A count may end inside a batch. Then the progress needs the offset of the last printed row.
     places = shown.metadata or left is not None
@@ -99,7 +104,7 @@ def _note_printed(rows: pa.RecordBatch, progress: PrintedProgress) -> None:
         progress.printed_to(TopicPartition(last[_TOPIC], last[_PARTITION]), last[_OFFSET] + 1)
 
 
-class _Printer:
+class Printer:
     """Rows as JSON, one document a row."""
 
     is_holding = False  # whether rows wait to be printed
@@ -133,7 +138,7 @@ def _with_deletions(rows: pa.RecordBatch, key_columns: tuple[str, ...]) -> list[
     ]
 
 
-class _CsvPrinter(_Printer):
+class _CsvPrinter(Printer):
     """Rows as CSV behind the names of the columns. Bytes are base64, and an empty field is null."""
 
     _schema: pa.Schema | None = None
@@ -160,7 +165,7 @@ class _CsvPrinter(_Printer):
         sys.stdout.buffer.writelines(map(line, content.splitlines()))
 
 
-class _TablePrinter(_Printer):
+class _TablePrinter(Printer):
     """Rows as tables for people. A command that ends by itself prints long tables, others print one for each poll."""
 
     def __init__(self, shown: RowsShown) -> None:
@@ -197,4 +202,4 @@ def _cell(value: object) -> object:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-_PRINTERS = {ShownAs.JSON: _Printer, ShownAs.TABLE: _TablePrinter, ShownAs.CSV: _CsvPrinter}
+_PRINTERS = {ShownAs.JSON: Printer, ShownAs.TABLE: _TablePrinter, ShownAs.CSV: _CsvPrinter}
