@@ -167,8 +167,10 @@ def test_typed_topics(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None
 
 
 def test_reading_rows_in_a_notebook(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None:
-    assert reader.runs_all("docs/guides/reading.md") == 7
+    assert reader.runs_all("docs/guides/reading.md") == 8
     shown = capfd.readouterr().out
+    assert "scan of the newest row of each key of topic 'accounts'" in shown
+    assert "[500 rows x 1 columns]" in shown
     said = (documents.ROOT / "docs/guides/reading.md").read_text().partition("    scan of topic")[2].splitlines()
     for line in said[1:6]:  # what the explanation of the page says, but for ids and bytes
         assert line.strip() in [each.strip() for each in shown.splitlines()]
@@ -180,13 +182,18 @@ def test_reading_rows_in_a_notebook(reader: Reader, capfd: pytest.CaptureFixture
 def test_spark(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None:
     reader.topic("flights", "late", "copies")
     reader.admin.create_topics([NewTopic("typed-flights", schema=schema_from_ddl("carrier string, delay int"))])
+    accounts = schema_from_ddl("id int, balance double", ["id"])
+    reader.admin.create_topics([NewTopic("accounts", schema=accounts)])
     with Producer({"bootstrap.servers": reader.servers}) as producer:
         producer.send("typed-flights", {"carrier": "AA", "delay": 33}).result(timeout=WAIT_S)
+        for balance in (9.0, -5.0):
+            producer.send("accounts", {"id": 1, "balance": balance}).result(timeout=WAIT_S)
     reader.send("flights", UA="late", AA="on time")
     secret_file = reader.folder / "job.properties"
     secret_file.write_text("client.id=job\n")
     then: dict[str, Callable[[], object]] = {
-        "pyspark_minilog.read(": lambda: equal(reader.names["late"].collect(), [("AA", 33)]),
+        "late = pyspark_minilog.read(": lambda: equal(reader.names["late"].collect(), [("AA", 33)]),
+        "accounts = pyspark_minilog.read(": lambda: equal(reader.names["accounts"].collect(), [(1, -5.0)]),
         "pyspark_minilog.observe(": lambda: reader.names["observation"].stop(),
         '.option("topic", "copies")': reader.finish_queries,
         "def write(": lambda: reader.names["write"](reader.spark.sql("SELECT 'again' AS value"), 0),
