@@ -8,8 +8,8 @@ import enum
 import json
 import signal
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import typer
@@ -30,7 +30,7 @@ from minilog_broker.cli.common import (
     parse_assignments,
     read_ranges,
 )
-from minilog_broker.cli.consume_latest import LatestTable, View, check_view, print_latest
+from minilog_broker.cli.consume_latest import LatestTable, Printed, View, check_view, print_latest
 from minilog_broker.cli.consume_rows import RowsShown, ShownAs, column_names, print_rows
 from minilog_broker.cli.printed import PrintedProgress, for_terminal, line
 from minilog_broker.cli.record_format import parse_format
@@ -118,7 +118,7 @@ def consume(
     if offset is not None:
         check_offset(offset)
     if view is not None:
-        check_view(topics, {"-o": offset is not None, "-g": bool(group)})
+        check_view(topics, {"-o": offset is not None, "-g": bool(group), "--deletes": deletes})
     group, config = _config(client_settings(bootstrap_servers, command_config), group, isolation, settings)
     joins = _joins(config, is_placed=offset is not None or partition is not None or exit_at_end)
     offset = "start" if not group and offset is None else offset
@@ -126,27 +126,44 @@ def consume(
     of_rows = [name for name, given in rows.items() if given]
     _check_shown(topics, partition, record_format, of_rows, as_json=as_json)
     of_records = _printer(record_format, as_json=as_json)
-    shown = RowsShown(
-        form or ShownAs.JSON, column_names(columns), where, metadata, count, exit_at_end or view is not None
-    )
+    ends = exit_at_end or view is not None
+    shown = RowsShown(form or ShownAs.JSON, column_names(columns), where, metadata, count, ends, deletes)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if view is not None:
-            table = LatestTable(topics[0], partition, shown, of_rows, of_records)
-            print_latest(table, config, _value_line)
-            return
-        with admin_client(config) as admin:
-            described = admin.describe_topics(topics)
-            assignment = {} if joins else _assignments(admin, described, partition, offset, exit_at_end)
-        of_topics = _check_schemas(described, of_rows)
-        with Consumer(config) as consumer, PrintedProgress(consumer, commits=bool(group)) as progress:
-            _begin(consumer, topics, None if joins else assignment, progress)
-            if of_topics and of_records is None:
-                print_rows(consumer, _with_deletions(shown, described[0], asked_for=deletes), progress)
-            else:
-                _print_records(consumer, count, exit_at_end, of_records or _value_line, progress)
+            print_latest(LatestTable(topics[0], partition, shown, of_rows, of_records), config, _value_line)
+        else:
+            _print_topics(_Begun(topics, partition, offset, joins, bool(group)), config, shown, of_rows, of_records)
     except KeyboardInterrupt:
         return
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """Where the command begins. `offset` is None for that of the group. A command that `joins` is given its
+    partitions."""
+
+    topics: list[str]
+    partition: int | None
+    offset: str | None
+    joins: bool
+    commits: bool
+
+
+def _print_topics(
+    begun: _Begun, config: dict[str, Any], shown: RowsShown, of_rows: list[str], of_records: Printed | None
+) -> None:
+    ends = shown.exit_at_end
+    with admin_client(config) as admin:
+        described = admin.describe_topics(begun.topics)
+        assignment = {} if begun.joins else _assignments(admin, described, begun.partition, begun.offset, ends)
+    of_topics = _check_schemas(described, of_rows)
+    with Consumer(config) as consumer, PrintedProgress(consumer, commits=begun.commits) as progress:
+        _begin(consumer, begun.topics, None if begun.joins else assignment, progress)
+        if of_topics and of_records is None:
+            print_rows(consumer, _with_deletions(shown, described[0]), progress)
+        else:
+            _print_records(consumer, shown.count, ends, of_records or _value_line, progress)
 
 
 def _joins(config: dict[str, Any], *, is_placed: bool) -> bool:
@@ -196,17 +213,14 @@ def _check_schemas(described: list[TopicDescription], of_rows: list[str]) -> boo
     return bool(typed) and len(described) == 1
 
 
-def _with_deletions(shown: RowsShown, topic: TopicDescription, *, asked_for: bool) -> RowsShown:
+def _with_deletions(shown: RowsShown, topic: TopicDescription) -> RowsShown:
     """The rows with the deletions, if the user asks for them, or for all rows as JSON."""
     schema = topic.schema
     if schema is None:
         return shown
     is_whole = shown.form is ShownAs.JSON and shown.columns is None and shown.where is None
-    deletes = asked_for or (is_whole and schema.marks_deletions)
+    deletes = shown.deletes or (is_whole and schema.marks_deletions)
     return replace(shown, deletes=deletes, key_columns=schema.key_columns)
-
-
-Printed = Callable[[Record], bytes]
 
 
 def _printer(record_format: str | None, *, as_json: bool) -> Printed | None:

@@ -235,9 +235,7 @@ class TestOptions:
         with pytest.raises(InvalidOption, match=r"option 'view' is 'latest': a stream never has .* with deletes=true"):
             parse_stream_options(given)
         for option in ("minPartitions", "maxRecordsPerPartition"):
-            with pytest.raises(
-                InvalidOption, match="view=latest reads a partition in one task"
-            ):
+            with pytest.raises(InvalidOption, match="view=latest reads a partition in one task"):
                 parse_batch_options({**given, option: "2"})
         with pytest.raises(InvalidOption, match=r"give columns, kafka .* or latest"):
             parse_batch_options({**given, "view": "newest"})
