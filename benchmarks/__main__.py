@@ -3,6 +3,7 @@
 T1 T10 produce    T1r record by record    T2 consume    T3 T4 T5 Spark reads, streams, writes    T6 latency
 T7 failover       T8 idle                 T9 many partitions    T11 micro-batches         T12 many producers
 T13 T14 T15 rows in columns, queried and written    T20-scan rows into Arrow, beside Parquet
+T19-latest the newest row of each key, beside a window
 T20-groups members of a group come and go           T20-idle an idle group of 1,000 members
 (docs/spec/performance.md)
 
@@ -38,6 +39,7 @@ from benchmarks.workloads.group_idle import idle_group
 from benchmarks.workloads.groups import groups
 from benchmarks.workloads.idle import idle
 from benchmarks.workloads.latency import latency
+from benchmarks.workloads.latest import latest
 from benchmarks.workloads.micro_batch import micro_batch
 from benchmarks.workloads.produce import batches, record_by_record
 from benchmarks.workloads.scale import partitions, producers, restart
@@ -77,6 +79,7 @@ def workloads(*, is_quick: bool) -> list[Workload]:
         write(3_000_000),
         micro_batch(50),
         *typed(6_000_000),
+        latest(10_000_000, 1_000_000),
         scan_columns(10_000_000),
         groups(50, 300, 1_000.0),
         producers(100),

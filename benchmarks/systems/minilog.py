@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from benchmarks.processes import HOST, Servers, free_ports, wait_until
 from benchmarks.systems.keys import Keys
-from minilog import Admin, NewTopic, TopicPartition
+from minilog import Admin, NewTopic, TopicPartition, TopicSchema
 from minilog.errors import MinilogError
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
 
@@ -83,7 +83,9 @@ class MinilogCluster:
         except MinilogError:
             return 0
 
-    def create(self, topic: str, partitions: int, *, is_synced: bool = True, schema: pa.Schema | None = None) -> None:
+    def create(
+        self, topic: str, partitions: int, *, is_synced: bool = True, schema: pa.Schema | TopicSchema | None = None
+    ) -> None:
         """With a schema, a typed one."""
         configs = {"flush.policy": "fsync" if is_synced else "os"}
         wanted = NewTopic(topic, num_partitions=partitions, replication_factor=3, configs=configs, schema=schema)
