@@ -143,8 +143,8 @@ class Sharing:
     # -- members come and go
 
     def add(self, instance_id: str) -> None:
-        """One more process. Without an instance id it may be given one of its own. What it is to read another member gives
-        back first, and has no reader meanwhile."""
+        """One more process. Without an instance id it may be given one of its own. Other members first give back the
+        partitions that it is to read, and these have no reader meanwhile."""
         self._number += 1
         self.calm_s = self.cluster.now_s
         if not instance_id and self._chance.random() < STATIC_SHARE:

@@ -12,9 +12,11 @@ min.compaction.lag.ms. A cleaning is due if one of these is true:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from minilog_broker.storage.log import Log
-from minilog_broker.storage.segment import Segment
+if TYPE_CHECKING:
+    from minilog_broker.storage.log import Log
+    from minilog_broker.storage.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)
