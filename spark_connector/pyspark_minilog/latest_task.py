@@ -80,7 +80,7 @@ def _table(wanted: PlannedRange, rows: TaskRows | None, options: SourceOptions) 
     config = parse_config(with_file(options.client))
     reader = Reader(config)
     try:
-        for _, found in LatestRead(reader.decoded, plan, config.latest_memory_bytes).rows(shape):
+        for _, found in LatestRead(reader.decoded, reader.clean_to, plan, config.latest_memory_bytes).rows(shape):
             yield found if rows is not None else _as_kafka(found)
     finally:
         reader.close()

@@ -7,15 +7,19 @@ read: a row that a newer one replaced is never in the table, even if the newer o
 `latest.memory.bytes` bounds the keys and the offsets. The first read comes again for the keys that did not fit, and the
 rows come in several parts if the offsets do not fit either.
 
-Compaction may remove a row between the two reads, if its key has a newer row at or above the end of the range. Then the
-range has no table any more, and the read raises OffsetOutOfRange. No row of the table is ever left out silently: if
-replicas leave out rows by `where`, a last read of the offsets alone looks for the rows that they left out.
+Compaction up to an offset above the end of the range (clean_to) may remove a newest row of the range. Then the range
+has no table any more, and the read raises OffsetOutOfRange. No row of the table is ever left out silently:
+
+- Behind each read of the keys the leaders say clean_to. Replicas never clean beyond it. If it is not above the end, the
+  read has seen the newest row of each key.
+- The second read notes which of its rows are gone. If replicas leave out rows by `where`, a last read of the offsets
+  alone looks for the rows that they left out.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -40,6 +44,7 @@ from minilog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+CleanTo: TypeAlias = Callable[[Iterable[TopicPartition]], Mapping[int, int]]
 Decoded: TypeAlias = Callable[
     [Iterable[TopicPartition], RowSelection, Travelled | None], Iterator[tuple[FetchedRun, pa.RecordBatch]]
 ]
@@ -47,10 +52,11 @@ Decoded: TypeAlias = Callable[
 
 @dataclass(slots=True)
 class LatestRead:
-    """One read of a table. `decoded` is that of a Reader. `counts` has what the read came upon, when all rows have
-    come."""
+    """One read of a table. `decoded` and `clean_to` are those of a Reader. `counts` has what the read came upon, when
+    all rows have come."""
 
     decoded: Decoded
+    clean_to: CleanTo
     plan: ScanPlan
     memory_bytes: int
     travelled: Travelled | None = None
@@ -99,6 +105,7 @@ class LatestRead:
                 if is_first:
                     self._pass_over(keys.keyless)
                 first_key, is_first = keys.next_key, False
+            self._check_kept()
             yield {number: ChosenOffsets(_joined(offsets)) for number, offsets in parts.items()}
 
     def _pass_over(self, keyless: int) -> None:
@@ -138,14 +145,24 @@ class LatestRead:
         for run, rows in self.decoded(wanted, selection, self.travelled):
             self._check(run.partition, table[run.partition.partition].missing(rows.column(rows.num_columns - 1)))
 
+    def _check_kept(self) -> None:
+        clean_to = self.clean_to(self.plan.assigned) if self.plan.assigned else {}
+        for partition in self.plan.assigned:
+            if clean_to[partition.partition] > (partition.end_offset or 0) > (partition.offset or 0):
+                raise OffsetOutOfRange(
+                    f"{name_of(partition)} has no table as of offset {partition.end_offset} any more: below offset "
+                    f"{clean_to[partition.partition]} compaction keeps the newest row of each key alone. Read the "
+                    "table as of that offset or a later one, or give the topic a longer min.compaction.lag.ms"
+                )
+
     def _check(self, partition: TopicPartition, missing: int | None) -> None:
         if missing is None:
             return
         end = next(part.end_offset for part in self.plan.assigned if part.partition == partition.partition)
         raise OffsetOutOfRange(
-            f"compaction has removed the row at offset {missing} of {name_of(partition)} while the table of its newest "
-            f"rows was read: the row's key has a newer row at or above offset {end}, where this table ends. Read the "
-            "table again with a later end, or give the topic a min.compaction.lag.ms that is longer than a read takes"
+            f"compaction has removed the row at offset {missing} of {name_of(partition)} while the table as of offset "
+            f"{end} was read: the row's key has a newer row or a deletion. Read the table again with a later end, or "
+            "give the topic a min.compaction.lag.ms that is longer than a read takes"
         )
 
 

@@ -22,6 +22,8 @@ from minilog.consumer.partition import FetchedRun
 from minilog.consumer.requests import name_of
 from minilog.consumer.row_selection import RowSelection
 from minilog.errors import TimedOut
+from minilog.net.lookups import answered_offsets
+from minilog.net.network_client import NetworkClient
 from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.record_batch.header import Attributes, iterate_headers
 from minilog.scanning.newest_rows import KeyCounts
@@ -104,6 +106,11 @@ class Reader:
                     raise self._stalled(wanted, patience_s)
                 yield from self._decoded(runs, executor, travelled)
 
+    def clean_to(self, partitions: Iterable[TopicPartition]) -> dict[int, int]:
+        """The offset below which compaction keeps the newest row of each key alone, of each partition, as its leader
+        says. Raises TimedOut, and the error of a partition."""
+        return self.loop.run(_clean_to(self.shell.cluster, list(partitions)))
+
     def _begin(self, wanted: list[TopicPartition], selection: RowSelection) -> None:
         self.shell.core.select(selection)
         self.shell.core.assign(wanted)
@@ -134,6 +141,11 @@ class Reader:
             f"{name_of(behind)} gave nothing for {patience_s:g} s at offset {at[behind]}, before the end "
             f"{behind.end_offset} of the scan: look at the brokers, or raise request.timeout.ms"
         )
+
+
+async def _clean_to(cluster: NetworkClient, partitions: list[TopicPartition]) -> dict[int, int]:
+    query = await answered_offsets(cluster, dict.fromkeys(partitions, "latest"))
+    return {partition.partition: query.results[partition].clean_to for partition in partitions}
 
 
 def _for_scans(config: ClientConfig) -> ClientConfig:

@@ -152,7 +152,9 @@ class Scan:
         plan, reader = self._planned()[0], Reader(self._config)
         try:
             if self._wanted.is_latest:
-                found = LatestRead(reader.decoded, plan, self._config.latest_memory_bytes, travelled).rows(shape)
+                found = LatestRead(
+                    reader.decoded, reader.clean_to, plan, self._config.latest_memory_bytes, travelled
+                ).rows(shape)
             else:
                 found = reader.rows(plan, shape, travelled)
             for partition, rows in found:
@@ -160,10 +162,13 @@ class Scan:
         finally:
             reader.close()
 
+    def _latest(self, reader: Reader, plan: ScanPlan, travelled: Travelled | None = None) -> LatestRead:
+        return LatestRead(reader.decoded, reader.clean_to, plan, self._config.latest_memory_bytes, travelled)
+
     def _count_keys(self, plan: ScanPlan) -> int:
         reader = Reader(self._config)
         try:
-            return LatestRead(reader.decoded, plan, self._config.latest_memory_bytes).count()
+            return self._latest(reader, plan).count()
         finally:
             reader.close()
 

@@ -46,11 +46,14 @@ DELETED = -1.0
 
 @dataclass
 class SimulatedLog:
-    """One partition. `behind_reads` is called behind each read with the number of the reads before it."""
+    """One partition. `behind_reads` is called behind each read, and `behind_answers` behind each answer of its
+    leader."""
 
     log: KeyedLog
     schemas: TopicSchemas | None = None
-    behind_reads: Callable[[int], None] = lambda number: None
+    behind_reads: Callable[[], None] = lambda: None
+    behind_answers: Callable[[], None] = lambda: None
+    bound: int = 0
     reads: list[RowSelection] = field(default_factory=list)
 
     def decoded(
@@ -88,12 +91,18 @@ class SimulatedLog:
                     travelled.add(run)
                 for rows in decode(run, UNLIMITED).rows:
                     yield run, rows
-        self.behind_reads(len(self.reads) - 1)
+        self.behind_reads()
+
+    def clean_to(self, partitions: Iterable[TopicPartition]) -> dict[int, int]:
+        bound = self.bound
+        self.behind_answers()
+        return {partition.partition: bound for partition in partitions}
 
     def clean(self, clean_to: int, deletes_before: int = 0) -> None:
         """As a broker does, where there is anything below `clean_to`."""
         if clean_to == self.log.start:
             return
+        self.bound = max(self.bound, clean_to)
         self.log.batches = cleaned(
             self.log.batches,
             clean_to,
@@ -107,7 +116,7 @@ class SimulatedLog:
         assigned = TopicPartition("t", PARTITION, self.log.start, self.log.end if end is None else end)
         schema = None if self.schemas is None else self.schemas.latest
         plan = ScanPlan(str(uuid.UUID(bytes=TOPIC_ID)), schema, (assigned,), None)
-        return LatestRead(self.decoded, plan, memory_bytes, Travelled())
+        return LatestRead(self.decoded, self.clean_to, plan, memory_bytes, Travelled())
 
     def table(self, *, end: int | None = None, memory_bytes: int = MEMORY_BYTES, **wanted: Any) -> list[dict[str, Any]]:
         shape = Wanted("t", **wanted, is_latest=True).shape(None if self.schemas is None else self.schemas.latest)
@@ -146,7 +155,7 @@ def test_the_table_is_that_of_a_dict_wherever_compaction_below_its_end_comes(
     simulated = SimulatedLog(log)
     simulated.clean(data.draw(ends))
     bound = data.draw(ends)
-    simulated.behind_reads = lambda number: simulated.clean(bound)
+    simulated.behind_reads = lambda: simulated.clean(bound)
     names = data.draw(st.sampled_from([("_offset",), ("key", "value", "_offset", "_topic"), ("value", "_offset")]))
     rows = simulated.table(end=end, memory_bytes=memory_bytes, columns=names)
     assert offsets(rows) == wanted
@@ -158,16 +167,26 @@ def test_the_table_is_that_of_a_dict_wherever_compaction_below_its_end_comes(
 
 @given(st.data(), keyed_logs())
 @settings(max_examples=40, deadline=None)
-def test_compaction_above_the_end_between_the_reads_ends_the_read_and_hides_no_row(
-    data: st.DataObject, log: KeyedLog
-) -> None:
-    end, clean_to = (data.draw(st.sampled_from(log.boundaries())) for _ in range(2))
-    wanted = expected(log, end)
-    simulated = SimulatedLog(log, behind_reads=lambda number: simulated.clean(clean_to, clean_to))
+def test_compaction_at_any_time_ends_the_read_or_hides_no_row(data: st.DataObject, log: KeyedLog) -> None:
+    """Before the reads, between two of them, and between the answer of the leader and the next read."""
+    places = st.sampled_from(log.boundaries())
+    end, *bounds = (data.draw(places) for _ in range(4))
+    wanted, simulated = expected(log, end), SimulatedLog(log)
+
+    def clean() -> None:
+        if bounds:
+            bound = bounds.pop()
+            simulated.clean(bound, bound)
+
+    simulated.behind_reads, simulated.behind_answers = (data.draw(st.sampled_from([clean, lambda: None])) for _ in "12")
+    if data.draw(st.booleans()):
+        clean()
     try:
-        rows = simulated.table(end=end, columns=("_offset",))
+        rows = simulated.table(
+            end=end, columns=("_offset",), memory_bytes=data.draw(st.sampled_from([MEMORY_BYTES, 100, 1]))
+        )
     except OffsetOutOfRange:
-        assert clean_to > end
+        assert simulated.bound > end
     else:
         assert offsets(rows) == wanted
 
@@ -241,7 +260,7 @@ def test_rows_have_the_columns_of_their_key(schemas: TopicSchemas, data: st.Data
     simulated = typed(schemas, *batches)
     end = data.draw(st.sampled_from(simulated.log.boundaries()))
     bound = data.draw(st.sampled_from([offset for offset in simulated.log.boundaries() if offset <= end]))
-    simulated.behind_reads = lambda number: simulated.clean(bound, bound)
+    simulated.behind_reads = lambda: simulated.clean(bound, bound)
     memory_bytes = data.draw(st.sampled_from([MEMORY_BYTES, 40]))
     columns = data.draw(st.sampled_from([("fare", "_offset"), ("_offset",), ("region", "id", "_offset")]))
     rows = simulated.table(end=end, memory_bytes=memory_bytes, columns=columns)
@@ -279,9 +298,18 @@ def test_the_first_read_has_the_key_columns_alone_and_the_condition_is_in_the_se
 @pytest.mark.parametrize("where", [None, "fare > 2", "fare > 100"])
 def test_a_row_that_compaction_removes_between_the_reads_is_missed_whatever_the_condition(where: str | None) -> None:
     simulated = typed(SCHEMAS, [(1, "a", 5.0), (2, "b", 5.0)], [(1, "c", 6.0)], [(2, "d", 7.0)])
-    simulated.behind_reads = lambda number: simulated.clean(4)
-    with pytest.raises(OffsetOutOfRange, match=r"the row at offset 1 of partition 3 of topic 't'.* offset 3, where"):
+    simulated.behind_answers = lambda: simulated.clean(4)
+    with pytest.raises(OffsetOutOfRange, match=r"the row at offset 1 of partition 3 .* as of offset 3 was read"):
         simulated.table(end=3, where=where)
+
+
+def test_a_table_that_is_older_than_what_compaction_left_is_refused_with_the_bound() -> None:
+    simulated = typed(SCHEMAS, [(1, "a", 5.0), (2, "b", 5.0)], [(1, "c", 6.0)], [(2, "d", 7.0)])
+    simulated.clean(4)
+    for read in (simulated.table, lambda end: simulated.read(end=end).count()):
+        with pytest.raises(OffsetOutOfRange, match="no table as of offset 3 any more: below offset 4 compaction"):
+            read(end=3)
+    assert [row["region"] for row in simulated.table(end=4)] == ["c", "d"]
 
 
 def test_a_topic_whose_rows_have_no_key_is_refused() -> None:
