@@ -292,6 +292,8 @@ def _row_options(named: Mapping[str, str]) -> RowOptions:
     if view not in ("", "columns", "kafka", "latest"):
         remedy = "give columns, kafka (keys and values, with values as JSON), or latest (the newest row of each key)"
         raise refused("view", named["view"], remedy)
+    if view == "latest" and _boolean(named, "deletes", False):
+        raise refused("deletes", named["deletes"], "view=latest has no row of a deleted key. Leave one of the two out")
     for option in _OF_PARTS:
         if view == "latest" and option in named:
             raise refused(option, named[option], "view=latest reads a partition in one task. Leave the option out")

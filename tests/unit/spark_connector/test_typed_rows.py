@@ -237,6 +237,8 @@ class TestOptions:
         for option in ("minPartitions", "maxRecordsPerPartition"):
             with pytest.raises(InvalidOption, match="view=latest reads a partition in one task"):
                 parse_batch_options({**given, option: "2"})
+        with pytest.raises(InvalidOption, match="view=latest has no row of a deleted key"):
+            parse_batch_options({**given, "deletes": "true"})
         with pytest.raises(InvalidOption, match=r"give columns, kafka .* or latest"):
             parse_batch_options({**given, "view": "newest"})
 
