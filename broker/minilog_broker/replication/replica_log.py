@@ -40,6 +40,7 @@ class LogOffsets:
     log_start_offset: int
     log_end_offset: int
     compaction: CompactionPoint = NOT_COMPACTED  # the known point
+    done_clean_to: int = 0  # of the point that this copy has carried out
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class ReplicaLog:
         "appended_end",
         "asked_compaction",
         "asked_log_start",
+        "clean_at_start",
         "compaction",
         "cuts",
         "durable_end",
@@ -92,6 +94,7 @@ class ReplicaLog:
         self.high_watermark = 0
         self.flush_on_append = log.settings.flush_on_append
         self.compaction = self.asked_compaction = NOT_COMPACTED  # the known point, and the one the disk was given
+        self.clean_at_start = 0  # the leader's log was clean up to here when this copy began empty, as far as we know
         self._adopt_ends()
 
     def _adopt_ends(self) -> None:
@@ -127,6 +130,17 @@ class ReplicaLog:
         """Note the point that a leader has decided."""
         self.compaction = self.compaction.joined(point)
 
+    def lacks_deletions(self, deletes_before: int, done_clean_to: int, *, is_new_leader: bool) -> bool:
+        """Whether this copy may have a record whose deletion it never gets, because its leader let the deletion go.
+
+        It has the deletions below its end. If it began empty, the leader had removed the records of deletions below
+        `clean_at_start` before. An empty copy lacks nothing, and notes up to where its leader is clean."""
+        if self.end == self.log_start:
+            self.clean_at_start = done_clean_to
+        elif is_new_leader:
+            self.clean_at_start = min(self.clean_at_start, done_clean_to)
+        return self.end != self.log_start and deletes_before > max(self.end, self.clean_at_start)
+
     def due_compaction(self, key: PartitionKey) -> BeginCompaction | None:
         """The command to begin the known point, if the disk was not given it yet and this copy may carry it out: below
         its last stable offset it knows which transactions were aborted."""
@@ -146,6 +160,7 @@ class ReplicaLog:
             min(self.log_start, self.last_stable_offset),
             self.appended_end,
             self.compaction,
+            self.log.compaction.done.clean_to,
         )
 
     @property

@@ -451,17 +451,21 @@ class CompactionPoint(_message.Message):
 
     CLEAN_TO_FIELD_NUMBER: _builtins.int
     DELETES_BEFORE_FIELD_NUMBER: _builtins.int
+    DONE_CLEAN_TO_FIELD_NUMBER: _builtins.int
     clean_to: _builtins.int
     deletes_before: _builtins.int
+    done_clean_to: _builtins.int
+    """The clean_to that the sender's own copy has carried out."""
     def __init__(
         self,
         *,
         clean_to: _builtins.int = ...,
         deletes_before: _builtins.int = ...,
+        done_clean_to: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clean_to", b"clean_to", "deletes_before", b"deletes_before"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clean_to", b"clean_to", "deletes_before", b"deletes_before", "done_clean_to", b"done_clean_to"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -34,7 +34,7 @@ from minilog_broker.replication.replica_effects import (
     WriteProducerSnapshot,
 )
 from minilog_broker.replication.replica_log import QueuedAppend, ReplicaLog
-from minilog_broker.replication.rules.divergence import Diverged, StartAnewAt, TruncateTo, truncation
+from minilog_broker.replication.rules.divergence import NO_COMMON_EPOCH, Diverged, StartAnewAt, TruncateTo, truncation
 from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.storage.compaction_point import CompactionPoint
 from minilog_broker.storage.errors import CorruptFile
@@ -59,7 +59,8 @@ WAYS = {
     (FollowerState.IDLE, FollowerState.PAUSED): "an earlier append fails, because the disk is full",
     (FollowerState.FETCHING, FollowerState.IDLE): "disconnect",
     (FollowerState.FETCHING, FollowerState.PAUSED): "a retriable error, a corrupt batch, a full disk",
-    (FollowerState.FETCHING, FollowerState.DIVERGED): "the leader names the point where the logs differ",
+    (FollowerState.FETCHING, FollowerState.DIVERGED): "the leader names the point where the logs differ, or lets a "
+    "deletion go that the follower does not have",
     (FollowerState.DIVERGED, FollowerState.TRUNCATING): "all appends under way are answered",
     (FollowerState.DIVERGED, FollowerState.PAUSED): "the same, and nothing is to be cut; or a full disk",
     (FollowerState.TRUNCATING, FollowerState.FETCHING): "truncated: a new position is due",
@@ -132,6 +133,7 @@ class FollowerPartition:
         self._corrupt_times = 0
         self._connected = False
         self._divergence: tuple[Diverged, int] | None = None
+        self._is_overtaken = False  # it begins anew because of compaction, and loses nothing that the leader has
         self._outbox = outbox
         self._emit = emit
         self._settings = settings
@@ -251,8 +253,8 @@ class FollowerPartition:
             diverged = Diverged(run.diverging_epoch.epoch, run.diverging_epoch.end_offset)
             self._diverged(diverged, run.log_start_offset, now_ms)
             return size_bytes
-        if run.HasField("compaction"):
-            self.log.learn_compaction(CompactionPoint(run.compaction.clean_to, run.compaction.deletes_before))
+        if run.HasField("compaction") and not self._learn_compaction(run, now_ms):
+            return size_bytes
         if (producers_below := run.producers_below) and not self._take_producers(producers_below, now_ms):
             return size_bytes
         if size_bytes and not self._append(run, batches, now_ms):
@@ -265,6 +267,18 @@ class FollowerPartition:
         self.leader_log_start = max(self.leader_log_start, run.log_start_offset)
         self._adopt()
         return 0
+
+    def _learn_compaction(self, run: data_pb2.PartitionRun, now_ms: float) -> bool:
+        """Take the leader's compaction point. False if this copy lacks deletions that the leader does not have any
+        more: then it begins anew."""
+        point = run.compaction
+        is_new_leader = not self.accepted
+        if self.log.lacks_deletions(point.deletes_before, point.done_clean_to, is_new_leader=is_new_leader):
+            self._is_overtaken = True
+            self._diverged(Diverged(NO_COMMON_EPOCH, run.log_start_offset), run.log_start_offset, now_ms)
+            return False
+        self.log.learn_compaction(CompactionPoint(point.clean_to, point.deletes_before))
+        return True
 
     def _take_producers(self, snapshot: bytes, now_ms: float) -> bool:
         """Adopt the leader's state of the producers whose batches the leader's log does not show any more. The disk
@@ -385,7 +399,8 @@ class FollowerPartition:
         )
         match what:
             case StartAnewAt(offset=offset):
-                lost = max(0, log.high_watermark - max(offset, log.log_start))
+                lost = 0 if self._is_overtaken else max(0, log.high_watermark - max(offset, log.log_start))
+                self._is_overtaken = False
                 log.begin_truncation(offset)
                 self._emit(StartLogAt(self.key, offset, lost))
             case TruncateTo(end_offset=end_offset) if end_offset < log.asked_compaction.clean_to:

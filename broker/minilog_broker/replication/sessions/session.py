@@ -539,6 +539,7 @@ class ServedSession:
             if self.audience is Audience.FOLLOWER and ends.compaction != NOT_COMPACTED:
                 run.compaction.clean_to = ends.compaction.clean_to
                 run.compaction.deletes_before = ends.compaction.deletes_before
+                run.compaction.done_clean_to = ends.done_clean_to
         if subscription.producers_below:
             run.producers_below, subscription.producers_below = subscription.producers_below, b""
         if subscription.error is not None:
