@@ -264,6 +264,8 @@ class BrokerOfCores:
             case replica_effects.AdvanceLogStart(key=key):
                 self.logs[key].delete_records(effect.offset, effect.snapshot_offset, effect.snapshot)
                 manager.log_start_moved(key, now_ms)
+            case replica_effects.BeginCompaction(key=key, point=point):
+                self.logs[key].begin_compaction(point, effect.snapshot_offset, effect.snapshot)
             case replica_effects.FindBatch(key=key, leader_epoch=leader_epoch, offset=offset):
                 try:
                     base = self.logs[key].batch_base(offset)

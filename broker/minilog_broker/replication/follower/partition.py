@@ -405,8 +405,9 @@ class FollowerPartition:
                 self._emit(StartLogAt(self.key, offset, lost))
             case TruncateTo(end_offset=end_offset) if end_offset < log.asked_compaction.clean_to:
                 # Without the records above the cut, older records of their keys would be missing below it.
+                lost = max(0, log.high_watermark - end_offset)
                 log.begin_truncation(leader_log_start)
-                self._emit(StartLogAt(self.key, leader_log_start, max(0, log.high_watermark - end_offset)))
+                self._emit(StartLogAt(self.key, leader_log_start, lost))
             case _ if what.end_offset == log.end:
                 self.pause(now_ms, self._settings.retry_pause_ms)  # nothing to cut: ask again after a pause
                 return

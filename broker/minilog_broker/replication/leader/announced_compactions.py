@@ -11,7 +11,7 @@ from collections import deque
 
 from minilog_broker.storage.compaction_point import NOT_COMPACTED, CompactionPoint
 
-MOST_REMEMBERED = 10_000  # above that each second one is dropped: its deletions wait for the next one
+MOST_REMEMBERED = 10_000  # above that each second one is dropped, not the last: its deletions wait for the next one
 
 
 class AnnouncedCompactions:
@@ -32,7 +32,7 @@ class AnnouncedCompactions:
         if point.clean_to > last:
             self._announced.append((point.clean_to, now_ms))
         if len(self._announced) > MOST_REMEMBERED:
-            self._announced = deque(list(self._announced)[1::2])
+            self._announced = deque(list(self._announced)[::-2][::-1])
 
     def deletes_before(self, now_ms: float, delete_retention_ms: float) -> int:
         """The offset below which deletions have had their time. It never goes back."""
