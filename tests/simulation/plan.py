@@ -117,6 +117,8 @@ class Plan:
     writers: int = 0  # programs with transactions
     queries: tuple[str, ...] = ()  # with Spark's sink
     sharing: int = 0  # members of a group
+    compacted: bool = False  # the topics that are written to are compacted, and so is that of transactions
+    dedupe_buffer_bytes: int = 0  # of the cleaners, where it is smaller than a broker's setting allows
     counting: bool = False  # a program counts records by the headers of batches
     typed: bool = False  # the topics that are written to have a schema
     filtered: int = 0  # readers of a typed topic that want some rows
@@ -142,6 +144,11 @@ class Plan:
     def moves(self) -> bool:
         """Replicas move to other brokers."""
         return "reassign" in self.faults or "decommission" in self.faults
+
+    @property
+    def rots(self) -> bool:
+        """What lies on a disk may be what nobody wrote there."""
+        return bool(DAMAGES & self.faults.keys()) or bool(self.outage)
 
     @property
     def unclean(self) -> bool:

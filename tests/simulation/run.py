@@ -70,6 +70,7 @@ class Result:
 async def direct(cluster: SimulatedCluster, history: History, workload: Workload, transacting: Transacting) -> None:
     """The run, from the outside."""
     plan, faults, judge = cluster.plan, Faults(cluster, workload, transacting), Judge(cluster)
+    history.may_miss, transacting.may_miss = judge.compaction.may_miss, judge.compaction.may_miss_value
     looking = asyncio.get_running_loop().create_task(judge.watch())
     for host in cluster.hosts.values():
         host.start()
@@ -114,7 +115,7 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
     except TimeoutError as error:
         raise Violation("V19", f"{ENDS_WITHIN_S:.0f} s after the last fault the run has not come to its end") from error
     looking.cancel()
-    copies_agree(cluster, workload, faults)
+    copies_agree(cluster, workload, faults, judge.compaction.clean_to)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,8 @@ async def _come_right(
         await check_queries(cluster, checked.queries, faults)
     if plan.sharing:
         await check_sharing(cluster, checked.sharing, faults)
+    if plan.compacted:
+        await judge.compaction.check_over(faults)
     judge.answers.check_over()
     for host in cluster.hosts.values():
         host.stop()

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
+from tests.simulation.compacting_theme import compacting
 from tests.simulation.counting_theme import counting
 from tests.simulation.damage_themes import damaged, scrubbed, unheard
 from tests.simulation.large import large
@@ -539,7 +540,8 @@ THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
         calm, disks, damaged, unheard, emptied, forks, clients, readers, members, stretched, transactions, coordinators,
         epochs, outages, settings, voters, trims, young, stalls, sick_machine, unsynced, unclean,
         typed, users, quotas, cut_off, large, retiring, scrubbed, voting, sharing, counting,
+        compacting,
     )
 }  # fmt: skip
-_UNDRAWN = (calm, cut_off, large, scrubbed, voting, sharing, counting)
+_UNDRAWN = (calm, cut_off, large, scrubbed, voting, sharing, counting, compacting)
 DRAWN = tuple(name for name, theme in THEMES.items() if theme not in _UNDRAWN)

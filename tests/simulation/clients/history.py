@@ -61,6 +61,7 @@ class History:
     def __init__(self) -> None:
         self.writes: dict[bytes, Write] = {}
         self.may_be_deleted: Callable[[PartitionKey], int] = lambda key: 0  # the offset below which records may be gone
+        self.may_miss: Callable[[PartitionKey, int], bool] = lambda key, offset: False  # what compaction may take
         self.read_count = 0
         self._partitions: dict[PartitionKey, _Partition] = {}
         self._positions: dict[tuple[str, PartitionKey], int] = {}
@@ -141,13 +142,16 @@ class History:
             return
         if offset < expected:
             raise Violation("V14", f"{client} reads offset {offset} again where {expected} comes next", key=key)
-        if offset > self.may_be_deleted(key):
+        kept_from = max(expected, self.may_be_deleted(key))
+        if not all(self.may_miss(key, each) for each in range(kept_from, offset)):
             raise Violation("V14", f"{client} reads {offset} next: it skips, where {expected} comes next", key=key)
 
     def passed_deleted(self, client: str, key: PartitionKey, position: int | None) -> None:
         """A reader that is handed nothing says where it is: it may have gone on over what was deleted, no further."""
         expected = self._positions.get((client, key))
-        if position is not None and expected is not None and expected < position <= self.may_be_deleted(key):
+        if position is None or expected is None or expected >= position:
+            return
+        if all(self.may_miss(key, each) for each in range(max(expected, self.may_be_deleted(key)), position)):
             self._positions[client, key] = position
 
     def known_position(self, client: str, key: PartitionKey) -> int | None:
@@ -172,6 +176,8 @@ class History:
             if partition.exempt or write.offset < start:
                 continue
             found = partition.values.get(write.offset)
+            if found is None and self.may_miss(write.key, write.offset):
+                continue
             if found != write.value:
                 text = f"{write.value!r} of {write.client} was acknowledged at {write.offset}; there is {found!r}"
                 raise Violation("V14", text, key=write.key)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
     from tests.simulation.machines.host import SimulatedHost
 
-_SEGMENT = re.compile(r"(\d{20})\.log")
+_SEGMENT = re.compile(r"(\d{20})(\.\d+)?\.log")
 
 
 class Retention:

@@ -27,6 +27,7 @@ from tests.simulation.clients.forger import Forger
 from tests.simulation.clients.glutton import Glutton
 from tests.simulation.clients.guest import Guest, make_users
 from tests.simulation.clients.history import History, Outcome, Write
+from tests.simulation.clients.keyed import identity_of, keyed
 from tests.simulation.clients.retention import Retention
 from tests.simulation.clients.rights import Subjects
 from tests.simulation.clients.typed_topic import TellingConsumer, TypedTopic
@@ -45,6 +46,7 @@ IN_FLIGHT = 50
 IDEMPOTENT_SHARE = 0.8  # of producers that wait for all
 SEEN_AGAIN_RECORDS = 50
 SEEKS_BACK_SHARE, TAKES_OVER_SHARE = 0.01, 0.03  # of a consumer's polls
+BEGINS_ANEW_SHARE = 0.005  # of those of compacted topics
 ASK_AGAIN_S = 0.2
 HURRY_SHARE, HURRIES_S = 0.005, (0.0, 0.002, 0.01, 0.05)  # of writes, behind which the program closes its producer
 
@@ -61,6 +63,7 @@ class Workload:
         self._history = history
         self._plan = cluster.plan
         self.written = 0
+        self._chance = random.Random(f"keys {cluster.seed}")
         self._generation = 0
         self.writing = True
         self.keys: dict[TopicPartition, PartitionKey] = {}
@@ -173,7 +176,8 @@ class Workload:
 
     def _new(self, name: str) -> NewTopic:
         plan = self._plan
-        configs = {"min.insync.replicas": "2"} if name in (*_SPECIAL, guest.TOPIC) else plan.topic_configs
+        is_plain = name in (*_SPECIAL, guest.TOPIC) and not (plan.compacted and name == transacting.TOPIC)
+        configs = {"min.insync.replicas": "2"} if is_plain else plan.topic_configs
         partitions = {SILENT: plan.silent_partitions, guest.TOPIC: 1, sharing.TOPIC: sharing.PARTITIONS}.get(
             name, plan.partitions
         )
@@ -296,6 +300,8 @@ class Workload:
     async def _send(self, producer: Producer, at: TopicPartition, values: list[bytes]) -> asyncio.Future[Any]:
         if self.typed is not None:
             return await self.typed.send(producer, at, values)
+        if self._plan.compacted:
+            return await producer.send(at.topic, partition=at.partition, **keyed(values[0], self._chance))
         return await producer.send(at.topic, values[0], partition=at.partition)
 
     def _told(self, values: list[bytes], at: TopicPartition, done: asyncio.Future[Any]) -> None:
@@ -371,7 +377,7 @@ class Workload:
                     if record.offset < deleted.get(key, 0):
                         text = f"{name} reads {record.offset}, and all below {deleted[key]} was deleted before it began"
                         raise Violation("KIP-107", text, key=key)
-                    self._history.read(name, key, record.offset, record.value or b"")
+                    self._history.read(name, key, record.offset, identity_of(record))
 
     def _poll(
         self, name: str, consumer: TellingConsumer, chance: random.Random
@@ -395,7 +401,9 @@ class Workload:
         """Now and then it reads something again, or goes on where another reader is, perhaps at another replica."""
         drawn, at = chance.random(), chance.choice(list(self.keys))
         key = self.keys[at]
-        if drawn < SEEKS_BACK_SHARE:
+        if self._plan.compacted and drawn < BEGINS_ANEW_SHARE:
+            offset = 0
+        elif drawn < SEEKS_BACK_SHARE:
             position = self._history.known_position(name, key) or 0
             offset = chance.randint(max(0, position - SEEN_AGAIN_RECORDS), position)
         elif drawn < SEEKS_BACK_SHARE + TAKES_OVER_SHARE and self._cluster.rages:

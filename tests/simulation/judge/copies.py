@@ -244,14 +244,23 @@ class Copy:
     def exists(self) -> bool:
         return self.host.disk.exists(self.path)
 
-    def recorded(self, name: str) -> Any:
-        """What a durable JSON file of the log says on the disk; None where there is none."""
-        return read_json(self.host, f"{self.path}/{name}")
+    def recorded(self, name: str, *, durable: bool = True) -> Any:
+        """What a durable JSON file of the log says on the disk; None where there is none. `durable` unset: as processes
+        see it."""
+        path = f"{self.path}/{name}"
+        if durable:
+            return read_json(self.host, path)
+        return as_json(self.host.disk.content(path) if self.host.disk.exists(path) else None)
 
 
 def read_json(host: SimulatedHost, path: str) -> Any:
     """What a durable file says on the disk; None where there is none that is whole."""
-    content = content_of(host.disk.durable_content(path))
+    return as_json(host.disk.durable_content(path))
+
+
+def as_json(stored: bytes | None) -> Any:
+    """What a durable file says; None where there is none that is whole."""
+    content = content_of(stored)
     if content is None:
         return None
     try:

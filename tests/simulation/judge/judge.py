@@ -13,6 +13,7 @@ from minilog.stream_messages import StreamMessage
 from tests.simulation.judge import levels
 from tests.simulation.judge.answers import Answers
 from tests.simulation.judge.backlog import Backlog
+from tests.simulation.judge.compaction import Compaction
 from tests.simulation.judge.coordinators import JudgeOfCoordinators
 from tests.simulation.judge.fencing import Fencing
 from tests.simulation.judge.hearing import Hearing, Lead
@@ -56,8 +57,9 @@ class Judge:
         self._lag = Lag(cluster, self.truth)
         self.answers = Answers(lambda: self.truth.metadata.end)
         coordinators = JudgeOfCoordinators(self.truth)
-        transactions = Transactions(coordinators.may_write)
-        self._replication = Replication(self.truth, transactions)
+        transactions = Transactions(coordinators.may_write, self.truth.fates)
+        self.compaction = Compaction(cluster, self.truth, transactions)
+        self._replication = Replication(self.truth, transactions, self.compaction)
         self._backlog = Backlog(cluster)
         self._positions = Positions()
         self._watchers = [
@@ -91,6 +93,7 @@ class Judge:
             for watcher in self._watchers:
                 watcher(call, message, answers)
             self._replication.saw(call, message, payloads, answers)
+            self.compaction.saw(call, message, answers)
             self._backlog.saw(call, message, payloads, answers)
             self._positions.saw(call, message, payloads, answers)
         except Exception as error:
@@ -129,6 +132,7 @@ class Judge:
         try:
             self._recorded_ends.written(number, path)
             self._images.written(number, path)
+            self.compaction.written(number, path)
         except Exception as error:
             self._cluster.fail(error)
 
@@ -141,6 +145,7 @@ class Judge:
                 self.truth.look()
                 self._leader_epochs.look()
                 self._recorded_ends.look()
+                self.compaction.look()
                 self._backlog.look()
                 self._images.look()
                 levels.look(self.truth)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from minilog.errors import CorruptMessage
@@ -107,7 +108,7 @@ def _end_on(host: SimulatedHost, at: TopicPartition) -> int:
         if name.endswith(".log"):
             with contextlib.suppress(CorruptMessage):
                 for _, header in iterate_headers(host.disk.content(f"{path}/{name}")):
-                    end = header.next_offset
+                    end = max(end, header.next_offset)
     return end
 
 
@@ -209,17 +210,23 @@ async def check_forged(cluster: SimulatedCluster, faults: Faults) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-def copies_agree(cluster: SimulatedCluster, workload: Workload, faults: Faults) -> None:
+def copies_agree(
+    cluster: SimulatedCluster,
+    workload: Workload,
+    faults: Faults,
+    clean_to: Callable[[PartitionKey], int] = lambda key: 0,
+) -> None:
     """Batches at the same offset are the same bytes, up to the shorter high watermark of two copies. Of a host whose
-    disk rotted a copy may be what nobody has read yet."""
+    disk rotted a copy may be what nobody has read yet. Below `clean_to` a copy may be compacted: compaction.py."""
     hosts = [host for host in cluster.hosts.values() if host is not faults.rotten]
     for at, key in workload.keys.items():
         copies = [found for host in hosts if (found := _copy(host, at, key)) is not None]
         for batches, high_watermark in copies:
             for others, other_high_watermark in copies:
                 upto = min(high_watermark, other_high_watermark)
-                mine = {offset: batch for offset, batch in batches.items() if offset < upto}
-                theirs = {offset: batch for offset, batch in others.items() if offset < upto}
+                start = clean_to(key)
+                mine = {offset: batch for offset, batch in batches.items() if start <= offset < upto}
+                theirs = {offset: batch for offset, batch in others.items() if start <= offset < upto}
                 shared = mine.keys() & theirs.keys()
                 if any(mine[offset] != theirs[offset] for offset in shared):
                     raise Violation("V3", f"two copies of {at} differ below {upto}", key=key)

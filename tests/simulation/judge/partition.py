@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader
 from minilog.v1 import records_pb2
+from tests.simulation.judge.compacted_partition import CompactedPartition
 from tests.simulation.judge.copies import Copies, Copy, View, first_from
 from tests.simulation.judge.damage import KnownDamage
 from tests.simulation.judge.metadata import JudgedChange, Metadata, is_same
@@ -55,6 +56,7 @@ class JudgedPartition:
     deletable: float = 0
     deleted: int = 0
     min_floor: int = 0
+    compaction: CompactedPartition | None = None  # of a compacted topic
     _sequences: dict[tuple[int, int, int], int] = field(default_factory=dict)
 
     @property
@@ -189,9 +191,15 @@ class JudgedPartition:
             if header.next_offset > upto:
                 break
             if not is_same(header, next(own, None)):
-                return header.base_offset
+                if self.compaction is None:
+                    return header.base_offset
+                return self.compaction.first_lack(self._from_offset(view.agreed), view, upto)
             view.agreed = header.next_offset
         return None
+
+    def committed_at(self, offset: int) -> BatchHeader | None:
+        """The committed batch with this offset."""
+        return next(iter(self._from_offset(offset)), None)
 
     def _from_offset(self, offset: int) -> list[BatchHeader]:
         return self.batches[first_from(self.batches, offset) :]

@@ -18,6 +18,7 @@ from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import BatchHeader, Buffer, decode_header, iterate_headers
 from minilog.v1 import common_pb2
 from minilog_broker.quorum.records import CLUSTER_METADATA_TOPIC_ID
+from tests.simulation.judge.compaction import Compaction
 from tests.simulation.judge.partition import JudgedLead, JudgedPartition
 from tests.simulation.judge.transactions import Transactions
 
@@ -33,9 +34,10 @@ _OUT_OF_RANGE = common_pb2.ERROR_CODE_OFFSET_OUT_OF_RANGE
 class Replication:
     """What brokers and clients say of partitions, each message against disks."""
 
-    def __init__(self, truth: Truth, transactions: Transactions) -> None:
+    def __init__(self, truth: Truth, transactions: Transactions, compaction: Compaction) -> None:
         self._truth = truth
         self._transactions = transactions
+        self._compaction = compaction
         self._produced: weakref.WeakKeyDictionary[Said, dict[int, tuple[int, BatchHeader]]] = (
             weakref.WeakKeyDictionary()
         )
@@ -88,9 +90,7 @@ class Replication:
         return lead if lead is not None and (lead.number, lead.life) == (number, life) else None
 
     def _told(self, partition: JudgedPartition, number: int, lead: JudgedLead | None, told: Any) -> None:
-        new = partition.told(number, told.high_watermark, lead)
-        if new:
-            self._transactions.committed(partition, number, new)
+        self._committed(partition, number, partition.told(number, told.high_watermark, lead))
         if told.last_stable_offset > told.high_watermark:
             text = f"b{number} tells LSO {told.last_stable_offset} and HW {told.high_watermark}"
             raise partition.fail("V1", text, number)
@@ -100,6 +100,11 @@ class Replication:
         if lead is not None:
             partition.check_start(number, told.log_start_offset, lead)
         self._transactions.check_stable(partition, number, told)
+
+    def _committed(self, partition: JudgedPartition, number: int, batches: list[BatchHeader]) -> None:
+        """More is committed; the copy of host `number` has it."""
+        self._transactions.committed(partition, number, batches)
+        self._compaction.committed(partition, number, batches)
 
     def _check_sent(
         self, partition: JudgedPartition, number: int, run: Any, batches: Buffer, *, to_follower: bool
@@ -143,8 +148,7 @@ class Replication:
             acks, header = asked
             end = result.base_offset + header.record_count
             if acks == -1 or header.is_transactional:
-                new = partition.told(number, end, None)
-                self._transactions.committed(partition, number, new)
+                self._committed(partition, number, partition.told(number, end, None))
             self._check_stands(partition, number, header, result.base_offset)
 
     def _check_stands(self, partition: JudgedPartition, number: int, header: BatchHeader, offset: int) -> None:
@@ -156,6 +160,10 @@ class Replication:
             return
         if offset < partition.deletable or self._truth.damage.excuses(number, partition.key):
             return
+        if partition.compaction is not None and offset < partition.compaction.point.clean_to:
+            found = partition.committed_at(offset)  # what it was before it was compacted
+            if found is not None and (found.base_offset, found.crc) == (offset, header.crc):
+                return
         text = f"b{number} acknowledges {header.record_count} records at {offset}; on its disk is {found}"
         raise partition.fail("V7", text, number)
 

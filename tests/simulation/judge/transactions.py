@@ -52,10 +52,10 @@ def is_marked(copy: Copy, producer_id: int) -> bool:
 class Transactions:
     """See the module's text. `fates`: of each producer that has a marker anywhere, whether it is committed."""
 
-    def __init__(self, may_write: Callable[[int, PartitionKey], bool]) -> None:
+    def __init__(self, may_write: Callable[[int, PartitionKey], bool], fates: dict[int, bool]) -> None:
         self._may_write = may_write
         self._of: dict[PartitionKey, _OfPartition] = {}
-        self.fates: dict[int, bool] = {}
+        self.fates = fates
 
     def committed(self, partition: JudgedPartition, number: int, batches: list[BatchHeader]) -> None:
         """More is committed; the copy of host `number` has it."""
@@ -96,6 +96,13 @@ class Transactions:
                 raise partition.fail("V15", text)
             if (span := of.spans.get(producer_id)) is not None:
                 span.marked = header.next_offset
+
+    def first_open(self, key: PartitionKey) -> int | None:
+        """The first offset of the transactions without a marker in what is committed; None where there are none."""
+        of = self._of.get(key)
+        if of is None:
+            return None
+        return min((span.first for span in of.spans.values() if span.marked == math.inf), default=None)
 
     def check_stable(self, partition: JudgedPartition, number: int, told: Any) -> None:
         """Of a last stable offset that is told with a high watermark."""

@@ -12,6 +12,7 @@ from minilog.v1.records_pb2 import BrokerStateRecord
 from minilog_broker.controller.topic_config import BUILT_IN
 from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch
 from tests.simulation.judge.bounds import Calm, Changes, Joins
+from tests.simulation.judge.compacted_partition import CompactedPartition
 from tests.simulation.judge.copies import Copies, Copy
 from tests.simulation.judge.damage import KnownDamage
 from tests.simulation.judge.metadata import LOG_NAME, JudgedChange, Metadata
@@ -45,6 +46,7 @@ class Truth:
         cluster.voter_sets = self.metadata.voter_sets
         self.damage = KnownDamage(list(cluster.hosts.values()), self.metadata)
         self.partitions: dict[PartitionKey, JudgedPartition] = {}
+        self.fates: dict[int, bool] = {}  # of each producer that has a marker anywhere: whether it is committed
         self._joins, self.calm = Joins(cluster), Calm(cluster)
         self._changes = Changes(cluster, self.calm)
 
@@ -68,6 +70,8 @@ class Truth:
             found = self.partitions[key] = JudgedPartition(key, self.copies, self.metadata, self.damage)
             if self.metadata.topics[key.topic_id].name in _OWN:
                 found.deletable = math.inf
+            if self.metadata.topics[key.topic_id].config.is_compacted:
+                found.compaction = CompactedPartition(key, self.fates)
         self._look_at_policy(found)
         return found
 

@@ -14,13 +14,14 @@ import pathlib
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 from minilog.errors import MinilogError, UnsupportedVersion
 from minilog_broker.failure import CommandFailed
 from minilog_broker.levels import FIRST_LEVEL, SUPPORTED_LEVELS
 from minilog_broker.server.broker import Broker
-from minilog_broker.server.config import BrokerOptions, VoterAddress, load_config
+from minilog_broker.server.config import BrokerConfig, BrokerOptions, VoterAddress, load_config
 from tests.simulation.machines.disk import SEGMENT_SUFFIX, Death, PowerLoss, SimulatedDisk
 from tests.simulation.machines.identities import Identities
 from tests.simulation.machines.loop import Process, VirtualLoop
@@ -111,6 +112,7 @@ class SimulatedHost:
             self._waited,
             out_of_order=plan.out_of_order,
         )
+        self._dedupe_buffer_bytes = plan.dedupe_buffer_bytes
         self.sync_ms = plan.sync_ms
         self.read_ms = plan.read_ms
         self.read_seed = f"{plan.read_seed} {self.name}"
@@ -225,7 +227,7 @@ class SimulatedHost:
             voters=tuple(VoterAddress(number, f"b{number}", peer_port) for number in voters),
             rack=self.rack,
             host_label=self.host_label,
-            config=load_config(overrides={**self.configs, **secured}),
+            config=self._config({**self.configs, **secured}),
             levels=self.levels,
         )
 
@@ -235,6 +237,12 @@ class SimulatedHost:
 
         task = self.loop.spawn(process, run())
         task.add_done_callback(lambda task: self._ended(process, task))
+
+    def _config(self, overrides: Mapping[str, str]) -> BrokerConfig:
+        """As its file has it. Logs are too small to fill the smallest buffer of a cleaner that a file may ask for."""
+        config = load_config(overrides=overrides)
+        dedupe_bytes = self._dedupe_buffer_bytes
+        return replace(config, log_cleaner_dedupe_buffer_size=dedupe_bytes) if dedupe_bytes else config
 
     def _ended(self, process: Process, task: asyncio.Task[int]) -> None:
         """It ended by itself."""
