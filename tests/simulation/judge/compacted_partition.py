@@ -41,13 +41,16 @@ class JudgedPoint:
         return JudgedPoint(max(self.clean_to, other.clean_to), max(self.deletes_before, other.deletes_before))
 
 
+NO_POINT = JudgedPoint()
+
+
 @dataclass(slots=True)
 class CompactedPartition:
     """See the module's text. `fates`: of each producer that has a marker, whether it is committed."""
 
     key: PartitionKey
     fates: Mapping[int, bool]
-    point: JudgedPoint = JudgedPoint()
+    point: JudgedPoint = NO_POINT
     end: int = 0
     records: dict[int, KeyedRecord] = field(default_factory=dict)
     markers: dict[int, frozenset[int]] = field(default_factory=dict)
@@ -188,9 +191,7 @@ class CompactedPartition:
                 return Wrong("K3", f"the record at {offset} is the newest of {record.key!r}, {newest} was, and is gone")
         return None
 
-    def _first_unmarked(
-        self, view: View, own: Mapping[int, KeyedRecord], start: int, upto: int
-    ) -> Wrong | None:
+    def _first_unmarked(self, view: View, own: Mapping[int, KeyedRecord], start: int, upto: int) -> Wrong | None:
         """A record whose transaction has no marker any more."""
         left = {batch.base_offset for batch in view.from_offset(start) if batch.is_control}
         for offset, ended in self.markers.items():

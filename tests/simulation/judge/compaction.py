@@ -1,7 +1,7 @@
 """The compaction of partitions, on disks and wires: K1 to K6, and when a point may be what it is.
 
 a checkpoint    is looked at when it is written. `begun` says that all below clean_to is committed, and that no
-                transaction is open there. Its deletes_before is below a clean_to that somebody had announced so long ago.
+                transaction is open there. Its deletes_before is at most a clean_to that was announced long enough ago.
                 `done` says that the copy has the records that the rule lets stay, and no others
 a swap          a compacted segment has its name: the copy is looked at before anything else happens
 a crash         what a loss of power would leave is looked at five times a second
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import decode_header
-from tests.simulation.judge.compacted_partition import CompactedPartition, JudgedPoint, Wrong
+from tests.simulation.judge.compacted_partition import NO_POINT, JudgedPoint, Wrong
 from tests.simulation.machines.host import DATA_PATH
 from tests.simulation.violation import Violation
 
@@ -44,8 +44,8 @@ _OF_DISKS = re.compile(r"\[Errno|no space|disk")
 class _Seen:
     """What the checkpoint of a copy said last."""
 
-    begun: JudgedPoint = JudgedPoint()
-    done: JudgedPoint = JudgedPoint()
+    begun: JudgedPoint = NO_POINT
+    done: JudgedPoint = NO_POINT
 
 
 class Compaction:
@@ -142,10 +142,10 @@ class Compaction:
         seen = self._seen.setdefault((number, partition.key), _Seen())
         points = said["compaction"]
         begun, done = JudgedPoint(**points["begun"]), JudgedPoint(**points["done"])
-        if begun not in (seen.begun, JudgedPoint()):
+        if begun not in (seen.begun, NO_POINT):
             self._begun(partition, copy, begun, int(said["high_watermark"]))
             compaction.point = compaction.point.joined(begun)
-        if done not in (seen.done, JudgedPoint()):
+        if done not in (seen.done, NO_POINT):
             start = max(copy.live.start, int(said["log_start_offset"]))
             self._raise(partition, number, compaction.first_not_done(copy.live, start, done))
         seen.begun, seen.done = begun, done
@@ -157,6 +157,9 @@ class Compaction:
         self._transactions.committed(partition, number, new)
         self.committed(partition, number, new)
         self._announce(partition, begun)
+        if begun.clean_to > high_watermark:
+            text = f"b{number} begins to compact up to {begun.clean_to}, and its own high watermark is {high_watermark}"
+            raise partition.fail("K4", text, number)
         first = self._transactions.first_open(partition.key)
         if first is not None and first < begun.clean_to:
             text = f"b{number} begins to compact up to {begun.clean_to}, a transaction is open from {first} on"

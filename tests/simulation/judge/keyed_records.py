@@ -53,4 +53,3 @@ class KeyedRecordReader:
                 identity = dict(headers).get(IDENTITY, b"") if row["value"] is None else row["value"]
                 found.append(KeyedRecord(row["offset"], row["key"], is_deletion, content, producer_id, identity))
         return found
-

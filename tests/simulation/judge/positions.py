@@ -69,7 +69,7 @@ class Positions:
 
 
 def _is_gap_around(header: BatchHeader, offset: int) -> bool:
-    """Compaction may have joined gaps since a consumer was sent the first of them. A follower is sent the rest alone."""
+    """Compaction may have joined gaps since a consumer was sent the first. A follower is sent the rest alone."""
     return header.has_gaps and not header.record_count and header.base_offset < offset < header.next_offset
 
 

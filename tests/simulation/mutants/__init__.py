@@ -15,6 +15,7 @@ from tests.simulation.mutants import (
     access,
     answers,
     clients,
+    compaction,
     controlling,
     coordinating,
     copies,
@@ -234,6 +235,15 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "M1 a static member lives twice": sharing.a_second_life,
     "M3 a commit is taken in any epoch": sharing.any_epoch_commits,
     "M4 an assignor moves all": sharing.moves_all,
+    "K4 a leader cleans up to its HW": compaction.bound_by_the_high_watermark,
+    "K1 a deletion is dropped at once": compaction.deletion_dropped_at_once,
+    "K1 a compacted segment is swapped in before it is synced": compaction.swap_before_sync,
+    "K4 a marker goes before its data": compaction.marker_before_its_data,
+    "K4 a follower cleans above its LSO": compaction.follower_cleans_ahead,
+    "K5 a part of the range is taken for all of it": compaction.part_of_the_range_is_all,
+    "K4 an aborted record counts as the newest": compaction.aborted_are_newest,
+    "K2 a gap has a wrong end": compaction.gap_with_a_wrong_end,
+    "K6 producers are forgotten after compaction": compaction.producers_are_forgotten,
 }
 
 
