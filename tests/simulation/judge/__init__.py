@@ -20,6 +20,8 @@ messages, records of the metadata log); who leads, what is committed and who has
     positions.py       what runs begin with
     rights_of_calls.py what calls need                answers.py       what operators are told
     levels.py          what the level allows           sharing.py        M2 M4 M5, at the end
+    compaction.py      K1 to K5                        keyed_records.py  records of compacted topics
+    compacted_partition.py  what compaction may take
 """
 
 from __future__ import annotations
