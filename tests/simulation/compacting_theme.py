@@ -35,7 +35,7 @@ def compacting(plan: Plan, chance: random.Random) -> Plan:
         least_min=2,
         topic_configs=topic,
         configs=configured(plan, log_cleaner_backoff_ms=chance.choice((100, 200, 500))),
-        dedupe_buffer_bytes=chance.choice((0, 0, 500)),
+        dedupe_buffer_bytes=chance.choice((0, 0, 100)),
         sync_ms=(0.1, 5.0),
         producers=2,
         consumers=2,
