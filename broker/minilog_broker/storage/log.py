@@ -287,11 +287,12 @@ class Log(ReadableLog):
         """Record, durably, that from now on records below `point` may be gone. Before that the log stores the producer
         state, because a compacted log does not show all of it. All batches below `point.clean_to` are sealed then.
 
-        Raises ValueError if `point` is above the last stable offset or the snapshot is below the point, OSError."""
+        Nothing happens if the point is above the last stable offset: a cut has begun since the caller looked. Raises
+        OSError."""
         self._check_usable()
         begun = self.compaction.begun.joined(point)
-        if not point.deletes_before <= point.clean_to <= min(self.last_stable_offset, snapshot_offset):
-            raise ValueError(f"{self!r}: {point} is above {self.last_stable_offset} or the snapshot {snapshot_offset}")
+        if point.clean_to > min(self.last_stable_offset, snapshot_offset):
+            return
         self.sync()  # so that a crash leaves no log that ends below the snapshot
         self.write_producer_snapshot(snapshot_offset, snapshot)
         if self.sealed_end_offset < begun.clean_to:
