@@ -145,12 +145,7 @@ class ReplicaLog:
         """The command to begin the known point, if the disk was not given it yet and this copy may carry it out: below
         its last stable offset it knows which transactions were aborted."""
         point = self.compaction
-        if (
-            point is self.asked_compaction
-            or point == self.asked_compaction
-            or self.truncating
-            or point.clean_to > self.last_stable_offset
-        ):
+        if point == self.asked_compaction or self.truncating or point.clean_to > self.last_stable_offset:
             return None
         self.asked_compaction = point
         if point.deletes_before > self.log_start:
