@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+import minilog
 from minilog import Admin, Consumer, NewTopic, Producer, TopicPartition
+from minilog.typed.topic_schema import TopicSchema
 from tests.cluster import Cluster, running_cluster
 from tests.integration.compacted_copies import WAIT_S, checkpoint, settle, stored, until
 
@@ -33,9 +35,9 @@ def config(cluster: Cluster) -> dict[str, Any]:
     return {"bootstrap.servers": cluster.bootstrap_servers, "auto.offset.reset": "earliest"}
 
 
-def create(config: dict[str, Any], topic: str, **configs: str) -> None:
+def create(config: dict[str, Any], topic: str, schema: TopicSchema | None = None) -> None:
     with Admin(config) as admin:
-        admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=3, configs={**KEYED, **configs})])
+        admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=3, configs=KEYED, schema=schema)])
 
 
 def records(config: dict[str, Any], topic: str) -> list[tuple[bytes | None, bytes | None]]:
@@ -106,3 +108,29 @@ def test_a_copy_that_comes_anew_has_the_same_records(cluster: Cluster, config: d
     cluster.stop(*BROKERS)
     copies = [stored(cluster, broker_id, "prices") for broker_id in BROKERS]
     assert copies[0] == copies[1] == copies[2]
+    cluster.start(*BROKERS)
+    cluster.wait_running()
+
+
+def test_a_compacted_typed_topic_is_a_table(cluster: Cluster, config: dict[str, Any]) -> None:
+    create(config, "customers", minilog.schema_from_ddl("id long NOT NULL, name string, balance double", ["id"]))
+    expected: dict[int, tuple[str, float]] = {}
+    with Producer(config) as producer:
+        for number in range(60):
+            states = [(row % 90, f"n{row}", float(row)) for row in range(number, number + 200)]
+            producer.send_many(
+                "customers", [{"id": key, "name": name, "balance": balance} for key, name, balance in states]
+            )
+            expected |= {state[0]: state[1:] for state in states}
+            producer.delete("customers", {"id": number})
+            expected.pop(number, None)
+            producer.flush()
+    settle(cluster, "customers", above=6_000)
+    table = minilog.scan("customers", view="latest", config=config).to_arrow().to_pylist()
+    assert {row["id"]: (row["name"], row["balance"]) for row in table} == expected
+    rows = minilog.scan("customers", ["_offset", "id"], config=config)
+    offsets = rows.to_arrow().column("_offset").to_pylist()
+    assert offsets == sorted(set(offsets))
+    assert len(offsets) == rows.count() < 60 * 200
+    rich = minilog.scan("customers", ["id"], "balance >= 200", view="latest", config=config).to_arrow()
+    assert sorted(rich.column("id").to_pylist()) == sorted(key for key, row in expected.items() if row[1] >= 200)
