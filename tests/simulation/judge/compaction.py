@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tests.simulation.machines.wire import Said
 
 _SWAPPED = re.compile(r"\d{20}\.\d+\.log")
+_SNAPSHOT = re.compile(r"\d{20}\.snapshot")
 CLOCK_SHARE, SLACK_MS = 0.96, 500.0  # clocks run at rates of their own, and a point is seen somewhat after its decision
 LOOK_S = 0.25
 COMPACTED, FAILED = "a copy is compacted", "the cleaner met an error, and begins this copy anew in its next round"
@@ -160,6 +161,10 @@ class Compaction:
         if begun.clean_to > high_watermark:
             text = f"b{number} begins to compact up to {begun.clean_to}, and its own high watermark is {high_watermark}"
             raise partition.fail("K4", text, number)
+        names = copy.host.disk.files(copy.path, durable=True)
+        if not any(_SNAPSHOT.fullmatch(name) and int(name[:20]) >= begun.clean_to for name in names):
+            text = f"b{number} begins to compact up to {begun.clean_to}, and no snapshot has the producers below it"
+            raise partition.fail("K6", text, number)
         first = self._transactions.first_open(partition.key)
         if first is not None and first < begun.clean_to:
             text = f"b{number} begins to compact up to {begun.clean_to}, a transaction is open from {first} on"
