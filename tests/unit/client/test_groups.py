@@ -14,6 +14,7 @@ from minilog.errors import (
     GroupIdNotFound,
     InvalidArgument,
     LeaderNotAvailable,
+    MinilogError,
     NotCoordinator,
     UnknownOutcome,
     UnknownTopicId,
@@ -238,8 +239,10 @@ def test_what_was_only_read_has_no_unknown_outcome() -> None:
     broker = GroupBroker()
     for core in broker.cores:
         core.coordinator.deposed()
-    with pytest.raises(NotCoordinator, match="within"):
+    with pytest.raises(MinilogError, match="within") as failure:
         grouping(broker, lambda groups: groups.describe("report"), timeout_ms=400)
+    # The error is that of the last attempt. A slow machine may end that one before its answer.
+    assert isinstance(failure.value, NotCoordinator | LeaderNotAvailable)
 
 
 def test_a_refusal_is_raised_at_once() -> None:
