@@ -35,6 +35,7 @@ DATA_PATH = "/data"
 METADATA_QUEUE, METADATA_HANGS = "metadata-disk", "hanging metadata disk"
 READS_OF = {  # whose reads hang where it hangs
     "data-reader": "data-disk",
+    "cleaner": "data-disk",
     "metadata-reader": METADATA_QUEUE,
     "metadata-replay-reader": METADATA_QUEUE,
 }
