@@ -164,6 +164,7 @@ class Producer:
         "_deleted": True. For any other topic `key` is bytes, and the deletion is a record without a value. Raises the
         errors of `send`, and LevelNotReached in a cluster below level 6 that has rows to delete.
         """
+        self._loop.check_process()
         cached = self._cache.topics.get(topic) or self._topic(topic)
         value, record_key = deletion_of(cached, key)
         return self.send(
