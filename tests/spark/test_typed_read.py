@@ -122,7 +122,7 @@ class TestColumns:
             ({"columns": " "}, "give names with commas between them"),
             ({"where": "gone = 1"}, "option 'where' is 'gone = 1': there is no column 'gone'"),
             ({"where": "delay +"}, "cannot be read"),
-            ({"view": "rows"}, "option 'view' is 'rows': give columns, or kafka"),
+            ({"view": "rows"}, "option 'view' is 'rows': give columns, kafka "),
             ({"metadata": "true", "view": "kafka"}, "view=kafka has these columns already"),
             ({"onSchemaChange": "stop"}, "give ignore or fail"),
         ],
