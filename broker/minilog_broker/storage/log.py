@@ -78,6 +78,7 @@ class Log(ReadableLog):
         self._dirty = False
         self._epochs_stored = True  # False after a cut on a full disk: the file still has epochs above the end
         self._synced_end_offset = self.log_end_offset
+        self.begins = 0  # how often this object began anew, to tell a cleaning from before it apart
 
     @classmethod
     def open(
@@ -222,6 +223,7 @@ class Log(ReadableLog):
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop all records, durably. Then the log is empty and starts at `offset`."""
         self._check_usable()
+        self.begins += 1
         with self._failing():
             flush_on_append = self.settings.flush_on_append
             self._checkpoint.record(
@@ -299,11 +301,14 @@ class Log(ReadableLog):
             self._roll()
         self.write_checkpoint(compaction=CopyCompaction(begun, self.compaction.done))
 
-    def finish_compaction(self, begun: CompactionPoint) -> None:
-        """Record that this copy has carried out `begun`. Nothing happens if the copy has begun anew meanwhile, or
-        another point: `begun` must be the object that `compaction` gave. Raises OSError."""
-        if self.compaction.begun is begun:
-            self.write_checkpoint(compaction=CopyCompaction(begun, begun))
+    def finish_compaction(self, point: CompactionPoint, begins: int) -> None:
+        """Record that this copy has carried out `point`. The copy may have begun a later point meanwhile.
+
+        `begins` is the log's number from before the cleaning. Nothing happens if the log has begun anew since. Raises
+        OSError."""
+        compaction = self.compaction
+        if self.begins == begins and compaction.begun.covers(point):
+            self.write_checkpoint(compaction=CopyCompaction(compaction.begun, compaction.done.joined(point)))
 
     def replace_segments(self, former: Sequence[Segment], compacted: CompactedSegment) -> None:
         """Replace adjacent sealed segments by `compacted`, durably, and remove the former files.

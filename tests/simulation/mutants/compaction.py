@@ -8,7 +8,7 @@ from typing import Any
 
 from minilog.record_batch.gaps import from_offset, joined_gap_batch
 from minilog.record_batch.header import BatchHeader, Buffer, decode_header
-from minilog_broker.replication.leader.announced_compactions import AnnouncedCompactions
+from minilog_broker.replication.leader.expiring_deletions import ExpiringDeletions
 from minilog_broker.replication.leader.partition import LeaderPartition
 from minilog_broker.replication.replica_effects import BeginCompaction
 from minilog_broker.replication.replica_log import ReplicaLog
@@ -53,7 +53,6 @@ def bound_by_the_high_watermark() -> Patches:
 
     def compact(self: LeaderPartition, point: CompactionPoint, now_ms: float) -> None:
         self.log.learn_compaction(point)
-        self.compactions.announced(self.log.compaction, now_ms)
         self.begin_compaction()
         self._tell_subscribers(now_ms, news=True)
 
@@ -73,10 +72,10 @@ def bound_by_the_high_watermark() -> Patches:
 def deletion_dropped_at_once() -> Patches:
     """Deletions go as soon as the records before them do: who has seen such a record may never hear of it."""
 
-    def mutant(self: AnnouncedCompactions, now_ms: float, delete_retention_ms: float) -> int:
-        return self._announced[-1][0] if self._announced else self._deletes_before
+    def mutant(self: ExpiringDeletions, now_ms: float, delete_retention_ms: float) -> int:
+        return self._cleaned[-1][0] if self._cleaned else self._deletes_before
 
-    return [(AnnouncedCompactions, "deletes_before", mutant)]
+    return [(ExpiringDeletions, "deletes_before", mutant)]
 
 
 def swap_before_sync() -> Patches:

@@ -34,7 +34,7 @@ def carry_out(broker: BrokerOfCores, gaps: tuple[int, int]) -> None:
             writer.write(batch)
     _close(writer, headers)
     log.replace_segments(former, writer.finish())
-    log.finish_compaction(log.compaction.begun)
+    log.finish_compaction(log.compaction.begun, log.begins)
 
 
 def _close(writer: CompactedSegmentWriter, headers: list[BatchHeader]) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from minilog.record_batch.gaps import joined_gap_batch
 from minilog.record_batch.header import decode_header
-from minilog_broker.replication.leader.announced_compactions import MOST_REMEMBERED, AnnouncedCompactions
+from minilog_broker.replication.leader.expiring_deletions import MOST_REMEMBERED, ExpiringDeletions
 from minilog_broker.replication.replica_effects import AppendToLog, BeginCompaction, StartLogAt, TruncateLog
 from minilog_broker.storage.compaction_point import NOT_COMPACTED, CompactionPoint
 from tests.unit.replication.broker import KEY, batch
@@ -181,25 +181,25 @@ def test_another_leader_may_be_less_clean_than_the_one_at_the_start() -> None:
 # -- when deletions expire
 
 
-def test_deletions_expire_after_their_time_since_the_announcement() -> None:
-    announced = AnnouncedCompactions(CompactionPoint(10, 4), 1_000.0)
-    assert announced.deletes_before(1_999.0, 1_000) == 4
-    assert announced.deletes_before(2_000.0, 1_000) == 10, "a new leader counts from its begin"
-    announced.announced(CompactionPoint(20, 10), 2_500.0)
-    announced.announced(CompactionPoint(30, 10), 2_600.0)
-    assert announced.deletes_before(3_550.0, 1_000) == 20
-    announced.announced(CompactionPoint(30, 20), 3_550.0)
-    assert announced.deletes_before(3_550.0, 1_000) == 20
-    assert announced.deletes_before(3_600.0, 1_000) == 30
+def test_deletions_expire_after_their_time_since_the_copy_was_clean() -> None:
+    expiring = ExpiringDeletions(CompactionPoint(10, 4), 1_000.0)
+    assert expiring.deletes_before(1_999.0, 1_000) == 4
+    assert expiring.deletes_before(2_000.0, 1_000) == 10, "a new leader counts from its begin"
+    expiring.cleaned(CompactionPoint(20, 10), 2_500.0)
+    expiring.cleaned(CompactionPoint(30, 10), 2_600.0)
+    assert expiring.deletes_before(3_550.0, 1_000) == 20
+    expiring.cleaned(CompactionPoint(30, 20), 3_550.0)
+    assert expiring.deletes_before(3_550.0, 1_000) == 20
+    assert expiring.deletes_before(3_600.0, 1_000) == 30
 
 
-def test_announcements_are_bounded() -> None:
-    announced = AnnouncedCompactions(NOT_COMPACTED, 0.0)
+def test_what_is_remembered_of_cleanings_is_bounded() -> None:
+    expiring = ExpiringDeletions(NOT_COMPACTED, 0.0)
     for number in range(1, MOST_REMEMBERED + 2):
-        announced.announced(CompactionPoint(number, 0), float(number))
-    assert announced.deletes_before(1e9, 0) == MOST_REMEMBERED + 1
-    assert announced.deletes_before(3.0, 0) == 3
-    assert announced.deletes_before(2.0, 0) == 1, "the second one waits for the third"
+        expiring.cleaned(CompactionPoint(number, 0), float(number))
+    assert expiring.deletes_before(1e9, 0) == MOST_REMEMBERED + 1
+    assert expiring.deletes_before(3.0, 0) == 3
+    assert expiring.deletes_before(2.0, 0) == 1, "the second one waits for the third"
 
 
 def test_a_joined_gap_has_no_producer() -> None:

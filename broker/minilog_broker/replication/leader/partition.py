@@ -30,9 +30,9 @@ from minilog.errors import (
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.v1 import data_pb2, metadata_pb2, peer_pb2
 from minilog_broker.replication.context import ReplicationContext
-from minilog_broker.replication.leader.announced_compactions import AnnouncedCompactions
 from minilog_broker.replication.leader.batch_bases import BatchBases
 from minilog_broker.replication.leader.delete_records import DeleteRecordsRequest, PendingDeleteRecords
+from minilog_broker.replication.leader.expiring_deletions import ExpiringDeletions
 from minilog_broker.replication.leader.isr_state import IsrState
 from minilog_broker.replication.leader.list_offsets import list_offsets
 from minilog_broker.replication.leader.pending import ProduceEntry
@@ -75,7 +75,7 @@ class LeaderPartition:
         self.leading = False
         self.epoch_start = -1
         self.in_sync: IsrState
-        self.compactions: AnnouncedCompactions
+        self.expiring_deletions: ExpiringDeletions
         self._state = state
         self._context = context
         self._subscribers = subscribers
@@ -121,7 +121,7 @@ class LeaderPartition:
         self.in_sync = IsrState(self._context, self._state, self.epoch_start, self.log.end, now_ms)
         self.in_sync.log_start = self.log.log_start
         self.leading = True
-        self.compactions = AnnouncedCompactions(self.log.compaction, now_ms)
+        self.expiring_deletions = ExpiringDeletions(self.log.log.compaction.done, now_ms)
         self.in_sync.watch_lag(now_ms)
         self._advance(now_ms)
         self.check_subscribers(now_ms)
@@ -414,7 +414,6 @@ class LeaderPartition:
         if not self.knows_its_end or point.clean_to > log.last_stable_offset:
             return
         log.learn_compaction(point)
-        self.compactions.announced(log.compaction, now_ms)
         hidden = self.producers.below(log.compaction.clean_to).snapshot()
         for subscription in self._subscribers.values():
             subscription.session.compacted(subscription, log.compaction.clean_to, hidden)

@@ -494,10 +494,10 @@ class ServedSession:
                 cut = selected.cut(subscription.key, batches, source.schemas, self._work_left)
                 sent, stored = cut.batches, stored[: cut.end]
                 self._work_left -= cut.work
-            if self.audience is Audience.FOLLOWER:
-                sent = from_offset(*subscription.key, batches, subscription.next_offset)
-                stored = memoryview(sent)
             first, end_offset, last_epoch = _bounds(stored)
+            if self.audience is Audience.FOLLOWER and first < subscription.next_offset:
+                sent = from_offset(*subscription.key, batches, subscription.next_offset)
+                first = decode_header(sent).base_offset
         except (CorruptMessage, UnsupportedVersion) as error:
             source.read_failed(error)
             return

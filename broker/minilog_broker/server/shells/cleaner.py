@@ -26,7 +26,7 @@ from minilog_broker.replication.partition_state import MAX_INT64, TopicConfig
 from minilog_broker.replication.replica import Replica
 from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.disk.disk_thread import Disk
-from minilog_broker.server.disk.reader_threads import Readers, result_of
+from minilog_broker.server.disk.reader_threads import PAUSE_S, Readers, result_of
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.shells.replication_shell import ReplicationShell
 from minilog_broker.storage.compaction.cleaning import Cleaning, Replacement
@@ -39,6 +39,8 @@ from minilog_broker.storage.log import Log
 from minilog_broker.storage.reserve import Reserve
 
 logger = structlog.get_logger()
+
+_NOT_AS_WRITTEN = (OSError, CorruptMessage, UnsupportedVersion)
 
 
 class Rate:
@@ -53,7 +55,7 @@ class Rate:
     def use(self, size_bytes: int) -> None:
         """Rest until the bytes of all earlier calls have had their time. Called on the cleaner's thread."""
         now_s = self._monotonic_s()
-        self._thread.pause(max(0.0, self._free_s - now_s))
+        self._thread.pause(max(PAUSE_S, self._free_s - now_s))
         self._free_s = max(self._free_s, now_s) + size_bytes / self.bytes_per_second
 
 
@@ -160,7 +162,8 @@ class Cleaner:
         if not leader.leading:  # by now, or not yet
             return
         known = leader.log.compaction
-        expired = leader.compactions.deletes_before(now_ms(), leader.config.delete_retention_ms)
+        leader.expiring_deletions.cleaned(log.compaction.done, now_ms())
+        expired = leader.expiring_deletions.deletes_before(now_ms(), leader.config.delete_retention_ms)
         if clean_to is None and (expired <= known.deletes_before or dirty_bytes(log).dirty_bytes):
             return
         point = known.joined(CompactionPoint(max(clean_to or 0, known.clean_to), expired))
@@ -170,28 +173,37 @@ class Cleaner:
 
     async def _clean(self, replica: Replica, log: Log) -> None:
         """Carry out the point that this copy has begun."""
-        if replica.config is None or replica.log is None:
-            return
-        transactions = replica.log.producers.transactions
-        aborted = frozenset(transactions.aborted_within(0, log.compaction.begun.clean_to))
-        reader = KeyReader(log.key, replica.config.schemas)
-        cleaning = Cleaning(log, self._files, reader, aborted, self._config.log_cleaner_dedupe_buffer_size, self._use)
+        if replica.config is None or replica.log is None or replica.log.log is not log:
+            return  # the copy was let go since the round began
+        point, transactions = log.compaction.begun, replica.log.producers.transactions
+        aborted = frozenset(transactions.aborted_within(0, point.clean_to))
+        reader, buffer_bytes = KeyReader(log.key, replica.config.schemas), self._config.log_cleaner_dedupe_buffer_size
+        cleaning = Cleaning(log, point, self._files, reader, aborted, buffer_bytes, self._use)
         try:
-            is_whole = await self._carry_out(log, cleaning)
-        except (CorruptMessage, UnsupportedVersion) as error:
+            if await self._carry_out(log, cleaning):
+                await self._finish(log, cleaning)
+        except _NOT_AS_WRITTEN as error:
+            if replica.log is None or replica.log.log is not log:
+                return
             await self._look_for_damage(log, cleaning.read_at, error)
             raise
-        if is_whole:
-            await self._disk.call(partial(log.finish_compaction, cleaning.point))
-            self.counts.cleanings += 1
-            self.counts.due_since_s.pop(log.key, None)
-            logger.info(
-                "a copy is compacted",
-                log=log.directory,
-                clean_to=cleaning.point.clean_to,
-                deletes_before=cleaning.point.deletes_before,
-                bytes=log.size_bytes,
-            )
+
+    async def _finish(self, log: Log, cleaning: Cleaning) -> None:
+        """Record that the copy has carried out the point."""
+        point, begins = cleaning.point, cleaning.begins
+        finish = partial(log.finish_compaction, point, begins)
+        await self._disk.call(lambda: self._reserve.write_metadata(finish))
+        if not log.compaction.done.covers(point):
+            return
+        self.counts.cleanings += 1
+        self.counts.due_since_s.pop(log.key, None)
+        logger.info(
+            "a copy is compacted",
+            log=log.directory,
+            clean_to=point.clean_to,
+            deletes_before=point.deletes_before,
+            bytes=log.size_bytes,
+        )
 
     async def _carry_out(self, log: Log, cleaning: Cleaning) -> bool:
         """Whether the log has taken all replacements."""
@@ -216,8 +228,9 @@ class Cleaner:
         self.counts.used_bytes += size_bytes
         self._rate.use(size_bytes)
 
-    async def _look_for_damage(self, log: Log, offset: int, error: MinilogError) -> None:
-        """Read the piece once more on the disk's thread, where nothing cuts the log: an error there, too, is damage."""
+    async def _look_for_damage(self, log: Log, offset: int, error: OSError | MinilogError) -> None:
+        """Read the piece once more on the disk's thread, where nothing cuts the log. An error there, too, takes the
+        copy offline, as that of any other reader does. The error of a write does not: the copy may be sound."""
         if isinstance(error, UnsupportedVersion):
             self._replicas.damaged(log, error)
             return

@@ -27,6 +27,7 @@ from minilog_broker.storage.compaction.newest_offsets import NewestOffsets, Newe
 from minilog_broker.storage.compaction.removals import Removals, RemovalSearch
 from minilog_broker.storage.compaction.rewrite import rewritten_batches
 from minilog_broker.storage.compaction.stored_batches import StoredBatch
+from minilog_broker.storage.compaction_point import CompactionPoint
 from minilog_broker.storage.files import PIECE_BYTES, FileSystem
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.segment import Segment
@@ -42,19 +43,23 @@ class Replacement:
 
 
 class Cleaning:
-    """See the module. `files` is a file system of the cleaner's own. `use(size_bytes)` is called behind each piece that
-    was read or written: there the thread may rest, and there a stop of the broker may raise."""
+    """See the module. The log has begun `point`, and `aborted_producer_ids` has all of the aborted producers below it.
+
+    `files` is a file system of the cleaner's own. `use(size_bytes)` is called behind each piece that was read or
+    written: there the thread may rest, and there a stop of the broker may raise."""
 
     def __init__(
         self,
         log: Log,
+        point: CompactionPoint,
         files: FileSystem,
         reader: KeyReader,
         aborted_producer_ids: AbstractSet[int],
         buffer_bytes: int,
         use: Callable[[int], None],
     ) -> None:
-        self.point = log.compaction.begun
+        self.point = point
+        self.begins = log.begins
         self._dirty_from = max(log.log_start_offset, log.compaction.done.clean_to)
         self._log = log
         self._files = files
@@ -62,9 +67,8 @@ class Cleaning:
         self._aborted_producer_ids = aborted_producer_ids
         self._buffer_bytes = buffer_bytes
         self._use = use
-        self.read_at = (
-            self._dirty_from
-        )  # the offset of the piece that was read last: there is the damage after an error
+        self.read_at = self._dirty_from
+        """The offset of the piece that was read last. After an error the damage is there."""
 
     def replacements(self) -> Iterator[Replacement]:
         """The replacements, one behind the other. The log must have taken each before the caller asks for the next.

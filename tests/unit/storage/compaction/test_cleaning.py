@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from random import Random
 
@@ -58,23 +59,28 @@ def state_of(log: Log) -> ProducerState:
 def stored(files: CrashableFiles, log: KeyedLog) -> Log:
     """The log on a disk, all durable and committed."""
     on_disk = open_log(files, create=True)
+    refill(on_disk, log)
+    return on_disk
+
+
+def refill(on_disk: Log, log: KeyedLog) -> None:
     for batch in log.batches:
         on_disk.append(run_of([batch]))
     on_disk.sync()
     on_disk.set_high_watermark(on_disk.log_end_offset)
     on_disk.write_checkpoint()
-    return on_disk
 
 
 def carry_out(files: CrashableFiles, log: Log, state: ProducerState, *, buffer_bytes: int = LARGE_BUFFER_BYTES) -> int:
     """Carry out the point that the log has begun. Returns the number of replacements."""
     aborted = frozenset(state.transactions.aborted_within(0, log.compaction.begun.clean_to))
-    cleaning = Cleaning(log, files, UNTYPED, aborted, buffer_bytes, lambda size_bytes: None)
+    point = log.compaction.begun
+    cleaning = Cleaning(log, point, files, UNTYPED, aborted, buffer_bytes, lambda size_bytes: None)
     count = 0
     for replacement in cleaning.replacements():
         log.replace_segments(replacement.former, replacement.compacted)
         count += 1
-    log.finish_compaction(cleaning.point)
+    log.finish_compaction(point, cleaning.begins)
     return count
 
 
@@ -226,8 +232,42 @@ def test_a_log_that_begins_anew_has_begun_no_compaction() -> None:
     files = CrashableFiles(Random(1))
     log = stored(files, written(Random(1)))
     compact(files, log, CompactionPoint(ends(log)[-1], 0))
-    begun = log.compaction.begun
-    log.truncate_fully_and_start_at(5)
+    begun, begins = log.compaction.begun, log.begins
+    log.truncate_fully_and_start_at(0)
     assert log.compaction.begun == CompactionPoint()
-    log.finish_compaction(begun)
-    assert open_log(files).compaction.done == CompactionPoint(), "nor does a late end of the former one count"
+    refill(log, written(Random(1)))
+    log.begin_compaction(begun, log.log_end_offset, state_of(log).snapshot())
+    log.finish_compaction(begun, begins)
+    assert open_log(files).compaction.done == CompactionPoint(), "the late end of a cleaning from before does not count"
+
+
+def test_a_cleaning_ends_though_the_next_point_has_begun_meanwhile() -> None:
+    files, expected = CrashableFiles(Random(1)), written(Random(1))
+    log = stored(files, expected)
+    state, bounds = state_of(log), ends(log)
+    first, second = CompactionPoint(bounds[0], 0), CompactionPoint(bounds[-1], 0)
+    log.begin_compaction(first, log.log_end_offset, state.snapshot())
+    aborted = frozenset(state.transactions.aborted_within(0, first.clean_to))
+    cleaning = Cleaning(log, first, files, UNTYPED, aborted, LARGE_BUFFER_BYTES, lambda size_bytes: None)
+    log.begin_compaction(second, log.log_end_offset, state.snapshot())
+    for replacement in cleaning.replacements():
+        log.replace_segments(replacement.former, replacement.compacted)
+    log.finish_compaction(first, cleaning.begins)
+    assert (log.compaction.begun, log.compaction.done) == (second, first)
+    carry_out(files, log, state)
+    assert read(contents(log)) == [record.content for record in expected.survivors(second.clean_to, 0)]
+
+
+def test_a_disk_that_is_full_in_the_middle_leaves_the_log_as_it_was() -> None:
+    files, expected = CrashableFiles(Random(1)), written(Random(1))
+    log = stored(files, expected)
+    state, before = state_of(log), contents(log)
+    log.begin_compaction(CompactionPoint(ends(log)[-1], 0), log.log_end_offset, state.snapshot())
+    files.fail("write", errno.ENOSPC, ".log.tmp")
+    with pytest.raises(OSError, match="No space left"):
+        carry_out(files, log, state)
+    assert contents(log) == before
+    assert not [name for name in files.list(DIRECTORY) if name.endswith(".tmp")]
+    carry_out(files, log, state)
+    point = log.compaction.done
+    assert read(contents(log)) == [record.content for record in expected.survivors(point.clean_to, 0)]
