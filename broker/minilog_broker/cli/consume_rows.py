@@ -35,7 +35,7 @@ class ShownAs(enum.StrEnum):
 @dataclass(frozen=True, slots=True)
 class RowsShown:
     """Which rows and columns the command prints, in which form, and how many. `deletes`: also the rows that delete
-    their key, of which JSON has the `key_columns` alone."""
+    their key. JSON shows only the `key_columns` of such a row."""
 
     form: ShownAs
     columns: list[str] | None = None
