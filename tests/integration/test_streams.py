@@ -17,6 +17,8 @@ import uvloop
 from minilog.errors import CorruptMessage, InvalidArgument, MinilogError
 from minilog.net.payload_stream import OpenedStream, open_stream
 from minilog.net.runtime import SYSTEM_RUNTIME
+from minilog.net.stream_connection import StreamConnection
+from minilog.net.stream_frames import SharedMemory
 from minilog.security.channel_security import ChannelSecurity, PemFiles
 from minilog.stream_messages import PRODUCE, StreamMessage
 from minilog.v1 import data_pb2
@@ -158,6 +160,37 @@ def test_handshakes_that_do_not_end_keep_nobody_out(
             stream.cancel()
             for _, writer in silent:
                 writer.close()
+
+    run(work(), new_loop)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("is_secured", [False, True])
+def test_a_connection_made_while_the_listener_closes_learns_that_it_is_gone(
+    files: tuple[ServerFiles, ChannelSecurity], new_loop: NewLoop, is_secured: bool
+) -> None:
+    """Else a broker that stops sends to a transport that is closed, and ends with exit code 1."""
+
+    async def work() -> None:
+        closing: asyncio.Queue[asyncio.Task[None]] = asyncio.Queue()
+        ended: asyncio.Queue[StreamConnection] = asyncio.Queue()
+
+        def made(connection: StreamConnection) -> None:
+            closing.put_nowait(asyncio.get_running_loop().create_task(listener.close()))
+
+        def protocol() -> StreamConnection:
+            return StreamConnection(
+                SharedMemory(), most_frame_bytes=1, window_bytes=1, made=made, ended=ended.put_nowait
+            )
+
+        (port,) = free_ports(1)
+        listener = StreamListener((HOST, port), protocol, files[0] if is_secured else None, MOST_CONNECTIONS)
+        listener.start()
+        client = await SYSTEM_RUNTIME.connect((HOST, port), connection, files[1] if is_secured else None)
+        async with asyncio.timeout(5.0):
+            await (await closing.get())
+            client.close()
+            assert not (await ended.get()).is_open
 
     run(work(), new_loop)
 

@@ -149,6 +149,16 @@ class Broker:
         loop = asyncio.get_running_loop()
         self._runtime.on_stop_signal(self._stop.set)
         loop.set_exception_handler(self._loop_failed)
+        try:
+            await self._live()
+        except Exception as error:
+            self._failed(error)
+        if self._crash is not None:
+            raise self._crash
+        return 0
+
+    async def _live(self) -> None:
+        """The life from the first step of the start to the last step of the stop."""
         async with contextlib.AsyncExitStack() as started:
             for start, stop in self._steps():
                 await start()
@@ -157,9 +167,6 @@ class Broker:
                 await self._stop.wait()
                 self._console.end()
                 await self._hand_over()
-        if self._crash is not None:
-            raise self._crash
-        return 0
 
     def _steps(self) -> tuple[tuple[_Act, _Act], ...]:
         """The steps of the start in order, each with its step of the stop. A step that failed has no stop."""
@@ -558,10 +565,10 @@ class Broker:
 
     def _failed(self, error: BaseException) -> None:
         """End the process with an error. A restart is better than a broker that is half alive."""
+        if error is not self._crash and not isinstance(error, MinilogError | OSError | CommandFailed):
+            logger.error("a fault in the broker's own code stops it", exc_info=error)
         if self._crash is None:
             self._crash = error
-            if not isinstance(error, MinilogError | OSError | CommandFailed):
-                logger.error("a fault in the broker's own code stops it", exc_info=error)
         self._stop.set()
 
     def _loop_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from minilog.addresses import Address
 from minilog.net.runtime import give_up_when_dead
@@ -54,12 +54,20 @@ class StreamListener:
         self._accepting.add_done_callback(_ended)
 
     async def close(self) -> None:
-        """Accept no more connections."""
+        """Accept no more connections, and end unfinished handshakes."""
+        if self._accepting is not None:
+            self._accepting.cancel()
         tasks = [*self._handshakes, *filter(None, (self._accepting,))]
-        for task in tasks:
-            task.cancel()
+        self._end_handshakes(self._handshakes)
         await asyncio.gather(*tasks, return_exceptions=True)
         self._socket.close()
+
+    def _end_handshakes(self, handshakes: Iterable[asyncio.Task[None]]) -> None:
+        """End handshakes of TLS. A connection in the clear has none: it is handed over in the next turn of the loop. If
+        its task ended between, uvloop would close the transport without a word to the connection."""
+        if self._files is not None:
+            for task in handshakes:
+                task.cancel()
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
@@ -72,7 +80,7 @@ class StreamListener:
                 await asyncio.sleep(_PAUSE_S)
                 continue
             if len(self._handshakes) >= self._most_handshakes:
-                next(iter(self._handshakes)).cancel()
+                self._end_handshakes([next(iter(self._handshakes))])
             task = loop.create_task(self._hand_over(accepted))
             self._handshakes[task] = None
             task.add_done_callback(self._handed_over)
