@@ -305,7 +305,7 @@ class MemberRun:
             try:
                 self._gather(admin)
                 self._play()
-                self._settle()
+                self._settle(admin)
                 quiet_s = time.monotonic()
                 self._wait(QUIET_S, "quiet")
                 history = writer.stop()
@@ -322,10 +322,15 @@ class MemberRun:
         """The first members, before anything breaks."""
         for _ in range(self._options.members * 3 // 5):
             self.members.come()
+        self._wait_for_members(admin, "the first members do not join")
+
+    def _wait_for_members(self, admin: Admin, failure: str) -> None:
+        """Until the group has all living members, and no others."""
         deadline_s = time.monotonic() + WITHIN_S
         while not _has_members(admin, len(self.members.living)):
-            assert time.monotonic() < deadline_s, "the first members do not join"
+            assert time.monotonic() < deadline_s, failure
             time.sleep(0.2)
+            self.members.look()
 
     def _play(self) -> None:
         options = self._options
@@ -364,14 +369,17 @@ class MemberRun:
         getattr(members, kind)(victim)
         self.outcome.faults[kind] += 1
 
-    def _settle(self) -> None:
-        """The last fault is over when everybody goes on and nobody hangs."""
+    def _settle(self, admin: Admin) -> None:
+        """The last fault is over when everybody goes on, nobody hangs, and the last member that comes has joined: each
+        change of members moves partitions."""
         for name, living in list(self.members.living.items()):
             if living.stopped_s is not None:
                 self.members.go_on(name)
         hangs_s = [hang_s for living in self.members.living.values() for hang_s in living.story.hangs]
         if hangs_s:
             self._wait(max(0.0, max(hangs_s) + 15.0 - time.monotonic()), "hangs end")
+        self._show("the last members join", self._options.seconds)
+        self._wait_for_members(admin, "the group does not have all members, and only them")
         self._wait(SETTLES_WITHIN_S, "settling")
 
     def _drain(self, admin: Admin) -> None:

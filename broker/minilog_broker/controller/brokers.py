@@ -217,6 +217,7 @@ class BrokerRegistrations:
         news |= self._ledger.torn_tails.report(broker.broker_id, _torn_ends(request.recovered_replicas), now_ms)
         self._went_offline(request)
         self._ledger.undecided[broker.broker_id] = frozenset(_keys(request.undecided_partitions))
+        self._ledger.late_cleanings[broker.broker_id] = frozenset(_keys(request.late_cleanings))
         self._takes_records(request)
         if request.wants_stop or broker.stopping:
             self._stop(broker)

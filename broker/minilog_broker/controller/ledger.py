@@ -29,7 +29,8 @@ AppendRecords = Callable[[Sequence[records_pb2.MetadataRecord]], int]
 class Reported:
     """The reports of brokers in their last heartbeats, which the metadata log does not have: replicas that are offline,
     brokers whose disks are full or stalled, each broker's end of the replay, and the brokers that are late with it.
-    `undecided`: partitions whose copies differ, by the broker that leads them."""
+    `undecided`: partitions whose copies differ, by the broker that leads them. `late_cleanings`: copies whose
+    compaction is late, by their broker."""
 
     offline: Mapping[int, frozenset[PartitionKey]] = field(default_factory=dict)
     full: frozenset[int] = frozenset()
@@ -37,13 +38,22 @@ class Reported:
     replayed: Mapping[int, int] = field(default_factory=dict)
     late: frozenset[int] = frozenset()
     undecided: Mapping[int, frozenset[PartitionKey]] = field(default_factory=dict)
+    late_cleanings: Mapping[int, frozenset[PartitionKey]] = field(default_factory=dict)
 
     def offline_of(self, state: PartitionState) -> list[int]:
-        return [broker_id for broker_id in state.replicas if state.key in self.offline.get(broker_id, ())]
+        return _those_of(self.offline, state)
+
+    def late_cleanings_of(self, state: PartitionState) -> list[int]:
+        return _those_of(self.late_cleanings, state)
 
     def is_undecided(self, state: PartitionState) -> bool:
         """Whether its leader has found copies that differ, and no majority that agrees."""
         return state.key in self.undecided.get(state.leader_id, ())
+
+
+def _those_of(reports: Mapping[int, frozenset[PartitionKey]], state: PartitionState) -> list[int]:
+    """The replicas of the partition whose brokers report it."""
+    return [broker_id for broker_id in state.replicas if state.key in reports.get(broker_id, ())] if reports else []
 
 
 NOTHING_REPORTED = Reported()
@@ -70,6 +80,8 @@ class Ledger:
         self.offline: dict[int, frozenset[PartitionKey]] = {}
         # Partitions whose copies differ and wait for an operator, as their leaders say with every heartbeat.
         self.undecided: dict[int, frozenset[PartitionKey]] = {}
+        # Copies whose compaction is late, as their brokers say with every heartbeat.
+        self.late_cleanings: dict[int, frozenset[PartitionKey]] = {}
         self.torn_tails = TornTails()
         self.full: set[int] = set()  # brokers whose disk is full, by their heartbeats
         self.stalled: set[int] = set()  # brokers whose disk does not answer, by their heartbeats
@@ -87,8 +99,9 @@ class Ledger:
         offline = {broker_id: keys for broker_id, keys in self.offline.items() if keys}
         late = frozenset(self.replayed.late(late_ms, now_ms))
         undecided = {broker_id: keys for broker_id, keys in self.undecided.items() if keys}
+        late_cleanings = {broker_id: keys for broker_id, keys in self.late_cleanings.items() if keys}
         full, stalled = frozenset(self.full), frozenset(self.stalled)
-        return Reported(offline, full, stalled, self.replayed.offsets(), late, undecided)
+        return Reported(offline, full, stalled, self.replayed.offsets(), late, undecided, late_cleanings)
 
     def takes_records(self, broker_id: int) -> bool:
         """Whether the broker's disk takes records."""

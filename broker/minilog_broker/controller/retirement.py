@@ -142,6 +142,7 @@ class Retirement:
         ledger.write(records_pb2.MetadataRecord(unregister_broker=unregister))
         ledger.offline.pop(broker_id, None)
         ledger.undecided.pop(broker_id, None)
+        ledger.late_cleanings.pop(broker_id, None)
         ledger.replayed.forget(broker_id)
         for brokers in (ledger.full, ledger.stalled, ledger.slow):
             brokers.discard(broker_id)

@@ -368,6 +368,7 @@ class Broker:
             offline_replicas=replicas.offline.values,
             unsettled_replicas=lambda: unsettled_replicas(self._stored.logs),
             undecided_partitions=lambda: self._parts.scrub.undecided,
+            late_cleanings=lambda: self._parts.cleaner.late_cleanings,
             no_space=lambda: not self._stored.reserve.held,
             disk_answer=self._look_at_disks,
         )

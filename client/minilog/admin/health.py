@@ -10,11 +10,13 @@
     PARTITION_WITHOUT_LEADER    nobody can write or read the partition
     REPLICA_DAMAGED, _OFFLINE   a copy lacks committed records; or a broker cannot read or write its log
     COPIES_DIFFER               a scrub found other records in copies, no majority agrees, and an operator has to choose
+    CLEANER_LATE                the compaction of a copy is not done an hour after it began
     PARTITION_BELOW_MIN_ISR     the leader refuses acks=all
     PARTITION_UNDER_REPLICATED  a copy is missing, so the partition survives fewer failures than planned
 
 One kind is one problem, whatever its number of partitions. Only the active controller knows the state that a broker
-reports of itself. So without a controller DISK_FULL, REPLICA_OFFLINE, COPIES_DIFFER and BROKER_BEHIND do not show.
+reports of itself. So without a controller DISK_FULL, REPLICA_OFFLINE, COPIES_DIFFER, CLEANER_LATE and BROKER_BEHIND do
+not show.
 """
 
 from __future__ import annotations
@@ -224,6 +226,13 @@ def _of_partitions(topics: list[metadata_pb2.TopicMetadata]) -> Iterable[Problem
         "have replicas that are not in sync",
         "start the brokers that are missing, or find out why they do not keep up. A broker catches up after its start",
         lambda partition, _: _missing(partition) or None,
+    )
+    problem(
+        "CLEANER_LATE",
+        "have a copy whose compaction is not done an hour after it began: it keeps older records and grows",
+        "look for the cleaner's errors in the log of that broker. If there are none, raise "
+        "log.cleaner.io.max.bytes.per.second there, and log.cleaner.dedupe.buffer.size for topics of many keys",
+        lambda partition, _: partition.late_cleaning_replicas or None,
     )
     return found_problems
 

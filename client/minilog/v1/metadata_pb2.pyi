@@ -355,6 +355,7 @@ class PartitionMetadata(_message.Message):
     DAMAGED_REPLICAS_FIELD_NUMBER: _builtins.int
     OFFLINE_REPLICAS_FIELD_NUMBER: _builtins.int
     COPIES_DIFFER_FIELD_NUMBER: _builtins.int
+    LATE_CLEANING_REPLICAS_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     leader_id: _builtins.int
     """-1: none."""
@@ -385,6 +386,10 @@ class PartitionMetadata(_message.Message):
     def offline_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Whose log cannot be read or written, as its broker says; told by the active controller alone."""
 
+    @_builtins.property
+    def late_cleaning_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Replicas whose broker reports that their compaction is not done an hour after it began."""
+
     def __init__(
         self,
         *,
@@ -401,10 +406,11 @@ class PartitionMetadata(_message.Message):
         damaged_replicas: _abc.Iterable[_builtins.int] | None = ...,
         offline_replicas: _abc.Iterable[_builtins.int] | None = ...,
         copies_differ: _builtins.bool = ...,
+        late_cleaning_replicas: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding_replicas", b"adding_replicas", "copies_differ", b"copies_differ", "damaged_replicas", b"damaged_replicas", "eligible_leaders", b"eligible_leaders", "in_sync_replicas", b"in_sync_replicas", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "offline_replicas", b"offline_replicas", "partition", b"partition", "partition_epoch", b"partition_epoch", "removing_replicas", b"removing_replicas", "replicas", b"replicas", "throttle_bytes_per_second", b"throttle_bytes_per_second"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding_replicas", b"adding_replicas", "copies_differ", b"copies_differ", "damaged_replicas", b"damaged_replicas", "eligible_leaders", b"eligible_leaders", "in_sync_replicas", b"in_sync_replicas", "late_cleaning_replicas", b"late_cleaning_replicas", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "offline_replicas", b"offline_replicas", "partition", b"partition", "partition_epoch", b"partition_epoch", "removing_replicas", b"removing_replicas", "replicas", b"replicas", "throttle_bytes_per_second", b"throttle_bytes_per_second"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -266,6 +266,7 @@ class HeartbeatRequest(_message.Message):
     DISK_STALLED_FIELD_NUMBER: _builtins.int
     DISK_IS_SLOW_FIELD_NUMBER: _builtins.int
     UNDECIDED_PARTITIONS_FIELD_NUMBER: _builtins.int
+    LATE_CLEANINGS_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.int
     broker_epoch: _builtins.int
     metadata_offset: _builtins.int
@@ -298,6 +299,10 @@ class HeartbeatRequest(_message.Message):
     def undecided_partitions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionId]:
         """Partitions that this broker leads, and whose copies differ without a majority that agrees, as its last scrub found."""
 
+    @_builtins.property
+    def late_cleanings(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.PartitionId]:
+        """Copies here that have begun a compaction an hour ago or more, and have not carried it out."""
+
     def __init__(
         self,
         *,
@@ -312,10 +317,11 @@ class HeartbeatRequest(_message.Message):
         disk_stalled: _builtins.bool = ...,
         disk_is_slow: _builtins.bool = ...,
         undecided_partitions: _abc.Iterable[_common_pb2.PartitionId] | None = ...,
+        late_cleanings: _abc.Iterable[_common_pb2.PartitionId] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "damaged_replicas", b"damaged_replicas", "disk_is_slow", b"disk_is_slow", "disk_stalled", b"disk_stalled", "metadata_offset", b"metadata_offset", "no_space", b"no_space", "offline_replicas", b"offline_replicas", "recovered_replicas", b"recovered_replicas", "undecided_partitions", b"undecided_partitions", "wants_stop", b"wants_stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "broker_id", b"broker_id", "damaged_replicas", b"damaged_replicas", "disk_is_slow", b"disk_is_slow", "disk_stalled", b"disk_stalled", "late_cleanings", b"late_cleanings", "metadata_offset", b"metadata_offset", "no_space", b"no_space", "offline_replicas", b"offline_replicas", "recovered_replicas", b"recovered_replicas", "undecided_partitions", b"undecided_partitions", "wants_stop", b"wants_stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -124,6 +124,14 @@ def test_copies_that_differ_wait_for_an_operator() -> None:
     assert "MinilogScrubUndecided" in found["COPIES_DIFFER"].remedy
 
 
+def test_a_compaction_that_is_late_is_named_with_its_broker() -> None:
+    answer = cluster()
+    answer.topics[0].partitions[1].late_cleaning_replicas.append(3)
+    late = problems(answer)["CLEANER_LATE"]
+    assert (late.brokers, late.partitions) == ([3], [TopicPartition("flights", 1)])
+    assert "log.cleaner.io.max.bytes.per.second" in late.remedy
+
+
 def test_partitions_without_a_leader_come_first() -> None:
     answer = cluster()
     bad = answer.topics[0].partitions[1]

@@ -261,6 +261,7 @@ class ControllerCluster:
         offline: Iterable[PartitionKey] = (),
         damaged: Iterable[PartitionKey] = (),
         found: Mapping[PartitionKey, Found] | None = None,
+        late_cleanings: Iterable[PartitionKey] = (),
     ) -> peer_pb2.HeartbeatResponse:
         request = peer_pb2.HeartbeatRequest(
             broker_id=broker_id,
@@ -272,6 +273,7 @@ class ControllerCluster:
             ],
             damaged_replicas=[common_pb2.PartitionId(topic_id=k.topic_id, partition=k.partition) for k in damaged],
             recovered_replicas=self._unsettled(found or {}),
+            late_cleanings=[key.to_wire() for key in late_cleanings],
         )
         ticket = self.ticket()
         self.controller.heartbeat(ticket, request, self.now_ms)

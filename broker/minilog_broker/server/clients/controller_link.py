@@ -50,6 +50,7 @@ class HeartbeatSources:
     offline_replicas: Callable[[], Iterable[PartitionOffline]]
     unsettled_replicas: Callable[[], Iterable[peer_pb2.RecoveredReplica]]
     undecided_partitions: Callable[[], Iterable[PartitionKey]]
+    late_cleanings: Callable[[], Iterable[PartitionKey]]
     no_space: Callable[[], bool]
     disk_answer: Callable[[], DiskAnswer]
 
@@ -218,6 +219,7 @@ class ControllerLink:
             offline_replicas=[replica.key.to_wire() for replica in offline],
             damaged_replicas=[replica.key.to_wire() for replica in offline if replica.damaged],
             undecided_partitions=[key.to_wire() for key in self._sources.undecided_partitions()],
+            late_cleanings=[key.to_wire() for key in self._sources.late_cleanings()],
             no_space=self._sources.no_space(),
             disk_stalled=disk >= DiskAnswer.STALLED,
             disk_is_slow=disk >= DiskAnswer.SLOW,

@@ -83,6 +83,7 @@ _MAX: dict[str, tuple[int, str]] = {
     "RegisterRequest.voters": (MAX_VOTERS, "there are 1, 3 or 5 voters"),
     "HeartbeatRequest.offline_replicas": (MAX_REPLICAS_OF_BROKER, "a broker has no more replicas"),
     "HeartbeatRequest.undecided_partitions": (MAX_REPLICAS_OF_BROKER, "a broker has no more replicas"),
+    "HeartbeatRequest.late_cleanings": (MAX_REPLICAS_OF_BROKER, "a broker has no more replicas"),
     "HeartbeatRequest.damaged_replicas": (MAX_REPLICAS_OF_BROKER, "a broker has no more replicas"),
     "HeartbeatRequest.recovered_replicas": (MAX_REPLICAS_OF_BROKER, "a broker has no more replicas"),
     "ReplicateRequest.positions": (limits.MAX_POSITIONS, "each is judged against a log"),

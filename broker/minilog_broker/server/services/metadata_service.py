@@ -274,6 +274,7 @@ def _partition(state: PartitionState, reported: Reported = NOTHING_REPORTED) -> 
         removing_replicas=state.removing_replicas,
         throttle_bytes_per_second=state.throttle_bytes_per_second,
         damaged_replicas=state.damaged_replicas,
-        offline_replicas=reported.offline_of(state) if reported.offline else (),
+        offline_replicas=reported.offline_of(state),
         copies_differ=reported.is_undecided(state),
+        late_cleaning_replicas=reported.late_cleanings_of(state),
     )

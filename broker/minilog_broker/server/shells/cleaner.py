@@ -40,6 +40,7 @@ from minilog_broker.storage.reserve import Reserve
 
 logger = structlog.get_logger()
 
+LATE_S = 3600.0  # the alert MinilogLogCleanerLate has the same time
 _NOT_AS_WRITTEN = (OSError, CorruptMessage, UnsupportedVersion)
 
 
@@ -106,6 +107,12 @@ class Cleaner:
     def oldest_due_s(self) -> float:
         """How long the oldest cleaning that is due has waited, or is under way."""
         return max([0.0, *(self._monotonic_s() - since_s for since_s in self.counts.due_since_s.values())])
+
+    @property
+    def late_cleanings(self) -> list[PartitionKey]:
+        """The copies whose cleaning has been due for so long that it is a problem of the cluster."""
+        late_since_s = self._monotonic_s() - LATE_S
+        return sorted(key for key, since_s in self.counts.due_since_s.items() if since_s < late_since_s)
 
     async def run(self) -> None:
         """Clean until cancelled, and then stop the thread."""
