@@ -19,6 +19,7 @@ from minilog.errors import InvalidArgument
 from minilog.scanning.places import Places
 from minilog.scanning.scan import Scan, scan
 from minilog.typed.expressions import Column, Condition, col
+from minilog.typed.row_form import DELETED_COLUMN
 
 __all__ = ["scan_minilog"]
 
@@ -41,13 +42,23 @@ def scan_minilog(
     end: Places = None,
     partitions: Iterable[int] | None = None,
     metadata: bool = False,
+    deletes: bool = False,
     view: str | None = None,
     config: Mapping[str, object] | None = None,
 ) -> pl.LazyFrame:
     """A lazy frame of a topic; the arguments are those of `minilog.scan`. Nothing is asked of the cluster before polars
     needs the schema. What is read is fixed then: collected again, the frame gives the same rows."""
     source = scan(
-        topic, None, where, start=start, end=end, partitions=partitions, metadata=metadata, view=view, config=config
+        topic,
+        None,
+        where,
+        start=start,
+        end=end,
+        partitions=partitions,
+        metadata=metadata,
+        deletes=deletes,
+        view=view,
+        config=config,
     )
     return register_io_source(
         lambda columns, predicate, rows, _: _frames(source, columns, predicate, rows),
@@ -69,7 +80,8 @@ def _frames(
     schema = _schema(source)
     pushed = [] if predicate is None or row_count is not None else pushed_down(predicate, schema, source.accepts)
     given = list(schema) if columns is None else columns
-    needed = given if predicate is None else [*given, *(n for n in predicate.meta.root_names() if n not in given)]
+    named = given if predicate is None else [*given, *(n for n in predicate.meta.root_names() if n not in given)]
+    needed = [name for name in named if name != DELETED_COLUMN]  # a scan with deletes has it in any case
     needed = needed or list(schema)[:1]  # a frame without columns has no rows
     left = row_count
     for rows in _narrowed(source, needed, pushed).to_arrow_batch_reader():

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import pytest
 from pyspark.sql.types import StructType
 
-from minilog import NewTopic, Producer, schema_from_ddl
-from minilog.errors import LevelNotReached, UnsupportedVersion
+from minilog import Consumer, NewTopic, Producer, Record, TopicPartition, schema_from_ddl
+from minilog.errors import InvalidConfig, LevelNotReached, UnsupportedVersion
 from minilog_broker.storage.durable_file import write_durable_file
 from minilog_broker.storage.files import OsFileSystem
 from pyspark_minilog.options import parse_sink_options
@@ -42,6 +42,7 @@ from tests.integration.levels.wheels import (
     later_version,
     this_version,
 )
+from tests.integration.moving import wait_until
 from tests.integration.rounds import TOPIC, RoundScene, admin_of
 
 CLIENT = pathlib.Path(__file__).parent / "levels" / "client.py"
@@ -50,6 +51,15 @@ WITHIN_S = 15.0
 PARTITIONS = 3
 NEW_TOPIC, NEW_COUNT = "of-later-level", 50
 ENDS_WITHIN_S = 30.0
+COMPACTED = NewTopic(
+    "keyed",
+    num_partitions=1,
+    replication_factor=len(BROKERS),
+    configs={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.ms": "100"},
+)
+ACCOUNTS = NewTopic(
+    "accounts", replication_factor=len(BROKERS), schema=schema_from_ddl("id int NOT NULL, balance int", ["id"])
+)
 # What a start writes before it looks at anything, and what says nothing of the cluster.
 WRITTEN_BY_ANY_START = ("lock", "broker.pid")
 
@@ -88,6 +98,10 @@ class Rolling:
         else:
             assert self.cluster.stop(broker_id) == {broker_id: 0}, self.cluster.log_text(broker_id)[-2000:]
         self.scene.writer.wait_for_more(50)
+        self.becomes_again(broker_id, wheel)
+
+    def becomes_again(self, broker_id: int, wheel: Wheel) -> None:
+        """Start a stopped broker as that version, until all copies are in sync."""
         self.cluster.environments[broker_id] = wheel.environment
         self.cluster.start(broker_id)
         self.scene.wait_whole()
@@ -185,9 +199,7 @@ def test_a_cluster_is_rolled_forth_upgraded_and_never_goes_back(versions: Versio
         assert world.scene.admin.upgrade_level() == (HIGHEST_LEVEL, LATER_LEVEL)
         write_what_came_with_the_level(world, versions)
         an_older_version_leaves_all_as_it_is(world, versions.old, tmp_path / "copy")
-        world.cluster.environments[3] = versions.new.environment
-        world.cluster.start(3)
-        world.scene.wait_whole()
+        world.becomes_again(3, versions.new)
         assert described(world)[0] == LATER_LEVEL
         world.judge("forth, upgraded, refused back")
     print(f"{time.monotonic() - began_s:.0f} s")
@@ -253,6 +265,72 @@ def test_one_broker_goes_forth_and_back_by_kills(versions: Versions, tmp_path: p
             world.scene.admin.create_topics([NewTopic(f"by-{wheel.version}", replication_factor=len(BROKERS))])
         assert described(world)[0] == HIGHEST_LEVEL
         world.judge("one broker, forth and back")
+
+
+@pytest.mark.long
+def test_compaction_waits_for_the_upgrade_under_load(versions: Versions, tmp_path: pathlib.Path) -> None:
+    """Brokers of the level before go forth and back by kills, forth again, and the cluster is upgraded. Only then there
+    are compacted topics and deletions, and the version before refuses to start."""
+    before = _level_before(tmp_path / "before")
+    with rolling(tmp_path / "cluster", before) as world:
+        for wheel in (versions.old, before, versions.old):
+            for broker_id in BROKERS:
+                world.becomes(broker_id, wheel, killed=broker_id != 2)
+            assert described(world)[0] == HIGHEST_LEVEL - 1
+            with pytest.raises((LevelNotReached, InvalidConfig), match=r"cluster upgrade|cleanup.policy"):
+                world.scene.admin.create_topics([COMPACTED])
+        world.scene.admin.create_topics([ACCOUNTS])
+        with (
+            Producer(world.cluster.client) as producer,
+            pytest.raises(LevelNotReached, match=f"deletions of rows came with level {HIGHEST_LEVEL}"),
+        ):
+            producer.delete(ACCOUNTS.name, {"id": 5}).result(timeout=WITHIN_S)
+        assert world.scene.admin.upgrade_level() == (HIGHEST_LEVEL - 1, HIGHEST_LEVEL)
+        world.scene.admin.create_topics([COMPACTED])
+        with Producer(world.cluster.client) as producer:
+            producer.send(ACCOUNTS.name, {"id": 5, "balance": 1}).result(timeout=WITHIN_S)
+            producer.delete(ACCOUNTS.name, {"id": 5}).result(timeout=WITHIN_S)
+        newest = _compacted(world)
+        world.cluster.stop(3)
+        world.cluster.environments[3] = before.environment
+        assert f"is at level {HIGHEST_LEVEL}: it was written by a later version" in refused_start(world.cluster, 3)
+        world.becomes_again(3, versions.old)
+        assert {record.key: record.value for record in _records(world)} == newest
+        world.judge("compaction, forth, back, forth and upgraded")
+
+
+def _level_before(into: pathlib.Path) -> Wheel:
+    """The wheel in the folder EARLIER_WHEEL_OF_TESTS, if there is one; else this tree with a level less."""
+    if folder := os.environ.get("EARLIER_WHEEL_OF_TESTS"):
+        return Wheel("earlier", pathlib.Path(folder))
+    return earlier_version(into, HIGHEST_LEVEL - 1)
+
+
+def _compacted(world: Rolling) -> dict[bytes, bytes]:
+    """The newest values of a topic whose copies are all cleaned."""
+    newest: dict[bytes, bytes] = {}
+    with Producer(world.cluster.client) as producer:
+        for number in range(3_000):
+            key, value = b"%d" % (number % 30), b"%d" % number
+            producer.send(COMPACTED.name, value, key=key)
+            newest[key] = value
+        producer.flush()
+        time.sleep(0.3)  # segment.ms: the next record closes the segment
+        for key, value in newest.items():
+            producer.send(COMPACTED.name, value, key=key).result(timeout=WITHIN_S)
+    wait_until(lambda: len(_records(world)) <= 2 * len(newest), 2 * ENDS_WITHIN_S)  # log.cleaner.backoff.ms is 15 s
+    return newest
+
+
+def _records(world: Rolling) -> list[Record]:
+    """All records of the compacted topic."""
+    with Consumer({**world.cluster.client, "auto.offset.reset": "earliest"}) as consumer:
+        consumer.assign([TopicPartition(COMPACTED.name, 0, 0)])
+        (end,) = consumer.end_offsets([TopicPartition(COMPACTED.name, 0)]).values()
+        records: list[Record] = []
+        while not records or records[-1].offset < end - 1:
+            records += consumer.poll(timeout=1.0)
+    return records
 
 
 def test_a_cluster_of_one_version_says_its_level(tmp_path: pathlib.Path) -> None:

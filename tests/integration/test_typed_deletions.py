@@ -10,12 +10,15 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
+from polars.testing import assert_frame_equal
 
 import minilog
 from minilog import Admin, Consumer, NewTopic, Producer, Record, TopicPartition, schema_from_ddl
 from minilog.errors import InvalidArgument, InvalidRecord
+from minilog.polars import scan_minilog
 from minilog.types import RowDeletion
 from tests.cluster import Cluster, running_cluster
 from tests.integration.rounds import admin_of
@@ -121,6 +124,10 @@ def test_a_scan_leaves_deletions_out_or_marks_them(cluster: Cluster, admin: Admi
     assert rows.filter(rows["_deleted"])["id"].to_pylist() == [*range(0, 100, 4), 0, 1, 2]
     few = minilog.scan("scanned", ["_offset", "id"], "id = 7", deletes=True, config=config)
     assert (few.count(), few.to_arrow().filter(pa.compute.invert(few.to_arrow()["_deleted"])).num_rows) == (29, 1)
+    frame, eager = scan_minilog("scanned", deletes=True, config=config), marked.to_polars()
+    for predicate in (pl.col("_deleted"), pl.col("name").is_null(), ~pl.col("_deleted") & (pl.col("id") > 50)):
+        assert_frame_equal(frame.filter(predicate).collect(), eager.filter(predicate))
+    assert frame.select("_deleted").collect()["_deleted"].sum() == 28
     assert minilog.scan("scanned", where="id = 8 or name is null", config=config).count() == 0
     assert "left out" in str(plain.explain(analyze=True))
 

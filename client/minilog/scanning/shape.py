@@ -25,6 +25,7 @@ from minilog.consumer.row_selection import RowSelection
 from minilog.errors import InvalidArgument, InvalidSchema
 from minilog.record_batch.schema import HEADERS, READ_SCHEMA, TIMESTAMP
 from minilog.scanning.records import RecordCondition, record_condition
+from minilog.typed.row_form import DELETED_COLUMN
 
 if TYPE_CHECKING:
     from minilog.typed.topic_schema import TopicSchema
@@ -40,7 +41,7 @@ METADATA = pa.schema(
 )
 """What `metadata` asks for. `_headers` is there, too, for who names it."""
 _NAMED = METADATA.append(pa.field("_headers", HEADERS))
-_DELETED = pa.field("_deleted", pa.bool_(), nullable=False)
+_DELETED = pa.field(DELETED_COLUMN, pa.bool_(), nullable=False)
 _RECORD = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 _OF_RECORD = {"_timestamp": "timestamp", "_key": "key", "_headers": "headers"}
 _OF_HEADERS = frozenset(("_topic", "_partition", "_offset"))
