@@ -42,6 +42,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
                     NewTopic(
                         "delays", num_partitions=1, schema=schema_from_ddl("carrier STRING NOT NULL, delay INT", [])
                     ),
+                    NewTopic("seats", schema=schema_from_ddl("id INT NOT NULL, row STRING NOT NULL", ["id"])),
                 ]
             )
         settings = {**running.client, "acks": "all"}
@@ -58,6 +59,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             )
             for number in range(20):
                 producer.send("delays", {"carrier": HOSTILE, "delay": number})
+            producer.send("seats", {"id": 77, "row": "F"})
+            producer.delete("seats", {"id": 77})
             producer.flush()
         with Consumer({**running.client, "group.id": HOSTILE, "auto.offset.reset": "earliest"}) as consumer:
             consumer.assign([TopicPartition("flights", 0)])
@@ -152,6 +155,14 @@ def test_rows_have_columns_and_a_condition(visitor: Visitor) -> None:
     wrong = visitor.get("/records?topic=delays&where=nothing+%3E+17")
     assert wrong.status == 200
     assert "Nothing was read." in wrong.text
+
+
+def test_a_row_that_deletes_its_key_is_marked(visitor: Visitor) -> None:
+    text = visitor.get("/records?topic=seats&start=earliest").text
+    assert "2 shown" in text
+    assert text.count(">77</td>") == 2
+    assert text.count(">deletes</span>") == text.count(">null</span>") == 1
+    assert "1 shown" in visitor.get("/records?topic=seats&start=earliest&where=row+%3D+%27F%27").text
 
 
 def test_what_a_form_has_wrong_is_told_beside_it(visitor: Visitor) -> None:

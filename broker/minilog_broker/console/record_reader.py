@@ -19,6 +19,7 @@ import pyarrow as pa
 from minilog.aio import Admin, Consumer
 from minilog.errors import InvalidArgument
 from minilog.typed.as_json import rows_as_json
+from minilog.typed.row_form import DELETED_COLUMN
 from minilog.types import Record, TopicDescription, TopicPartition
 from minilog_broker.console.shown_bytes import Form, ShownBytes, shown_bytes, shown_text
 
@@ -29,7 +30,6 @@ WITHIN_S = 5.0
 READERS = 2
 CELL_CHARACTERS = 200
 HEADERS_SHOWN = 20
-METADATA_COLUMNS = 5  # `metadata=True` adds them behind the others
 _FETCH_BYTES = "1048576"  # of credit: a larger batch comes alone
 _POLL_S = 0.5
 
@@ -60,7 +60,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class ShownRecord:
-    """One record, or row. `cells` has the columns of a row, in the order of RecordsFound.columns."""
+    """One record, or row. `cells` has the columns of a row, in the order of RecordsFound.columns. `is_deletion`: the
+    row deletes its key, and has null in all columns but those of the key."""
 
     partition: int
     offset: int
@@ -70,6 +71,7 @@ class ShownRecord:
     headers: list[tuple[str, ShownBytes]] = field(default_factory=list)
     headers_left_out: int = 0
     cells: list[str | None] = field(default_factory=list)
+    is_deletion: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class _Scan:
             rows = rows.slice(max(0, rows.num_rows - self.wanted.count))
         else:
             rows = rows.slice(0, self.wanted.count - len(self.records))
-        columns = list(rows.schema.names[:-METADATA_COLUMNS])
+        columns = list(rows.schema.names[: rows.schema.get_field_index("_topic")])
         self.columns = columns if self.columns is None else self.columns
         self.records += _shown_rows(rows, columns)
         self._keep_latest()
@@ -215,8 +217,10 @@ async def _scan(
         if topic.schemas is None:
             scan.take_records(await consumer.poll(_POLL_S))
         else:
-            columns = list(wanted.columns) or None
-            for rows in await consumer.poll_arrow(_POLL_S, columns=columns, where=wanted.where, metadata=True):
+            columns, deletes = list(wanted.columns) or None, not wanted.where  # a where says nothing of a deletion
+            for rows in await consumer.poll_arrow(
+                _POLL_S, columns=columns, where=wanted.where, metadata=True, deletes=deletes
+            ):
                 scan.take_rows(rows)
         limit = scan.limit() or (f"{WITHIN_S:.0f} s have passed" if time.monotonic() >= deadline_s else "")
     limit = "" if scan.is_full() or consumer.finished() else limit
@@ -259,6 +263,8 @@ def _shown_rows(rows: pa.RecordBatch, columns: list[str]) -> list[ShownRecord]:
     partitions, offsets = rows.column("_partition").to_pylist(), rows.column("_offset").to_pylist()
     times = rows.column("_timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_pylist()
     keys = rows.column("_key").to_pylist()
+    has_deletions = DELETED_COLUMN in rows.schema.names
+    deletions = rows.column(DELETED_COLUMN).to_pylist() if has_deletions else [False] * rows.num_rows
     return [
         ShownRecord(
             partition,
@@ -267,8 +273,11 @@ def _shown_rows(rows: pa.RecordBatch, columns: list[str]) -> list[ShownRecord]:
             shown_bytes(key, Form.TEXT),
             ShownBytes(None),
             cells=[_cell(document[name]) for name in columns],
+            is_deletion=is_deletion,
         )
-        for document, partition, offset, timestamp, key in zip(documents, partitions, offsets, times, keys, strict=True)
+        for document, partition, offset, timestamp, key, is_deletion in zip(
+            documents, partitions, offsets, times, keys, deletions, strict=True
+        )
     ]
 
 
