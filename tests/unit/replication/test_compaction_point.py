@@ -193,6 +193,22 @@ def test_deletions_expire_after_their_time_since_the_copy_was_clean() -> None:
     assert expiring.deletes_before(3_600.0, 1_000) == 30
 
 
+def test_deletions_wait_for_followers_that_fetch_and_not_for_those_that_are_gone() -> None:
+    cluster = filled(8)
+    compact(cluster, CompactionPoint(6, 0))
+    rest(cluster)
+    (leader,) = cluster[1].manager.led_partitions()
+    leader.expiring_deletions.cleaned(CompactionPoint(6, 0), cluster.now_ms)
+    expired_ms = cluster.now_ms + leader.config.delete_retention_ms
+    assert leader.expired_deletions(expired_ms - 1.0) == 0
+    assert leader.expired_deletions(expired_ms) == 6
+    leader.in_sync.views[3].durable_end = 2  # its first copy is under way
+    assert leader.expired_deletions(expired_ms) == 2
+    cluster[3].crash()
+    cluster.settle()
+    assert leader.expired_deletions(expired_ms) == 6
+
+
 def test_what_is_remembered_of_cleanings_is_bounded() -> None:
     expiring = ExpiringDeletions(NOT_COMPACTED, 0.0)
     for number in range(1, MOST_REMEMBERED + 2):

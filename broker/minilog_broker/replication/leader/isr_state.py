@@ -105,6 +105,10 @@ class IsrState:
             if view.waiting is not None:
                 view.progressed(view.waiting, log_end=log_end, marks=self.marks, now_ms=now_ms)
 
+    def fetched_ends(self) -> list[int]:
+        """The durable ends of the followers whose sessions are open, in sync or not."""
+        return [view.durable_end for view in self.views.values() if view.wants_in and view.durable_end is not None]
+
     # -- high watermark
 
     def high_watermark(

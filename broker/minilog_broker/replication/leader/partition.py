@@ -110,6 +110,13 @@ class LeaderPartition:
         committed are below it."""
         return self.leading and self.log.high_watermark >= self.epoch_start
 
+    def expired_deletions(self, now_ms: float) -> int:
+        """The offset below which deletions may go: they have had delete.retention.ms, and each follower that fetches
+        has them. Without the second condition a follower that needs longer than that for its first copy would have to
+        begin anew again and again."""
+        expired = self.expiring_deletions.deletes_before(now_ms, self.config.delete_retention_ms)
+        return min([expired, *self.in_sync.fetched_ends()])
+
     # -- life
 
     def lead_when_settled(self, now_ms: float) -> None:

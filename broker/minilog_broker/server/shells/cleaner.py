@@ -170,7 +170,7 @@ class Cleaner:
             return
         known = leader.log.compaction
         leader.expiring_deletions.cleaned(log.compaction.done, now_ms())
-        expired = leader.expiring_deletions.deletes_before(now_ms(), leader.config.delete_retention_ms)
+        expired = leader.expired_deletions(now_ms())
         if clean_to is None and (expired <= known.deletes_before or dirty_bytes(log).dirty_bytes):
             return
         point = known.joined(CompactionPoint(max(clean_to or 0, known.clean_to), expired))
