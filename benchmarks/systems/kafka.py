@@ -138,6 +138,28 @@ class KafkaCluster:
 
         self.wait_in_sync(topic, partitions)
 
+    def create_single(self, topic: str, configs: dict[str, str], broker_id: int = 1) -> int:
+        """One partition with one copy, on the broker whose id it gives."""
+        from confluent_kafka.cimpl import NewTopic
+
+        admin = self._admin()
+        for future in admin.create_topics([NewTopic(topic, replica_assignment=[[broker_id]], config=configs)]).values():
+            future.result(60)
+        wait_until(lambda: topic in admin.list_topics(timeout=10).topics, f"the creation of {topic}")
+        return broker_id
+
+    def alter(self, kind: str, name: str, configs: dict[str, str]) -> None:
+        """Set settings of a topic, or of a broker (name "": of all brokers)."""
+        from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+
+        entries = [
+            ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+            for setting, value in configs.items()
+        ]
+        resource = ConfigResource(ConfigResource.Type[kind.upper()], name, incremental_configs=entries)
+        for future in self._admin().incremental_alter_configs([resource]).values():
+            future.result(60)
+
     def wait_in_sync(self, topic: str, partitions: int) -> None:
         admin = self._admin()
 

@@ -47,6 +47,7 @@ from minilog_broker.server.clients.partition_registrations import PartitionRegis
 from minilog_broker.server.clients.peer_channels import PeerChannels
 from minilog_broker.server.clients.registration import registration_request, unsettled_replicas
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
+from minilog_broker.server.controlled_shutdown import hand_over
 from minilog_broker.server.disk.disk_stall import DiskAnswer, DiskStall
 from minilog_broker.server.disk.log_directory import LogDirectory
 from minilog_broker.server.disk.reader_threads import DATA_READERS
@@ -82,8 +83,6 @@ from minilog_broker.version import CLIENT_VERSION
 
 logger = structlog.get_logger()
 
-NO_CONTROLLER_MS = 2_000.0  # an election takes less, unless there is no majority
-HAND_OVER_LOOK_S = 0.1
 SERVER_GRACE_S = 0.5  # for calls under way when the server stops
 _Act: TypeAlias = Callable[[], Awaitable[None]]
 
@@ -166,7 +165,8 @@ class Broker:
             if await self._join():
                 await self._stop.wait()
                 self._console.end()
-                await self._hand_over()
+                if self._crash is None:
+                    await hand_over(self._parts.link, self._shutdown_timeout_ms)
 
     def _steps(self) -> tuple[tuple[_Act, _Act], ...]:
         """The steps of the start in order, each with its step of the stop. A step that failed has no stop."""
@@ -578,29 +578,3 @@ class Broker:
             logger.warning("the event loop reported a problem", message=context.get("message"))
         else:
             self._failed(error)
-
-    # -- a controlled shutdown
-
-    async def _hand_over(self) -> None:
-        """Controlled shutdown: leadership moves to other brokers first, bounded by controlled.shutdown.timeout.ms.
-
-        Where no controller answers (all brokers stop, or a majority is gone), it cannot move.
-        """
-        if self._crash is not None:
-            return
-        self._parts.link.wants_stop = True
-        self._parts.link.beat_now()
-        began_ms = now_ms()
-        while now_ms() < began_ms + self._shutdown_timeout_ms:
-            if now_ms() > max(began_ms, self._parts.link.answered_ms) + NO_CONTROLLER_MS:
-                logger.warning("no controller answers: the broker stops and hands no leadership over")
-                return
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(HAND_OVER_LOOK_S):
-                    await self._parts.link.should_stop.wait()
-                return
-        logger.warning(
-            "the broker stops, and writes to some partitions stop with it: their other replicas did not come in sync "
-            "within controlled.shutdown.timeout.ms",
-            controlled_shutdown_timeout_ms=self._shutdown_timeout_ms,
-        )
