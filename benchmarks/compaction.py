@@ -167,7 +167,11 @@ class KafkaSide:
     def __init__(self, directory: pathlib.Path, chosen: argparse.Namespace) -> None:
         self._compression = chosen.compression
         self._directory = directory
-        self._cluster = KafkaCluster(directory, artifacts.kafka_jars(chosen.peers))
+        cleaner = {
+            "log.cleaner.backoff.ms": 100,
+            "log.cleaner.dedupe.buffer.size": chosen.buffer_mb << 20,
+        }
+        self._cluster = KafkaCluster(directory, artifacts.kafka_jars(chosen.peers), more_settings=cleaner)
 
     @property
     def pid(self) -> int:
@@ -179,7 +183,6 @@ class KafkaSide:
         configs = {"segment.bytes": str(SEGMENT_BYTES), "cleanup.policy": "delete"}
         node = self._cluster.create_single(TOPIC, configs)
         self._cluster.create_single(FRESH, {"flush.messages": "1"}, node)
-        self._cluster.alter("broker", "", {"log.cleaner.backoff.ms": "100"})
         producer = KafkaProducer(
             {
                 "bootstrap.servers": self._cluster.servers,
@@ -198,7 +201,7 @@ class KafkaSide:
         return KafkaSending(self._cluster.servers, FRESH, rate)
 
     def let_clean(self) -> None:
-        self._cluster.alter("topic", TOPIC, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"})
+        self._cluster.alter(TOPIC, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"})
 
     def is_clean(self) -> bool:
         active = max(int(path.stem) for path in self.log_folder().glob("*.log"))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import pathlib
 import subprocess
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from benchmarks.processes import HOST, Servers, free_ports, wait_until
@@ -34,10 +36,17 @@ class KafkaCluster:
 
     name = "kafka"
 
-    def __init__(self, directory: pathlib.Path, jars: pathlib.Path, keys: Keys | None = None) -> None:
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        jars: pathlib.Path,
+        keys: Keys | None = None,
+        more_settings: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self.class_path = f"{jars}/*"
         self._servers = Servers(directory)
         self._keys = keys
+        self._more_settings = more_settings
         ports = free_ports(9)
         self._ports = dict(zip((1, 2, 3), zip(ports[:3], ports[3:6], ports[6:], strict=True), strict=True))
         for node_id in self._ports:
@@ -91,6 +100,7 @@ class KafkaCluster:
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "log.dirs": self._servers.directory / f"node-{node_id}",
             **_REPLICATED,
+            **self._more_settings,
         }
         if self._keys is not None:
             settings |= _secured(self._keys, port, controller_port, peer_port)
@@ -143,21 +153,24 @@ class KafkaCluster:
         from confluent_kafka.cimpl import NewTopic
 
         admin = self._admin()
-        for future in admin.create_topics([NewTopic(topic, replica_assignment=[[broker_id]], config=configs)]).values():
+        for future in admin.create_topics(
+            [NewTopic(topic, 1, replica_assignment=[[broker_id]], config=configs)]
+        ).values():
             future.result(60)
         wait_until(lambda: topic in admin.list_topics(timeout=10).topics, f"the creation of {topic}")
         return broker_id
 
-    def alter(self, kind: str, name: str, configs: dict[str, str]) -> None:
-        """Set settings of a topic, or of a broker (name "": of all brokers)."""
+    def alter(self, topic: str, configs: dict[str, str]) -> None:
+        """Set settings of a topic."""
         from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
         entries = [
             ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
             for setting, value in configs.items()
         ]
-        resource = ConfigResource(ConfigResource.Type[kind.upper()], name, incremental_configs=entries)
-        for future in self._admin().incremental_alter_configs([resource]).values():
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+        admin = self._admin()  # as long as it is asked
+        for future in admin.incremental_alter_configs([resource]).values():
             future.result(60)
 
     def wait_in_sync(self, topic: str, partitions: int) -> None:
