@@ -11,7 +11,7 @@ from minilog.net.payload_stream import STREAM_ERRORS
 from minilog.v1 import peer_pb2
 from minilog_broker.quorum.node import QuorumNode
 from minilog_broker.replication.replica_effects import PlacedBatches, ProposeInSyncReplicas, ReadRun, StoppedLeading
-from minilog_broker.server.broker import Broker
+from minilog_broker.server import broker
 from minilog_broker.server.clients.controller_link import ControllerLink
 from minilog_broker.server.clients.coordinator_calls import outcome
 from minilog_broker.server.disk.log_directory import LogDirectory
@@ -127,13 +127,13 @@ def former_log_answers() -> Patches:
 def lost_proposal_is_not_told() -> Patches:
     """A proposal without an answer is not told to the core: it waits for what was asked once."""
 
-    async def mutant(self: Broker, effects: Sequence[ProposeInSyncReplicas]) -> None:
+    async def mutant(self: broker.Broker, effects: Sequence[ProposeInSyncReplicas]) -> None:
         for effect, answer in zip(effects, await self._parts.link.propose(effects), strict=True):
             if answer is not None:
                 self._parts.replicas.manager.proposal_answered(effect.key, answer, now_ms())
         self._parts.replicas.run()
 
-    return [(Broker, "_ask_for", mutant)]
+    return [(broker.Broker, "_ask_for", mutant)]
 
 
 def broken_stream_is_not_told() -> Patches:
@@ -269,7 +269,7 @@ def wake_up_is_lost() -> Patches:
 def no_hand_over() -> Patches:
     """A broker that is asked to stop stops: others find out that it is gone."""
 
-    async def mutant(self: Broker) -> None:
+    async def mutant(link: ControllerLink, timeout_ms: float) -> None:
         pass
 
-    return [(Broker, "_hand_over", mutant)]
+    return [(broker, "hand_over", mutant)]

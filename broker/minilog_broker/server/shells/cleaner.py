@@ -221,6 +221,7 @@ class Cleaner:
                 return True
             if not await self._disk.call(partial(self._replace, log, replacement)):
                 return False
+            del replacement  # the cleaner's thread closes the former files last, and so frees their space
 
     def _replace(self, log: Log, replacement: Replacement) -> bool:
         """On the disk's thread: swap, unless retention or a truncation has changed the segments meanwhile."""

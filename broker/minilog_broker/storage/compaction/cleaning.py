@@ -15,6 +15,7 @@ The cleaning reads and writes on a thread of its own. It changes nothing of the 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ class Cleaning:
         return builder.build()
 
     def _pass(self, newest: NewestOffsets) -> Iterator[Replacement]:
-        segments = [segment for segment in self._log.sealed_segments if segment.base_offset < newest.end_offset]
+        segments = deque(segment for segment in self._log.sealed_segments if segment.base_offset < newest.end_offset)
         if not segments:
             return
         search = RemovalSearch(
@@ -110,7 +111,7 @@ class Cleaning:
             self.point.deletes_before,
             log_start_offset=segments[0].base_offset,
         )
-        for group in joined(segments, self._log.settings.segment_bytes):
+        for group in joined(_drained(segments), self._log.settings.segment_bytes):
             removals = search.search(self._read(group))
             if removals or len(group) > 1:
                 yield self._rewrite(group, removals)
@@ -157,6 +158,12 @@ def joined(segments: Iterable[Segment], segment_bytes: int) -> Iterator[tuple[Se
         size_bytes += segment.end.size_bytes
     if group:
         yield tuple(group)
+
+
+def _drained(segments: deque[Segment]) -> Iterator[Segment]:
+    """The segments, which the deque does not keep: the space of a replaced one is free when nobody reads it."""
+    while segments:
+        yield segments.popleft()
 
 
 def _batches(run: bytes) -> Iterator[StoredBatch]:
