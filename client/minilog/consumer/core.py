@@ -346,9 +346,16 @@ class ConsumerCore:
     def committed_offset_came(
         self, partition: TopicPartition, position_number: int, committed: Committed | None
     ) -> None:
-        """Take the group's committed offset. None: the group has committed none."""
+        """Take the group's committed offset. None: the group has committed none.
+
+        A member that read from a later leader than this client knows may have committed it. An earlier leader would
+        miss the records below it in its own log, and take them for lost (KIP-320)."""
         assigned = self._assigned.get(partition)
         if assigned is not None and assigned.resolving and assigned.position_number == position_number:
+            epoch = None if committed is None else committed.leader_epoch
+            if assigned.key is not None and epoch is not None and epoch > self._cache.seen_epoch(assigned.key):
+                self._cache.see_epoch(assigned.key, epoch)
+                self._wants_metadata = True
             starting.begin_at_committed(assigned, committed, self._next_number(), self._config)
             self._look_at(assigned)
 
@@ -383,9 +390,10 @@ class ConsumerCore:
         now_ms: float,
     ) -> bool:
         error = error_from_wire(run.error)
-        if error is not None or run.leader_epoch < self._cache.seen_epoch(key) or run.HasField("diverging_epoch"):
+        is_outdated = run.leader_epoch < self._cache.seen_epoch(key)
+        if error is not None or is_outdated or run.HasField("diverging_epoch"):
             session.given_back_bytes += len(batches)
-            self._turn_away(assigned, error, run, now_ms)
+            self._turn_away(assigned, error, run, now_ms, is_outdated=is_outdated)
             return assigned.error is not None
         if run.leader_epoch > assigned.leader_epoch:
             self._cache.see_epoch(key, run.leader_epoch)
@@ -402,11 +410,21 @@ class ConsumerCore:
         return True
 
     def _turn_away(
-        self, assigned: Assigned, error: MinilogError | None, run: data_pb2.PartitionRun, now_ms: float
+        self,
+        assigned: Assigned,
+        error: MinilogError | None,
+        run: data_pb2.PartitionRun,
+        now_ms: float,
+        *,
+        is_outdated: bool,
     ) -> None:
+        """Take no records of this run. A leader of an earlier epoch (`is_outdated`) cannot judge the position: its log
+        may lack what the later leaders have."""
         match error:
             case _ if assigned.on_follower:  # a follower may be unable to judge this: the leader does
                 self._leave_follower(assigned, now_ms)
+            case None | OffsetOutOfRange() if is_outdated:
+                self._try_again(assigned, now_ms)
             case None if run.HasField("diverging_epoch"):
                 assigned.error = OffsetOutOfRange(requests.cut_back(assigned, run))
                 assigned.detach()
@@ -419,8 +437,12 @@ class ConsumerCore:
                 assigned.error = error
                 assigned.detach()
             case _:
-                self._wants_metadata = True
-                assigned.pause(now_ms + self._config.retry_backoff_ms)
+                self._try_again(assigned, now_ms)
+
+    def _try_again(self, assigned: Assigned, now_ms: float) -> None:
+        """Ask for newer metadata, and for the partition after a pause."""
+        self._wants_metadata = True
+        assigned.pause(now_ms + self._config.retry_backoff_ms)
 
     def _leave_follower(self, assigned: Assigned, now_ms: float) -> None:
         """Go on at once with another replica, usually the leader."""

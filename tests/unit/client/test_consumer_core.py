@@ -15,7 +15,10 @@ from minilog.errors import (
     UnknownSchemaVersion,
     UnknownTopicId,
     UnknownTopicOrPartition,
+    wire_error,
 )
+from minilog.groups.messages import Committed
+from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
 from minilog.v1 import common_pb2, data_pb2
 from tests.unit.client.brokers import TOPIC, TOPIC_ID, Brokers, LeaderLog
@@ -341,6 +344,35 @@ def test_a_log_without_what_was_read_is_an_error_whatever_the_reset() -> None:
     cluster.receive(1, (run, b""))
     with pytest.raises(OffsetOutOfRange, match="the log has lost records below 3"):
         cluster.core.take(1)
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_leader_of_an_earlier_epoch_does_not_judge_what_was_lost(is_refused: bool) -> None:
+    """Its log may lack what the later leader has: to believe it would skip records, or end the reading."""
+    cluster = reading(3, auto_offset_reset="earliest")
+    cluster.push()
+    cluster.read()
+    key = PartitionKey(TOPIC_ID, 0)
+    cluster.cache.see_epoch(key, cluster.cache.seen_epoch(key) + 1)
+    run = data_pb2.PartitionRun(partition_id=_id(0), position_number=cluster.positions[1, 0].position_number)
+    if is_refused:
+        run.error.CopyFrom(wire_error(OffsetOutOfRange("offset 3 is above the log end 1")))
+    else:
+        run.diverging_epoch.end_offset = 1
+    cluster.receive(1, (run, b""))
+    assert cluster.core.take(1) == []
+    assert cluster.core.position(P0) == 3
+
+
+def test_a_committed_offset_names_a_later_leader_than_the_metadata() -> None:
+    cluster = Consuming(Brokers(), group_id="report")
+    fill(cluster.brokers, 3)
+    cluster.committed[0] = Committed(3, 7)
+    cluster.core.assign([P0])
+    refreshes = cluster.refreshes
+    cluster.run()
+    assert cluster.cache.seen_epoch(PartitionKey(TOPIC_ID, 0)) == 7
+    assert cluster.refreshes > refreshes + 1
 
 
 def test_without_an_offset_the_reset_says_where_to_begin() -> None:
