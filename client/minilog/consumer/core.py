@@ -346,16 +346,10 @@ class ConsumerCore:
     def committed_offset_came(
         self, partition: TopicPartition, position_number: int, committed: Committed | None
     ) -> None:
-        """Take the group's committed offset. None: the group has committed none.
-
-        A member that read from a later leader than this client knows may have committed it. An earlier leader would
-        miss the records below it in its own log, and take them for lost (KIP-320)."""
+        """Take the group's committed offset. None: the group has committed none."""
         assigned = self._assigned.get(partition)
         if assigned is not None and assigned.resolving and assigned.position_number == position_number:
-            epoch = None if committed is None else committed.leader_epoch
-            if assigned.key is not None and epoch is not None and epoch > self._cache.seen_epoch(assigned.key):
-                self._cache.see_epoch(assigned.key, epoch)
-                self._wants_metadata = True
+            self._wants_metadata |= starting.names_later_leader(assigned, committed, self._cache)
             starting.begin_at_committed(assigned, committed, self._next_number(), self._config)
             self._look_at(assigned)
 
@@ -390,10 +384,9 @@ class ConsumerCore:
         now_ms: float,
     ) -> bool:
         error = error_from_wire(run.error)
-        is_outdated = run.leader_epoch < self._cache.seen_epoch(key)
-        if error is not None or is_outdated or run.HasField("diverging_epoch"):
+        if error is not None or run.leader_epoch < self._cache.seen_epoch(key) or run.HasField("diverging_epoch"):
             session.given_back_bytes += len(batches)
-            self._turn_away(assigned, error, run, now_ms, is_outdated=is_outdated)
+            self._turn_away(assigned, error, run, now_ms)
             return assigned.error is not None
         if run.leader_epoch > assigned.leader_epoch:
             self._cache.see_epoch(key, run.leader_epoch)
@@ -410,16 +403,10 @@ class ConsumerCore:
         return True
 
     def _turn_away(
-        self,
-        assigned: Assigned,
-        error: MinilogError | None,
-        run: data_pb2.PartitionRun,
-        now_ms: float,
-        *,
-        is_outdated: bool,
+        self, assigned: Assigned, error: MinilogError | None, run: data_pb2.PartitionRun, now_ms: float
     ) -> None:
-        """Take no records of this run. A leader of an earlier epoch (`is_outdated`) cannot judge the position: its log
-        may lack what the later leaders have."""
+        key = assigned.key  # the log of an earlier leader may lack records: it cannot judge the position
+        is_outdated = key is not None and run.leader_epoch < self._cache.seen_epoch(key)
         match error:
             case _ if assigned.on_follower:  # a follower may be unable to judge this: the leader does
                 self._leave_follower(assigned, now_ms)

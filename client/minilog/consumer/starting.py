@@ -19,6 +19,7 @@ from minilog.consumer.consumer_effects import Effect, FetchCommitted, ResolveOff
 from minilog.consumer.partition import Assigned
 from minilog.errors import MinilogError, OffsetOutOfRange
 from minilog.groups.messages import Committed
+from minilog.net.metadata_cache import MetadataCache
 
 COMMITTED = "committed"
 
@@ -43,6 +44,16 @@ def begin_at_committed(assigned: Assigned, committed: Committed | None, number: 
     else:
         assigned.begin_reset(assigned.otherwise, number)
         _begin_at_reset(assigned, f"has no offset that group {config.group_id!r} committed")
+
+
+def names_later_leader(assigned: Assigned, committed: Committed | None, cache: MetadataCache) -> bool:
+    """Whether the committed offset is of a later leader than the cache knows. Then the cache knows its epoch from now
+    on. An earlier leader would miss the records below the offset in its own log, and take them for lost (KIP-320)."""
+    epoch = None if committed is None else committed.leader_epoch
+    if assigned.key is None or epoch is None or epoch <= cache.seen_epoch(assigned.key):
+        return False
+    cache.see_epoch(assigned.key, epoch)
+    return True
 
 
 def _begin_at_reset(assigned: Assigned, why: str) -> None:
