@@ -113,15 +113,17 @@ class _Reading:
         self._last: dict[int, Holding] = {}  # the newest of each partition, open or not
         self._revoking_s: dict[int, float] = {}  # when the callback began that gives a partition back
         self._until_s = 0.0
+        self._held_s = 0.0  # of the last line that says that it holds what it has
 
     def read(self) -> None:
         for event in self._story.events:
             if event.kind == "handed":
                 self._note_handed(event)
-            elif event.until_s == 0.0:
-                self._close_all(min(event.time_s, self._until_s), event.time_s)
+            elif event.until_s == 0.0:  # the coordinator has fenced it since that line, or its own time was over
+                self._close_all(min(self._held_s, self._until_s), event.time_s)
             self._follow(event)
-            self._until_s = event.until_s or self._until_s
+            if event.until_s:
+                self._until_s, self._held_s = event.until_s, event.time_s
         if self._story.died_s is not None:
             self._close(self._open.keys(), self._story.died_s, "killed")
         self._judgement.wrong += [

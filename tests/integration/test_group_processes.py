@@ -102,6 +102,12 @@ class TestTheJudge:
             kept.until_s = 3.5
         assert judged(first, story("b", *SECOND)).wrong == []
 
+    def test_a_member_that_is_fenced_between_two_samples_held_it_until_the_first_of_them(self) -> None:
+        begin = [event("assigned", 1.0), event("handed", 2.0, 0, 2), *commit(2.1, 2)]
+        for sample_s, overlaps in ((3.9, 0), (4.05, 1)):
+            samples = [MemberEvent("sample", sample_s, UNTIL_S), MemberEvent("sample", 4.1, 0.0)]
+            assert judged(story("a", *begin, *samples), story("b", *SECOND)).overlaps == overlaps
+
     def test_a_record_after_the_end_of_the_session_is_wrong(self) -> None:
         late = event("handed", 4.6, 2, 3, until_s=0.0)
         first = story("a", event("assigned", 1.0), event("handed", 2.0, 0, 2), *commit(2.1, 2), late)
