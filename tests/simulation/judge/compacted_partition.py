@@ -10,7 +10,7 @@ then on it decides by docs/spec/formats.md § Compaction which records may be mi
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,8 +18,8 @@ from minilog.errors import CorruptMessage
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader
 from minilog_broker.storage.markers import read_markers
-from tests.simulation.judge.copies import View
-from tests.simulation.judge.keyed_records import KeyedRecord, KeyedRecordReader
+from tests.simulation.judge.copies import View, first_from
+from tests.simulation.judge.keyed_records import KeyedRecord, KeyedRecordReader, Place, place_of
 from tests.simulation.judge.metadata import is_same
 
 
@@ -42,6 +42,18 @@ class JudgedPoint:
 
 
 NO_POINT = JudgedPoint()
+KEPT_POINTS = 16  # copies carry out the last few
+
+
+@dataclass(slots=True)
+class _Held:
+    """What a copy has in a range of offsets. `producers`: of transactions, each with the lowest offset of its records.
+    `changed`: a record that is not what was committed there."""
+
+    offsets: set[int] = field(default_factory=set)
+    markers: set[int] = field(default_factory=set)
+    producers: dict[int, int] = field(default_factory=dict)
+    changed: tuple[int, KeyedRecord] | None = None
 
 
 @dataclass(slots=True)
@@ -58,6 +70,14 @@ class CompactedPartition:
     _offsets: dict[bytes, list[int]] = field(default_factory=dict)
     """The offsets of the records of a key, ascending."""
     _places: dict[bytes, int] = field(default_factory=dict)
+    _ascending: list[int] = field(default_factory=list)
+    """The offsets of all records."""
+    _kept: dict[JudgedPoint, frozenset[int]] = field(default_factory=dict)
+    """The offsets that stay below a point, of the last points."""
+    _right: set[Place] = field(default_factory=set)
+    """The batches that some copy had, and was right to have."""
+    _unchanged: set[Place] = field(default_factory=set)
+    """The batches of which each record is as it was committed."""
     _reader: KeyedRecordReader = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,8 +93,9 @@ class CompactedPartition:
             if ended:
                 self.markers[header.base_offset] = ended
             return
-        for offset, record in self._reader.read(header, batch).items():
+        for offset, record in self._reader.read(header, lambda: batch).items():
             self.records[offset] = record
+            self._ascending.append(offset)
             self._places.setdefault(record.identity, offset)
             if record.key is not None:
                 self._offsets.setdefault(record.key, []).append(offset)
@@ -91,9 +112,9 @@ class CompactedPartition:
     def newest(self, key: bytes, below: int) -> int | None:
         """The offset of the newest record of a key below an offset."""
         offsets = self._offsets.get(key, [])
-        for offset in reversed(offsets[: bisect_left(offsets, below)]):
-            if not self.is_aborted(self.records[offset]):
-                return offset
+        for index in range(bisect_left(offsets, below) - 1, -1, -1):
+            if not self.is_aborted(self.records[offsets[index]]):
+                return offsets[index]
         return None
 
     def stays(self, record: KeyedRecord, point: JudgedPoint) -> bool:
@@ -110,25 +131,60 @@ class CompactedPartition:
     def may_miss(self, offset: int) -> bool:
         """Whether a reader may find no record at an offset."""
         record = self.records.get(offset)
-        return offset < self.end if record is None else not self.stays(record, self.point)
+        if record is None:
+            return offset < self.end
+        kept = self._kept.get(self.point)
+        if kept is None or offset >= self.point.clean_to:
+            return not self.stays(record, self.point)
+        return offset not in kept
+
+    def _staying(self, point: JudgedPoint) -> frozenset[int]:
+        """The offsets of the records that stay below the clean_to of a point. Kept where nothing changes them any more:
+        all below is committed, and so is the end of each transaction there."""
+        kept = self._kept.get(point)
+        if kept is not None:
+            return kept
+        below = [self.records[offset] for offset in self._below(0, point.clean_to)]
+        staying = frozenset(record.offset for record in below if self.stays(record, point))
+        if self.end >= point.clean_to and not any(map(self._is_open, below)):
+            while len(self._kept) >= KEPT_POINTS:
+                del self._kept[next(iter(self._kept))]
+            self._kept[point] = staying
+        return staying
+
+    def _below(self, start: int, upto: int) -> list[int]:
+        """The offsets of the committed records from `start` to `upto`."""
+        offsets = self._ascending
+        return offsets[bisect_left(offsets, start) : bisect_left(offsets, upto)]
 
     # -- what a copy has
 
-    def first_lack(self, truth: Iterable[BatchHeader], view: View, upto: int) -> int | None:
+    def first_lack(self, truth: list[BatchHeader], view: View, upto: int) -> int | None:
         """The first offset from `view.agreed` on of what a copy lacks, or has otherwise, and no compaction explains.
-        `truth`: the committed batches from there on."""
-        own = view.from_offset(view.agreed)
+        `truth`: the committed batches.
+
+        A batch that was right once stays right: what is committed does not change, and of it ever more may go."""
+        own, index, is_whole = view.from_offset(view.agreed), first_from(truth, view.agreed), False
         batch = next(own, None)
-        for header in truth:
-            if header.next_offset > upto:
-                break
+        while index < len(truth) and (header := truth[index]).next_offset <= upto:
             while batch is not None and batch.next_offset <= header.base_offset:
-                batch = next(own, None)
+                batch, is_whole = next(own, None), False
             if batch is None or batch.base_offset > header.base_offset:
                 return header.base_offset
-            if not is_same(header, batch) and (wrong := self._first_wrong(header, batch, view)) is not None:
-                return wrong
+            if batch.next_offset <= upto and place_of(batch) in self._right:
+                view.agreed = batch.next_offset
+                index = index + 1 if header.next_offset == view.agreed else first_from(truth, view.agreed)
+                continue
+            if not is_same(header, batch):
+                if (wrong := self._first_wrong(header, batch, view)) is not None:
+                    return wrong
+                is_whole = not header.has_gaps and (is_whole or header.base_offset == batch.base_offset)
+            else:
+                is_whole = True
             view.agreed = header.next_offset
+            if is_whole and header.next_offset == batch.next_offset and self._is_read(batch):
+                self._right.add(place_of(batch))
+            index += 1
         return None
 
     def _first_wrong(self, header: BatchHeader, batch: BatchHeader, view: View) -> int | None:
@@ -138,14 +194,14 @@ class CompactedPartition:
         is_covered = header.next_offset <= batch.next_offset <= self.point.clean_to
         if not batch.has_gaps or not is_covered or batch.partition_leader_epoch != header.partition_leader_epoch:
             return header.base_offset
-        if batch.record_count and _place(batch) != _place(header):
+        if batch.record_count and _identity_of(batch) != _identity_of(header):
             return header.base_offset
         own = self._read(batch, view)
         if own is None:
             return None
         for offset in range(header.base_offset, header.next_offset):
             mine, committed = own.get(offset), self.records.get(offset)
-            if mine is None and committed is not None and self.stays(committed, self.point):
+            if mine is None and committed is not None and not self.may_miss(offset):
                 return offset
             if mine is not None and mine != committed:
                 return offset
@@ -157,69 +213,87 @@ class CompactedPartition:
         if batch.is_control or not batch.record_count:
             return {}
         try:
-            return self._reader.read(batch, view.content(batch.base_offset))
+            return self._reader.read(batch, lambda: view.content(batch.base_offset))
         except CorruptMessage:
             return None
 
-    def records_of(self, view: View, start: int, upto: int) -> dict[int, KeyedRecord]:
-        """The records of a copy from `start` to `upto`."""
-        found: dict[int, KeyedRecord] = {}
+    def _is_read(self, batch: BatchHeader) -> bool:
+        """Whether its records have been read from a copy that has not rotted."""
+        return batch.is_control or not batch.record_count or self._reader.has_read(batch)
+
+    def _held(self, view: View, start: int, upto: int) -> _Held:
+        """What a copy has from `start` to `upto`."""
+        held = _Held()
         for batch in view.from_offset(start):
             if batch.base_offset >= upto:
                 break
-            found |= self._read(batch, view) or {}
-        return {offset: record for offset, record in found.items() if start <= offset < upto}
+            if batch.is_control:
+                held.markers.add(batch.base_offset)
+                continue
+            if not (records := self._read(batch, view)):
+                continue
+            is_inside = start <= batch.base_offset and batch.next_offset <= upto
+            offsets = records.keys() if is_inside else {offset for offset in records if start <= offset < upto}
+            held.offsets |= offsets
+            if batch.is_transactional and offsets:
+                held.producers.setdefault(batch.producer_id, min(offsets))
+            if (place := place_of(batch)) not in self._unchanged:
+                changed = (at for at in offsets if self.records.get(at, records[at]) != records[at])
+                held.changed = next(((at, records[at]) for at in changed), held.changed)
+                if is_inside and batch.next_offset <= self.end:
+                    self._unchanged.add(place)
+        return held
 
     def first_wrong(self, view: View, start: int, upto: int) -> Wrong | None:
         """What a copy has below the point that it has begun, and must not, at any time."""
-        own = self.records_of(view, start, upto)
-        for offset, record in own.items():
-            if self.records.get(offset, record) != record:
-                return Wrong("K2", f"the record at {offset} is {record}, committed was {self.records[offset]}")
-        for offset, record in self.records.items():
-            if start <= offset < upto and offset not in own and self.stays(record, self.point):
-                return Wrong("K1", f"the record at {offset} is gone, and {self.point} keeps it: {record}")
-        return self._first_unveiled(own, start, upto) or self._first_unmarked(view, own, start, upto)
+        held = self._held(view, start, upto)
+        if held.changed is not None:
+            offset, record = held.changed
+            return Wrong("K2", f"the record at {offset} is {record}, committed was {self.records[offset]}")
+        gone = self._staying(self.point).union(self._below(self.point.clean_to, upto)) - held.offsets
+        if (first := min((offset for offset in gone if start <= offset < upto), default=None)) is not None:
+            return Wrong("K1", f"the record at {first} is gone, and {self.point} keeps it: {self.records[first]}")
+        return self._first_unveiled(held, start, upto) or self._first_unmarked(held, start, upto)
 
-    def _first_unveiled(self, own: Mapping[int, KeyedRecord], start: int, upto: int) -> Wrong | None:
+    def _first_unveiled(self, held: _Held, start: int, upto: int) -> Wrong | None:
         """A record whose deletion is gone before it."""
-        for offset, record in own.items():
-            if record.key is None or self.is_aborted(record):
+        for key, offsets in self._offsets.items():
+            newest = self.newest(key, self.point.clean_to)
+            if newest is None or not start < newest < upto or newest in held.offsets:
                 continue
-            newest = self.newest(record.key, self.point.clean_to)
-            if newest is not None and offset < newest < upto and newest not in own:
-                return Wrong("K3", f"the record at {offset} is the newest of {record.key!r}, {newest} was, and is gone")
+            for offset in offsets[: bisect_left(offsets, newest)]:
+                if offset in held.offsets and not self.is_aborted(self.records[offset]):
+                    return Wrong("K3", f"the record at {offset} is the newest of {key!r}, {newest} was, and is gone")
         return None
 
-    def _first_unmarked(self, view: View, own: Mapping[int, KeyedRecord], start: int, upto: int) -> Wrong | None:
+    def _first_unmarked(self, held: _Held, start: int, upto: int) -> Wrong | None:
         """A record whose transaction has no marker any more."""
-        left = {batch.base_offset for batch in view.from_offset(start) if batch.is_control}
         for offset, ended in self.markers.items():
-            if not start <= offset < upto or offset in left:
+            if not start <= offset < upto or offset in held.markers:
                 continue
             if offset >= self.point.deletes_before:
                 return Wrong("K4", f"the markers at {offset} are gone, and {self.point} keeps them")
-            for record in own.values():
-                if record.offset < offset and record.producer_id in ended:
-                    return Wrong("K4", f"the markers at {offset} are gone, the record at {record.offset} is left")
+            left = (held.producers[producer_id] for producer_id in ended if producer_id in held.producers)
+            if (first := min(left, default=offset)) < offset:
+                return Wrong("K4", f"the markers at {offset} are gone, the record at {first} is left")
         return None
 
     def first_not_done(self, view: View, start: int, point: JudgedPoint) -> Wrong | None:
         """What a copy that has carried out a point has otherwise than the rule says."""
-        own = self.records_of(view, start, point.clean_to)
-        for offset, record in self.records.items():
-            if not start <= offset < point.clean_to or self._is_open(record):
+        own, staying = self._held(view, start, point.clean_to).offsets, self._staying(point)
+        for offset in sorted(own ^ staying):
+            record = self.records.get(offset)
+            if record is None or offset < start or self._is_open(record):
                 continue
-            if (offset in own) != (stays := self.stays(record, point)):
-                text = "is gone, and stays" if stays else "is there, and goes"
-                return Wrong("K5", f"the record at {offset} {text}, where {point} is carried out: {record}")
+            text = "is gone, and stays" if offset in staying else "is there, and goes"
+            return Wrong("K5", f"the record at {offset} {text}, where {point} is carried out: {record}")
         return None
 
     def _is_open(self, record: KeyedRecord) -> bool:
         return record.producer_id != NO_PRODUCER_ID and record.producer_id not in self.fates
 
 
-def _place(header: BatchHeader) -> tuple[int, ...]:
+def _identity_of(header: BatchHeader) -> tuple[int, ...]:
     return (
         header.base_offset,
         header.last_offset_delta,

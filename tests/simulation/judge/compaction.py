@@ -12,6 +12,7 @@ compacted_partition.py has what the rule lets go.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ class Compaction:
         self._transactions = transactions
         self._seen: dict[tuple[int, PartitionKey], _Seen] = {}
         self._renames: dict[tuple[int, PartitionKey], int] = {}
+        self._looked: dict[tuple[int, PartitionKey, bool], tuple[int, int, JudgedPoint]] = {}
         self._announced: dict[PartitionKey, list[tuple[int, float]]] = {}
         cluster.listeners.append(self._hear)
 
@@ -192,6 +194,10 @@ class Compaction:
             return
         start = max(view.start, int(said["log_start_offset"]))
         upto = min(int(said["compaction"]["begun"]["clean_to"]), view.end, compaction.end)
+        place, looked = (number, partition.key, view.durable), (start, upto, compaction.point)
+        if view.unchanged_to >= upto and self._looked.get(place) == looked:
+            return
+        self._looked[place], view.unchanged_to = looked, math.inf
         self._raise(partition, number, compaction.first_wrong(view, start, upto))
 
     def _raise(self, partition: JudgedPartition, number: int, wrong: Wrong | None) -> None:

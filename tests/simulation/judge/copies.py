@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bisect
 import json
+import math
 import re
 from collections.abc import Iterator
 from itertools import islice
@@ -105,11 +106,13 @@ class View:
     none: a crash left there what was being deleted, and what is before it does not count.
 
     `agreed`: what it was found to share with the truth about its partition; it goes back where the copy changes.
+    `unchanged_to`: below it nothing has changed since whoever judges compaction has looked.
     `epochs`: where each leader epoch begins, as the batches say."""
 
     def __init__(self, *, durable: bool) -> None:
         self.durable = durable
         self.agreed = 0
+        self.unchanged_to = math.inf
         self.batches: list[BatchHeader] = []
         self.epochs: list[tuple[int, int]] = []  # (epoch, offset)
         self._segments: dict[str, _Segment] = {}
@@ -143,7 +146,7 @@ class View:
         return lowest
 
     def _join(self, changed_from: int, log_start: int) -> None:
-        self.agreed = min(self.agreed, changed_from)
+        self.agreed, self.unchanged_to = min(self.agreed, changed_from), min(self.unchanged_to, changed_from)
         batches, epochs = self.batches, self.epochs
         while batches and batches[-1].next_offset > changed_from:
             batches.pop()
@@ -197,9 +200,9 @@ class View:
         """The bytes of the batch that begins there."""
         for segment in self._segments.values():
             if segment.batches and segment.batches[0].base_offset <= base_offset < segment.batches[-1].next_offset:
-                for index, header in enumerate(segment.batches):
-                    if header.base_offset == base_offset:
-                        return segment.content(index)
+                index = bisect.bisect_left(segment.batches, base_offset, key=_base_offset)
+                if index < len(segment.batches) and segment.batches[index].base_offset == base_offset:
+                    return segment.content(index)
         raise KeyError(base_offset)
 
 

@@ -5,14 +5,21 @@ It reads each batch once: the crc of a header covers the rest of a batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader
 from minilog.record_batch.reader import read_records
 from tests.simulation.clients.keyed import IDENTITY
+
+Place: TypeAlias = tuple[int, int, int, int]
+"""Where a batch is and what it holds: base offset, last offset, leader epoch, crc. Two with one place are one batch."""
+
+
+def place_of(header: BatchHeader) -> Place:
+    return header.base_offset, header.last_offset_delta, header.partition_leader_epoch, header.crc
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +39,18 @@ class KeyedRecordReader:
 
     def __init__(self, key: PartitionKey) -> None:
         self._key = key
-        self._read: dict[tuple[int, int, int], Mapping[int, KeyedRecord]] = {}
+        self._read: dict[Place, Mapping[int, KeyedRecord]] = {}
 
-    def read(self, header: BatchHeader, batch: bytes) -> Mapping[int, KeyedRecord]:
+    def read(self, header: BatchHeader, content: Callable[[], bytes]) -> Mapping[int, KeyedRecord]:
         """The records by offset. None for a batch of markers. Raises CorruptMessage."""
-        place = header.base_offset, header.crc, header.partition_leader_epoch
+        place = place_of(header)
         found = self._read.get(place)
         if found is None:
-            found = self._read[place] = {each.offset: each for each in self._records(header, batch)}
+            found = self._read[place] = {each.offset: each for each in self._records(header, content())}
         return found
+
+    def has_read(self, header: BatchHeader) -> bool:
+        return place_of(header) in self._read
 
     def _records(self, header: BatchHeader, batch: bytes) -> list[KeyedRecord]:
         producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID

@@ -186,14 +186,14 @@ class JudgedPartition:
             self.deletable = math.inf  # the controller applies a setting before any wire has it, to its followers, too
         if view.agreed < start <= self.deletable:
             view.agreed = start
+        if self.compaction is not None:
+            return self.compaction.first_lack(self.batches, view, upto)
         own = view.from_offset(view.agreed)
         for header in self._from_offset(view.agreed):
             if header.next_offset > upto:
                 break
             if not is_same(header, next(own, None)):
-                if self.compaction is None:
-                    return header.base_offset
-                return self.compaction.first_lack(self._from_offset(view.agreed), view, upto)
+                return header.base_offset
             view.agreed = header.next_offset
         return None
 
