@@ -1,4 +1,4 @@
-"""The theme of compacted topics."""
+"""The themes of compacted topics."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from tests.simulation.narrowing import configured, of_brokers, weights
 from tests.simulation.plan import Plan
 
 DELETED_SHARE = 0.3  # of the seeds: retention deletes, too
+TYPED_SHARE = 0.6  # of the seeds: the topic has a schema, and rows delete their keys
+ROTTING_SHARE = 0.3  # of the seeds: one machine's copies rot under a scrub
 
 
 def compacting(plan: Plan, chance: random.Random) -> Plan:
@@ -66,4 +68,29 @@ def compacting(plan: Plan, chance: random.Random) -> Plan:
             elect=(0.3, 1.0),
             reassign=(0.0, 1.0, 2.0),
         ),
+    )
+
+
+def recompacting(plan: Plan, chance: random.Random) -> Plan:
+    """The same where the topic has a schema, settings change while cleaners work, and a disk rots under a scrub. It
+    writes less, for rows cost more. Not drawn."""
+    drawn = compacting(plan, chance)
+    drawn = replace(
+        drawn,
+        write_pause_s=chance.choice((0.02, 0.04)),
+        safety_s=10.0,
+        faults={**drawn.faults, **weights(chance, alter_compaction=(0.0, 1.0, 2.0), settings=(0.0, 1.0))},
+    )
+    if chance.random() < TYPED_SHARE:
+        drawn = replace(drawn, typed=True, faults={**drawn.faults, "evolve": chance.choice((0.5, 2.0))})
+    return _rotting(drawn, chance) if chance.random() < ROTTING_SHARE else drawn
+
+
+def _rotting(plan: Plan, chance: random.Random) -> Plan:
+    """Cleaners and a scrub read what has rotted on one machine."""
+    return replace(
+        plan,
+        voters=3,
+        configs=configured(plan, log_scrub_interval_ms=chance.choice((200, 1_000))),
+        faults={**plan.faults, "rot": 1.0},
     )

@@ -26,6 +26,8 @@ FAULTS = (
     "sick_peer", "stray_epoch",
     # faults/programs.py
     "kill_client", "stalled_reader", "stalled_writer", "alter", "retain", "trim",
+    # of plans with compacted topics: faults/programs.py
+    "alter_compaction",
     # operations.py
     "elect", "reassign", "topics", "latest", "group",
     # of plans with two versions: faults/processes.py, operations.py
@@ -48,6 +50,7 @@ FAULTS = (
 _OF_VERSIONS = ("other_version", "upgrade")
 _OF_TYPED = ("evolve", "lie")
 _OF_RETIRING = ("cordon", "decommission", "forget")
+_OF_COMPACTED = ("alter_compaction",)
 _OF_SCRUBBED = ("forge",)
 _OF_SHARING = ("depose", "death_of_coordinator")
 _IN_TURN = ("settings", "change_voters")  # drawn where a plan asks for them
@@ -301,6 +304,7 @@ def _draw_faults(seed: int) -> dict[str, float]:
                 *_OF_TYPED,
                 *_OF_SECURED,
                 *_OF_RETIRING,
+                *_OF_COMPACTED,
                 *_OF_SCRUBBED,
                 *_OF_SHARING,
                 *_IN_TURN,

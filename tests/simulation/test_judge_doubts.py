@@ -14,6 +14,7 @@ from minilog_broker.quorum.reported_epochs import LEAP_EPOCHS
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.judge.hearing import Hearing
 from tests.simulation.judge.metadata import Topic
+from tests.simulation.judge.schemas import Schemas
 from tests.simulation.judge.truth import Truth
 from tests.simulation.machines.loop import Process
 from tests.simulation.plan import Plan
@@ -31,7 +32,7 @@ def _cluster() -> tuple[SimulatedCluster, Truth]:
     cluster.loop.close()
     for host in cluster.hosts.values():
         host.process, host.wanted = Process(host.name), True
-    return cluster, Truth(cluster, lambda state, decision: None, lambda batch: None)
+    return cluster, Truth(cluster, lambda state, decision: None, lambda batch: None, Schemas().version)
 
 
 class TestACopyThatRotted:

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from tests.simulation.compacting_theme import compacting
+from tests.simulation.compacting_theme import compacting, recompacting
 from tests.simulation.counting_theme import counting
 from tests.simulation.damage_themes import damaged, scrubbed, unheard
 from tests.simulation.large import large
@@ -540,8 +540,8 @@ THEMES: dict[str, Callable[[Plan, random.Random], Plan]] = {
         calm, disks, damaged, unheard, emptied, forks, clients, readers, members, stretched, transactions, coordinators,
         epochs, outages, settings, voters, trims, young, stalls, sick_machine, unsynced, unclean,
         typed, users, quotas, cut_off, large, retiring, scrubbed, voting, sharing, counting,
-        compacting,
+        compacting, recompacting,
     )
 }  # fmt: skip
-_UNDRAWN = (calm, cut_off, large, scrubbed, voting, sharing, counting, compacting)
+_UNDRAWN = (calm, cut_off, large, scrubbed, voting, sharing, counting, compacting, recompacting)
 DRAWN = tuple(name for name, theme in THEMES.items() if theme not in _UNDRAWN)

@@ -27,8 +27,9 @@ def keyed(value: bytes, chance: random.Random) -> dict[str, Any]:
 
 def identity_of(record: Record) -> bytes:
     """The value that a record is known by."""
-    return _of_headers(record.headers) if record.value is None else record.value
+    return value_in(record.headers) if record.value is None else record.value
 
 
-def _of_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
+def value_in(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
+    """The value of a deletion, by its headers."""
     return dict(headers).get(IDENTITY) or b""

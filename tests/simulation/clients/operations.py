@@ -57,6 +57,11 @@ SETTINGS = {  # of which the judge of a cluster has no opinion, whatever their v
     "replica.fetch.max.bytes": ("20000", "16777216"),
     "segment.bytes": ("4096", "65536"),
 }
+CLEANER_SETTINGS = {  # of plans with compacted topics
+    "log.cleaner.enable": ("false", "false", "true"),
+    "log.cleaner.io.max.bytes.per.second": ("65536", "1000000"),
+    "log.cleaner.backoff.ms": ("50", "1000"),
+}
 SWIFT_S = 0.9  # a client asks nobody a second time while it waits for an answer no longer than that
 
 
@@ -194,8 +199,9 @@ class Operations:
     def settings(self) -> None:
         """Settings of a broker, or of all, change while they run, or go back."""
         whose = self._random.choice((None, *sorted(self._cluster.hosts)))
-        names = self._random.sample(sorted(SETTINGS), self._random.choice((1, 1, 2)))
-        wanted = {name: self._random.choice((*SETTINGS[name], None)) for name in names}
+        table = CLEANER_SETTINGS if self._cluster.plan.compacted else SETTINGS
+        names = self._random.sample(sorted(table), self._random.choice((1, 1, 2)))
+        wanted = {name: self._random.choice((*table[name], None)) for name in names}
         configs = {name: value for name, value in wanted.items() if value is not None}
         unset = [name for name, value in wanted.items() if value is None]
         self._workload.command(

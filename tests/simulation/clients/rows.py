@@ -21,6 +21,9 @@ WORD, NUMBER, SIZE, SHARE, NOTE, AT = range(1, 7)  # ids of the first columns
 _BEFORE_WORD = "a row of many neighbours -- "  # a bound ends in the number behind it
 _BEFORE_NOTE = "of many notes that begin alike "
 _DDL = "word string NOT NULL, number int NOT NULL, size int, share float, note string, at timestamp"
+PART, SHARD = 7, 8  # of a compacted topic: its key columns
+_KEYED_DDL = f"{_DDL}, part string NOT NULL, shard int"
+PARTS, SHARDS, DELETED_SHARE = 5, 3, 0.2
 _FAR = 2**33  # no int
 OPERATORS = ("<", "<=", "=", ">=", ">")
 Columns: TypeAlias = Mapping[int, Any]  # by field id; of what is not there nothing is said: it is null
@@ -29,6 +32,24 @@ Columns: TypeAlias = Mapping[int, Any]  # by field id; of what is not there noth
 def first_schema(*, has_key: bool, has_timestamp: bool) -> TopicSchema:
     """The version that the topic is made with."""
     return schema_from_ddl(_DDL, ["word"] if has_key else [], "at" if has_timestamp else None)
+
+
+def keyed_schema(*, has_shard: bool, has_timestamp: bool) -> TopicSchema:
+    """The version that a compacted topic is made with."""
+    key_columns = ["part", "shard"] if has_shard else ["part"]
+    return schema_from_ddl(_KEYED_DDL, key_columns, "at" if has_timestamp else None)
+
+
+def key_values(value: bytes) -> Columns:
+    """The key columns of the row of a value in a compacted topic, one of a small set: null is a value of the second."""
+    chance = random.Random(value)
+    shard = chance.randrange(SHARDS)
+    return {PART: f"part {chance.randrange(PARTS)}", SHARD: shard or None}
+
+
+def deletes(value: bytes) -> bool:
+    """Whether the row of a value in a compacted topic deletes its key."""
+    return random.Random(b"deletes " + value).random() < DELETED_SHARE
 
 
 def number_of(value: bytes) -> int:

@@ -1,6 +1,9 @@
 """The topic of a plan that is typed: rows are written by the version that a producer knows, the schema evolves
 meanwhile, and each row that is read has the columns that it was written with, by field id.
 
+The rows of a compacted topic have keys of a small set. Some delete their key: such a row has nothing but its key
+columns, so its value is in a header.
+
 What filtered readers have to see is in filtered_reading.py.
 """
 
@@ -9,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -24,7 +28,21 @@ from minilog.typed.reader import TypedSelection
 from minilog.typed.topic_schema import TopicSchema
 from minilog.typed.topic_schemas import TopicSchemas
 from minilog.types import Record, TopicPartition
-from tests.simulation.clients.rows import AT, NUMBER, WORD, Columns, column_value, first_schema, number_of, value_of
+from tests.simulation.clients.keyed import IDENTITY, identity_of, value_in
+from tests.simulation.clients.rows import (
+    NUMBER,
+    PART,
+    SHARD,
+    WORD,
+    Columns,
+    column_value,
+    deletes,
+    first_schema,
+    key_values,
+    keyed_schema,
+    number_of,
+    value_of,
+)
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -63,13 +81,17 @@ class TypedTopic:
         self._values: dict[int, bytes] = {}  # by number
         self._dropped: list[str] = []
         chance = random.Random(f"typed {cluster.seed}")
-        self.schema = first_schema(has_key=chance.random() < 0.7, has_timestamp=chance.random() < 0.5)
+        has_key, has_timestamp = chance.random() < 0.7, chance.random() < 0.5
+        self.is_keyed = cluster.plan.compacted
+        self.schema = first_schema(has_key=has_key, has_timestamp=has_timestamp)
+        if self.is_keyed:
+            self.schema = keyed_schema(has_shard=has_key, has_timestamp=has_timestamp)
         self._names = 0
 
     # -- writing
 
     def count(self, chance: random.Random) -> int:
-        """So many rows go out together."""
+        """So many rows go out together. Deletions go out one by one: a header belongs to one row."""
         return chance.randint(2, MOST_ROWS) if chance.random() < BATCH_SHARE else 1
 
     async def send(self, producer: Producer, at: TopicPartition, values: Sequence[bytes]) -> asyncio.Future[Any]:
@@ -77,10 +99,14 @@ class TypedTopic:
         known = await producer._topic(at.topic, producer._deadline(), at.partition)
         assert known.schemas is not None
         schema = known.schemas.latest
-        rows = [self._row(schema, value) for value in values]
+        is_deletion = self.is_keyed and len(values) == 1 and deletes(values[0])
+        rows = [self._row(schema, value, deletes=is_deletion) for value in values]
         self._keep(values, rows, (schema,))
         future: asyncio.Future[Any]
-        if len(rows) == 1:
+        if is_deletion:
+            headers = [(IDENTITY, values[0])]
+            future = await producer.delete(at.topic, rows[0], partition=at.partition, headers=headers)
+        elif len(rows) == 1:
             future = await producer.send(at.topic, rows[0], partition=at.partition)
         else:
             columns = {name: [row[name] for row in rows] for name in schema.names}
@@ -90,8 +116,14 @@ class TypedTopic:
             self._keep(values, rows, heard.versions[schema.version - 1 :])
         return future
 
-    def _row(self, schema: TopicSchema, value: bytes) -> dict[str, Any]:
-        return {each.name: column_value(each, value, self._cluster.now_s) for each in schema.fields}
+    def _row(self, schema: TopicSchema, value: bytes, *, deletes: bool = False) -> dict[str, Any]:
+        key = key_values(value) if self.is_keyed else {}
+        if deletes:
+            return {name: key[schema.column(name).id] for name in schema.key_columns}
+        return {
+            each.name: key[each.id] if each.id in key else column_value(each, value, self._cluster.now_s)
+            for each in schema.fields
+        }
 
     def _keep(self, values: Sequence[bytes], rows: Sequence[dict[str, Any]], versions: tuple[TopicSchema, ...]) -> None:
         for value, row in zip(values, rows, strict=True):
@@ -130,7 +162,7 @@ class TypedTopic:
 
     def _changed(self, schema: TopicSchema, kind: str, name: str, chance: random.Random) -> TopicSchema:
         narrow = [each.name for each in schema.fields if str(each.type) in _WIDER]
-        own = [each.name for each in schema.fields if each.id > AT]
+        own = [each.name for each in schema.fields if each.id > len(self.schema.fields)]
         if kind == "rename":
             return rename_column(schema, chance.choice(schema.names), name)
         if kind == "move":
@@ -160,16 +192,27 @@ class TypedTopic:
     def is_row(self, client: str, selection: TypedSelection, row: dict[str, Any]) -> bytes:
         """The value of a row that was read; its columns are those that were written. Raises Violation."""
         by_id = {each.id: row[each.name] for each in selection.fields}
-        value = value_of(by_id[WORD]) if WORD in by_id else self._values.get(by_id[NUMBER], b"?:-1")
+        if row.get("_deleted"):
+            value = value_in((each["key"], each["value"]) for each in row["_headers"] or ())
+        else:
+            value = value_of(by_id[WORD]) if WORD in by_id else self._values.get(by_id[NUMBER], b"?:-1")
         possible = self.possible(value)
         wanted = [{each: columns.get(each) for each in by_id} for columns in possible]
         if possible and by_id not in wanted:
             raise Violation("V14", f"{client} reads {by_id} of {value!r}, which was written as {wanted}")
         if "_key" in row:
-            names = [selection.schema.column(name).id for name in selection.schema.key_columns]
-            keys = [None if not names else str(columns[names[0]]).encode() for columns in possible]
+            ids = [selection.schema.column(name).id for name in selection.schema.key_columns]
+            keys = [key_bytes([columns.get(each) for each in ids]) for columns in possible]
             if possible and row["_key"] not in keys:
                 raise Violation("V14", f"{client} reads the key {row['_key']!r} of {value!r}, it is {keys}")
+        return value
+
+    def deletion(self, client: str, record: Record) -> bytes:
+        """The value of a deletion that was read as a record. Raises Violation."""
+        value, wanted = identity_of(record), key_values(identity_of(record))
+        key = key_bytes([wanted[each] for each in (PART, SHARD)[: len(self.schema.key_columns)]])
+        if value not in self._written or not deletes(value) or record.key != key:
+            raise Violation("V14", f"{client} reads a deletion of {record.key!r}, {value!r} deletes {key!r}")
         return value
 
     def reader(self, name: str, consumer: TellingConsumer, chance: random.Random) -> WholeReader:
@@ -208,6 +251,14 @@ class TellingConsumer(Consumer):
                 if self._began.setdefault(run.key.topic_id, columns) != columns:
                     began = self._began[run.key.topic_id]
                     raise Violation("V14", f"a reader began with the columns {began}, and is handed {columns}")
+
+
+def key_bytes(values: Sequence[Any]) -> bytes | None:
+    """The key of a row, by its key columns, as client/minilog/typed/keys.py says: of texts and of integers."""
+    parts = [None if each is None else each.encode() if isinstance(each, str) else each.to_bytes(8) for each in values]
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    return b"".join(struct.pack(">i", -1 if part is None else len(part)) + (part or b"") for part in parts)
 
 
 async def latest_schema(consumer: Consumer, topic: str) -> TopicSchema:
@@ -255,7 +306,13 @@ class WholeReader:
         if self._kind == "some" and self._columns is None:
             at = self._consumer.assignment()[0]
             self._columns = projected(await latest_schema(self._consumer, at.topic), self._chance)
-        batches = await self._consumer.poll_arrow(timeout_s, columns=self._columns, metadata=True)
+        batches = await self._consumer.poll_arrow(
+            timeout_s,
+            columns=self._columns,
+            metadata=True,
+            include_headers=self._topic.is_keyed,
+            deletes=self._topic.is_keyed,
+        )
         return as_records(self._topic, self._name, zip(batches, self._consumer.selections, strict=True))
 
     def choose_again(self) -> None:
@@ -264,7 +321,9 @@ class WholeReader:
 
     def _record(self, record: Record) -> Record:
         """A row as JSON, by one of the versions that this poll was read by: its word and its number are one row's."""
-        row = json.loads(record.value or b"{}")
+        if record.value is None:
+            return record._replace(value=self._topic.deletion(self._name, record))
+        row = json.loads(record.value)
         for schema in [each.schema for each in self._consumer.selections]:
             if list(row) == list(schema.names):
                 value = value_of(row[schema.by_id[WORD].name])

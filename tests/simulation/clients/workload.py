@@ -37,6 +37,7 @@ from tests.simulation.violation import Violation
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimulatedCluster
     from tests.simulation.judge.retirement import Retirement
+    from tests.simulation.judge.settings import Settings
     from tests.simulation.machines.machine import ClientMachine
 
 TOPIC = "t{}"
@@ -127,6 +128,21 @@ class Workload:
                     for broker_id in retirement.cordoned:
                         with contextlib.suppress(MinilogError):
                             await admin.uncordon_broker(broker_id)
+                    await asyncio.sleep(ASK_AGAIN_S)
+
+        await _result(self._cluster.loop.spawn(process, ask()))
+
+    async def enable_cleaners(self, settings: Settings) -> None:
+        """No setting holds a cleaner back any more."""
+        process, machine = self._cluster.client("enables cleaners")
+
+        async def ask() -> None:
+            async with Admin(self.settings_of(ADMIN, request_timeout_ms=3_000), machine) as admin:
+                while kept := set(settings.kept):
+                    for whose, name in sorted(kept):
+                        with contextlib.suppress(MinilogError):
+                            broker_id = None if whose < 0 else whose
+                            await admin.alter_broker_settings(broker_id, unset_configs=[name])
                     await asyncio.sleep(ASK_AGAIN_S)
 
         await _result(self._cluster.loop.spawn(process, ask()))

@@ -73,6 +73,17 @@ class Programs:
         kept_ms = {"retention.ms": self._random.choice(("-1", "2000", "5000"))}
         self._workload.alter(self._random.choice((kept_bytes, kept_ms)))
 
+    def alter_compaction(self) -> None:
+        """How a topic is compacted: how dirty it becomes, how long deletions stay, whether retention deletes, too."""
+        topic = self._ground.cluster.plan.topic_configs
+        settings = [
+            {"min.cleanable.dirty.ratio": self._random.choice(("0.0", "0.1", "0.5"))},
+            {"delete.retention.ms": self._random.choice(("0", "1000", "4000"))},
+        ]
+        if "retention.ms" in topic:
+            settings.append({"cleanup.policy": self._random.choice(("compact", "compact,delete"))})
+        self._workload.alter(self._random.choice(settings))
+
     def trim(self) -> None:
         """Records are deleted, up to somewhere below what was acknowledged."""
         key = self._random.choice(list(self._workload.keys.values()))

@@ -10,13 +10,14 @@ then on it decides by docs/spec/formats.md § Compaction which records may be mi
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from minilog.errors import CorruptMessage
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import NO_PRODUCER_ID, BatchHeader
+from minilog.typed.topic_schema import TopicSchema
 from minilog_broker.storage.markers import read_markers
 from tests.simulation.judge.copies import View, first_from
 from tests.simulation.judge.keyed_records import KeyedRecord, KeyedRecordReader, Place, place_of
@@ -58,16 +59,18 @@ class _Held:
 
 @dataclass(slots=True)
 class CompactedPartition:
-    """See the module's text. `fates`: of each producer that has a marker, whether it is committed."""
+    """See the module's text. `fates`: of each producer that has a marker, whether it is committed. `schema`: a version
+    of the schema of its topic, by its number."""
 
     key: PartitionKey
     fates: Mapping[int, bool]
+    schema: Callable[[int], TopicSchema]
     point: JudgedPoint = NO_POINT
     end: int = 0
     records: dict[int, KeyedRecord] = field(default_factory=dict)
     markers: dict[int, frozenset[int]] = field(default_factory=dict)
     """The producers that the batch at an offset ends."""
-    _offsets: dict[bytes, list[int]] = field(default_factory=dict)
+    _offsets: dict[Hashable, list[int]] = field(default_factory=dict)
     """The offsets of the records of a key, ascending."""
     _places: dict[bytes, int] = field(default_factory=dict)
     _ascending: list[int] = field(default_factory=list)
@@ -81,7 +84,7 @@ class CompactedPartition:
     _reader: KeyedRecordReader = field(init=False)
 
     def __post_init__(self) -> None:
-        self._reader = KeyedRecordReader(self.key)
+        self._reader = KeyedRecordReader(self.key, self.schema)
 
     # -- what was committed
 
@@ -109,7 +112,7 @@ class CompactedPartition:
     def is_aborted(self, record: KeyedRecord) -> bool:
         return record.producer_id != NO_PRODUCER_ID and self.fates.get(record.producer_id) is False
 
-    def newest(self, key: bytes, below: int) -> int | None:
+    def newest(self, key: Hashable, below: int) -> int | None:
         """The offset of the newest record of a key below an offset."""
         offsets = self._offsets.get(key, [])
         for index in range(bisect_left(offsets, below) - 1, -1, -1):

@@ -91,13 +91,13 @@ class Compaction:
     def _announce(self, partition: JudgedPartition, point: JudgedPoint) -> None:
         """K1, of deletions: who has seen a record has delete.retention.ms to see that it is deleted."""
         now_ms, announced = self._cluster.now_s * 1e3, self._announced.setdefault(partition.key, [])
-        config = self._truth.metadata.topics[partition.key.topic_id].config
+        retention_ms = self._truth.metadata.later_delete_retention_ms(partition.key.topic_id)
         if point.deletes_before > point.clean_to:
             raise partition.fail("K1", f"{point} lets deletions go above its clean_to")
-        least_ms = config.delete_retention_ms * CLOCK_SHARE - SLACK_MS
+        least_ms = retention_ms * CLOCK_SHARE - SLACK_MS
         since_ms = next((at_ms for clean_to, at_ms in announced if clean_to >= point.deletes_before), now_ms)
         if point.deletes_before > 0 and now_ms - since_ms < least_ms and not partition.exempt:
-            text = f"{point} lets deletions go that were to stay for {config.delete_retention_ms} ms, announced "
+            text = f"{point} lets deletions go that were to stay for {retention_ms} ms, announced "
             raise partition.fail("K1", f"{text}{now_ms - since_ms:.0f} ms ago")
         if not announced or point.clean_to > announced[-1][0]:
             announced.append((point.clean_to, now_ms))

@@ -50,7 +50,7 @@ class Judge:
         self.retirement = Retirement(cluster)
         self._images, self._schemas, self._levels = Images(cluster), Schemas(), Levels()
         self.settings = Settings()
-        self.truth = Truth(cluster, self._fencing.fenced, self._replayed)
+        self.truth = Truth(cluster, self._fencing.fenced, self._replayed, self._schemas.version)
         self._leader_epochs, self._recorded_ends = LeaderEpochs(self.truth), RecordedEnds(self.truth)
         self._hearing = Hearing(cluster, self.truth)
         self.rights = Rights(cluster, self.truth) if cluster.plan.users else None

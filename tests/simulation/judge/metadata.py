@@ -46,6 +46,10 @@ class Topic:
     config: TopicConfig
     set_values: dict[str, str] = field(default_factory=dict)
     raises: list[Raise] = field(default_factory=list)
+    least_delete_retention_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.least_delete_retention_ms = self.config.delete_retention_ms
 
     def set(self, name: str, value: str | None, offset: int) -> None:
         """Another value, or none, by the record at `offset`."""
@@ -54,6 +58,7 @@ class Topic:
         if value is not None:
             self.set_values[name] = value
         self.config = effective_topic_config({**self.made_with, **self.set_values})
+        self.least_delete_retention_ms = min(self.least_delete_retention_ms, self.config.delete_retention_ms)
         if self.config.min_in_sync_replicas > former:
             self.raises.append(Raise(offset, former))
 
@@ -366,7 +371,15 @@ class Metadata:
         """The lowest min.insync.replicas of a topic that a majority of the voters has on disk, known to be committed or
         not: the controller goes by it as soon as it is."""
         known = self.topics[topic_id].config.min_in_sync_replicas
-        found = [min((known, *map(int, said))) for said in self._later_values(topic_id, "min.insync.replicas")]
+        return self._later_least(topic_id, "min.insync.replicas", known)
+
+    def later_delete_retention_ms(self, topic_id: bytes) -> int:
+        """The same of delete.retention.ms, of all values that the topic ever had: who leads may not have heard yet."""
+        known = self.topics[topic_id].least_delete_retention_ms
+        return self._later_least(topic_id, "delete.retention.ms", known)
+
+    def _later_least(self, topic_id: bytes, name: str, known: int) -> int:
+        found = [min((known, *map(int, said))) for said in self._later_values(topic_id, name)]
         return sorted(found)[len(self.voters) // 2]
 
     def later_unsynced(self, topic_id: bytes) -> bool:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from minilog.typed.topic_schema import TopicSchema
+from minilog.typed.wire import schema_from_wire
 from minilog.v1 import records_pb2, typed_pb2
 from minilog_broker.quorum.records import CommittedBatch
 from tests.simulation.violation import Violation
@@ -24,6 +26,10 @@ class Schemas:
         self._committed: dict[bytes, list[typed_pb2.TopicSchema]] = {}
         self._told: dict[tuple[bytes, int], typed_pb2.TopicSchema] = {}  # what may be committed, and not be known to be
         self._given: dict[bytes, int] = {}  # the highest id
+
+    def version(self, topic_id: bytes, number: int) -> TopicSchema:
+        """What anybody was told to be that version, or what is committed. A program may have written by it."""
+        return schema_from_wire(self._told[topic_id, number])
 
     def committed(self, batch: CommittedBatch) -> None:
         for record in batch.records:

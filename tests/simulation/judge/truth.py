@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
 from minilog.partition_key import PartitionKey
+from minilog.typed.topic_schema import TopicSchema
 from minilog.v1.records_pb2 import BrokerStateRecord
 from minilog_broker.controller.topic_config import BUILT_IN
 from minilog_broker.quorum.records import METADATA_KEY, CommittedBatch
@@ -36,7 +38,9 @@ class Truth:
         cluster: SimulatedCluster,
         fenced: Callable[[BrokerStateRecord, Decision], None],
         replayed: Callable[[CommittedBatch], None],
+        schema: Callable[[bytes, int], TopicSchema],
     ) -> None:
+        self._schema = schema
         self._cluster = cluster
         self._hosts = {host.name: host for host in cluster.hosts.values()}
         self.copies = Copies(list(cluster.hosts.values()))
@@ -71,7 +75,7 @@ class Truth:
             if self.metadata.topics[key.topic_id].name in _OWN:
                 found.deletable = math.inf
             if self.metadata.topics[key.topic_id].config.is_compacted:
-                found.compaction = CompactedPartition(key, self.fates)
+                found.compaction = CompactedPartition(key, self.fates, partial(self._schema, key.topic_id))
         self._look_at_policy(found)
         return found
 
