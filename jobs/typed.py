@@ -25,22 +25,30 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import pathlib
 import sys
 
-from pyspark.errors import PySparkException
+from avro_values import with_avro
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
-from pyspark.sql.avro import functions as avro
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from running import create_session, parse_arguments, run_query
+from typed_target import (
+    bad_records,
+    describe_topic,
+    does_not_fit,
+    missing,
+    of_row,
+    read_records,
+    schema_of,
+    unknown_names,
+    write_both,
+)
 
-from minilog import Admin, TopicSchema
+from minilog import TopicSchema
 
 JSON, CSV, AVRO = "json", "csv", "avro"
-AVRO_PACKAGE_VERSION = "4.2.0"  # the newest that is published; with PySpark 4.3.0 it works
 _BROKEN = "__broken"  # where Spark puts what it could not parse
 _WITH_ZONE = "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][.SSS]XXX"
 
@@ -62,15 +70,6 @@ class TypedOptions:
     trigger: str = "1 second"
 
 
-def topic_schema(bootstrap_servers: str, topic: str) -> TopicSchema:
-    """Raises ValueError for a topic without one."""
-    with Admin({"bootstrap.servers": bootstrap_servers}) as admin:
-        (found,) = admin.describe_topics([topic])
-    if found.schema is None:
-        raise ValueError(f"topic {topic} has no schema: create it with one, minilog topic create {topic} --ddl ...")
-    return found.schema
-
-
 def parsed(records: DataFrame, schema: TopicSchema, form: str, avro_schema: str = "") -> DataFrame:
     """`records` with two columns more: `row`, a struct of the topic's columns, and `reason`, null where all is well."""
     if form == AVRO:
@@ -84,9 +83,9 @@ def parsed(records: DataFrame, schema: TopicSchema, form: str, avro_schema: str 
     broken = found["row"][_BROKEN].isNotNull()
     reasons = [f.when(f.col("value").isNull(), "there is no value")]
     if form == JSON:
-        reasons += [*_json_reasons(text, schema, broken), *_unknown_names(text, schema)]
+        reasons += [*_json_reasons(text, schema, broken), unknown_names(text, schema.names)]
     reasons += [f.when(broken | f.col("row").isNull(), f"this is not {form.upper()} of the columns {schema}")]
-    reasons += _missing(schema)
+    reasons += missing(schema)
     return found.withColumn("reason", f.coalesce(*reasons)).withColumn("row", f.col("row").dropFields(_BROKEN))
 
 
@@ -95,45 +94,14 @@ def _json_reasons(text: Column, schema: TopicSchema, broken: Column) -> list[Col
     reasons = []
     for each in schema.fields:
         said = f.get_json_object(text, f"$['{each.name}']")
-        told = _does_not_fit(each.name, str(each.type), said)
-        reasons.append(f.when(broken & said.isNotNull() & _of_row(each.name).isNull(), told))
+        told = does_not_fit(each.name, str(each.type), said)
+        reasons.append(f.when(broken & said.isNotNull() & of_row(each.name).isNull(), told))
     return reasons
 
 
-def _does_not_fit(name: str, kind: str, said: Column) -> Column:
-    return f.concat(f.lit(f"column {name!r} is {kind}, and "), f.substring(said, 1, 80), f.lit(" does not fit"))
-
-
-def _unknown_names(text: Column, schema: TopicSchema) -> list[Column]:
-    unknown = f.array_except(f.json_object_keys(text), f.array(*map(f.lit, schema.names)))
-    told = f.concat(f.lit("the topic has no column "), f.array_join(unknown, ", "))
-    return [f.when(f.size(unknown) > 0, told)]
-
-
-def _missing(schema: TopicSchema) -> list[Column]:
-    return [
-        f.when(_of_row(each.name).isNull(), f"column {each.name!r} may not be null")
-        for each in schema.fields
-        if not each.nullable
-    ]
-
-
-def _of_row(name: str) -> Column:
-    return f.col("row").getField(name)
-
-
 def _parsed_avro(records: DataFrame, schema: TopicSchema, avro_schema: str) -> DataFrame:
-    try:
-        # A record of one record has the same bytes. What is not Avro is a row of nulls to Spark: the inner one is null.
-        outer = {"type": "record", "name": "outer_", "fields": [{"name": "read", "type": json.loads(avro_schema)}]}
-        values = avro.from_avro(f.col("value"), json.dumps(outer), {"mode": "PERMISSIVE"})
-        read = records.withColumn("read", values["read"])
-        kind = read.schema["read"].dataType
-    except PySparkException as error:
-        raise ValueError(
-            "Spark does not read Avro here: run this with spark-submit --packages "
-            f"org.apache.spark:spark-avro_2.13:{AVRO_PACKAGE_VERSION}, or have JSON written ({error})"
-        ) from None
+    read = with_avro(records, "read", f.col("value"), avro_schema)
+    kind = read.schema["read"].dataType
     assert isinstance(kind, t.StructType)
     return fitted(read, kind, schema)
 
@@ -152,7 +120,7 @@ def fitted(read: DataFrame, kind: t.StructType, schema: TopicSchema) -> DataFram
     nothing = [f.when(f.col("value").isNull(), "there is no value")]
     nothing += [f.when(f.col("read").isNull(), "this is not Avro of that schema")]
     found = read.withColumn("row", f.struct(*columns))
-    return found.withColumn("reason", f.coalesce(*nothing, *lost, *_missing(schema))).drop("read")
+    return found.withColumn("reason", f.coalesce(*nothing, *lost, *missing(schema))).drop("read")
 
 
 def _lost(name: str, wanted: str, given: t.DataType) -> list[Column]:
@@ -164,25 +132,13 @@ def _lost(name: str, wanted: str, given: t.DataType) -> list[Column]:
             f"column {name!r} is {wanted}, and {given.simpleString()} in the Avro schema: make it the same"
         )
     original = f.col("read").getField(name)
-    told = _does_not_fit(name, wanted, original.cast("string"))
-    return [f.when(~_of_row(name).try_cast(given).eqNullSafe(original), told)]
+    told = does_not_fit(name, wanted, original.cast("string"))
+    return [f.when(~of_row(name).try_cast(given).eqNullSafe(original), told)]
 
 
 def good_rows(found: DataFrame) -> DataFrame:
     """The columns of the typed topic."""
     return found.where(f.col("reason").isNull()).select("row.*")
-
-
-def bad_records(found: DataFrame) -> DataFrame:
-    """As they were, with `reason` and `from` in the headers."""
-    place = f.concat(f.col("topic"), f.lit("-"), f.col("partition"), f.lit("@"), f.col("offset"))
-    headers = f.array(
-        *(
-            f.struct(f.lit(name).alias("key"), column.cast("binary").alias("value"))
-            for name, column in (("reason", f.col("reason")), ("from", place))
-        )
-    )
-    return found.where(f.col("reason").isNotNull()).select("key", "value", headers.alias("headers"))
 
 
 def write_batch(
@@ -191,36 +147,19 @@ def write_batch(
     """Both topics, each in one transaction: a batch that is written again after a crash writes nothing twice."""
     found = parsed(records, schema, options.format, avro_schema).persist()
     name = options.name or f"typed-{options.topic}-{options.to_topic}"
-    for rows, topic in ((good_rows(found), options.to_topic), (bad_records(found), options.bad_topic)):
-        (
-            rows.write.format("minilog")
-            .mode("append")
-            .option("bootstrap.servers", options.bootstrap_servers)
-            .option("topic", topic)
-            .option("transactionalId", f"{name}-{topic}")
-            .option("transactionVersion", number)
-            .save()
-        )
+    write_both(good_rows(found), bad_records(found), number, name, options)
     found.unpersist()
 
 
 def typed(spark: SparkSession, options: TypedOptions) -> DataStreamWriter:
     """The query, not started. Raises ValueError for a topic without a schema, or Avro that Spark does not read."""
-    schema = topic_schema(options.bootstrap_servers, options.to_topic)
+    schema = schema_of(describe_topic(options.bootstrap_servers, options.to_topic))
     avro_schema = pathlib.Path(options.avro_schema).read_text() if options.format == AVRO else ""
-    servers = "kafka.bootstrap.servers" if options.source == "kafka" else "bootstrap.servers"
-    records = (
-        spark.readStream.format(options.source)
-        .option(servers, options.source_servers or options.bootstrap_servers)
-        .option("subscribe", options.topic)
-        .option("startingOffsets", "earliest")
-        .load()
-    )
+    records = read_records(spark, options)
     parsed(records, schema, options.format, avro_schema)  # told now, not in the first batch
     write = functools.partial(write_batch, options=options, schema=schema, avro_schema=avro_schema)
     return (
-        records.select("key", "value", "topic", "partition", "offset")
-        .writeStream.foreachBatch(write)
+        records.writeStream.foreachBatch(write)
         .queryName(f"typed-{options.topic}")
         .option("checkpointLocation", options.checkpoint)
     )
