@@ -17,7 +17,7 @@ key, and so only there their order is certain. Records without a key are taken a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from debezium_values import (
     converted,
     decimal_scale,
     is_time,
+    literal,
     unavailable,
     unfit,
     wire_type,
@@ -35,7 +36,7 @@ from debezium_values import (
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
-from typed_target import does_not_fit, missing, of_row, unknown_names
+from typed_target import does_not_fit, missing, unknown_names
 
 from minilog import TopicSchema
 from minilog.typed.fields import Field, quoted
@@ -45,20 +46,28 @@ _OPTIONS = {"columnNameOfCorruptRecord": _BROKEN, "mode": "PERMISSIVE"}
 _ROWS, _DELETED, _TRUNCATED, _MESSAGE = ("c", "r", "u"), "d", "t", "m"
 _TYPES = "schema struct<fields: array<struct<field: string, fields: array<struct<field: string, name: string, "
 _TYPES += "parameters: struct<scale: string>>>>>>"
+_ABSENT = "has the text for a value that the database did not send: set REPLICA IDENTITY FULL on the table"
+# The payload of a key that has its schema beside it.
+_BARE_KEY = """
+IF(
+    startswith(get_json_object(CAST(key AS string), '$.payload'), '{')
+    AND get_json_object(CAST(key AS string), '$.schema') IS NOT NULL,
+    get_json_object(CAST(key AS string), '$.payload'), CAST(key AS string)
+)"""
 _NO_EVENT = "this is no change event of Debezium, because it has no op (jobs/typed.py takes rows without an envelope)"
 
 
 @dataclass(frozen=True)
 class Events:
     """Records with what was read of them: `op`, the structs `before` (key columns alone) and `after`, and `id`, the
-    record's key. `reasons`: why a record could not be read. `shown`: a column of `after` as text. `semantic` and
-    `scale`: what the events themselves say about a column, else null."""
+    record's key. `reasons`: why a record could not be read. The other three give SQL for a column. `shown`: the column
+    of `after` as text. `semantic` and `scale`: what the events themselves say about it, else null."""
 
     frame: DataFrame
     reasons: Sequence[Column]
-    shown: Callable[[str], Column]
-    semantic: Callable[[str], Column]
-    scale: Callable[[str], Column]
+    shown: Callable[[str], str]
+    semantic: Callable[[str], str]
+    scale: Callable[[str], str]
 
     def given(self, image: str, name: str) -> t.DataType | None:
         """The type that Spark has read a column as, None where the events do not have the column."""
@@ -72,27 +81,32 @@ def parsed(events: Events, schema: TopicSchema, encoding: Encoding) -> DataFrame
     its key, and `reason`, null where all is well."""
     keys = [schema.column(name) for name in schema.key_columns]
     # Spark computes a column of a DataFrame once. The same as part of other expressions it would compute in each.
-    said = {_at("semantic", field): _semantic(events, field, encoding) for field in schema.fields}
-    said |= {_at("scale", field): _scale(events, field) for field in schema.fields}
-    values = {_at("after", field): _value(events, "after", field, encoding) for field in schema.fields}
-    values |= {
-        _at(image, field): _value(events, image, field, encoding) for image in ("id", "before") for field in keys
-    }
-    frame = events.frame.withColumns(said).withColumns(values)
-    deleted = f.col("value").isNull() | f.col("op").eqNullSafe(_DELETED)
-    frame = frame.withColumn("deleted", deleted)
-    columns = []
+    hints = {}
     for field in schema.fields:
-        of_deletion = f.lit(None)
-        if field in keys:
-            of_deletion = f.coalesce(f.col(_at("id", field)), f.col(_at("before", field)))
-        columns.append(f.when(f.col("deleted"), of_deletion).otherwise(f.col(_at("after", field))).alias(field.name))
-    frame = frame.withColumn("row", f.struct(*columns))
+        hints[_at("semantic", field)] = _semantic(events, field, encoding)
+        hints[_at("scale", field)] = _scale(events, field)
+    values = {_at("after", field): _value(events, "after", field, encoding) for field in schema.fields}
+    for image in ("id", "before"):
+        values |= {_at(image, field): _value(events, image, field, encoding) for field in keys}
+    frame = _with_columns(_with_columns(events.frame, hints), values)
+    row = ", ".join(f"{_row_value(field, is_key=field in keys)} AS {quoted(field.name)}" for field in schema.fields)
+    deleted = f"value IS NULL OR op <=> {literal(_DELETED)}"
+    frame = _with_columns(_with_columns(frame, {"deleted": deleted}), {"row": f"struct({row})"})
     of_columns = [*_reasons_of_columns(events, schema, encoding), *missing(schema)]
     reasons = [*_reasons_of_event(events), *_reasons_of_key(keys)]
-    reasons.append(f.when(~f.col("deleted"), f.coalesce(*of_columns)))
+    reasons.append(f.when(f.expr("NOT deleted"), f.coalesce(*of_columns)))
     frame = frame.withColumn("reason", f.coalesce(*reasons))
     return frame.select("key", "value", "topic", "partition", "offset", "row", "deleted", "reason")
+
+
+def _with_columns(frame: DataFrame, expressions: Mapping[str, str]) -> DataFrame:
+    return frame.selectExpr("*", *(f"{expression} AS {name}" for name, expression in expressions.items()))
+
+
+def _row_value(field: Field, *, is_key: bool) -> str:
+    """Of a deletion the key columns alone."""
+    of_deletion = f"coalesce({_at('id', field)}, {_at('before', field)})" if is_key else "NULL"
+    return f"IF(deleted, {of_deletion}, {_at('after', field)})"
 
 
 def changes(found: DataFrame) -> DataFrame:
@@ -106,38 +120,49 @@ def _at(image: str, field: Field) -> str:
 
 
 def _hints(field: Field, encoding: Encoding) -> Hints:
-    return Hints(encoding, f.col(_at("semantic", field)), f.col(_at("scale", field)))
+    return Hints(encoding, _at("semantic", field), _at("scale", field))
 
 
-def _value(events: Events, image: str, field: Field, encoding: Encoding) -> Column:
+def _value(events: Events, image: str, field: Field, encoding: Encoding) -> str:
     given = events.given(image, field.name)
     if given is None:
-        return f.lit(None).cast(str(field.type))
-    return converted(f.col(image).getField(field.name), given, field.type, _hints(field, encoding))
+        return f"CAST(NULL AS {field.type})"
+    return converted(_in(image, field.name), given, field.type, _hints(field, encoding))
 
 
-def _semantic(events: Events, field: Field, encoding: Encoding) -> Column:
-    default = f.lit(MILLISECONDS if field.name in encoding.milliseconds else None).cast("string")
-    return f.coalesce(events.semantic(field.name), default) if is_time(field.type) else default
+def _in(struct: str, name: str) -> str:
+    """A field of a struct."""
+    return f"{struct}.`{name.replace('`', '``')}`"
 
 
-def _scale(events: Events, field: Field) -> Column:
+def _semantic(events: Events, field: Field, encoding: Encoding) -> str:
+    default = literal(MILLISECONDS) if field.name in encoding.milliseconds else "CAST(NULL AS string)"
+    return f"coalesce({events.semantic(field.name)}, {default})" if is_time(field.type) else default
+
+
+def _scale(events: Events, field: Field) -> str:
     scale = decimal_scale(field.type)
-    return f.lit(0) if scale is None else f.coalesce(events.scale(field.name), f.lit(scale))
+    return "0" if scale is None else f"coalesce({events.scale(field.name)}, {scale})"
+
+
+def _reason(condition: str, sentence: str) -> Column:
+    """`sentence` where `condition` holds, else null. Both are SQL."""
+    return f.expr(f"CASE WHEN {condition} THEN {sentence} END")
 
 
 def _reasons_of_event(events: Events) -> list[Column]:
-    op, is_value = f.col("op"), f.col("value").isNotNull()
-    no_after = f.concat(f.lit("the event has op "), op, f.lit(", and no row in `after`"))
-    unknown = f.concat(f.lit("the event has the unknown op "), f.substring(op, 1, 20))
+    rows = ", ".join(map(literal, _ROWS))
+    truncated = literal("the table was truncated, and a topic deletes single keys alone")
+    message = literal("this is a message of the database, and not a change of a row")
+    unknown = "concat('the event has the unknown op ', substring(op, 1, 20))"
     return [
-        f.when(f.col("value").isNull() & f.col("key").isNull(), "there is neither a key nor a value"),
+        _reason("value IS NULL AND key IS NULL", literal("there is neither a key nor a value")),
         *events.reasons,
-        f.when(is_value & op.isNull(), _NO_EVENT),
-        f.when(op == _TRUNCATED, "the table was truncated, and a topic deletes single keys alone"),
-        f.when(op == _MESSAGE, "this is a message of the database, and not a change of a row"),
-        f.when(is_value & ~op.isin(*_ROWS, _DELETED), unknown),
-        f.when(op.isin(*_ROWS) & f.col("after").isNull(), no_after),
+        _reason("value IS NOT NULL AND op IS NULL", literal(_NO_EVENT)),
+        _reason(f"op = {literal(_TRUNCATED)}", truncated),
+        _reason(f"op = {literal(_MESSAGE)}", message),
+        _reason(f"op NOT IN ({rows}, {literal(_DELETED)})", unknown),
+        _reason(f"op IN ({rows}) AND after IS NULL", "concat('the event has op ', op, ', and no row in `after`')"),
     ]
 
 
@@ -145,18 +170,16 @@ def _reasons_of_key(keys: Sequence[Field]) -> list[Column]:
     """A record's key has the key columns, each with a value. A row has the same."""
     reasons = []
     for field in keys:
-        in_key = f.col(_at("id", field))
-        unread = f"the record's key has no value of key column {field.name!r} ({field.type})"
-        other = f.concat(
-            f.lit(f"the row has {field.name!r} "), of_row(field.name).cast("string"),
-            f.lit(", and the record's key has "), in_key.cast("string"),
-            f.lit(": their order is not certain"),
-        )  # fmt: skip
-        without = f"a deletion has no value of key column {field.name!r}, neither in the record's key nor in `before`"
+        name, in_key, in_row = field.name, _at("id", field), _in("row", field.name)
+        unread = f"the record's key has no value of key column {name!r} ({field.type})"
+        parts = (f"the row has {name!r} ", ", and the record's key has ", ": their order is not certain")
+        first, second, third = map(literal, parts)
+        other = f"concat({first}, CAST({in_row} AS string), {second}, CAST({in_key} AS string), {third})"
+        without = f"a deletion has no value of key column {name!r}, neither in the record's key nor in `before`"
         reasons += [
-            f.when(f.col("key").isNotNull() & in_key.isNull(), unread),
-            f.when(f.col("deleted") & of_row(field.name).isNull(), without),
-            f.when(f.col("key").isNotNull() & of_row(field.name).isNotNull() & (of_row(field.name) != in_key), other),
+            _reason(f"key IS NOT NULL AND {in_key} IS NULL", literal(unread)),
+            _reason(f"deleted AND {in_row} IS NULL", literal(without)),
+            _reason(f"key IS NOT NULL AND {in_row} != {in_key}", other),
         ]
     return reasons
 
@@ -166,20 +189,19 @@ def _reasons_of_columns(events: Events, schema: TopicSchema, encoding: Encoding)
     for field in schema.fields:
         given = events.given("after", field.name)
         if given is not None:
-            hints, raw = _hints(field, encoding), f.col("after").getField(field.name)
-            told = does_not_fit(field.name, str(field.type), events.shown(field.name))
+            raw, shown = _in("after", field.name), events.shown(field.name)
             # What Spark itself could not parse is null in the struct, and is there in the text.
-            unparsed = f.col("broken") & events.shown(field.name).isNotNull() & raw.isNull()
-            cast = f.col(_at("after", field))
-            reasons.append(f.when(unparsed | unfit(raw, cast, given, field.type, hints), told))
-            absent = (
-                f"column {field.name!r} has the text for a value that the database did not send: set REPLICA "
-                "IDENTITY FULL on the table"
-            )
-            reasons.append(f.when(unavailable(of_row(field.name), field.type, encoding), absent))
+            unparsed = f"(broken AND {shown} IS NOT NULL AND {raw} IS NULL)"
+            is_unfit = unfit(raw, _at("after", field), given, field.type, _hints(field, encoding))
+            told = does_not_fit(field.name, str(field.type), f.expr(shown))
+            reasons.append(f.when(f.expr(f"{unparsed} OR {is_unfit}"), told))
+            is_absent = unavailable(_in("row", field.name), field.type, encoding)
+            if is_absent:
+                reasons.append(_reason(is_absent, literal(f"column {field.name!r} {_ABSENT}")))
         if field.name in schema.key_columns:
-            reasons.append(f.when(of_row(field.name).isNull(), f"the row has no value of key column {field.name!r}"))
-    return [*reasons, f.when(f.col("broken"), f"this is not a change event of the columns {schema}")]
+            without = literal(f"the row has no value of key column {field.name!r}")
+            reasons.append(_reason(f"{_in('row', field.name)} IS NULL", without))
+    return [*reasons, _reason("broken", literal(f"this is not a change event of the columns {schema}"))]
 
 
 # -- JSON
@@ -192,51 +214,44 @@ def read_json(records: DataFrame, schema: TopicSchema, *, is_open: bool) -> Even
     keys = _wire_struct([schema.column(name) for name in schema.key_columns])
     event = f"op string, before {keys}, after {rows}"
     text = f.col("value").cast("string")
-    frame = records.withColumn(
-        "event", f.from_json(text, f"payload struct<{event}>, {event}, {_TYPES}, `{_BROKEN}` string", _OPTIONS)
-    )
-    for name in ("op", "before", "after"):
-        frame = frame.withColumn(name, f.coalesce(f.col("event.payload").getField(name), f.col("event").getField(name)))
-    frame = frame.withColumn("broken", f.col("event").getField(_BROKEN).isNotNull())
-    key_text = _bare_key(f.col("key").cast("string"))
-    frame = frame.withColumn("key_text", key_text).withColumn("id", f.from_json("key_text", keys, _OPTIONS))
-    after = f.col("after_text")
-    frame = frame.withColumn(
-        "after_text", f.coalesce(f.get_json_object(text, "$.payload.after"), f.get_json_object(text, "$.after"))
-    )
-    extra = f.array_except(f.json_object_keys("key_text"), f.array(*map(f.lit, schema.key_columns)))
-    told = f.concat(f.lit("the record's key has the column "), f.array_join(extra, ", "))
+    event = f"payload struct<{event}>, {event}, {_TYPES}, `{_BROKEN}` string"
+    frame = records.withColumn("text", text).withColumn("event", f.from_json("text", event, _OPTIONS))
+    images = {name: f"coalesce(event.payload.{name}, event.{name})" for name in ("op", "before", "after")}
+    images["after_text"] = "coalesce(get_json_object(text, '$.payload.after'), get_json_object(text, '$.after'))"
+    images["broken"] = f"event.`{_BROKEN}` IS NOT NULL"
+    images["key_text"] = _BARE_KEY
+    frame = _with_columns(frame, images).withColumn("id", f.from_json("key_text", keys, _OPTIONS))
+    known = ", ".join(map(literal, schema.key_columns))
+    extra = f"array_except(json_object_keys(key_text), array({known}))"
+    topic_key = literal(f", and the topic's key is {', '.join(schema.key_columns)}")
+    told = f"concat('the record\\'s key has the column ', array_join({extra}, ', '), {topic_key})"
     reasons = [
-        f.when(f.col("value").isNotNull() & f.json_object_keys(text).isNull(), "this is not a JSON object"),
-        f.when(f.size(extra) > 0, f.concat(told, f.lit(f", and the topic's key is {', '.join(schema.key_columns)}"))),
+        _reason("value IS NOT NULL AND json_object_keys(text) IS NULL", literal("this is not a JSON object")),
+        _reason(f"size({extra}) > 0", told),
     ]
     if not is_open:
-        reasons.append(f.when(f.col("op") != _DELETED, unknown_names(after, schema.names)))
+        reasons.append(f.when(f.col("op") != _DELETED, unknown_names(f.col("after_text"), schema.names)))
     return Events(
         frame,
         reasons,
-        lambda name: f.get_json_object(after, f"$['{name}']"),
-        lambda name: _of_types(name)["name"],
-        lambda name: _of_types(name)["parameters"]["scale"].try_cast("int"),
+        lambda name: f"get_json_object(after_text, {literal(_path(name))})",
+        lambda name: f"{_of_types(name)}.name",
+        lambda name: f"TRY_CAST({_of_types(name)}.parameters.scale AS int)",
     )
+
+
+def _path(name: str) -> str:
+    return f"$['{name}']"
 
 
 def _wire_struct(fields: Sequence[Field]) -> str:
     return f"struct<{', '.join(f'{quoted(field.name)}: {wire_type(field)}' for field in fields)}>"
 
 
-def _bare_key(text: Column) -> Column:
-    """The payload of a key that has its schema beside it."""
-    payload = f.get_json_object(text, "$.payload")
-    wrapped = payload.startswith("{") & f.get_json_object(text, "$.schema").isNotNull()
-    return f.when(wrapped, payload).otherwise(text)
-
-
-def _of_types(name: str) -> Column:
+def _of_types(name: str) -> str:
     """What the schema beside the payload says of a column; null where there is none."""
-    images = f.filter(f.col("event.schema.fields"), lambda image: image["field"] == "after")
-    columns = f.get(images, f.lit(0))["fields"]
-    return f.get(f.filter(columns, lambda column: column["field"] == name), f.lit(0))
+    columns = "get(filter(event.schema.fields, image -> image.field = 'after'), 0).fields"
+    return f"get(filter({columns}, column -> column.field = {literal(name)}), 0)"
 
 
 # -- Avro
@@ -260,17 +275,16 @@ def read_avro(
         )
     if not is_open and (unknown := [name for name in after.names if name not in schema.names]):
         raise ValueError(f"the topic has no column {', '.join(unknown)}, which the Avro schema has")
-    frame = records.withColumn("broken", f.lit(False))
-    for name in ("op", "before", "after"):
-        frame = frame.withColumn(name, f.col("event").getField(name))
-    unread = f.when(f.col("value").isNotNull() & f.col("event").isNull(), "this is not Avro of that schema")
+    images = {"op": "event.op", "before": "event.before", "after": "event.after", "broken": "false"}
+    frame = _with_columns(records, images)
+    unread = _reason("value IS NOT NULL AND event IS NULL", literal("this is not Avro of that schema"))
     names = _semantics(json.loads(avro_schema))
     return Events(
         frame,
         [*reasons, unread],
-        lambda name: f.col("after").getField(name).cast("string"),
-        lambda name: f.lit(names.get(name)).cast("string"),
-        lambda name: f.lit(None).cast("int"),
+        lambda name: f"CAST({_in('after', name)} AS string)",
+        lambda name: literal(names[name]) if name in names else "CAST(NULL AS string)",
+        lambda _: "CAST(NULL AS int)",
     )
 
 

@@ -28,7 +28,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from minilog_broker.demo import data, expected, topics
 from minilog_broker.demo.publishing import Publisher
 from minilog_broker.demo.report import DemoReport, Times, show, write_report
-from minilog_broker.demo.spark_job import SparkJob, check_spark_can_run
+from minilog_broker.demo.spark_job import SparkJob, check_spark_can_run, job_file
 from minilog_broker.failure import CommandFailed
 from minilog_broker.local_cluster import LocalCluster
 from minilog_broker.local_ports import free_ports
@@ -109,7 +109,7 @@ class Demo:
         self._brokers = brokers
         self._cluster = LocalCluster(directory, free_ports(brokers), {})
         self._servers = self._cluster.bootstrap_servers
-        self._job = SparkJob(directory, self._servers)
+        self._job = SparkJob(directory, job_file(), ["--bootstrap-servers", self._servers])
         self._stop = threading.Event()
         self._began_s = time.monotonic()
 

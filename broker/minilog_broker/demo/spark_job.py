@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 
 from minilog_broker.failure import CommandFailed
 
@@ -40,20 +41,19 @@ def job_file() -> pathlib.Path:
 class SparkJob:
     """The process of the job. At most one runs at a time, always with the same checkpoint."""
 
-    def __init__(self, directory: pathlib.Path, bootstrap_servers: str) -> None:
+    def __init__(self, directory: pathlib.Path, script: pathlib.Path, options: Sequence[str]) -> None:
+        """`options`: those of the script, without its checkpoint."""
         self.log_file = directory / "spark.log"
         self._checkpoint = directory / "checkpoint"
-        self._bootstrap_servers = bootstrap_servers
+        self._command = [sys.executable, str(script), *options, "--checkpoint", str(self._checkpoint)]
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        command = [sys.executable, str(job_file()), "--bootstrap-servers", self._bootstrap_servers]
-        command += ["--checkpoint", str(self._checkpoint)]
+    def start(self, *more_options: str) -> None:
         environment = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, **os.environ}
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                command,
+                [*self._command, *more_options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -65,8 +65,16 @@ class SparkJob:
     @property
     def finished_batches(self) -> int:
         """The number of micro-batches that the checkpoint has as done."""
-        commits = self._checkpoint / "commits"
-        return sum(entry.name.isdigit() for entry in commits.iterdir()) if commits.is_dir() else 0
+        return self._batches("commits")
+
+    @property
+    def begun_batches(self) -> int:
+        """The number of micro-batches that the checkpoint has as begun. One more than finished: the job is in it."""
+        return self._batches("offsets")
+
+    def _batches(self, folder: str) -> int:
+        written = self._checkpoint / folder
+        return sum(entry.name.isdigit() for entry in written.iterdir()) if written.is_dir() else 0
 
     def wait_for_batches(self, count: int, stop: threading.Event) -> None:
         """Wait until `count` micro-batches are done, or `stop` is set."""
@@ -77,6 +85,18 @@ class SparkJob:
         """Raises CommandFailed where the job has ended by itself."""
         if self._process is not None and self._process.poll() is not None:
             raise CommandFailed(f"the Spark job ended by itself ({self._process.returncode}): see {self.log_file}")
+
+    def wait_ended(self, timeout_s: float) -> None:
+        """Wait for the end of a job that ends by itself. Raises CommandFailed where it fails, or does not end."""
+        process, self._process = self._process, None
+        assert process is not None
+        try:
+            code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process = process
+            raise CommandFailed(f"the Spark job did not end in {timeout_s:.0f} s: see {self.log_file}") from None
+        if code != 0:
+            raise CommandFailed(f"the Spark job ended with exit code {code}: see {self.log_file}")
 
     def stop(self) -> None:
         """Ask the job to stop, and wait. Raises CommandFailed where it does not stop."""

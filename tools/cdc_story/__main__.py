@@ -1,0 +1,77 @@
+"""`python -m tools.cdc_story`: see the package."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import random
+import shutil
+import sys
+import tempfile
+import time
+
+from minilog_broker.demo.spark_job import check_spark_can_run
+from minilog_broker.failure import CommandFailed
+from tools.cdc_story.postgres import record_changes
+from tools.cdc_story.story import Changes, Outcome, load_changes, tell
+
+_HERE = pathlib.Path(__file__).parent
+_WRITTEN_SEED = 1
+
+
+def main() -> int:
+    """0 where the topic is the table."""
+    parser = argparse.ArgumentParser(prog="python -m tools.cdc_story", description=__doc__)
+    parser.add_argument("--postgres", action="store_true", help="new changes, of a Postgres that is installed here")
+    parser.add_argument("--write", action="store_true", help="make the changes that the repository keeps, and end")
+    chosen = parser.parse_args()
+    if chosen.write:
+        _write(Changes(*record_changes(_WRITTEN_SEED)))
+        return 0
+    began_s = time.monotonic()
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="minilog-cdc-"))
+    try:
+        check_spark_can_run()
+        seed = random.SystemRandom().randrange(10**6)
+        changes = Changes(*record_changes(seed)) if chosen.postgres else load_changes(_HERE)
+        outcome = tell(
+            changes, directory, lambda line: print(f"{time.monotonic() - began_s:5.1f} s  {line}", flush=True)
+        )
+    except CommandFailed as failure:
+        print(f"{failure} (the logs are kept in {directory})", file=sys.stderr)
+        return 1
+    _show(outcome)
+    if not outcome.is_equal:
+        print(f"The data and the logs are kept in {directory}")
+        return 1
+    shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+def _say(line: str, began_s: float) -> None:
+    print(f"{time.monotonic() - began_s:5.1f} s  {line}", flush=True)
+
+
+def _write(changes: Changes) -> None:
+    (_HERE / "changes.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in changes.records))
+    (_HERE / "table.jsonl").write_text("".join(f"{row}\n" for row in changes.rows))
+
+
+def _show(outcome: Outcome) -> None:
+    print("\nThe bad topic has, of partition and offset:")
+    for reason, place in outcome.bad:
+        print(f"  {place}: {reason}")
+    print(f"\nchanges that fit: {outcome.changes}. Rows and deletions in the topic: {outcome.stored}")
+    print(f"rows of SELECT * in Postgres: {len(outcome.table)}. Rows of view=latest: {len(outcome.latest)}")
+    for row in outcome.table:
+        if row not in outcome.latest:
+            print(f"  missing: {row}")
+    for row in outcome.latest:
+        if row not in outcome.table:
+            print(f"  too much: {row}")
+    print("They are equal." if outcome.is_equal else "They differ.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
