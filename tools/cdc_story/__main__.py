@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import pathlib
 import random
 import shutil
@@ -18,6 +19,8 @@ from tools.cdc_story.story import Changes, Outcome, load_changes, tell
 
 _HERE = pathlib.Path(__file__).parent
 _WRITTEN_SEED = 1
+# No JVM lives long enough here for its best compiler to pay, whose threads take the cores from the brokers.
+_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def main() -> int:
@@ -29,6 +32,7 @@ def main() -> int:
     if chosen.write:
         _write(Changes(*record_changes(_WRITTEN_SEED)))
         return 0
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", _JVM_OPTIONS)
     began_s = time.monotonic()
     directory = pathlib.Path(tempfile.mkdtemp(prefix="minilog-cdc-"))
     try:
