@@ -22,7 +22,7 @@ def test_the_newest_rows_are_the_table_whoever_is_killed(tmp_path: pathlib.Path)
     assert len(outcome.table) > 30
     assert outcome.stored == len(changes.records)
     assert sorted(reason for reason, _ in outcome.bad) == [
-        "column 'balance' is decimal(12,2), and lots does not fit",
+        "column 'balance' is decimal(12,2), and 12.34 EUR does not fit",
         "column 'owner' may not be null",
         "the table was truncated, and a topic deletes single keys alone",
         "the topic has no column colour",
