@@ -12,13 +12,16 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from minilog import NewTopic, TopicSchema, schema_from_ddl
-from tests.spark.kit import Kit
+import minilog
+from minilog import NewTopic, Producer, TopicSchema, schema_from_ddl
+from tests.spark.kit import WAIT_S, Kit, finish
 from tests.spark.test_cdc_events import NOON, NOON_MS
 from tests.spark.test_typed_job import reasons
+from tools.cdc_story import story
 
 JOBS = pathlib.Path(__file__).parents[2] / "jobs"
 ACCOUNTS = schema_from_ddl(
@@ -54,6 +57,30 @@ def avro_schema() -> str:
     row = {"type": "record", "name": "Value", "fields": columns}
     fields = [{"name": "before", "type": ["null", row]}, {"name": "after", "type": ["null", "Value"]}]
     return json.dumps({"type": "record", "name": "Envelope", "fields": [*fields, {"name": "op", "type": "string"}]})
+
+
+def test_a_micro_batch_that_failed_between_its_two_writes_is_there_once(
+    job: ModuleType, kit: Kit, tmp_path: pathlib.Path
+) -> None:
+    """The changes of a real Postgres, whose bad topic is not there at first."""
+    changes = story.load_changes(pathlib.Path(story.__file__).parent)
+    source, target, bad = kit.topic(2), kit.new_name(), kit.new_name()
+    schema = schema_from_ddl(story.DDL, ["id"])
+    kit.admin.create_topics([NewTopic(target, num_partitions=3, configs={"cleanup.policy": "compact"}, schema=schema)])
+    with Producer({"bootstrap.servers": kit.servers}) as producer:
+        for future in [producer.send(source, value, key=key) for key, value in story.with_bad_ones(changes.records)]:
+            future.result(WAIT_S)
+    options = job.CdcOptions(kit.servers, source, target, bad, str(tmp_path / "checkpoint"), milliseconds="seen")
+    with pytest.raises(PySparkException, match=bad):
+        finish(job.cdc(kit.spark, options).trigger(availableNow=True).start())
+    assert kit.read(subscribe=target, deletes=True).count() == len(changes.records)
+    kit.topic(name=bad)
+    finish(job.cdc(kit.spark, options).trigger(availableNow=True).start())
+    assert kit.read(subscribe=target, deletes=True).count() == len(changes.records)
+    assert kit.read(subscribe=bad).count() == len(story.BAD_RECORDS)
+    latest = minilog.scan(target, view="latest", config={"bootstrap.servers": kit.servers}).to_arrow()
+    assert latest.sort_by("id").to_pylist() == changes.table
+    assert kit.read(subscribe=target, view="latest").count() == len(changes.table)
 
 
 def test_events_in_avro(job: ModuleType, spark: SparkSession) -> None:

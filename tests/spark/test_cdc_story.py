@@ -1,5 +1,5 @@
 """jobs/cdc.py as a process, with real brokers and the changes of a real Postgres: killed twice while it writes, and a
-broker once. In the end the typed topic is the table."""
+broker once. In the end the typed topic is the table. test_cdc_job.py has a shorter one, in the tests' own Spark."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tools.cdc_story import story
 KEPT = pathlib.Path(story.__file__).parent
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_newest_rows_are_the_table_whoever_is_killed(tmp_path: pathlib.Path) -> None:
     changes = story.load_changes(KEPT)

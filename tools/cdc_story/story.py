@@ -52,6 +52,11 @@ class Changes:
     records: Sequence[dict[str, Any]]
     rows: Sequence[str]
 
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """The rows with the values that pyarrow gives."""
+        return [_as_python(json.loads(line, parse_float=Decimal)) for line in self.rows]
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -94,7 +99,7 @@ class _Story:
         options = ["--bootstrap-servers", self._cluster.bootstrap_servers, "--topic", SOURCE, "--to-topic", TARGET]
         options += ["--bad-topic", BAD, "--milliseconds", "seen"]
         self._job = SparkJob(directory, _JOB, options)
-        self._records = list(_with_bad_ones(changes.records))
+        self._records = list(with_bad_ones(changes.records))
         self._sent = 0
         self._killed_in: list[int] = []
 
@@ -183,7 +188,7 @@ class _Story:
         return victim
 
     def _outcome(self) -> Outcome:
-        table = [_as_python(json.loads(line, parse_float=Decimal)) for line in self._changes.rows]
+        table = self._changes.table
         latest = minilog.scan(TARGET, view="latest", config=self._config).to_arrow().sort_by("id").to_pylist()
         stored = minilog.scan(TARGET, deletes=True, config=self._config).count()
         bad = minilog.scan(BAD, ["_headers"], config=self._config).to_arrow().to_pylist()
@@ -192,7 +197,7 @@ class _Story:
         return Outcome(table, latest, len(self._changes.records), stored, reasons, self._killed_in)
 
 
-def _with_bad_ones(records: Sequence[dict[str, Any]]) -> Iterator[tuple[bytes | None, bytes | None]]:
+def with_bad_ones(records: Sequence[dict[str, Any]]) -> Iterator[tuple[bytes | None, bytes | None]]:
     """As bytes, with the bad records among them."""
     step = len(records) // len(BAD_RECORDS)
     for number, record in enumerate(records):
