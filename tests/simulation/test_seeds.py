@@ -79,6 +79,7 @@ def test_a_plan_has_only_faults_that_there_are() -> None:
         "change_voters": "voting",
         "depose": "sharing",
         "death_of_coordinator": "sharing",
+        "alter_compaction": "recompacting",
     }  # themes that are not drawn have them
     assert {name for plan in plans for name in plan.faults} == set(FAULTS) - elsewhere.keys()
     for name, theme in elsewhere.items():

@@ -120,7 +120,7 @@ def test_a_filtered_reader_is_handed_nothing_else_and_nothing_twice() -> None:
 
 @pytest.mark.parametrize("version", [FIRST, LATER])
 def test_a_row_has_the_columns_that_it_was_written_with(version: TopicSchema) -> None:
-    cluster: Any = SimpleNamespace(seed=1, now_s=5.0)
+    cluster: Any = SimpleNamespace(seed=1, now_s=5.0, plan=SimpleNamespace(compacted=False))
     topic = TypedTopic(cluster)
     topic._keep([VALUES[7]], [topic._row(FIRST, VALUES[7])], (FIRST,))
     given = {each.name: column_value(each, VALUES[7], 5.0) for each in version.fields}
