@@ -240,11 +240,11 @@ def ahead_of_follower_is_out_of_range() -> Patches:
             return Refuse(OffsetOutOfRange(f"{self}: {position.fetch_offset} is above {self._log.high_watermark}"))
         return judge(self, position)
 
-    def believe(self: ConsumerCore, assigned: Any, error: Any, run: Any, now_ms: float, *, is_outdated: bool) -> None:
+    def believe(self: ConsumerCore, assigned: Any, error: Any, run: Any, now_ms: float) -> None:
         if isinstance(error, OffsetOutOfRange):
             assigned.begin_reset("earliest", self._next_number())
         else:
-            turn_away(self, assigned, error, run, now_ms, is_outdated=is_outdated)
+            turn_away(self, assigned, error, run, now_ms)
 
     return [(FollowerReads, "_check_log", refuse), (ConsumerCore, "_turn_away", believe)]
 
