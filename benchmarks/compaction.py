@@ -23,10 +23,9 @@ import pyarrow as pa
 from benchmarks import artifacts
 from benchmarks.__main__ import PEERS
 from benchmarks.accounting import cpu_s, settle, touch_memory
-from benchmarks.clients.confluent_sending import KafkaSending
+from benchmarks.clients.sending import KafkaSending, Sending, SendingAtARate
 from benchmarks.clients.values import quantiles_ms
 from benchmarks.processes import free_ports, wait_until
-from benchmarks.scrub import Sending
 from benchmarks.systems.kafka import KafkaCluster
 from benchmarks.systems.minilog import MinilogCluster
 from minilog import Admin, NewTopic, Producer
@@ -58,19 +57,6 @@ class Records:
         return pa.RecordBatch.from_arrays([keys, values], ["key", "value"])
 
 
-class Latencies(Protocol):
-    """A producer to the other topic, in a thread of its own."""
-
-    def start(self) -> None:
-        """Begin."""
-
-    def taken(self) -> list[int]:
-        """The latencies since the last call, in ns."""
-
-    def end(self) -> None:
-        """End, and wait for the thread."""
-
-
 class Side(Protocol):
     """A broker with its keyed topic."""
 
@@ -83,7 +69,7 @@ class Side(Protocol):
     def write(self, records: Records) -> None:
         """Write all records."""
 
-    def sending(self, rate: float) -> Latencies:
+    def sending(self, rate: float) -> SendingAtARate:
         """A producer of so many records a second."""
 
     def let_clean(self) -> None:
@@ -132,8 +118,8 @@ class MinilogSide:
                 producer.send_batch(TOPIC, records.batch(), partition=0)
             producer.flush()
 
-    def sending(self, rate: float) -> Latencies:
-        return Sending(self._cluster.servers, rate)
+    def sending(self, rate: float) -> SendingAtARate:
+        return Sending(self._cluster.servers, FRESH, rate)
 
     def let_clean(self) -> None:
         with Admin({"bootstrap.servers": self._cluster.servers}) as admin:
@@ -160,7 +146,7 @@ class MinilogSide:
 
 
 class KafkaSide:
-    """Three nodes, one of which has both topics. The keyed topic becomes a compacted one when its cleaner may work."""
+    """Three nodes. One of them has both topics. `let_clean` makes the keyed topic a compacted one."""
 
     name = "kafka"
 
@@ -197,7 +183,7 @@ class KafkaSide:
                 producer.produce(TOPIC, value, key, 0)
             producer.flush()
 
-    def sending(self, rate: float) -> Latencies:
+    def sending(self, rate: float) -> SendingAtARate:
         return KafkaSending(self._cluster.servers, FRESH, rate)
 
     def let_clean(self) -> None:

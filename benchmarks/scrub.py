@@ -13,23 +13,20 @@ import os
 import pathlib
 import re
 import tempfile
-import threading
 import time
 import urllib.request
-from concurrent.futures import Future
-from functools import partial
 
 import pyarrow as pa
 
 from benchmarks.accounting import cpu_s, settle
+from benchmarks.clients.sending import Sending
 from benchmarks.clients.values import quantiles_ms, values
 from benchmarks.figures import spread
 from benchmarks.processes import free_ports
 from benchmarks.systems.minilog import MinilogCluster
-from minilog import Admin, NewTopic, Producer, RecordMetadata
+from minilog import Admin, NewTopic, Producer
 
 PARTITIONS, BROKERS = 3, 3
-RECORD_BYTES = 300
 OLD_RECORD_BYTES = 1_024
 SEGMENT_BYTES = 32 << 20
 _INTERVAL, _RATE = "log.scrub.interval.ms", "log.scrub.max.bytes.per.second"
@@ -85,7 +82,7 @@ class Bench:
     def turns(self) -> dict[bool, list[dict[str, float]]]:
         """Turns without and with a scrub, under one producer that never rests."""
         found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
-        sending = Sending(self.cluster.servers, self._chosen.rate)
+        sending = Sending(self.cluster.servers, "fresh", self._chosen.rate)
         sending.start()
         try:
             for number in range(-1, self._chosen.turns):
@@ -115,38 +112,6 @@ class Bench:
 
     def _cpu_s(self) -> float:
         return sum(map(cpu_s, self.cluster.pids.values()))
-
-
-class Sending(threading.Thread):
-    """One record at a time at a rate. `taken` gives the latencies, in ns, since the last call."""
-
-    def __init__(self, servers: str, rate: float) -> None:
-        super().__init__(daemon=True)
-        self._servers, self._rate = servers, rate
-        self._latencies_ns: list[int] = []
-        self._ended = threading.Event()
-
-    def run(self) -> None:
-        value = values(1, RECORD_BYTES)[0]
-        with Producer({"bootstrap.servers": self._servers}) as producer:
-            due_s = time.monotonic()
-            while not self._ended.wait(max(0.0, due_s - time.monotonic())):
-                due_s += 1.0 / self._rate
-                began_ns = time.monotonic_ns()
-                future = producer.send("fresh", value)
-                future.add_done_callback(partial(self._acknowledged, began_ns))
-
-    def _acknowledged(self, began_ns: int, future: Future[RecordMetadata]) -> None:
-        future.result()
-        self._latencies_ns.append(time.monotonic_ns() - began_ns)
-
-    def taken(self) -> list[int]:
-        taken, self._latencies_ns = self._latencies_ns, []
-        return taken
-
-    def end(self) -> None:
-        self._ended.set()
-        self.join()
 
 
 def parse() -> argparse.Namespace:

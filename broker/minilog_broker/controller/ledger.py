@@ -41,18 +41,18 @@ class Reported:
     late_cleanings: Mapping[int, frozenset[PartitionKey]] = field(default_factory=dict)
 
     def offline_of(self, state: PartitionState) -> list[int]:
-        return _those_of(self.offline, state)
+        return _reporting(self.offline, state)
 
     def late_cleanings_of(self, state: PartitionState) -> list[int]:
-        return _those_of(self.late_cleanings, state)
+        return _reporting(self.late_cleanings, state)
 
     def is_undecided(self, state: PartitionState) -> bool:
         """Whether its leader has found copies that differ, and no majority that agrees."""
         return state.key in self.undecided.get(state.leader_id, ())
 
 
-def _those_of(reports: Mapping[int, frozenset[PartitionKey]], state: PartitionState) -> list[int]:
-    """The replicas of the partition whose brokers report it."""
+def _reporting(reports: Mapping[int, frozenset[PartitionKey]], state: PartitionState) -> list[int]:
+    """The brokers that have a replica of the partition and report it."""
     return [broker_id for broker_id in state.replicas if state.key in reports.get(broker_id, ())] if reports else []
 
 

@@ -566,8 +566,10 @@ class Broker:
 
     def _failed(self, error: BaseException) -> None:
         """End the process with an error. A restart is better than a broker that is half alive."""
-        if error is not self._crash and not isinstance(error, MinilogError | OSError | CommandFailed):
+        if not isinstance(error, MinilogError | OSError | CommandFailed) and error is not self._crash:
             logger.error("a fault in the broker's own code stops it", exc_info=error)
+        elif self._crash is not None and error is not self._crash:
+            logger.error("the broker meets another error while it stops", error=str(error))
         if self._crash is None:
             self._crash = error
         self._stop.set()

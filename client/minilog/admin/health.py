@@ -230,8 +230,9 @@ def _of_partitions(topics: list[metadata_pb2.TopicMetadata]) -> Iterable[Problem
     problem(
         "CLEANER_LATE",
         "have a copy whose compaction is not done an hour after it began: it keeps older records and grows",
-        "look for the cleaner's errors in the log of that broker. If there are none, raise "
-        "log.cleaner.io.max.bytes.per.second there, and log.cleaner.dedupe.buffer.size for topics of many keys",
+        "see that log.cleaner.enable is true there, and look for the cleaner's errors in the log of that broker. If "
+        "there are none, raise log.cleaner.io.max.bytes.per.second, and log.cleaner.dedupe.buffer.size for topics of "
+        "many keys",
         lambda partition, _: partition.late_cleaning_replicas or None,
     )
     return found_problems

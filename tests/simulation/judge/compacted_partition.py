@@ -59,8 +59,8 @@ class _Held:
 
 @dataclass(slots=True)
 class CompactedPartition:
-    """See the module's text. `fates`: of each producer that has a marker, whether it is committed. `schema`: a version
-    of the schema of its topic, by its number."""
+    """What the judge knows of one partition. `fates`: whether the transaction of a producer id is committed. Producers
+    without a marker are not in it. `schema` gives the version of the topic's schema that has a number."""
 
     key: PartitionKey
     fates: Mapping[int, bool]
@@ -80,7 +80,7 @@ class CompactedPartition:
     _right: set[Place] = field(default_factory=set)
     """The batches that some copy had, and was right to have."""
     _unchanged: set[Place] = field(default_factory=set)
-    """The batches of which each record is as it was committed."""
+    """The batches whose records are all as they were committed."""
     _reader: KeyedRecordReader = field(init=False)
 
     def __post_init__(self) -> None:

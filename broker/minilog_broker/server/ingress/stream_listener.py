@@ -63,8 +63,8 @@ class StreamListener:
         self._socket.close()
 
     def _end_handshakes(self, handshakes: Iterable[asyncio.Task[None]]) -> None:
-        """End handshakes of TLS. A connection in the clear has none: it is handed over in the next turn of the loop. If
-        its task ended between, uvloop would close the transport without a word to the connection."""
+        """End handshakes of TLS. A connection in the clear has none: the listener hands it over in the next turn of
+        the loop. If that task were cancelled, uvloop would close the transport and never call `connection_lost`."""
         if self._files is not None:
             for task in handshakes:
                 task.cancel()

@@ -1,4 +1,5 @@
-"""Checks of calls to a coordinator, before the coordinator sees them. All raise InvalidArgument.
+"""Checks of calls to a coordinator, before the coordinator sees them. Where nothing else is said they raise
+InvalidArgument.
 
 The limits on repeated fields are in the table of all calls (request_limits).
 """
@@ -8,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from minilog.errors import InvalidArgument
+from minilog.errors import InvalidArgument, UnknownLeaderEpoch
+from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2, coordinator_pb2
+from minilog_broker.controller.image import MetadataImage
 from minilog_broker.coordinators.groups.offsets import MAX_ID_CHARACTERS as MAX_GROUP_CHARACTERS
 from minilog_broker.coordinators.transactions.enlisting import MAX_ID_CHARACTERS
 
@@ -72,6 +75,20 @@ def check_commit(request: coordinator_pb2.CommitOffsetsRequest) -> None:
     _check_partitions(committed.partition_id for committed in request.offsets)
     if request.HasField("transaction"):
         check_transaction(request.transaction)
+
+
+def check_leader_epochs(image: MetadataImage, request: coordinator_pb2.CommitOffsetsRequest) -> None:
+    """Raises UnknownLeaderEpoch, which is retriable, if an offset names a later leader epoch than this broker knows.
+
+    A consumer that begins at a committed offset trusts no leader of an earlier epoch. An epoch that never was would
+    keep it waiting for good."""
+    for committed in request.offsets:
+        state = image.partitions.get(PartitionKey.of(committed.partition_id))
+        if state is not None and committed.leader_epoch > state.leader_epoch:
+            raise UnknownLeaderEpoch(
+                f"the offset for partition {committed.partition_id.partition} of {state.topic_name} names leader epoch "
+                f"{committed.leader_epoch}, and this broker knows only epoch {state.leader_epoch}: retry"
+            )
 
 
 def _check_partitions(partitions: Iterable[common_pb2.PartitionId]) -> None:

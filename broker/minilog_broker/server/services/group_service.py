@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from minilog.errors import MinilogError, wire_error
+from minilog.errors import MinilogError, UnknownLeaderEpoch, wire_error
 from minilog.stream_messages import StreamMessage
 from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc
 from minilog_broker.controller.image import MetadataImage
@@ -20,6 +20,7 @@ from minilog_broker.server.services.coordinator_checks import (
     check_commit,
     check_group,
     check_group_partitions,
+    check_leader_epochs,
 )
 from minilog_broker.server.shells.coordinator_shell import GroupShell
 from minilog_broker.server.shells.coordinators import Coordinators
@@ -42,6 +43,7 @@ class GroupService(coordinator_pb2_grpc.GroupServiceServicer):
 
     def __init__(self, coordinators: Coordinators, image: MetadataImage) -> None:
         self.coordinators = coordinators
+        self._image = image
         self._owners = ProducerOwners(image)
 
     async def CommitOffsets(  # noqa: N802
@@ -53,6 +55,10 @@ class GroupService(coordinator_pb2_grpc.GroupServiceServicer):
             claim = Claim(part.producer_id, PRODUCER_EPOCH, part.transactional_id, part.producer_proof)
             if (refusal := self._owners.refusal(context, claim)) is not None:
                 return coordinator_pb2.CommitOffsetsResponse(error=wire_error(refusal))
+        try:
+            check_leader_epochs(self._image, request)
+        except UnknownLeaderEpoch as error:
+            return coordinator_pb2.CommitOffsetsResponse(error=wire_error(error))
         return await self._commit(request, context)
 
     _commit = _call(coordinator_pb2.CommitOffsetsResponse, GroupCoordinator.commit, check_commit)

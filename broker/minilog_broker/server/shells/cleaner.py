@@ -123,6 +123,8 @@ class Cleaner:
                     await asyncio.wait_for(self._changed.wait(), self._config.log_cleaner_backoff_ms / 1000.0)
                 if self._config.log_cleaner_enable:
                     await self.round()
+                else:
+                    self._due()
         finally:
             await self._thread.stop()
 
@@ -132,15 +134,20 @@ class Cleaner:
             if leader.config.is_compacted:
                 await self._tried(leader.key, partial(self._decide, leader))
         await self._disk.call(lambda: None)  # behind the commands that begin the points
-        due = {
-            replica.key: (replica, replica.log.log)
+        for replica, log in self._due():
+            await self._tried(replica.key, partial(self._clean, replica, log))
+
+    def _due(self) -> list[tuple[Replica, Log]]:
+        """The copies that have begun a point and not carried it out. Notes since when, also while the cleaner is off:
+        another broker decides their points."""
+        due = [
+            (replica, replica.log.log)
             for replica in self._replicas.manager.copies()
             if replica.log is not None and replica.log.log.compaction.is_due
-        }
+        ]
         former, now_s = self.counts.due_since_s, self._monotonic_s()
-        self.counts.due_since_s = {key: former.get(key, now_s) for key in due}
-        for key, (replica, log) in due.items():
-            await self._tried(key, partial(self._clean, replica, log))
+        self.counts.due_since_s = {replica.key: former.get(replica.key, now_s) for replica, _ in due}
+        return due
 
     async def _tried(self, key: PartitionKey, work: Callable[[], object]) -> None:
         """Do the work of one copy. An error leaves the copy to the next round."""
