@@ -39,9 +39,7 @@ def main() -> int:
         check_spark_can_run()
         seed = random.SystemRandom().randrange(10**6)
         changes = Changes(*record_changes(seed)) if chosen.postgres else load_changes(_HERE)
-        outcome = tell(
-            changes, directory, lambda line: print(f"{time.monotonic() - began_s:5.1f} s  {line}", flush=True)
-        )
+        outcome = tell(changes, directory, lambda line: _say(line, began_s))
     except CommandFailed as failure:
         print(f"{failure} (the logs are kept in {directory})", file=sys.stderr)
         return 1
@@ -54,6 +52,7 @@ def main() -> int:
 
 
 def _say(line: str, began_s: float) -> None:
+    """Print a line with the seconds since the begin."""
     print(f"{time.monotonic() - began_s:5.1f} s  {line}", flush=True)
 
 
