@@ -77,7 +77,7 @@ class SystemBrokerRuntime(SystemRuntime):
         return StreamListener(address, protocol, files, most_connections)
 
     def guard(self, ports: Sequence[tuple[Looked, Flow]], limits: ConnectionLimits) -> Guard:
-        return ConnectionGuard(ports, limits, ResidentMemory())
+        return ConnectionGuard(ports, limits, ResidentMemory(), time.thread_time)
 
     def set_log_level(self, name: str) -> None:
         configure_logging(name)

@@ -121,7 +121,9 @@ class SimulatedMachine(ClientMachine):
 
     def guard(self, ports: Sequence[tuple[Looked, Flow]], limits: ConnectionLimits) -> Guard:
         """The kernel's connections are not simulated."""
-        return ConnectionGuard([each for each in ports if not isinstance(each[0], Connections)], limits, _no_memory)
+        return ConnectionGuard(
+            [each for each in ports if not isinstance(each[0], Connections)], limits, _no_memory, lambda: 0.0
+        )
 
     def set_log_level(self, name: str) -> None:
         """Traces have all that is logged; which level the broker was given is judged."""

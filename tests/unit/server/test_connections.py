@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from dataclasses import replace
 from typing import TypedDict
 
 from minilog_broker.server.ingress.budget import Budget
-from minilog_broker.server.ingress.connection_guard import pause_s
+from minilog_broker.server.ingress.connection_guard import ConnectionGuard, pause_s
 from minilog_broker.server.ingress.connections import (
     LITTLE_BYTES,
     LONG_MESSAGE_S,
@@ -21,6 +22,7 @@ from minilog_broker.server.ingress.connections import (
 )
 from minilog_broker.server.ingress.traffic import Flow, Traffic
 from minilog_broker.server.runtime.turns import Turns
+from tests.simulation.machines.loop import VirtualLoop
 
 MIB = 1 << 20
 LIMITS = ConnectionLimits(connections=10, request_bytes=64 * MIB, response_bytes=32 * MIB)
@@ -164,3 +166,39 @@ def test_looks_are_rarer_the_longer_they_take_within_bounds() -> None:
     """A look in which the process stood still for two seconds kept the guard from the next for twenty."""
     assert [pause_s(took_s, is_asked_for=True) for took_s in (0.0, 0.02, 2.0)] == [0.0, 0.2, 1.0]
     assert [pause_s(took_s, is_asked_for=False) for took_s in (0.0, 0.004, 0.008, 2.0)] == [1.0, 2.0, 4.0, 5.0]
+
+
+class _Port:
+    """Connections whose look costs so much CPU time."""
+
+    def __init__(self, look_cpu_s: float) -> None:
+        self._look_cpu_s = look_cpu_s
+        self.looks, self.cpu_s = 0, 0.0
+
+    def look(self, now_s: float) -> list[Connection]:
+        self.looks += 1
+        self.cpu_s += self._look_cpu_s
+        return []
+
+    def cut(self, connection: Connection) -> bool:
+        raise AssertionError("there is none")
+
+
+def looks_in_ten_seconds(look_cpu_s: float) -> int:
+    port, loop = _Port(look_cpu_s), VirtualLoop()
+    flow = Flow(Budget(MIB), Budget(MIB), Turns())
+    guard = ConnectionGuard([(port, flow)], LIMITS, lambda: 0, lambda: port.cpu_s)
+
+    async def watch() -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(guard.watch(), 10.05)
+
+    loop.run_until_complete(watch())
+    loop.close()
+    return port.looks
+
+
+def test_the_guard_spares_cpu_time_and_not_time_in_which_it_waited_for_a_core() -> None:
+    """By the clock, one look of 10 ms on a busy machine kept it from the next for 5 s: clients found no place."""
+    assert looks_in_ten_seconds(0.0) == 10
+    assert looks_in_ten_seconds(0.01) == 2

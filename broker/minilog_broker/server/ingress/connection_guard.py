@@ -26,9 +26,8 @@ logger = structlog.get_logger()
 
 INTERVAL_S = 0.1
 LOOK_EVERY_S = 1.0
-# The pause after a look, as a multiple of its length, and the longest pause in seconds: a look in which the process
-# stood still does not predict the next. The first line counts where something asks for a look, the second where not: a
-# port may take 0.2 % of a core for idle connections.
+# The pause after a look, as a multiple of its CPU time, and the longest pause in seconds. The first line counts where
+# something asks for a look, the second where not: a port may take 0.2 % of a core for idle connections.
 LOOKS, MOST_S = 10, 1.0
 IDLE_LOOKS, IDLE_MOST_S = 500, 5.0
 GROWTH_BYTES = 16 << 20  # growth of the resident memory that causes a look at the sockets
@@ -48,15 +47,20 @@ class Looked(Protocol):
 
 class ConnectionGuard:
     """The guard of one listener. `ports`: for each of its ports, the connections and their traffic. `resident`: the
-    bytes of this process in memory.
+    bytes of this process in memory. `cpu_s`: the CPU time of this thread. A look in which the thread waited
+    for a core does not count as a long one.
 
     `watch` runs until cancelled. It raises CommandFailed where the process has gone deaf.
     """
 
     def __init__(
-        self, ports: Sequence[tuple[Looked, Flow]], limits: ConnectionLimits, resident: Callable[[], int]
+        self,
+        ports: Sequence[tuple[Looked, Flow]],
+        limits: ConnectionLimits,
+        resident: Callable[[], int],
+        cpu_s: Callable[[], float],
     ) -> None:
-        self._ports = [_GuardedPort(connections, flow, limits) for connections, flow in ports]
+        self._ports = [_GuardedPort(connections, flow, limits, cpu_s) for connections, flow in ports]
         self._resident = resident
 
     async def watch(self) -> None:
@@ -65,31 +69,32 @@ class ConnectionGuard:
             await asyncio.sleep(INTERVAL_S)
             resident_bytes = self._resident()
             for port in self._ports:
-                port.look_where_due(clock, resident_bytes)
+                port.look_where_due(clock(), resident_bytes)
 
 
 class _GuardedPort:
     """One of the ports, and the time of its last look."""
 
-    def __init__(self, connections: Looked, flow: Flow, limits: ConnectionLimits) -> None:
+    def __init__(self, connections: Looked, flow: Flow, limits: ConnectionLimits, cpu_s: Callable[[], float]) -> None:
         self._connections = connections
         self._flow = flow
         self._limits = limits
+        self._cpu_s = cpu_s
         self._looked_s = float("-inf")
         self._look_took_s = 0.0
         self._resident_bytes = 0
         self._deaf_since_s: float | None = None
         self._silenced: dict[str, float] = {}  # reasons, and the end of the time without a further line
 
-    def look_where_due(self, clock: Callable[[], float], resident_bytes: int) -> None:
+    def look_where_due(self, now_s: float, resident_bytes: int) -> None:
         self._flow.requests.look()
-        now_s = clock()
         waited_for = self._flow.responses.waiting > 0
         grown = resident_bytes - self._resident_bytes >= GROWTH_BYTES
         if now_s >= self._looked_s + pause_s(self._look_took_s, is_asked_for=grown or waited_for):
+            before_s = self._cpu_s()
             self._look(now_s, waited_for=waited_for)
             self._looked_s, self._resident_bytes = now_s, resident_bytes
-            self._look_took_s = clock() - now_s
+            self._look_took_s = self._cpu_s() - before_s
 
     def _look(self, now_s: float, *, waited_for: bool) -> None:
         try:
