@@ -328,7 +328,8 @@ class Log(ReadableLog):
             segment.write_index_files()
         with self._failing(passing=frozenset()):
             for old in former:
-                old.remove()  # the next start removes a file that comes back with a loss of power
+                old.remove()
+            self._files.fsync_dir(self.directory)
 
     def retention_held(self, now_us: int) -> HeldSegment | None:
         """The segment that retention.ms cannot remove, because it has a record with a time stamp in the future."""
