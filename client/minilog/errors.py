@@ -453,6 +453,12 @@ class NonEmptyGroup(MinilogError):
     code = "NON_EMPTY_GROUP"
 
 
+class InvalidRecordState(MinilogError):
+    """A lease of a queue does not hold these records: they are settled, or the lock ended and others may have them."""
+
+    code = "INVALID_RECORD_STATE"
+
+
 class TimedOut(RetriableError):
     """A call that changes nothing got no answer in time."""
 

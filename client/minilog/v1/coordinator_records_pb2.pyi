@@ -13,6 +13,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from minilog.v1 import common_pb2 as _common_pb2
 from minilog.v1 import coordinator_pb2 as _coordinator_pb2
+from minilog.v1 import queue_pb2 as _queue_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -473,3 +474,174 @@ class PendingOffset(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PendingOffset: _TypeAlias = PendingOffset  # noqa: Y015
+
+@_typing.final
+class QueueLogKey(_message.Message):
+    """`__queues`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUE_FIELD_NUMBER: _builtins.int
+    PARTITION_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    queue: _builtins.str
+    producer_id: _builtins.int
+    """The value is a SettlingProducerRecord."""
+    @_builtins.property
+    def partition_id(self) -> _common_pb2.PartitionId:
+        """The value is a QueuePartitionRecord."""
+
+    def __init__(
+        self,
+        *,
+        queue: _builtins.str = ...,
+        partition_id: _common_pb2.PartitionId | None = ...,
+        producer_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["of", b"of", "partition_id", b"partition_id", "producer_id", b"producer_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["of", b"of", "partition_id", b"partition_id", "producer_id", b"producer_id", "queue", b"queue"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_of: _TypeAlias = _typing.Literal["partition_id", "producer_id"]  # noqa: Y015
+    _WhichOneofArgType_of: _TypeAlias = _typing.Literal["of", b"of"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_of) -> _WhichOneofReturnType_of | None: ...
+
+Global___QueueLogKey: _TypeAlias = QueueLogKey  # noqa: Y015
+
+@_typing.final
+class QueueRecord(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class SettingsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def settings(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """By their names, those that were set."""
+
+    def __init__(
+        self,
+        *,
+        settings: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueueRecord: _TypeAlias = QueueRecord  # noqa: Y015
+
+@_typing.final
+class QueuePartitionRecord(_message.Message):
+    """What is known of the records of one partition. All offsets below `next_offset` that are in no range are settled."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    RANGES_FIELD_NUMBER: _builtins.int
+    next_offset: _builtins.int
+    """No offset from here on was ever leased."""
+    leader_epoch: _builtins.int
+    """The highest leader epoch of the partition under which an offset was leased."""
+    @_builtins.property
+    def ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueRangeRecord]:
+        """In the order of their offsets."""
+
+    def __init__(
+        self,
+        *,
+        next_offset: _builtins.int = ...,
+        leader_epoch: _builtins.int = ...,
+        ranges: _abc.Iterable[Global___QueueRangeRecord] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "next_offset", b"next_offset", "ranges", b"ranges"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueuePartitionRecord: _TypeAlias = QueuePartitionRecord  # noqa: Y015
+
+@_typing.final
+class QueueRangeRecord(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+    LAST_OFFSET_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    DELIVERY_COUNT_FIELD_NUMBER: _builtins.int
+    LEASE_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    DELAY_MS_FIELD_NUMBER: _builtins.int
+    first_offset: _builtins.int
+    last_offset: _builtins.int
+    state: _queue_pb2.RangeState.ValueType
+    delivery_count: _builtins.int
+    lease_id: _builtins.int
+    """Of a leased or settling one."""
+    producer_id: _builtins.int
+    """Of a settling one."""
+    delay_ms: _builtins.int
+    """Of a ready one: a new coordinator waits so long."""
+    def __init__(
+        self,
+        *,
+        first_offset: _builtins.int = ...,
+        last_offset: _builtins.int = ...,
+        state: _queue_pb2.RangeState.ValueType = ...,
+        delivery_count: _builtins.int = ...,
+        lease_id: _builtins.int = ...,
+        producer_id: _builtins.int = ...,
+        delay_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_ms", b"delay_ms", "delivery_count", b"delivery_count", "first_offset", b"first_offset", "last_offset", b"last_offset", "lease_id", b"lease_id", "producer_id", b"producer_id", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueueRangeRecord: _TypeAlias = QueueRangeRecord  # noqa: Y015
+
+@_typing.final
+class SettlingProducerRecord(_message.Message):
+    """A producer with settling records of the queue, until its marker comes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    LAST_SEQUENCE_FIELD_NUMBER: _builtins.int
+    transactional_id: _builtins.str
+    last_sequence: _builtins.int
+    def __init__(
+        self,
+        *,
+        transactional_id: _builtins.str = ...,
+        last_sequence: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_sequence", b"last_sequence", "transactional_id", b"transactional_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SettlingProducerRecord: _TypeAlias = SettlingProducerRecord  # noqa: Y015

@@ -1183,3 +1183,137 @@ class SetCopyAsideResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SetCopyAsideResponse: _TypeAlias = SetCopyAsideResponse  # noqa: Y015
+
+@_typing.final
+class AwaitStableOffsetsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    MAX_WAIT_MS_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    max_wait_ms: _builtins.int
+    """The leader answers after this time also where there is no news."""
+    @_builtins.property
+    def client(self) -> _common_pb2.ClientIdentity: ...
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___AwaitedStableOffset]: ...
+    def __init__(
+        self,
+        *,
+        client: _common_pb2.ClientIdentity | None = ...,
+        broker_id: _builtins.int = ...,
+        partitions: _abc.Iterable[Global___AwaitedStableOffset] | None = ...,
+        max_wait_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["client", b"client"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "client", b"client", "max_wait_ms", b"max_wait_ms", "partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AwaitStableOffsetsRequest: _TypeAlias = AwaitStableOffsetsRequest  # noqa: Y015
+
+@_typing.final
+class AwaitedStableOffset(_message.Message):
+    """What the coordinator knows of a partition. Anything else is news."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_ID_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    LAST_STABLE_OFFSET_FIELD_NUMBER: _builtins.int
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    leader_epoch: _builtins.int
+    """-1: nothing is known."""
+    last_stable_offset: _builtins.int
+    log_start_offset: _builtins.int
+    @_builtins.property
+    def partition_id(self) -> _common_pb2.PartitionId: ...
+    def __init__(
+        self,
+        *,
+        partition_id: _common_pb2.PartitionId | None = ...,
+        leader_epoch: _builtins.int = ...,
+        last_stable_offset: _builtins.int = ...,
+        log_start_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["partition_id", b"partition_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "partition_id", b"partition_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AwaitedStableOffset: _TypeAlias = AwaitedStableOffset  # noqa: Y015
+
+@_typing.final
+class AwaitStableOffsetsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def error(self) -> _common_pb2.Error: ...
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___StableOffset]:
+        """The partitions with news."""
+
+    def __init__(
+        self,
+        *,
+        error: _common_pb2.Error | None = ...,
+        partitions: _abc.Iterable[Global___StableOffset] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AwaitStableOffsetsResponse: _TypeAlias = AwaitStableOffsetsResponse  # noqa: Y015
+
+@_typing.final
+class StableOffset(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_ID_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    LAST_STABLE_OFFSET_FIELD_NUMBER: _builtins.int
+    END_OF_EPOCH_FIELD_NUMBER: _builtins.int
+    RECORD_BYTES_FIELD_NUMBER: _builtins.int
+    leader_epoch: _builtins.int
+    log_start_offset: _builtins.int
+    last_stable_offset: _builtins.int
+    end_of_epoch: _builtins.int
+    """The end of the asker's leader epoch, and of those before, in this leader's log: what the asker knows of higher
+    offsets is not so any more.
+    """
+    record_bytes: _builtins.int
+    """The average size of the records of the log; 0 where it has none."""
+    @_builtins.property
+    def partition_id(self) -> _common_pb2.PartitionId: ...
+    @_builtins.property
+    def error(self) -> _common_pb2.Error:
+        """NOT_LEADER_OR_FOLLOWER, LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_ID. The fields below are empty."""
+
+    def __init__(
+        self,
+        *,
+        partition_id: _common_pb2.PartitionId | None = ...,
+        error: _common_pb2.Error | None = ...,
+        leader_epoch: _builtins.int = ...,
+        log_start_offset: _builtins.int = ...,
+        last_stable_offset: _builtins.int = ...,
+        end_of_epoch: _builtins.int = ...,
+        record_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "partition_id", b"partition_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_of_epoch", b"end_of_epoch", "error", b"error", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "partition_id", b"partition_id", "record_bytes", b"record_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StableOffset: _TypeAlias = StableOffset  # noqa: Y015

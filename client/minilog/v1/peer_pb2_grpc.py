@@ -89,6 +89,11 @@ class PeerServiceStub:
                 request_serializer=minilog_dot_v1_dot_peer__pb2.SetCopyAsideRequest.SerializeToString,
                 response_deserializer=minilog_dot_v1_dot_peer__pb2.SetCopyAsideResponse.FromString,
                 _registered_method=True)
+        self.AwaitStableOffsets = channel.unary_unary(
+                '/minilog.v1.PeerService/AwaitStableOffsets',
+                request_serializer=minilog_dot_v1_dot_peer__pb2.AwaitStableOffsetsRequest.SerializeToString,
+                response_deserializer=minilog_dot_v1_dot_peer__pb2.AwaitStableOffsetsResponse.FromString,
+                _registered_method=True)
 
 
 class PeerServiceServicer:
@@ -172,6 +177,13 @@ class PeerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AwaitStableOffsets(self, request, context):
+        """To the leader of partitions, from the coordinator of a queue. The answer comes when there is news of one of them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PeerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -229,6 +241,11 @@ def add_PeerServiceServicer_to_server(servicer, server):
                     servicer.SetCopyAside,
                     request_deserializer=minilog_dot_v1_dot_peer__pb2.SetCopyAsideRequest.FromString,
                     response_serializer=minilog_dot_v1_dot_peer__pb2.SetCopyAsideResponse.SerializeToString,
+            ),
+            'AwaitStableOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.AwaitStableOffsets,
+                    request_deserializer=minilog_dot_v1_dot_peer__pb2.AwaitStableOffsetsRequest.FromString,
+                    response_serializer=minilog_dot_v1_dot_peer__pb2.AwaitStableOffsetsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -528,6 +545,33 @@ class PeerService:
             '/minilog.v1.PeerService/SetCopyAside',
             minilog_dot_v1_dot_peer__pb2.SetCopyAsideRequest.SerializeToString,
             minilog_dot_v1_dot_peer__pb2.SetCopyAsideResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AwaitStableOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/minilog.v1.PeerService/AwaitStableOffsets',
+            minilog_dot_v1_dot_peer__pb2.AwaitStableOffsetsRequest.SerializeToString,
+            minilog_dot_v1_dot_peer__pb2.AwaitStableOffsetsResponse.FromString,
             options,
             channel_credentials,
             insecure,

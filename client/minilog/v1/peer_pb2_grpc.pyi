@@ -55,6 +55,8 @@ class PeerServiceStub:
     """To a member of an ISR, from the leader of the partition: what does your copy of these records sum up to?"""
     SetCopyAside: _grpc.UnaryUnaryMultiCallable[_peer_pb2.SetCopyAsideRequest, _peer_pb2.SetCopyAsideResponse]
     """The same way: most copies have other records there than yours. It is set aside, and fetched again from there on."""
+    AwaitStableOffsets: _grpc.UnaryUnaryMultiCallable[_peer_pb2.AwaitStableOffsetsRequest, _peer_pb2.AwaitStableOffsetsResponse]
+    """To the leader of partitions, from the coordinator of a queue. The answer comes when there is news of one of them."""
 
 @_typing.type_check_only
 class PeerServiceAsyncStub(PeerServiceStub):
@@ -83,6 +85,8 @@ class PeerServiceAsyncStub(PeerServiceStub):
     """To a member of an ISR, from the leader of the partition: what does your copy of these records sum up to?"""
     SetCopyAside: _aio.UnaryUnaryMultiCallable[_peer_pb2.SetCopyAsideRequest, _peer_pb2.SetCopyAsideResponse]  # type: ignore[assignment]
     """The same way: most copies have other records there than yours. It is set aside, and fetched again from there on."""
+    AwaitStableOffsets: _aio.UnaryUnaryMultiCallable[_peer_pb2.AwaitStableOffsetsRequest, _peer_pb2.AwaitStableOffsetsResponse]  # type: ignore[assignment]
+    """To the leader of partitions, from the coordinator of a queue. The answer comes when there is news of one of them."""
 
 class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -174,5 +178,13 @@ class PeerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_peer_pb2.SetCopyAsideResponse, _abc.Awaitable[_peer_pb2.SetCopyAsideResponse]]:
         """The same way: most copies have other records there than yours. It is set aside, and fetched again from there on."""
+
+    @_abc_1.abstractmethod
+    def AwaitStableOffsets(
+        self,
+        request: _peer_pb2.AwaitStableOffsetsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_peer_pb2.AwaitStableOffsetsResponse, _abc.Awaitable[_peer_pb2.AwaitStableOffsetsResponse]]:
+        """To the leader of partitions, from the coordinator of a queue. The answer comes when there is news of one of them."""
 
 def add_PeerServiceServicer_to_server(servicer: PeerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
