@@ -14,7 +14,7 @@ from __future__ import annotations
 from minilog.errors import LevelNotReached, UnsupportedVersion
 from minilog.versions import VersionRange
 
-SUPPORTED_LEVELS = VersionRange(1, 6)
+SUPPORTED_LEVELS = VersionRange(1, 7)
 FIRST_LEVEL = 1  # the level of a cluster without a record of one
 TYPED_TOPICS_LEVEL = 2  # brought topic_schema to the metadata log, and typed batches
 SECURITY_LEVEL = 3  # brought users, access rules, quotas and tokens to the metadata log, and peers' listeners
@@ -22,6 +22,7 @@ PROVEN_PRODUCERS_LEVEL = 4  # brought the key of proofs to producer_id_block
 OPERATIONS_LEVEL = 5  # brought states and settings of brokers to the metadata log
 GROUP_MEMBERS_LEVEL = 5  # brought members of groups to __groups; one release raises the level once
 KEYED_TOPICS_LEVEL = 6  # brought deletions of typed topics, compaction and its settings
+QUEUES_LEVEL = 7  # brought __queues
 _UPGRADE = "When all brokers support it, run `minilog cluster upgrade`"
 
 

@@ -30,6 +30,8 @@ MAX_RENEWERS = 16  # of one delegation token
 MAX_KEEPALIVE_MS = 6_000  # of a client's streams: a consumer that is silent for five of them is dropped
 MAX_SUBSCRIBED_TOPICS = 10_000  # of one member of a group: its coordinator keeps their names
 MAX_OWNED_PARTITIONS = 100_000  # of one member of a group: some mebibytes
+MAX_LEASE_TOPICS = 100  # of one lease of a queue: each partition of each is looked into
+MAX_SETTLEMENTS = 1_000  # of one SettleRequest, and leases of one RenewLeasesRequest
 MAX_GROUP_OFFSETS = 10_000  # of one commit, which is one batch: about a mebibyte; and of one question for them
 
 _Item = TypeVar("_Item")

@@ -10,6 +10,8 @@ WriteMarkers        have the leader of `target` write them below its high waterm
 MarkersRefused      log it, count it: what was to be committed is not what the leader has   -
 RegisterProducer    RegisterPartitions for this partition, to the coordinator of the        registered
                     transactional id
+AskStableOffset     ask the leader of the question's partition, until it has news           stable_offset, once
+RecordsExpired      log it, count it: retention took records that no worker has settled     -
 
 An effect of a term that is over is carried out all the same: markers are those of decisions that stand for good.
 """
@@ -24,6 +26,7 @@ from google.protobuf.message import Message
 from minilog.errors import MinilogError
 from minilog.partition_key import PartitionKey
 from minilog.v1.coordinator_pb2 import MemberResponse
+from minilog_broker.coordinators.queues.stable_offsets import Question
 
 
 class Moment(NamedTuple):
@@ -104,6 +107,32 @@ class RegisterProducer:
     producer_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class AskStableOffset:
+    """`number` goes back with `stable_offset`, as that of RegisterProducer does."""
+
+    number: int
+    queue: str
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsExpired:
+    """Retention has taken `count` offsets of a queue's partition before they were settled."""
+
+    queue: str
+    partition: PartitionKey
+    count: int
+
+
 CoordinatorEffect: TypeAlias = (
-    LoadLog | DeleteRecordsBelow | CoordinatorAnswer | MemberAnswer | WriteMarkers | MarkersRefused | RegisterProducer
+    LoadLog
+    | DeleteRecordsBelow
+    | CoordinatorAnswer
+    | MemberAnswer
+    | WriteMarkers
+    | MarkersRefused
+    | RegisterProducer
+    | AskStableOffset
+    | RecordsExpired
 )

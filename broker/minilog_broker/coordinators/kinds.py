@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, QUEUES_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
 from minilog_broker.coordinators.coordinator import Coordinator
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
 from minilog_broker.coordinators.groups.membership import Topics
 from minilog_broker.coordinators.groups.presences import MemberSettings
+from minilog_broker.coordinators.queues.coordinator import PartitionCount, QueueCoordinator
 from minilog_broker.coordinators.table import AppendRecords
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
@@ -28,6 +29,8 @@ class CoreParts:
     topics: Topics
     allows_members: Callable[[], bool]
     member_settings: MemberSettings
+    partition_count: PartitionCount
+    allows_queues: Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,4 +50,8 @@ GROUPS = CoordinatorKind(
     lambda name, append, parts: GroupCoordinator(
         name, append, parts.knows_topic, parts.topics, parts.allows_members, parts.member_settings
     ),
+)
+QUEUES = CoordinatorKind(
+    QUEUES_TOPIC_NAME,
+    lambda name, append, parts: QueueCoordinator(name, append, parts.partition_count, parts.allows_queues),
 )

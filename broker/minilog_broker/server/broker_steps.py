@@ -15,6 +15,7 @@ from minilog.v1 import (
     data_pb2_grpc,
     metadata_pb2_grpc,
     peer_pb2_grpc,
+    queue_pb2_grpc,
     security_pb2_grpc,
 )
 from minilog_broker.coordinators.groups.presences import MemberSettings
@@ -46,6 +47,7 @@ from minilog_broker.server.services.marker_service import MarkerService
 from minilog_broker.server.services.metadata_service import MetadataService
 from minilog_broker.server.services.peer_service import PeerService
 from minilog_broker.server.services.producer_ids import ProducerIds
+from minilog_broker.server.services.queue_service import QueueService
 from minilog_broker.server.services.security_service import SecurityService
 from minilog_broker.server.services.transaction_service import TransactionService
 from minilog_broker.server.shells.cleaner import Cleaner
@@ -165,6 +167,7 @@ def services_of(
         clients=(
             (data_pb2_grpc.add_DataServiceServicer_to_server, data),
             (coordinator_pb2_grpc.add_GroupServiceServicer_to_server, GroupService(coordinators, image)),
+            (queue_pb2_grpc.add_QueueServiceServicer_to_server, QueueService(coordinators)),
             (admin_pb2_grpc.add_AdminServiceServicer_to_server, AdminService(controller)),
             (security_pb2_grpc.add_SecurityServiceServicer_to_server, SecurityService(controller)),
         ),

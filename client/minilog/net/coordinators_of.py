@@ -1,8 +1,8 @@
 """The mapping from a name to its coordinator: a partition of an internal topic.
 
 A transactional id belongs to a partition of `__transactions`, a group id to one of `__groups`, and the name of a queue
-to one of `__queues`. The leader of that partition is the coordinator. Brokers and clients compute the partition in the same way, so no client has to ask. The
-number of partitions never changes.
+to one of `__queues`. The leader of that partition is the coordinator. Brokers and clients compute the partition in the
+same way, so no client has to ask. The number of partitions never changes.
 """
 
 from __future__ import annotations

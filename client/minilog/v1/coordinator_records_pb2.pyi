@@ -533,22 +533,52 @@ class QueueRecord(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     SETTINGS_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def settings(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """By their names, those that were set."""
 
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueTopic]: ...
     def __init__(
         self,
         *,
         settings: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        topics: _abc.Iterable[Global___QueueTopic] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QueueRecord: _TypeAlias = QueueRecord  # noqa: Y015
+
+@_typing.final
+class QueueTopic(_message.Message):
+    """A topic from the first lease of the queue on it. `partition_count` is of that time. Later partitions begin at their
+    first record, whatever share.auto.offset.reset is.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_COUNT_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.bytes
+    partition_count: _builtins.int
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.bytes = ...,
+        partition_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition_count", b"partition_count", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueueTopic: _TypeAlias = QueueTopic  # noqa: Y015
 
 @_typing.final
 class QueuePartitionRecord(_message.Message):

@@ -117,6 +117,11 @@ def _topics_of(field: str) -> Names:
     return of
 
 
+def _topic_ids(request: Any, image: MetadataImage) -> Iterable[ById]:
+    """The topics of a lease."""
+    return (by_id(image, topic_id) for topic_id in request.topic_ids)
+
+
 def _topics_to_delete(request: Any, image: MetadataImage) -> Iterable[str | ById]:
     """The topics by name, else by id. Where both are there they are of one topic, or the controller deletes nothing."""
     return (topic.name or by_id(image, topic.topic_id) for topic in request.topics)
@@ -213,6 +218,15 @@ _SERVICES: Mapping[str, Mapping[str, Row]] = {
                 _asked(_O.DESCRIBE, _K.TOPIC, _subscribed_topics),
             )
         ),
+    },
+    "QueueService": {
+        "Lease": AllOf((_asked(_O.READ, _K.GROUP, _names("queue")), _asked(_O.READ, _K.TOPIC, _topic_ids))),
+        "RenewLeases": _asked(_O.READ, _K.GROUP, _names("queue")),
+        "Settle": AllOf((_asked(_O.READ, _K.GROUP, _names("queue")), _asked_by_id(_O.READ, "settlements"))),
+        "ListQueues": _READS_CLUSTER,
+        "DescribeQueue": _asked(_O.DESCRIBE, _K.GROUP, _names("queue")),
+        "AlterQueue": _asked(_O.ALTER, _K.GROUP, _names("queue")),
+        "DeleteQueue": _asked(_O.DELETE, _K.GROUP, _names("queue")),
     },
     "AdminService": {
         "CreateTopics": _asked(_O.CREATE, _K.TOPIC, _names("topics.name")),

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar, cast
 from google.protobuf.message import Message
 
 from minilog.errors import MinilogError, wire_error
-from minilog.v1 import coordinator_pb2
+from minilog.v1 import coordinator_pb2, queue_pb2
 from minilog_broker.controller.controller import Controller
 from minilog_broker.coordinators.coordinator import Coordinator
 from minilog_broker.coordinators.coordinator_effects import Moment
@@ -25,7 +25,12 @@ Service = TypeVar("Service")
 Request = TypeVar("Request")
 Response = TypeVar("Response", bound=Message)
 Core = TypeVar("Core", bound=Coordinator[Any, Any])
-_Listing = TypeVar("_Listing", coordinator_pb2.ListTransactionsResponse, coordinator_pb2.ListGroupsResponse)
+_Listing = TypeVar(
+    "_Listing",
+    coordinator_pb2.ListTransactionsResponse,
+    coordinator_pb2.ListGroupsResponse,
+    queue_pb2.ListQueuesResponse,
+)
 _Asked = TypeVar("_Asked", contravariant=True)
 _Answered = TypeVar("_Answered", bound=Message, covariant=True)
 

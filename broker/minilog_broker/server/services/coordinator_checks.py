@@ -11,12 +11,15 @@ from typing import Protocol
 
 from minilog.errors import InvalidArgument, UnknownLeaderEpoch
 from minilog.partition_key import PartitionKey
-from minilog.v1 import common_pb2, coordinator_pb2
+from minilog.v1 import common_pb2, coordinator_pb2, queue_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.coordinators.groups.offsets import MAX_ID_CHARACTERS as MAX_GROUP_CHARACTERS
 from minilog_broker.coordinators.transactions.enlisting import MAX_ID_CHARACTERS
 
 TOPIC_ID_BYTES = 16
+MAX_LEASE_WAIT_MS = 120_000  # a worker that is idle asks again after it
+MAX_RELEASE_DELAY_MS = 24 * 3_600_000
+MAX_WORKER_CHARACTERS = 255
 
 
 class OfTransaction(Protocol):
@@ -61,6 +64,60 @@ def check_group(request: GroupsRequest) -> None:
         raise InvalidArgument(
             f"a group id has 1 to {MAX_GROUP_CHARACTERS} characters, and this one has {len(request.group_id)}"
         )
+
+
+class QueueRequest(Protocol):
+    """A request to the coordinator of a queue."""
+
+    @property
+    def queue(self) -> str: ...
+
+
+def check_queue(request: QueueRequest) -> None:
+    """Check the name of the queue."""
+    if not 1 <= len(request.queue) <= MAX_GROUP_CHARACTERS:
+        raise InvalidArgument(
+            f"the name of a queue has 1 to {MAX_GROUP_CHARACTERS} characters, and this one has {len(request.queue)}"
+        )
+
+
+def check_lease(request: queue_pb2.LeaseRequest) -> None:
+    """Check the name of the queue, the topics and the bounds."""
+    check_queue(request)
+    if not request.topic_ids or len(set(request.topic_ids)) < len(request.topic_ids):
+        raise InvalidArgument(f"queue '{request.queue}': a lease names one topic or more, each of them once")
+    _check_partitions(common_pb2.PartitionId(topic_id=topic_id) for topic_id in request.topic_ids)
+    if request.max_records < 1:
+        raise InvalidArgument(f"queue '{request.queue}': a lease takes at least one record")
+    if request.max_wait_ms > MAX_LEASE_WAIT_MS:
+        raise InvalidArgument(
+            f"queue '{request.queue}': a lease waits at most {MAX_LEASE_WAIT_MS} ms, and not {request.max_wait_ms}"
+        )
+    if len(request.worker_id) > MAX_WORKER_CHARACTERS:
+        raise InvalidArgument(
+            f"queue '{request.queue}': the id of a worker has at most {MAX_WORKER_CHARACTERS} characters"
+        )
+
+
+def check_settlements(request: queue_pb2.SettleRequest) -> None:
+    """Check the name of the queue, and the range and verdict of each settlement."""
+    check_queue(request)
+    _check_partitions(settlement.partition_id for settlement in request.settlements)
+    for settlement in request.settlements:
+        first, last = settlement.first_offset, settlement.last_offset
+        where = f"queue '{request.queue}', partition {settlement.partition_id.partition}, offsets {first} to {last}"
+        if not 0 <= first <= last:
+            raise InvalidArgument(f"{where}: a range ends at or behind its begin, which is not below 0")
+        if settlement.verdict not in (
+            queue_pb2.VERDICT_ACCEPT,
+            queue_pb2.VERDICT_RELEASE,
+            queue_pb2.VERDICT_REJECT,
+        ):
+            raise InvalidArgument(f"{where}: verdict {settlement.verdict} is not known: accept, release or reject")
+        if settlement.delay_ms > MAX_RELEASE_DELAY_MS:
+            raise InvalidArgument(f"{where}: a release waits at most {MAX_RELEASE_DELAY_MS} ms")
+    if request.HasField("transaction"):
+        raise InvalidArgument(f"queue '{request.queue}': this broker settles nothing within a transaction")
 
 
 def check_group_partitions(request: coordinator_pb2.FetchOffsetsRequest | coordinator_pb2.DeleteGroupRequest) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 import structlog
 from google.protobuf.message import Message
 
-from minilog.errors import CoordinatorLoadInProgress, CorruptMessage, wire_error
+from minilog.errors import CoordinatorLoadInProgress, CorruptMessage, MinilogError, wire_error
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.batches import encode_batch
@@ -37,6 +37,7 @@ from minilog_broker.coordinators.coordinator_effects import (
     WriteMarkers,
 )
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
+from minilog_broker.coordinators.queues.stable_offsets import Question, StableOffset
 from minilog_broker.coordinators.table import AppendRecords, LogRecord
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from minilog_broker.replication.replica_effects import (
@@ -63,13 +64,14 @@ Response = TypeVar("Response", bound=Message)
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """The shared surroundings of one broker's coordinators. `spawn` begins a task that ends with the broker. An
-    unexpected error in the task ends the broker."""
+    unexpected error in the task ends the broker. `ask_stable_offset` gives its answer once."""
 
     replicas: ReplicationShell
     loader: Loader
     calls: CoordinatorCalls
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     wall_us: Callable[[], int]
+    ask_stable_offset: Callable[[Question, Callable[[StableOffset | MinilogError], None]], None]
 
     def moment(self) -> Moment:
         """The time by both clocks."""
@@ -78,6 +80,8 @@ class Surroundings:
 
 class CoordinatorShell(Generic[_Core]):
     """The I/O around the core of one coordinator. `make` makes the core, from its `append`."""
+
+    max_waiting = MAX_WAITING
 
     def __init__(self, key: PartitionKey, around: Surroundings, make: Callable[[AppendRecords], _Core]) -> None:
         self.key = key
@@ -144,8 +148,8 @@ class CoordinatorShell(Generic[_Core]):
     async def ask(self, kind: type[Response], ask: Callable[[object], None]) -> Response:
         """Give a call to the core, and wait until the answer is committed. The core does not wait for a caller that
         goes away."""
-        if self._waiting >= MAX_WAITING:
-            busy = CoordinatorLoadInProgress(f"{self.core}: {MAX_WAITING} calls wait for their answers: retry")
+        if self._waiting >= self.max_waiting:
+            busy = CoordinatorLoadInProgress(f"{self.core}: {self.max_waiting} calls wait for their answers: retry")
             return kind(error=wire_error(busy))
         ticket: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting += 1
@@ -155,8 +159,13 @@ class CoordinatorShell(Generic[_Core]):
             answer = await ticket
         finally:
             self._waiting -= 1
+            if not ticket.done() or ticket.cancelled():
+                self._caller_left(ticket)
         assert isinstance(answer, kind)
         return answer
+
+    def _caller_left(self, ticket: object) -> None:
+        """Nobody waits for the answer of this ticket any more."""
 
     # -- effects
 
@@ -178,7 +187,7 @@ class CoordinatorShell(Generic[_Core]):
                 self._loading = self._around.spawn(self._load(effect))
             case DeleteRecordsBelow(leader_epoch=leader_epoch, offset=offset):
                 self._around.replicas.manager.delete_own_records(self.key, leader_epoch, offset)
-            case WriteMarkers() | MarkersRefused() | RegisterProducer() | CoordinatorAnswer() | MemberAnswer():
+            case _:
                 raise AssertionError(f"{self.core} cannot ask for {effect}")
 
     # -- time

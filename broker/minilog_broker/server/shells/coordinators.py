@@ -1,4 +1,4 @@
-"""The coordinators of one broker: one for each partition of `__transactions` and `__groups` that it leads.
+"""The coordinators of one broker: one for each partition of `__transactions`, `__groups` and `__queues` that it leads.
 
 A name belongs to one partition of its topic (minilog.net.coordinators_of). A broker that does not lead it answers
 NOT_COORDINATOR. While there is no such topic, any broker that gets a call has the controller create it.
@@ -10,15 +10,20 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 from minilog.errors import MinilogError, NotCoordinator, wire_error
-from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME, coordinator_partition
+from minilog.net.coordinators_of import (
+    GROUPS_TOPIC_NAME,
+    QUEUES_TOPIC_NAME,
+    TRANSACTIONS_TOPIC_NAME,
+    coordinator_partition,
+)
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.coordinators.groups.presences import MemberSettings
-from minilog_broker.coordinators.kinds import GROUPS, TRANSACTIONS, CoordinatorKind, Core, CoreParts
+from minilog_broker.coordinators.kinds import GROUPS, QUEUES, TRANSACTIONS, CoordinatorKind, Core, CoreParts
 from minilog_broker.coordinators.table import AppendRecords
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings
-from minilog_broker.levels import GROUP_MEMBERS_LEVEL, ClusterLevel
+from minilog_broker.levels import GROUP_MEMBERS_LEVEL, QUEUES_LEVEL, ClusterLevel
 from minilog_broker.replication.replica_effects import BeganToLead, LeadershipEffect
 from minilog_broker.server.clients.internal_topics import InternalTopics
 from minilog_broker.server.shells.coordinator_shell import (
@@ -28,6 +33,7 @@ from minilog_broker.server.shells.coordinator_shell import (
     TransactionShell,
 )
 from minilog_broker.server.shells.image_topics import ImageTopics
+from minilog_broker.server.shells.queue_shell import QueueShell
 
 Shell = TypeVar("Shell", bound=CoordinatorShell[Any])
 
@@ -97,16 +103,20 @@ class Coordinators:
         self._image = image
         self._internal_topics = internal_topics
         self.moment = around.moment
+        topics = ImageTopics(image)
         parts = CoreParts(
             settings,
             lambda topic_id: topic_id in image.topics,
-            ImageTopics(image),
+            topics,
             lambda: level.allows(GROUP_MEMBERS_LEVEL),
             member_settings,
+            topics.partition_count,
+            lambda: level.allows(QUEUES_LEVEL),
         )
         self._transactions = CoordinatorsOf(TRANSACTIONS, TransactionShell, parts, around)
         self._groups = CoordinatorsOf(GROUPS, GroupShell, parts, around)
-        kinds: tuple[CoordinatorsOf[Any, Any], ...] = (self._transactions, self._groups)
+        self._queues = CoordinatorsOf(QUEUES, QueueShell, parts, around)
+        kinds: tuple[CoordinatorsOf[Any, Any], ...] = (self._transactions, self._groups, self._queues)
         self._by_topic = {kind.topic_name: kind for kind in kinds}
 
     # -- events of replicas and of the image
@@ -122,12 +132,12 @@ class Coordinators:
 
     def topics_deleted(self) -> None:
         """Drop the state of topics that the image no longer has."""
-        for shell in self._groups.all():
+        for shell in [*self._groups.all(), *self._queues.all()]:
             shell.drop_deleted_topics()
 
     def topics_changed(self) -> None:
         """The image has topics or partitions that it had not, or lacks some."""
-        for shell in self._groups.all():
+        for shell in [*self._groups.all(), *self._queues.all()]:
             shell.topics_changed()
 
     def expire(self, wall_us: int) -> None:
@@ -151,6 +161,10 @@ class Coordinators:
         """The coordinator of a group. Raises NotCoordinator, or CoordinatorLoadInProgress before the very first use."""
         return self._groups.at(self._key(GROUPS_TOPIC_NAME, group_id))
 
+    def of_queue(self, queue: str) -> QueueShell:
+        """The coordinator of a queue. Raises NotCoordinator, or CoordinatorLoadInProgress before the very first use."""
+        return self._queues.at(self._key(QUEUES_TOPIC_NAME, queue))
+
     def transactions_here(self) -> list[TransactionShell]:
         """The coordinators of transactions in the partitions that this broker leads."""
         return self._transactions.here()
@@ -158,6 +172,10 @@ class Coordinators:
     def groups_here(self) -> list[GroupShell]:
         """The coordinators of groups in the partitions that this broker leads."""
         return self._groups.here()
+
+    def queues_here(self) -> list[QueueShell]:
+        """The coordinators of queues in the partitions that this broker leads."""
+        return self._queues.here()
 
     def _key(self, topic_name: str, name: str) -> PartitionKey:
         topic_id = self._image.topic_ids.get(topic_name)

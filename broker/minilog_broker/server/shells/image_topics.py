@@ -1,4 +1,4 @@
-"""The topics of the metadata image, as coordinators of groups look at them."""
+"""The topics of the metadata image, as coordinators look at them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ class ImageTopics:
         topic_id = self._image.topic_ids.get(name)
         topic = None if topic_id is None else self._image.topics.get(topic_id)
         return None if topic is None else KnownTopic(topic.topic_id, topic.partition_count)
+
+    def partition_count(self, topic_id: bytes) -> int | None:
+        """None: there is no such topic."""
+        topic = self._image.topics.get(topic_id)
+        return None if topic is None else topic.partition_count
 
     def racks(self, key: PartitionKey) -> frozenset[str]:
         state = self._image.partitions.get(key)

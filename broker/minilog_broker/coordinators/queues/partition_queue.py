@@ -1,0 +1,202 @@
+"""The state of a queue in one partition, and what leases, verdicts, markers and leaders do to it: pure.
+
+A state is a value. Each rule returns a new one, so that a decision that cannot be written changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from minilog.errors import InvalidRecordState
+from minilog.v1 import queue_pb2
+from minilog_broker.coordinators.queues.ranges import Change, Range, RangeState, changed_within, covers, joined
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionQueue:
+    """`next_offset`: no offset from there on was ever leased. `leader_epoch`: the highest epoch of the partition's
+    leader under which an offset was leased."""
+
+    next_offset: int
+    leader_epoch: int = -1
+    ranges: tuple[Range, ...] = ()
+
+    @property
+    def settled_to(self) -> int:
+        """All offsets below are settled."""
+        return self.ranges[0].first if self.ranges else self.next_offset
+
+    @property
+    def lock_count(self) -> int:
+        """The offsets that were leased and are not settled."""
+        return sum(current.count for current in self.ranges)
+
+    def with_ranges(self, ranges: Iterable[Range]) -> PartitionQueue:
+        return replace(self, ranges=tuple(joined(ranges)))
+
+
+class Wanted(NamedTuple):
+    """What a lease may take: `max_records` of those below `end`, while the locks stay within `max_locks`."""
+
+    lease_id: int
+    max_records: int
+    max_locks: int
+    end: int
+    leader_epoch: int
+
+
+class Leased(NamedTuple):
+    """The state after a lease, and the ranges that the worker gets."""
+
+    queue: PartitionQueue
+    ranges: list[Range]
+
+
+def is_due(current: Range, now_ms: float, activated_ms: float) -> bool:
+    """Whether a ready range may be leased. A delay that an earlier coordinator began is waited for anew: longer, never
+    shorter."""
+    return current.state is RangeState.READY and due_ms(current, activated_ms) <= now_ms
+
+
+def due_ms(current: Range, activated_ms: float) -> float:
+    """The end of a ready range's delay."""
+    return activated_ms + current.delay_ms if current.ready_at_ms is None else current.ready_at_ms
+
+
+def lease(queue: PartitionQueue, wanted: Wanted, now_ms: float, activated_ms: float) -> Leased:
+    """First the records that were delivered before, in the order of their offsets, and then fresh ones (Q4: all of them
+    below `wanted.end`)."""
+    left, taken, ranges = wanted.max_records, list[Range](), list[Range]()
+    for current in queue.ranges:
+        if left == 0 or current.first >= wanted.end or not is_due(current, now_ms, activated_ms):
+            ranges.append(current)
+            continue
+        last = min(current.last, current.first + left - 1, wanted.end - 1)
+        part = Range(current.first, last, RangeState.LEASED, current.delivery_count + 1, wanted.lease_id)
+        taken.append(part)
+        ranges.append(part)
+        left -= part.count
+        if last < current.last:
+            ranges.append(replace(current, first=last + 1))
+    fresh = min(left, wanted.end - queue.next_offset, wanted.max_locks - queue.lock_count)
+    next_offset = queue.next_offset
+    if fresh > 0:
+        part = Range(next_offset, next_offset + fresh - 1, RangeState.LEASED, 1, wanted.lease_id)
+        taken.append(part)
+        ranges.append(part)
+        next_offset += fresh
+    if not taken:
+        return Leased(queue, [])
+    epoch = max(queue.leader_epoch, wanted.leader_epoch)
+    return Leased(PartitionQueue(next_offset, epoch, tuple(joined(ranges))), list(joined(taken)))
+
+
+# -- the end of a lease
+
+
+class Delivery(NamedTuple):
+    """What becomes of a record that was delivered and not accepted. `limit`: deliveries before it is dead."""
+
+    limit: int
+    now_ms: float
+    delay_ms: int = 0
+
+
+def _delivered(current: Range, after: Delivery) -> Range | None:
+    """To be delivered again, or dead."""
+    if current.delivery_count >= after.limit:
+        return None
+    ready_at_ms = after.now_ms + after.delay_ms
+    return Range(
+        current.first,
+        current.last,
+        RangeState.READY,
+        current.delivery_count,
+        delay_ms=after.delay_ms,
+        ready_at_ms=ready_at_ms if after.delay_ms else 0.0,
+    )
+
+
+def _is_leased_by(current: Range, lease_id: int) -> bool:
+    return current.state is RangeState.LEASED and current.lease_id == lease_id
+
+
+def require_leased(queue: PartitionQueue, settlement: queue_pb2.Settlement) -> None:
+    """Raises InvalidRecordState where the lease does not hold all of the range."""
+    first, last, lease_id = settlement.first_offset, settlement.last_offset, settlement.lease_id
+    if not covers(queue.ranges, first, last, lambda current: _is_leased_by(current, lease_id)):
+        raise InvalidRecordState(
+            f"lease {lease_id} does not hold all offsets from {first} to {last} of partition "
+            f"{settlement.partition_id.partition}: they are settled, or their lock ended. Nothing of this "
+            "settlement is done"
+        )
+
+
+def settle(queue: PartitionQueue, settlement: queue_pb2.Settlement, after: Delivery) -> PartitionQueue:
+    """One verdict. Raises InvalidRecordState."""
+    require_leased(queue, settlement)
+    change: Change = lambda current: None  # noqa: E731
+    if settlement.verdict == queue_pb2.VERDICT_RELEASE:
+        change = lambda current: _delivered(current, after)  # noqa: E731
+    return queue.with_ranges(changed_within(queue.ranges, settlement.first_offset, settlement.last_offset, change))
+
+
+def expire(queue: PartitionQueue, lease_id: int, after: Delivery) -> PartitionQueue:
+    """The lock of a lease has ended. Records that a transaction settles wait for its marker."""
+    return queue.with_ranges(
+        kept
+        for current in queue.ranges
+        if (kept := _delivered(current, after) if _is_leased_by(current, lease_id) else current) is not None
+    )
+
+
+def begin_settling(queue: PartitionQueue, settlement: queue_pb2.Settlement, producer_id: int) -> PartitionQueue:
+    """Accept within a transaction. Raises InvalidRecordState."""
+    require_leased(queue, settlement)
+    change: Change = lambda current: replace(current, state=RangeState.SETTLING, producer_id=producer_id)  # noqa: E731
+    return queue.with_ranges(changed_within(queue.ranges, settlement.first_offset, settlement.last_offset, change))
+
+
+def end_settling(queue: PartitionQueue, producer_id: int, *, committed: bool) -> PartitionQueue:
+    """The marker of a transaction has come. After an abort the lease holds the records again."""
+    kept = []
+    for current in queue.ranges:
+        if current.state is not RangeState.SETTLING or current.producer_id != producer_id:
+            kept.append(current)
+        elif not committed:
+            kept.append(replace(current, state=RangeState.LEASED, producer_id=-1))
+    return queue.with_ranges(kept)
+
+
+# -- what the partition's leader reports
+
+
+def trim(queue: PartitionQueue, log_start: int) -> PartitionQueue:
+    """Retention has taken all below `log_start`, settled or not."""
+    if log_start <= queue.settled_to:
+        return queue
+    kept = tuple(changed_within(queue.ranges, 0, log_start - 1, lambda current: None))
+    return replace(queue, next_offset=max(queue.next_offset, log_start), ranges=kept)
+
+
+def cut(queue: PartitionQueue, end: int, leader_epoch: int) -> PartitionQueue:
+    """The partition's log has other records from `end` on, after an unclean election. Nothing is known of those."""
+    if end >= queue.next_offset:
+        return queue
+    kept = tuple(changed_within(queue.ranges, end, queue.next_offset, lambda current: None))
+    return PartitionQueue(end, leader_epoch, kept)
+
+
+def lost_count(before: PartitionQueue, log_start: int) -> int:
+    """The offsets below `log_start` that retention takes before they are settled."""
+    leased = sum(
+        min(current.last, log_start - 1) - current.first + 1 for current in before.ranges if current.first < log_start
+    )
+    return leased + max(0, log_start - before.next_offset)
+
+
+def leases_of(queue: PartitionQueue) -> set[int]:
+    """The leases that hold something."""
+    return {current.lease_id for current in queue.ranges if current.state is RangeState.LEASED}

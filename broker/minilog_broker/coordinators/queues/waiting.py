@@ -1,0 +1,93 @@
+"""The lease calls that wait for records, of each queue the oldest first."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from minilog.v1 import queue_pb2
+
+
+@dataclass(slots=True, eq=False)
+class WaitingLease:
+    """A call, since when it is here, and until when it waits. `is_over`: it was answered, or its caller is gone."""
+
+    ticket: object
+    request: queue_pb2.LeaseRequest
+    began_ms: float
+    deadline_ms: float
+    is_over: bool = False
+
+    @property
+    def topics(self) -> tuple[bytes, ...]:
+        return tuple(self.request.topic_ids)
+
+
+class WaitingLeases:
+    """By queue and topics, since calls for the same topics wait for the same records."""
+
+    def __init__(self) -> None:
+        self._by_queue: dict[str, dict[tuple[bytes, ...], deque[WaitingLease]]] = {}
+        self._by_ticket: dict[object, WaitingLease] = {}
+        self._heap: list[tuple[float, int, WaitingLease]] = []
+        self._count = itertools.count()
+
+    def add(self, call: WaitingLease) -> None:
+        self._by_queue.setdefault(call.request.queue, {}).setdefault(call.topics, deque()).append(call)
+        self._by_ticket[call.ticket] = call
+        heapq.heappush(self._heap, (call.deadline_ms, next(self._count), call))
+
+    def queues(self) -> list[str]:
+        """The queues for which calls wait."""
+        return list(self._by_queue)
+
+    def topics(self, queue: str) -> list[tuple[bytes, ...]]:
+        """The sets of topics for which calls of a queue wait."""
+        return list(self._by_queue.get(queue, {}))
+
+    def first(self, queue: str, topics: tuple[bytes, ...]) -> WaitingLease | None:
+        """The call that waits longest."""
+        calls = self._by_queue.get(queue, {}).get(topics)
+        while calls:
+            if not calls[0].is_over:
+                return calls[0]
+            calls.popleft()
+        return None
+
+    def over(self, call: WaitingLease) -> None:
+        """The call waits no more."""
+        call.is_over = True
+        self._by_ticket.pop(call.ticket, None)
+        if self.first(call.request.queue, call.topics) is None:
+            by_topics = self._by_queue.get(call.request.queue, {})
+            by_topics.pop(call.topics, None)
+            if not by_topics:
+                self._by_queue.pop(call.request.queue, None)
+
+    def of_ticket(self, ticket: object) -> WaitingLease | None:
+        return self._by_ticket.get(ticket)
+
+    def late(self, now_ms: float) -> Iterator[WaitingLease]:
+        """The calls that have waited as long as they may. They wait no more."""
+        while self.next_ms() <= now_ms:
+            _, _, call = heapq.heappop(self._heap)
+            self.over(call)
+            yield call
+
+    def take_all(self) -> list[WaitingLease]:
+        """All calls, at the end of the term."""
+        calls = [call for _, _, call in sorted(self._heap, key=lambda entry: entry[:2]) if not call.is_over]
+        self._by_queue.clear()
+        self._by_ticket.clear()
+        self._heap.clear()
+        return calls
+
+    def next_ms(self) -> float:
+        """The first deadline."""
+        while self._heap and self._heap[0][2].is_over:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else math.inf

@@ -1,0 +1,218 @@
+"""A world with a coordinator of queues: what workers, leaders of partitions and people call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from minilog.errors import MinilogError, error_from_wire
+from minilog.partition_key import PartitionKey
+from minilog.v1 import queue_pb2
+from minilog_broker.coordinators.coordinator_effects import AskStableOffset, RecordsExpired
+from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
+from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
+from minilog_broker.coordinators.queues.records import QueueKey
+from minilog_broker.coordinators.queues.stable_offsets import StableOffset
+from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, CoordinatorCluster, error_of
+
+Q = "jobs"
+P0, P1 = PartitionKey(ORDERS, 0), PartitionKey(ORDERS, 1)
+LOCK_MS = 30_000
+ACCEPT, RELEASE, REJECT = queue_pb2.VERDICT_ACCEPT, queue_pb2.VERDICT_RELEASE, queue_pb2.VERDICT_REJECT
+
+
+class Queueing(CoordinatorCluster[QueueCoordinator]):
+    """See the module's text. `stable`: what the leader of each partition would report now."""
+
+    def __init__(self) -> None:
+        self.counts = {ORDERS: 1, PAYMENTS: 1}
+        self.allows_queues = True
+        self.stable: dict[PartitionKey, StableOffset] = {}
+        self.asked: list[AskStableOffset] = []
+        super().__init__()
+        self.begin()
+
+    def make(self) -> QueueCoordinator:
+        return QueueCoordinator("__queues-3", self.append, self.counts.get, lambda: self.allows_queues)
+
+    # -- leaders
+
+    def has(
+        self,
+        end: int,
+        *,
+        key: PartitionKey = P0,
+        start: int = 0,
+        epoch: int = 1,
+        end_of_epoch: int | None = None,
+        record_bytes: int = 100,
+    ) -> None:
+        """The leader of a partition has records up to `end`, and reports it to whoever asks."""
+        self.stable[key] = StableOffset(epoch, start, end, end if end_of_epoch is None else end_of_epoch, record_bytes)
+        self.report()
+
+    def report(self) -> None:
+        """Leaders answer the questions for which they have news."""
+        while True:
+            self.asked += [effect for effect in self.take(AskStableOffset) if isinstance(effect, AskStableOffset)]
+            news = [asked for asked in self.asked if self._is_news(asked)]
+            if not news:
+                return
+            self.asked = [asked for asked in self.asked if asked not in news]
+            for asked in news:
+                self.coordinator.stable_offset(asked, self.stable[asked.question.key], self.now)
+                self.collect()
+
+    def _is_news(self, asked: AskStableOffset) -> bool:
+        stable = self.stable.get(asked.question.key)
+        return stable is not None and asked.question.known != (
+            stable.leader_epoch,
+            stable.last_stable_offset,
+            stable.log_start_offset,
+        )
+
+    def fail_questions(self, error: MinilogError) -> None:
+        """All questions under way get an error."""
+        self.asked += [effect for effect in self.take(AskStableOffset) if isinstance(effect, AskStableOffset)]
+        asked, self.asked = self.asked, []
+        for question in asked:
+            self.coordinator.stable_offset(question, error, self.now)
+            self.collect()
+
+    def expired(self) -> int:
+        """The records that retention took, as the coordinator has reported."""
+        return sum(effect.count for effect in self.take(RecordsExpired) if isinstance(effect, RecordsExpired))
+
+    # -- workers
+
+    def ask_to_lease(
+        self,
+        max_records: int = 10,
+        *,
+        queue: str = Q,
+        topics: Iterable[bytes] = (ORDERS,),
+        wait_ms: int = 5_000,
+        max_bytes: int = 0,
+        worker: str = "w1",
+    ) -> int:
+        ticket = self.ticket()
+        request = queue_pb2.LeaseRequest(
+            queue=queue,
+            topic_ids=topics,
+            max_records=max_records,
+            max_bytes=max_bytes,
+            max_wait_ms=wait_ms,
+            worker_id=worker,
+        )
+        self.coordinator.lease(ticket, request, self.now)
+        self.collect()
+        self.report()
+        return ticket
+
+    def lease_answer(self, ticket: int) -> queue_pb2.LeaseResponse:
+        self.commit()
+        return self.answer(ticket, queue_pb2.LeaseResponse)
+
+    def lease(self, max_records: int = 10, **named: object) -> queue_pb2.LeaseResponse:
+        """The answer to a call, which has to have come by now."""
+        return self.lease_answer(self.ask_to_lease(max_records, **named))  # type: ignore[arg-type]
+
+    def settle(
+        self, leased: queue_pb2.LeaseResponse, first: int, last: int, verdict: int = ACCEPT, **named: object
+    ) -> MinilogError | None:
+        """One settlement; the error by which it was refused."""
+        response = self.settle_all([self.settlement(leased, first, last, verdict, **named)])
+        if response.refused:
+            return error_from_wire(response.refused[0].error)
+        return error_of(response)
+
+    def settlement(
+        self,
+        leased: queue_pb2.LeaseResponse,
+        first: int,
+        last: int,
+        verdict: int = ACCEPT,
+        *,
+        key: PartitionKey = P0,
+        delay_ms: int = 0,
+    ) -> queue_pb2.Settlement:
+        return queue_pb2.Settlement(
+            lease_id=leased.lease_id,
+            partition_id=key.to_wire(),
+            first_offset=first,
+            last_offset=last,
+            verdict=queue_pb2.Verdict.ValueType(verdict),
+            delay_ms=delay_ms,
+        )
+
+    def settle_all(self, settlements: list[queue_pb2.Settlement], queue: str = Q) -> queue_pb2.SettleResponse:
+        ticket = self.ticket()
+        request = queue_pb2.SettleRequest(queue=queue, settlements=settlements)
+        self.coordinator.settle(ticket, request, self.now)
+        self.collect()
+        self.commit()
+        self.report()
+        return self.answer(ticket, queue_pb2.SettleResponse)
+
+    def renew(self, *lease_ids: int, queue: str = Q) -> queue_pb2.RenewLeasesResponse:
+        ticket = self.ticket()
+        self.coordinator.renew(ticket, queue_pb2.RenewLeasesRequest(queue=queue, lease_ids=lease_ids), self.now)
+        self.collect()
+        self.commit()
+        return self.answer(ticket, queue_pb2.RenewLeasesResponse)
+
+    # -- people
+
+    def alter(self, queue: str = Q, **settings: str) -> MinilogError | None:
+        """Settings by their names, with _ for a dot."""
+        names = {
+            "lock": "group.share.record.lock.duration.ms",
+            "limit": "group.share.delivery.count.limit",
+            "locks": "group.share.partition.max.record.locks",
+            "reset": "share.auto.offset.reset",
+        }
+        ticket = self.ticket()
+        texts = {names.get(name, name): text for name, text in settings.items()}
+        self.coordinator.alter(ticket, queue_pb2.AlterQueueRequest(queue=queue, set_configs=texts), self.now)
+        self.collect()
+        self.commit()
+        return error_of(self.answer(ticket, queue_pb2.AlterQueueResponse))
+
+    def describe(self, queue: str = Q) -> queue_pb2.DescribeQueueResponse:
+        ticket = self.ticket()
+        self.coordinator.describe(ticket, queue_pb2.DescribeQueueRequest(queue=queue), self.now)
+        self.collect()
+        self.commit()
+        return self.answer(ticket, queue_pb2.DescribeQueueResponse)
+
+    # -- time
+
+    def pass_ms(self, ms: float) -> None:
+        """Time goes by, and the timers ring."""
+        end_ms = self.now_ms + ms
+        while (due_ms := self.coordinator.next_tick_ms) <= end_ms:
+            self.now_ms = max(self.now_ms, due_ms)
+            self.coordinator.tick(self.now)
+            self.collect()
+            self.report()
+        self.now_ms = end_ms
+
+    def state(self, key: PartitionKey = P0, queue: str = Q) -> PartitionQueue:
+        """What the next coordinator would find."""
+        self.commit()
+        value = self.coordinator.committed_state()[QueueKey(queue, key)]
+        assert isinstance(value, PartitionQueue)
+        return value
+
+
+def offsets(leased: queue_pb2.LeaseResponse, key: PartitionKey = P0) -> list[int]:
+    """The offsets of a lease in one partition."""
+    return [
+        offset
+        for part in leased.ranges
+        if PartitionKey.of(part.partition_id) == key
+        for offset in range(part.first_offset, part.last_offset + 1)
+    ]
+
+
+def delivery_counts(leased: queue_pb2.LeaseResponse) -> list[int]:
+    return [part.delivery_count for part in leased.ranges]
