@@ -12,7 +12,8 @@ from minilog_broker.coordinators.coordinator import Coordinator
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
 from minilog_broker.coordinators.groups.membership import Topics
 from minilog_broker.coordinators.groups.presences import MemberSettings
-from minilog_broker.coordinators.queues.coordinator import PartitionCount, QueueCoordinator
+from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
+from minilog_broker.coordinators.queues.view import PartitionCount
 from minilog_broker.coordinators.table import AppendRecords
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from minilog_broker.coordinators.transactions.enlisting import TransactionSettings

@@ -9,6 +9,7 @@ from minilog.errors import (
     InvalidRecordState,
     LevelNotReached,
     NonEmptyGroup,
+    NoSpace,
     NotCoordinator,
     NotLeaderOrFollower,
     ResourceNotFound,
@@ -371,6 +372,27 @@ def test_a_new_coordinator_waits_for_a_whole_delay() -> None:
     assert offsets(world.lease_answer(ticket)) == [0]
 
 
+def test_a_call_that_waits_is_answered_once_when_its_lease_shows_that_the_term_is_over() -> None:
+    world = Queueing()
+    world.has(0)
+    ticket = world.ask_to_lease()
+    world.refusal = NotLeaderOrFollower("another broker leads")
+    world.has(1)
+    assert isinstance(error_of(world.answers[ticket]), NotCoordinator)
+
+
+def test_a_lock_that_cannot_end_now_ends_later() -> None:
+    world = Queueing()
+    world.has(1)
+    world.lease(1)
+    world.refusal = NoSpace("the disk is full")
+    world.pass_ms(LOCK_MS + 50)
+    ticket = world.ask_to_lease(1)
+    world.refusal = None
+    world.pass_ms(100)
+    assert offsets(world.lease_answer(ticket)) == [0]
+
+
 def test_calls_that_wait_are_refused_when_the_term_ends() -> None:
     world = Queueing()
     world.has(0)
@@ -442,6 +464,7 @@ def test_a_queue_with_leases_is_not_deleted() -> None:
     assert world.settle(leased, 0, 0) is None
     assert error_of(delete()) is None
     assert isinstance(error_of(delete()), ResourceNotFound)
+    assert offsets(world.lease(1)) == [0]  # it begins anew, although its leader has no news
 
 
 def test_people_see_who_has_what() -> None:

@@ -1,31 +1,44 @@
-"""A partition of a queue, as people see it."""
+"""Queues, as people see them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from minilog.v1 import queue_pb2
+from minilog_broker.coordinators.queues.leasing import Leasing
 from minilog_broker.coordinators.queues.locks import LeaseName, Locks
-from minilog_broker.coordinators.queues.partition_queue import PartitionQueue, due_ms
+from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
 from minilog_broker.coordinators.queues.ranges import Range, RangeState
 from minilog_broker.coordinators.queues.records import QueueKey
-from minilog_broker.coordinators.queues.stable_offsets import StableOffset
+
+
+def listing(queue: str, partitions: Sequence[tuple[QueueKey, PartitionQueue]]) -> queue_pb2.QueueListing:
+    """A queue as a line."""
+    parts = (part for _, state in partitions for part in state.ranges)
+    return queue_pb2.QueueListing(
+        queue=queue,
+        partition_count=len(partitions),
+        leased_count=sum(part.count for part in parts if part.state is not RangeState.READY),
+    )
 
 
 def described_partition(
-    key: QueueKey, state: PartitionQueue, stable: StableOffset | None, locks: Locks, now_ms: float, activated_ms: float
+    key: QueueKey, state: PartitionQueue, leasing: Leasing, locks: Locks, now_ms: float
 ) -> queue_pb2.DescribedQueuePartition:
     """The ranges of a partition, with the workers that have them and the time that is left of locks and delays."""
     assert key.partition is not None
+    stable = leasing.stable(key)
 
-    def described(current: Range) -> queue_pb2.DescribedRange:
-        name = LeaseName(key.owner, current.lease_id)
-        end_ms = due_ms(current, activated_ms) if current.state is RangeState.READY else locks.end_ms(name)
+    def described(part: Range) -> queue_pb2.DescribedRange:
+        name = LeaseName(key.owner, part.lease_id)
+        end_ms = leasing.due_ms(part) if part.state is RangeState.READY else locks.end_ms(name)
         return queue_pb2.DescribedRange(
-            first_offset=current.first,
-            last_offset=current.last,
-            state=queue_pb2.RangeState.ValueType(current.state),
-            delivery_count=current.delivery_count,
-            lease_id=current.lease_id,
-            worker_id=locks.worker(name) if current.lease_id else "",
+            first_offset=part.first,
+            last_offset=part.last,
+            state=queue_pb2.RangeState.ValueType(part.state),
+            delivery_count=part.delivery_count,
+            lease_id=part.lease_id,
+            worker_id=locks.worker(name) if part.lease_id else "",
             remaining_ms=int(max(0.0, end_ms - now_ms)),
         )
 

@@ -81,6 +81,8 @@ class WaitingLeases:
     def take_all(self) -> list[WaitingLease]:
         """All calls, at the end of the term."""
         calls = [call for _, _, call in sorted(self._heap, key=lambda entry: entry[:2]) if not call.is_over]
+        for call in calls:
+            call.is_over = True
         self._by_queue.clear()
         self._by_ticket.clear()
         self._heap.clear()

@@ -40,13 +40,18 @@ class Watches:
         self._watches.clear()
         self._retries.clear()
 
-    def forget(self, key: QueueKey) -> None:
-        self._watches.pop(key, None)
-
     def stable(self, key: QueueKey) -> StableOffset | None:
         """None: nothing is known yet."""
         watch = self._watches.get(key)
         return None if watch is None else watch.stable
+
+    def is_watched(self, key: QueueKey) -> bool:
+        """Whether something of this term is known of the partition, or asked."""
+        return key in self._watches
+
+    def forget(self, key: QueueKey) -> None:
+        """Nothing is known of the partition any more, and the question under way counts for nothing."""
+        self._watches.pop(key, None)
 
     def begin_question(self, key: QueueKey, now_ms: float) -> int | None:
         """The number of a new question. None: one is under way, or pauses."""

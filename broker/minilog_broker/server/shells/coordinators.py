@@ -132,13 +132,17 @@ class Coordinators:
 
     def topics_deleted(self) -> None:
         """Drop the state of topics that the image no longer has."""
-        for shell in [*self._groups.all(), *self._queues.all()]:
-            shell.drop_deleted_topics()
+        for group_shell in self._groups.all():
+            group_shell.drop_deleted_topics()
+        for queue_shell in self._queues.all():
+            queue_shell.drop_deleted_topics()
 
     def topics_changed(self) -> None:
         """The image has topics or partitions that it had not, or lacks some."""
-        for shell in [*self._groups.all(), *self._queues.all()]:
-            shell.topics_changed()
+        for group_shell in self._groups.all():
+            group_shell.topics_changed()
+        for queue_shell in self._queues.all():
+            queue_shell.topics_changed()
 
     def expire(self, wall_us: int) -> None:
         """Drop old state, by the wall clock while it is trusted."""

@@ -1,0 +1,290 @@
+"""How records come to workers: lease calls, what leaders report, and the calls that wait.
+
+event                                what follows
+a call                               it is answered with records, or waits; leaders are asked for news
+news of a leader                     what its log has no more is dropped, durably; then calls are served
+records that may be delivered again  calls are served, the oldest first
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from google.protobuf.message import Message
+
+from minilog.errors import MinilogError, UnknownTopicId, wire_error
+from minilog.partition_key import PartitionKey
+from minilog.v1 import queue_pb2
+from minilog_broker.coordinators.coordinator_effects import AskStableOffset, CoordinatorEffect, Moment, RecordsExpired
+from minilog_broker.coordinators.queues import partition_queue as rules
+from minilog_broker.coordinators.queues.locks import LeaseName, Locks
+from minilog_broker.coordinators.queues.partition_queue import PartitionQueue, Wanted
+from minilog_broker.coordinators.queues.ranges import Range, RangeState
+from minilog_broker.coordinators.queues.records import Queue, QueueChange, QueueKey
+from minilog_broker.coordinators.queues.stable_offsets import Known, Question, StableOffset
+from minilog_broker.coordinators.queues.view import QueueView
+from minilog_broker.coordinators.queues.waiting import WaitingLease, WaitingLeases
+from minilog_broker.coordinators.queues.watches import Watches
+from minilog_broker.coordinators.table import Change
+
+UNBOUNDED = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What leases need of their coordinator. `write` raises a MinilogError where it wrote nothing. Then the term may be
+    over. `answer`: a ticket, the queue that the answer rests on, the message. `next_lease_id`: never used before in
+    this log. `coordinator_epoch`: of the term."""
+
+    view: QueueView
+    locks: Locks
+    write: Callable[[Sequence[QueueChange]], None]
+    answer: Callable[[object, str, Message], None]
+    emit: Callable[[CoordinatorEffect], None]
+    next_lease_id: Callable[[], int]
+    coordinator_epoch: Callable[[], int]
+
+
+class Leasing:
+    """The leases of one coordinator's queues."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._view = around.view
+        self._watches = Watches()
+        self._calls = WaitingLeases()
+        self._turns: Counter[str] = Counter()  # of the partitions of a queue
+        self._delays: dict[str, float] = {}  # the end of the first delay of a queue for which calls wait
+        self._activated_ms = -math.inf
+        self.expired: Counter[QueueKey] = Counter()
+        """The offsets that retention took before they were settled, in this term."""
+
+    # -- the term
+
+    def begin_term(self, now: Moment) -> None:
+        self._activated_ms = now.ms
+
+    def end_term(self, refusal: MinilogError) -> None:
+        """Forget all, and refuse the calls that wait."""
+        for call in self._calls.take_all():
+            self._refuse(call, refusal)
+        self._watches.clear()
+        self._turns.clear()
+        self._delays.clear()
+        self.expired.clear()
+
+    def forget(self, key: QueueKey) -> None:
+        """The queue has no such partition any more."""
+        self._watches.forget(key)
+        del self.expired[key]
+
+    # -- calls
+
+    def lease(self, ticket: object, request: queue_pb2.LeaseRequest, now: Moment) -> None:
+        """Answer the call now, or let it wait. Raises UnknownTopicId, and what writing raises."""
+        call = WaitingLease(ticket, request, now.ms, now.ms + request.max_wait_ms)
+        self._begin_queue(request)
+        if not self._lease_now(call, now):
+            self._calls.add(call)
+            self._wait_for_delays(request.queue, call.topics, now)
+        self._ask(request.queue, call.topics, now)
+
+    def caller_left(self, ticket: object) -> None:
+        """Nobody waits for the answer any more."""
+        if (call := self._calls.of_ticket(ticket)) is not None:
+            self._calls.over(call)
+
+    def _begin_queue(self, request: queue_pb2.LeaseRequest) -> None:
+        """Note the topics that the queue has from now on."""
+        queue = self._view.queue(request.queue)
+        new = [topic_id for topic_id in request.topic_ids if topic_id not in queue.topics]
+        counts = {topic_id: self._view.existing_topic(topic_id) for topic_id in new}
+        if new:
+            self._around.write([Change(QueueKey(request.queue), Queue(queue.settings, {**queue.topics, **counts}))])
+
+    def _lease_now(self, call: WaitingLease, now: Moment) -> bool:
+        """Lease what there is, and answer. False: there is nothing, and nothing is changed."""
+        request, lease_id = call.request, self._around.next_lease_id()
+        changes, ranges = self._leased(request, lease_id, now)
+        if not ranges:
+            return False
+        self._around.write(changes)
+        lock_ms = self._view.settings(request.queue).lock_duration_ms
+        self._around.locks.begin(LeaseName(request.queue, lease_id), now.ms + lock_ms, request.worker_id)
+        response = queue_pb2.LeaseResponse(
+            lease_id=lease_id,
+            ranges=ranges,
+            lock_duration_ms=lock_ms + int(now.ms - call.began_ms),
+            coordinator_epoch=self._around.coordinator_epoch(),
+        )
+        self._around.answer(call.ticket, request.queue, response)
+        return True
+
+    def _leased(
+        self, request: queue_pb2.LeaseRequest, lease_id: int, now: Moment
+    ) -> tuple[list[QueueChange], list[queue_pb2.LeasedRange]]:
+        """The changes of one lease, and its ranges. Partitions come in turn, so that none waits for another."""
+        keys, max_locks = (
+            self._view.keys(request.queue, request.topic_ids),
+            self._view.settings(request.queue).max_record_locks,
+        )
+        turn = self._turns[request.queue] % max(1, len(keys))
+        left_records, left_bytes = request.max_records, request.max_bytes or UNBOUNDED
+        changes: list[QueueChange] = []
+        ranges: list[queue_pb2.LeasedRange] = []
+        for key in keys[turn:] + keys[:turn]:
+            state, stable = self._view.partition(key), self._watches.stable(key)
+            if state is None or stable is None:
+                continue
+            most = min(left_records, max(not ranges, left_bytes // max(1, stable.record_bytes)))
+            wanted = Wanted(lease_id, most, max_locks, stable.last_stable_offset, stable.leader_epoch)
+            leased = rules.lease(state, wanted, now.ms, self._activated_ms)
+            if count := sum(part.count for part in leased.ranges):
+                changes.append(Change(key, leased.queue))
+                ranges += (_leased_range(key, part, stable.leader_epoch) for part in leased.ranges)
+                left_records, left_bytes = left_records - count, left_bytes - count * stable.record_bytes
+            if left_records <= 0 or left_bytes <= 0:
+                break
+        self._turns[request.queue] += bool(ranges)
+        return changes, ranges
+
+    def serve(self, queue: str, now: Moment) -> None:
+        """Lease to the calls that wait, the oldest first, as far as there are records."""
+        self._delays.pop(queue, None)
+        for topics in self._calls.topics(queue):
+            while (call := self._calls.first(queue, topics)) is not None:
+                try:
+                    if not self._lease_now(call, now):
+                        self._wait_for_delays(queue, topics, now)
+                        self._ask(queue, topics, now)
+                        break
+                except MinilogError as error:
+                    if not call.is_over:  # the end of the term has answered it
+                        self._refuse(call, error)
+                else:
+                    self._calls.over(call)
+
+    def serve_all(self, now: Moment) -> None:
+        """The same for all queues with calls that wait."""
+        for queue in self._calls.queues():
+            self.serve(queue, now)
+
+    def _refuse(self, call: WaitingLease, error: MinilogError) -> None:
+        self._calls.over(call)
+        self._around.answer(call.ticket, call.request.queue, queue_pb2.LeaseResponse(error=wire_error(error)))
+
+    def refuse_deleted(self, queue: str) -> None:
+        """Refuse the calls for topics that the image has no more."""
+        for topics in self._calls.topics(queue):
+            try:
+                for topic_id in topics:
+                    self._view.existing_topic(topic_id)
+            except UnknownTopicId as error:
+                while (call := self._calls.first(queue, topics)) is not None:
+                    self._refuse(call, error)
+
+    # -- time
+
+    def tick(self, now: Moment) -> None:
+        """`next_tick_ms` has come."""
+        for call in self._calls.late(now.ms):
+            answer = queue_pb2.LeaseResponse(coordinator_epoch=self._around.coordinator_epoch())
+            self._around.answer(call.ticket, call.request.queue, answer)
+        for key in self._watches.take_retries(now.ms):
+            assert key.partition is not None
+            if any(key.partition.topic_id in topics for topics in self._calls.topics(key.owner)):
+                self._ask_for(key, now)
+        for queue in [queue for queue, due_ms in self._delays.items() if due_ms <= now.ms]:
+            self.serve(queue, now)
+
+    @property
+    def next_tick_ms(self) -> float:
+        return min([self._calls.next_ms(), self._watches.next_ms(), *self._delays.values()])
+
+    def _wait_for_delays(self, queue: str, topics: Sequence[bytes], now: Moment) -> None:
+        """Note when the first record that was released with a delay may be delivered again."""
+        states = (self._view.partition(key) for key in self._view.keys(queue, topics))
+        ready = (part for state in states if state for part in state.ranges if part.state is RangeState.READY)
+        dues = [due_ms for part in ready if (due_ms := self.due_ms(part)) > now.ms]
+        if dues:
+            self._delays[queue] = min([*dues, self._delays.get(queue, math.inf)])
+
+    def due_ms(self, part: Range) -> float:
+        """The end of a ready range's delay."""
+        return rules.due_ms(part, self._activated_ms)
+
+    # -- what leaders report
+
+    def stable(self, key: QueueKey) -> StableOffset | None:
+        """What the leader of a partition has reported last."""
+        return self._watches.stable(key)
+
+    def _ask(self, queue: str, topics: Sequence[bytes], now: Moment) -> None:
+        """Ask for news of each partition, where no question is under way."""
+        for key in self._view.keys(queue, topics):
+            self._ask_for(key, now)
+
+    def _ask_for(self, key: QueueKey, now: Moment) -> None:
+        assert key.partition is not None
+        number = self._watches.begin_question(key, now.ms)
+        if number is None:
+            return
+        state, stable = self._view.partition(key), self._watches.stable(key)
+        epoch = -1 if state is None else state.leader_epoch
+        known = Known(epoch)
+        if stable is not None:
+            known = Known(max(epoch, stable.leader_epoch), stable.last_stable_offset, stable.log_start_offset)
+        self._around.emit(AskStableOffset(number, key.owner, Question(key.partition, known)))
+
+    def stable_offset(self, asked: AskStableOffset, answer: StableOffset | MinilogError, now: Moment) -> None:
+        """The answer to a question."""
+        key = QueueKey(asked.queue, asked.question.key)
+        if not self._watches.end_question(key, asked.number):
+            return
+        if isinstance(answer, MinilogError) or self._watches.is_older(key, answer):
+            self._watches.pause(key, now.ms)
+            return
+        try:
+            self._reconcile(key, asked.question.known, answer)
+        except MinilogError:
+            if self._watches.is_watched(key):  # the term is not over
+                self._watches.pause(key, now.ms)
+            return
+        self.serve(key.owner, now)
+
+    def _reconcile(self, key: QueueKey, known: Known, stable: StableOffset) -> None:
+        """Take what a leader reports. Where that cannot be written it counts for nothing."""
+        assert key.partition is not None
+        state, expired = self._view.partition(key), 0
+        if state is None:
+            changed = PartitionQueue(self._begin_offset(key, key.partition, stable), stable.leader_epoch)
+        else:
+            changed = rules.cut(state, stable.end_of_epoch, stable.leader_epoch) if known.leader_epoch >= 0 else state
+            expired = rules.lost_count(changed, stable.log_start_offset)
+            changed = rules.trim(changed, stable.log_start_offset)
+        if changed != state:
+            self._around.write([Change(key, changed)])
+        self._watches.learn(key, stable)
+        if expired > 0:
+            self.expired[key] += expired
+            self._around.emit(RecordsExpired(key.owner, key.partition, expired))
+
+    def _begin_offset(self, key: QueueKey, partition: PartitionKey, stable: StableOffset) -> int:
+        """Where a queue begins in a partition. Partitions that came after the queue begin at their first record."""
+        came_later = partition.partition >= self._view.queue(key.owner).topics.get(partition.topic_id, 0)
+        at_latest = self._view.settings(key.owner).begins_at_latest and not came_later
+        return stable.last_stable_offset if at_latest else stable.log_start_offset
+
+
+def _leased_range(key: QueueKey, part: Range, leader_epoch: int) -> queue_pb2.LeasedRange:
+    assert key.partition is not None
+    return queue_pb2.LeasedRange(
+        partition_id=key.partition.to_wire(),
+        first_offset=part.first,
+        last_offset=part.last,
+        delivery_count=part.delivery_count,
+        leader_epoch=leader_epoch,
+    )

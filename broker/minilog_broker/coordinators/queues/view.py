@@ -1,0 +1,78 @@
+"""The table as queues and their partitions: what the rules read. Everything in flight counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from minilog.errors import InvalidRecordState, ResourceNotFound, UnknownTopicId
+from minilog.partition_key import PartitionKey
+from minilog.v1 import common_pb2
+from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
+from minilog_broker.coordinators.queues.records import Queue, QueueKey, QueueTable
+from minilog_broker.coordinators.queues.settings import QueueSettings, queue_settings
+
+PartitionCount = Callable[[bytes], int | None]
+"""The number of partitions of a topic of the image, by its id. None: there is no such topic."""
+
+
+class QueueView:
+    """Reads only; a rule that changes something gives the changes back to its coordinator."""
+
+    def __init__(self, table: QueueTable, partition_count: PartitionCount) -> None:
+        self._table = table
+        self._partition_count = partition_count
+
+    def names(self) -> list[str]:
+        """The queues that are known."""
+        return [owner for owner in self._table.owners() if isinstance(self._table.get(QueueKey(owner)), Queue)]
+
+    def queue(self, name: str) -> Queue:
+        """The queue; an empty one where it is not known."""
+        value = self._table.get(QueueKey(name))
+        return value if isinstance(value, Queue) else Queue()
+
+    def existing_queue(self, name: str) -> Queue:
+        """Raises ResourceNotFound."""
+        value = self._table.get(QueueKey(name))
+        if not isinstance(value, Queue):
+            raise ResourceNotFound(f"there is no queue '{name}': see `minilog queue list`")
+        return value
+
+    def settings(self, name: str) -> QueueSettings:
+        return queue_settings(self.queue(name).settings)
+
+    def partition(self, key: QueueKey) -> PartitionQueue | None:
+        value = self._table.get(key)
+        return value if isinstance(value, PartitionQueue) else None
+
+    def leased_partition(self, name: str, partition_id: common_pb2.PartitionId) -> PartitionQueue:
+        """Raises InvalidRecordState where nothing of the partition was ever leased."""
+        state = self.partition(QueueKey(name, PartitionKey.of(partition_id)))
+        if state is None:
+            raise InvalidRecordState(
+                f"queue '{name}' has leased nothing of partition {partition_id.partition} of topic id "
+                f"{partition_id.topic_id.hex()}: lease its records first"
+            )
+        return state
+
+    def partitions(self, name: str) -> list[tuple[QueueKey, PartitionQueue]]:
+        """All partitions of a queue of which something is known."""
+        return [(key, value) for key, value in self._table.owned(name) if isinstance(value, PartitionQueue)]
+
+    def keys(self, name: str, topic_ids: Iterable[bytes]) -> list[QueueKey]:
+        """All partitions of these topics, as the image has them."""
+        return [
+            QueueKey(name, PartitionKey(topic_id, number))
+            for topic_id in topic_ids
+            for number in range(self._partition_count(topic_id) or 0)
+        ]
+
+    def has_topic(self, topic_id: bytes) -> bool:
+        return self._partition_count(topic_id) is not None
+
+    def existing_topic(self, topic_id: bytes) -> int:
+        """The number of its partitions. Raises UnknownTopicId."""
+        count = self._partition_count(topic_id)
+        if count is None:
+            raise UnknownTopicId(f"topic id {topic_id.hex()}: the topic was deleted, or is not known yet: retry")
+        return count
