@@ -14,6 +14,7 @@ MAX_PRODUCE_ENTRIES = 500  # of one ProduceRequest: each is judged, given its pl
 MAX_PAYLOADS = 1_000  # of one message of a stream: more than it has entries or runs (minilog.stream_messages)
 MAX_POSITIONS = 1_000  # of one FetchRequest or ReplicateRequest; so many that are forgotten, or progress, besides
 MAX_OFFSETS_ENTRIES = 1_000  # of one ListOffsetsRequest: each may search an index
+MAX_STABLE_OFFSETS = 1_000  # of one AwaitStableOffsetsRequest: each is compared, and waited for
 MAX_DELETION_ENTRIES = 1_000  # of one DeleteRecordsRequest
 MAX_METADATA_TOPICS = 5_000  # of one GetMetadataRequest, by name or by id
 MAX_ADMIN_TOPICS = 1_000  # to be created, deleted or altered by one request: each is a decision of the controller

@@ -6,6 +6,7 @@ import enum
 import heapq
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -14,7 +15,7 @@ from minilog.partition_key import PartitionKey
 from minilog_broker.levels import ClusterLevel
 from minilog_broker.replication.follower.throttle import Throttle
 from minilog_broker.replication.partition_state import BrokerIncarnation
-from minilog_broker.replication.replica_effects import Effect
+from minilog_broker.replication.replica_effects import Effect, StableOffsetMoved
 from minilog_broker.replication.sessions.copy_checks import CopyChecks
 from minilog_broker.replication.settings import ReplicationSettings
 
@@ -86,6 +87,7 @@ class ReplicationContext:
     timers: Timers = field(default_factory=Timers)
     effects: list[Effect] = field(default_factory=list)
     throttles: dict[int, Throttle] = field(default_factory=dict)  # by rate
+    watched: Counter[PartitionKey] = field(default_factory=Counter)  # the calls that wait for a stable offset
     disk_answers: bool = True  # while it is False, no follower here asks to join an ISR
     waiting_bytes: int = 0  # the bytes of the batches that wait for the coordinators of their transactions
     copy_checks: CopyChecks = field(init=False)
@@ -96,6 +98,11 @@ class ReplicationContext:
 
     def emit(self, effect: Effect) -> None:
         self.effects.append(effect)
+
+    def stable_offset_moved(self, key: PartitionKey) -> None:
+        """Report that there may be news of the stable offset, if a call waits for it."""
+        if self.watched and key in self.watched:
+            self.emit(StableOffsetMoved(key))
 
     def next_number(self) -> int:
         """A new number for a question, unique in this life. By it a late answer cannot pass for a later question's."""

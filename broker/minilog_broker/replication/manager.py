@@ -50,6 +50,7 @@ from minilog_broker.replication.rules.own_delay import own_delay_ms
 from minilog_broker.replication.sessions.served import ServedSessions
 from minilog_broker.replication.sessions.source import Audience
 from minilog_broker.replication.settings import ReplicationSettings
+from minilog_broker.replication.stable_offsets import Question, StableOffset
 from minilog_broker.storage.compaction_point import CompactionPoint
 from minilog_broker.storage.errors import NO_SPACE
 from minilog_broker.storage.find_ends import FoundEnd
@@ -359,6 +360,24 @@ class ReplicaManager:
             return metadata_pb2.ListOffsetsResult(
                 partition_id=entry.partition_id, error=wire_error(error), leader_epoch=self._known_leader(key)[1]
             )
+
+    # -- stable offsets
+
+    def watch(self, key: PartitionKey) -> None:
+        """Note that a call waits for news of the stable offset. StableOffsetMoved names the times to ask again, until
+        `unwatch`: once for each `watch`."""
+        self._context.watched[key] += 1
+
+    def unwatch(self, key: PartitionKey) -> None:
+        """Note that the call waits no more."""
+        self._context.watched[key] -= 1
+        if not self._context.watched[key]:
+            del self._context.watched[key]
+
+    def stable_offset(self, question: Question, now_ms: float) -> StableOffset | None:
+        """The stable offset of a partition that is led here, None if it is no news. Raises MinilogError
+        (replication/stable_offsets.py)."""
+        return self._leader(question.key).stable_offset(question.known, now_ms)
 
     # -- sessions on this leader
 

@@ -286,6 +286,7 @@ class Replica:
         if leader is not None:
             leader.resign(why)
             tell_leadership_ended(self._context, leader)
+            self._context.stable_offset_moved(self.key)
         if self.follower is not None:
             self._sessions.to(self.follower.leader_id).unfollow(self.key)
             self.follower = self.reads = None

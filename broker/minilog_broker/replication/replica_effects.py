@@ -16,6 +16,7 @@
     ReadRun                         run_read, or read_failed: once, in any order
     BeganToLead, HighWatermarkMoved, StoppedLeading
                                     -; for a partition of an internal topic: a coordinator lives beside each
+    StableOffsetMoved               -; the shell wakes the calls that wait for it
     AnswerProduce, AnswerMarkers, SessionReady, FetcherStreamReady, OpenFetcherStream, CloseFetcherStream
                                     the docstring of the effect names the event
 
@@ -380,6 +381,14 @@ class StoppedLeading:
     key: PartitionKey
 
 
+@dataclass(frozen=True, slots=True)
+class StableOffsetMoved:
+    """Ask again for the stable offset of a watched partition (ReplicaManager.stable_offset). Its high watermark or its
+    log start moved, or this broker begins to know its end as the leader, or leads it no more."""
+
+    key: PartitionKey
+
+
 LeadershipEffect: TypeAlias = BeganToLead | HighWatermarkMoved | StoppedLeading
 
 Effect: TypeAlias = (
@@ -411,5 +420,6 @@ Effect: TypeAlias = (
     | ProposeInSyncReplicas
     | PartitionOffline
     | LaterVersionMet
+    | StableOffsetMoved
     | LeadershipEffect
 )

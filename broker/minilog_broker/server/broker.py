@@ -46,6 +46,7 @@ from minilog_broker.server.clients.internal_topics import InternalTopics
 from minilog_broker.server.clients.partition_registrations import PartitionRegistrations
 from minilog_broker.server.clients.peer_channels import PeerChannels
 from minilog_broker.server.clients.registration import registration_request, unsettled_replicas
+from minilog_broker.server.clients.stable_offsets import StableOffsets
 from minilog_broker.server.config import BrokerConfig, BrokerOptions
 from minilog_broker.server.controlled_shutdown import hand_over
 from minilog_broker.server.disk.disk_stall import DiskAnswer, DiskStall
@@ -67,6 +68,7 @@ from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.runtime.turns import Turns
 from minilog_broker.server.services.data_service import answer_delete_records, answer_produce
 from minilog_broker.server.services.marker_service import MarkerService, answer_markers
+from minilog_broker.server.services.stable_offset_answers import StableOffsetAnswers
 from minilog_broker.server.shells.controller_shell import ControllerShell
 from minilog_broker.server.shells.coordinator_loading import Loader
 from minilog_broker.server.shells.coordinator_shell import Surroundings
@@ -300,6 +302,8 @@ class Broker:
             internal_topics=internal_topics,
             calls=calls,
             coordinators=coordinators,
+            stable_offsets=StableOffsets(calls, self._spawn),
+            stable_offset_answers=StableOffsetAnswers(replicas),
             links=LeaderLinks(replicas, self._client, self._address_of, self._channels),
             registrations=PartitionRegistrations(replicas, calls.register_partitions, self._spawn),
             access=BrokerAccess(options, image, self._runtime.wall_us),
@@ -324,6 +328,7 @@ class Broker:
         self._parts.controller.stop()
         self._parts.internal_topics.stop()
         self._parts.coordinators.stop()
+        self._parts.stable_offsets.stop()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -358,6 +363,7 @@ class Broker:
             wake_link=lambda leader_id: self._parts.links.wake(leader_id),
             propose=self._propose,
             tell_coordinator=lambda effect: self._parts.coordinators.on_leadership(effect),
+            stable_offset_moved=lambda key: self._parts.stable_offset_answers.moved(key),
             disk_changed=lambda: self._parts.link.beat_now(),
             failed=self._failed,
         )
@@ -396,6 +402,7 @@ class Broker:
         here = CallsHere(
             write_markers=lambda request: self._parts.markers.write(request),
             register_partitions=lambda request: self._parts.coordinators.register(request),
+            await_stable_offsets=lambda request: self._parts.stable_offset_answers.answer(request),
         )
         image = self._stored.quorum.image
         return CoordinatorCalls(self._options.broker_id, self._client, image, self._address_of, here, self._channels)

@@ -27,6 +27,7 @@ from minilog_broker.server.clients.controller_link import ControllerLink
 from minilog_broker.server.clients.coordinator_calls import CoordinatorCalls
 from minilog_broker.server.clients.internal_topics import InternalTopics
 from minilog_broker.server.clients.partition_registrations import PartitionRegistrations
+from minilog_broker.server.clients.stable_offsets import StableOffsets
 from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.disk.disk_stall import DiskStall
 from minilog_broker.server.disk.disk_thread import Disk
@@ -49,6 +50,7 @@ from minilog_broker.server.services.peer_service import PeerService
 from minilog_broker.server.services.producer_ids import ProducerIds
 from minilog_broker.server.services.queue_service import QueueService
 from minilog_broker.server.services.security_service import SecurityService
+from minilog_broker.server.services.stable_offset_answers import StableOffsetAnswers
 from minilog_broker.server.services.transaction_service import TransactionService
 from minilog_broker.server.shells.cleaner import Cleaner
 from minilog_broker.server.shells.controller_shell import ControllerShell
@@ -93,6 +95,8 @@ class Parts:
     internal_topics: InternalTopics
     calls: CoordinatorCalls
     coordinators: Coordinators
+    stable_offsets: StableOffsets
+    stable_offset_answers: StableOffsetAnswers
     links: LeaderLinks
     registrations: PartitionRegistrations
     access: BrokerAccess
@@ -173,7 +177,10 @@ def services_of(
         ),
         peers=(
             (coordinator_pb2_grpc.add_MarkerServiceServicer_to_server, parts.markers),
-            (peer_pb2_grpc.add_PeerServiceServicer_to_server, PeerService(replicas, quorum, controller, parts.scrub)),
+            (
+                peer_pb2_grpc.add_PeerServiceServicer_to_server,
+                PeerService(replicas, quorum, controller, parts.scrub, parts.stable_offset_answers),
+            ),
         ),
         shared=(
             (metadata_pb2_grpc.add_MetadataServiceServicer_to_server, metadata),

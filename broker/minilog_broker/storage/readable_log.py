@@ -43,6 +43,14 @@ class ReadableLog:
         return sum(segment.end.size_bytes for segment in self._segments)
 
     @property
+    def record_bytes(self) -> int:
+        """The average size of the records of all segments: of one offset, where compaction removed some. 0 where there
+        are no records."""
+        segments = self._segments
+        records = segments[-1].end.end_offset - segments[0].base_offset
+        return self.size_bytes // records if records else 0
+
+    @property
     def sealed_end_offset(self) -> int:
         """The end of the sealed segments."""
         return self._segments[-1].base_offset

@@ -32,6 +32,7 @@ NO_CORE: dict[type[Message], str] = {
     metadata_pb2.InitProducerIdRequest: "nothing is read from it",
     peer_pb2.DigestRecordsRequest: "a range of offsets is looked up in a log: unit/storage/test_range_digest",
     peer_pb2.SetCopyAsideRequest: "the same range, and a digest that is compared",
+    peer_pb2.AwaitStableOffsetsRequest: "numbers that are compared: unit/replication/test_stable_offsets",
     metadata_pb2.GetBrokerConfigRequest: "its number is compared with the broker's own",
 }
 

@@ -198,6 +198,8 @@ class BrokerOfCores:
                 self.offline[key] = reason
             case replica_effects.ReadRun():
                 self.reads.append(effect)
+            case replica_effects.StableOffsetMoved():
+                pass  # a test reads it in the history
             case _:
                 self.disk.append(lambda: self._work(effect))
 

@@ -47,6 +47,7 @@ from minilog_broker.replication.rules.fencing import check_epoch, check_session,
 from minilog_broker.replication.rules.in_sync import Progress
 from minilog_broker.replication.sessions.session import ServedSession, SessionPartition
 from minilog_broker.replication.sessions.source import Audience, PositionAnswer, Refuse, SendRuns, Wait, readable_end
+from minilog_broker.replication.stable_offsets import Known, StableOffset, stable_offset
 from minilog_broker.storage.compaction_point import CompactionPoint
 from minilog_broker.storage.find_ends import FoundEnd
 from minilog_broker.storage.producer_state import ProducerState
@@ -132,6 +133,7 @@ class LeaderPartition:
         self.in_sync.watch_lag(now_ms)
         self._advance(now_ms)
         self.check_subscribers(now_ms)
+        self._stable_offset_moved()
 
     def check_subscribers(self, now_ms: float) -> None:
         """Check the waiting positions again, because the leader knows more by now."""
@@ -301,6 +303,7 @@ class LeaderPartition:
         self._produce_handler.became_committed()
         self.begin_compaction()
         self._high_watermark_moved(self)
+        self._stable_offset_moved()
         if not knew_its_end and self.knows_its_end:
             self.check_subscribers(now_ms)
         for subscription in self._subscribers.values():
@@ -315,7 +318,26 @@ class LeaderPartition:
         if self.leading:
             self.in_sync.log_start = self.log.log_start
             self.deletes.look(self.in_sync)
+        self._stable_offset_moved()
         self._tell_subscribers(now_ms, news=True)
+
+    # -- stable offsets
+
+    def stable_offset(self, known: Known, now_ms: float) -> StableOffset | None:
+        """The stable offset, if it is news for the asker (replication/stable_offsets.py). Raises LeaderNotAvailable, or
+        NotLeaderOrFollower if the asker knows a later leader."""
+        if known.leader_epoch > self.leader_epoch:
+            raise NotLeaderOrFollower(
+                f"{self}: leader epoch {self.leader_epoch} is over, because leader epoch {known.leader_epoch} has begun"
+            )
+        self._check(-1, now_ms)
+        if not self.knows_its_end:
+            return None
+        return stable_offset(self.log, self._epochs(), self.leader_epoch, known)
+
+    def _stable_offset_moved(self) -> None:
+        if self.knows_its_end:
+            self._context.stable_offset_moved(self.key)
 
     # -- followers
 
@@ -448,8 +470,10 @@ class LeaderPartition:
         return checked
 
     def _check_log(self, position: data_pb2.FetchPosition) -> PositionAnswer:
-        epochs = LeaderEpochs(self.log.log.epochs, self.leader_epoch, self.epoch_start)
-        return check_position(self._name, self.log, epochs, position)
+        return check_position(self._name, self.log, self._epochs(), position)
+
+    def _epochs(self) -> LeaderEpochs:
+        return LeaderEpochs(self.log.log.epochs, self.leader_epoch, self.epoch_start)
 
     def readable_end(self, audience: Audience) -> int:
         return readable_end(self.log, audience)

@@ -266,6 +266,7 @@ _SERVICES: Mapping[str, Mapping[str, Row]] = {
         "FetchSnapshot": _peers("broker_id"),
         "DigestRecords": _peers("broker_id"),
         "SetCopyAside": _peers("broker_id"),
+        "AwaitStableOffsets": _peers("broker_id"),
     },
 }
 

@@ -1,5 +1,5 @@
 """Calls to other brokers. Coordinators have leaders write markers, and register producers with other coordinators. The
-lag of groups asks for the ends of logs, and the scrub for the digests of copies.
+lag of groups asks for the ends of logs, the scrub for the digests of copies, and queues for stable offsets.
 
 A call goes to the leader that this broker's image names. Where that is this broker, there is no connection. The other
 broker may be the wrong one, slow or gone: every failure is a MinilogError, and the coordinator calls again.
@@ -43,6 +43,7 @@ from minilog_broker.server.clients.peer_channels import PeerChannels
 from minilog_broker.server.runtime.timer import now_ms
 
 CALL_TIMEOUT_S = 10.0  # markers wait for the high watermark of their partition
+AWAIT_TIMEOUT_S = 4.0  # the leader answers in two seconds, also without news
 SCRUB_TIMEOUT_S = 60.0  # the other broker reads its copy at a rate, for one leader after another
 REGISTER_WITHIN_MS = 5_000.0  # an election or two; after it the client tries again
 REGISTER_PAUSE_S = 0.05
@@ -55,6 +56,7 @@ _Response = TypeVar(
     metadata_pb2.ListOffsetsResponse,
     peer_pb2.DigestRecordsResponse,
     peer_pb2.SetCopyAsideResponse,
+    peer_pb2.AwaitStableOffsetsResponse,
 )
 
 
@@ -66,10 +68,11 @@ class CallsHere:
     register_partitions: Callable[
         [coordinator_pb2.RegisterPartitionsRequest], Awaitable[coordinator_pb2.RegisterPartitionsResponse]
     ]
+    await_stable_offsets: Callable[[peer_pb2.AwaitStableOffsetsRequest], Awaitable[peer_pb2.AwaitStableOffsetsResponse]]
 
 
 class CoordinatorCalls:
-    """The calls of coordinators, of the lag of groups and of the scrub to other brokers.
+    """The calls of coordinators, of the lag of groups, of the scrub and of queues to other brokers.
 
     `here`: this broker's own answers to the same calls.
     """
@@ -111,7 +114,7 @@ class CoordinatorCalls:
             coordinator_partition=coordinator_partition(effect.transactional_id),
             coordinator_epoch=effect.coordinator_epoch,
         )
-        leader_id, _ = self._leader_of(effect.target)
+        leader_id, _ = self.leader_of(effect.target)
         if leader_id == self._broker_id:
             response = await self._here.write_markers(request)
         else:
@@ -158,7 +161,7 @@ class CoordinatorCalls:
         if topic_id is None:
             raise CoordinatorLoadInProgress(f"this broker does not know {TRANSACTIONS_TOPIC_NAME} yet: retry")
         coordinator = PartitionKey(topic_id, coordinator_partition(request.transactional_id))
-        leader_id, leader_epoch = self._leader_of(coordinator)
+        leader_id, leader_epoch = self.leader_of(coordinator)
         request.client.CopyFrom(self._client)
         request.coordinator_epoch = max(request.coordinator_epoch, leader_epoch)
         if leader_id == self._broker_id:
@@ -203,10 +206,26 @@ class CoordinatorCalls:
         if error := error_from_wire(response.error):
             raise error
 
+    async def await_stable_offsets(
+        self, broker_id: int, request: peer_pb2.AwaitStableOffsetsRequest
+    ) -> peer_pb2.AwaitStableOffsetsResponse:
+        """The news of stable offsets from a leader. Raises MinilogError where it does not answer.
+
+        This call waits for news, so it takes no turn of the calls that only wait for work. StableOffsets bounds the
+        number of these calls."""
+        request.client.CopyFrom(self._client)
+        request.broker_id = self._broker_id
+        if broker_id == self._broker_id:
+            return await self._here.await_stable_offsets(request)
+        return await self._call_now(
+            broker_id,
+            lambda channel: peer_pb2_grpc.PeerServiceStub(channel).AwaitStableOffsets(request, timeout=AWAIT_TIMEOUT_S),
+        )
+
     # -- other brokers
 
-    def _leader_of(self, key: PartitionKey) -> tuple[int, int]:
-        """The leader's id and epoch."""
+    def leader_of(self, key: PartitionKey) -> tuple[int, int]:
+        """The leader's id and epoch, as this broker's image names them. Raises UnknownTopicId, LeaderNotAvailable."""
         state = self._image.partitions.get(key)
         if state is None:
             raise UnknownTopicId(f"broker {self._broker_id} does not know topic id {key.topic_id.hex()}")
@@ -216,10 +235,13 @@ class CoordinatorCalls:
 
     async def _call(self, broker_id: int, call: Callable[[grpc.aio.Channel], Awaitable[_Response]]) -> _Response:
         async with self._turns[broker_id]:
-            try:
-                return await call(await self._channel(broker_id))
-            except CALL_ERRORS as error:
-                raise BrokerNotAvailable(f"broker {broker_id} did not answer: {reason(error)}") from error
+            return await self._call_now(broker_id, call)
+
+    async def _call_now(self, broker_id: int, call: Callable[[grpc.aio.Channel], Awaitable[_Response]]) -> _Response:
+        try:
+            return await call(await self._channel(broker_id))
+        except CALL_ERRORS as error:
+            raise BrokerNotAvailable(f"broker {broker_id} did not answer: {reason(error)}") from error
 
     async def _channel(self, broker_id: int) -> grpc.aio.Channel:
         address = self._address_of(broker_id)

@@ -96,6 +96,7 @@ _MAX: dict[str, tuple[int, str]] = {
     "ReplicateRequest.forgotten": (limits.MAX_POSITIONS, "as many as positions"),
     "ProposeInSyncReplicasRequest.proposals": (limits.MAX_ADMIN_PARTITIONS, "each is a decision of the controller"),
     "InSyncReplicasProposal.in_sync_replicas": (limits.MAX_ADMIN_PARTITIONS * MAX_REPLICAS, "a partition has fewer"),
+    "AwaitStableOffsetsRequest.partitions": (limits.MAX_STABLE_OFFSETS, "each is compared, and waited for"),
     "VoteRequest.voter_ids": (MAX_VOTERS, "there are 1, 3 or 5 voters"),
     "RegisterPartitionsRequest.partitions": (limits.MAX_GROUP_OFFSETS, "they are one batch of the coordinator"),
     "EndTransactionRequest.winners": (MAX_PRODUCERS, "a transaction has no more producers"),

@@ -2,7 +2,8 @@
 
 The data replicas serve Replicate, or the quorum node for the metadata log. The quorum node also serves Vote,
 BeginQuorumEpoch and FetchSnapshot. The active controller serves Register, Heartbeat, ProposeInSyncReplicas,
-AllocateProducerIds and CreateInternalTopic. The scrub serves DigestRecords and SetCopyAside.
+AllocateProducerIds and CreateInternalTopic. The scrub serves DigestRecords and SetCopyAside. StableOffsetAnswers serves
+AwaitStableOffsets.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from minilog.v1 import peer_pb2, peer_pb2_grpc
 from minilog_broker.controller.controller import Controller
 from minilog_broker.server.runtime.timer import now_ms
 from minilog_broker.server.services.calls import controller_call
+from minilog_broker.server.services.stable_offset_answers import StableOffsetAnswers
 from minilog_broker.server.shells.controller_shell import ControllerShell
 from minilog_broker.server.shells.quorum_shell import QuorumShell
 from minilog_broker.server.shells.replication_shell import ReplicationShell
@@ -29,9 +31,15 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
     """The gRPC service for other brokers. It hands each call to the part of this broker that answers it."""
 
     def __init__(
-        self, replicas: ReplicationShell, quorum: QuorumShell, controller: ControllerShell, scrub: Scrub
+        self,
+        replicas: ReplicationShell,
+        quorum: QuorumShell,
+        controller: ControllerShell,
+        scrub: Scrub,
+        stable_offsets: StableOffsetAnswers,
     ) -> None:
         self._replicas = replicas
+        self._stable_offsets = stable_offsets
         self._scrub = scrub
         self._quorum = quorum
         self.controller = controller
@@ -110,6 +118,11 @@ class PeerService(peer_pb2_grpc.PeerServiceServicer):
         self, request: peer_pb2.SetCopyAsideRequest, context: object
     ) -> peer_pb2.SetCopyAsideResponse:
         return await self._scrub.answer_set_aside(request)
+
+    async def AwaitStableOffsets(  # noqa: N802
+        self, request: peer_pb2.AwaitStableOffsetsRequest, context: object
+    ) -> peer_pb2.AwaitStableOffsetsResponse:
+        return await self._stable_offsets.answer(request)
 
     async def FetchSnapshot(  # type: ignore[override]  # noqa: N802
         self, request: peer_pb2.FetchSnapshotRequest, context: grpc.aio.ServicerContext[Any, Any]

@@ -67,6 +67,7 @@ class Outside:
     wake_link: Callable[[int], None]
     propose: Callable[[replica_effects.ProposeInSyncReplicas], None]
     tell_coordinator: Callable[[LeadershipEffect], None]
+    stable_offset_moved: Callable[[PartitionKey], None]
     disk_changed: Callable[[], None]
     failed: Callable[[BaseException], None]
 
@@ -172,6 +173,8 @@ class ReplicationShell:
                 self._go_offline(effect)
             case replica_effects.LaterVersionMet(error=error):
                 self._outside.failed(error)
+            case replica_effects.StableOffsetMoved(key=key):
+                self._outside.stable_offset_moved(key)
             case BeganToLead() | HighWatermarkMoved() | StoppedLeading():
                 self._outside.tell_coordinator(effect)
             case _:
