@@ -26,7 +26,7 @@ from google.protobuf.message import Message
 from minilog.errors import MinilogError
 from minilog.partition_key import PartitionKey
 from minilog.v1.coordinator_pb2 import MemberResponse
-from minilog_broker.coordinators.queues.stable_offsets import Question
+from minilog_broker.replication.stable_offsets import Question
 
 
 class Moment(NamedTuple):

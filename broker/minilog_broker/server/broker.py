@@ -295,14 +295,15 @@ class Broker:
         link = self._controller_link(replicas)
         internal_topics = InternalTopics(link.create_internal_topic)
         calls = self._coordinator_calls()
-        coordinators = self._build_coordinators(replicas, calls, internal_topics)
+        stable_offsets = StableOffsets(calls, self._spawn)
+        coordinators = self._build_coordinators(replicas, calls, stable_offsets, internal_topics)
         self._parts = Parts(
             replicas=replicas,
             link=link,
             internal_topics=internal_topics,
             calls=calls,
             coordinators=coordinators,
-            stable_offsets=StableOffsets(calls, self._spawn),
+            stable_offsets=stable_offsets,
             stable_offset_answers=StableOffsetAnswers(replicas),
             links=LeaderLinks(replicas, self._client, self._address_of, self._channels),
             registrations=PartitionRegistrations(replicas, calls.register_partitions, self._spawn),
@@ -408,11 +409,15 @@ class Broker:
         return CoordinatorCalls(self._options.broker_id, self._client, image, self._address_of, here, self._channels)
 
     def _build_coordinators(
-        self, replicas: ReplicationShell, calls: CoordinatorCalls, internal_topics: InternalTopics
+        self,
+        replicas: ReplicationShell,
+        calls: CoordinatorCalls,
+        stable_offsets: StableOffsets,
+        internal_topics: InternalTopics,
     ) -> Coordinators:
         config, stored = self._config, self._stored
         loader = Loader(stored.disk, lambda key: stored.logs.logs[key])
-        around = Surroundings(replicas, loader, calls, self._spawn, self._runtime.wall_us)
+        around = Surroundings(replicas, loader, calls, self._spawn, self._runtime.wall_us, stable_offsets.ask)
         settings = TransactionSettings(config.transaction_timeout_ms, config.transaction_max_timeout_ms)
         quorum, members = stored.quorum, member_settings(config)
         return Coordinators(quorum.image, internal_topics, quorum.level, settings, members, around)

@@ -11,7 +11,7 @@ from minilog_broker.coordinators.coordinator_effects import AskStableOffset, Rec
 from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
 from minilog_broker.coordinators.queues.records import QueueKey
-from minilog_broker.coordinators.queues.stable_offsets import StableOffset
+from minilog_broker.replication.stable_offsets import StableOffset
 from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, CoordinatorCluster, error_of
 
 Q = "jobs"

@@ -17,7 +17,7 @@ from minilog.errors import (
 )
 from minilog.partition_key import PartitionKey
 from minilog.v1 import queue_pb2
-from minilog_broker.coordinators.queues.stable_offsets import StableOffset
+from minilog_broker.replication.stable_offsets import StableOffset
 from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, error_of
 from tests.unit.coordinators.queueing import (
     LOCK_MS,

@@ -25,6 +25,7 @@ from minilog_broker.replication.settings import ReplicationSettings
 from minilog_broker.server.clients.coordinator_calls import CoordinatorCalls
 from minilog_broker.server.clients.internal_topics import InternalTopics
 from minilog_broker.server.clients.peer_channels import PeerChannels
+from minilog_broker.server.clients.stable_offsets import StableOffsets
 from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.disk.disk_thread import DiskThread
 from minilog_broker.server.disk.log_directory import LogDirectory
@@ -85,6 +86,7 @@ class CoordinatingBroker:
             calls,
             self._spawn,
             SYSTEM_BROKER_RUNTIME.wall_us,
+            StableOffsets(calls, self._spawn).ask,
         )
         self.coordinators: Coordinators = Coordinators(
             self.image,

@@ -31,9 +31,9 @@ from minilog_broker.coordinators.queues.partition_queue import Delivery, Partiti
 from minilog_broker.coordinators.queues.ranges import RangeState
 from minilog_broker.coordinators.queues.records import Queue, QueueChange, QueueKey, QueueValue, queue_codec
 from minilog_broker.coordinators.queues.settings import queue_settings
-from minilog_broker.coordinators.queues.stable_offsets import StableOffset
 from minilog_broker.coordinators.queues.view import PartitionCount, QueueView
 from minilog_broker.coordinators.table import AppendRecords, Change
+from minilog_broker.replication.stable_offsets import StableOffset
 
 RETRY_MS = 100.0  # a decision that could not be written
 NOTHING = -1  # a producer id that no producer has: the key of an empty record

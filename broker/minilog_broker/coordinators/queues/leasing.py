@@ -24,11 +24,11 @@ from minilog_broker.coordinators.queues.locks import LeaseName, Locks
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue, Wanted
 from minilog_broker.coordinators.queues.ranges import Range, RangeState
 from minilog_broker.coordinators.queues.records import Queue, QueueChange, QueueKey
-from minilog_broker.coordinators.queues.stable_offsets import Known, Question, StableOffset
 from minilog_broker.coordinators.queues.view import QueueView
 from minilog_broker.coordinators.queues.waiting import WaitingLease, WaitingLeases
 from minilog_broker.coordinators.queues.watches import Watches
 from minilog_broker.coordinators.table import Change
+from minilog_broker.replication.stable_offsets import Known, Question, StableOffset
 
 UNBOUNDED = 1 << 63
 

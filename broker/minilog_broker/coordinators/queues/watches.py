@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 
 from minilog_broker.coordinators.queues.records import QueueKey
-from minilog_broker.coordinators.queues.stable_offsets import StableOffset
+from minilog_broker.replication.stable_offsets import StableOffset
 
 RETRY_MS = 100.0
 

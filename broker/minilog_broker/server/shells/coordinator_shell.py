@@ -37,7 +37,6 @@ from minilog_broker.coordinators.coordinator_effects import (
     WriteMarkers,
 )
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
-from minilog_broker.coordinators.queues.stable_offsets import Question, StableOffset
 from minilog_broker.coordinators.table import AppendRecords, LogRecord
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from minilog_broker.replication.replica_effects import (
@@ -46,6 +45,7 @@ from minilog_broker.replication.replica_effects import (
     LeadershipEffect,
     StoppedLeading,
 )
+from minilog_broker.replication.stable_offsets import Question, StableOffset
 from minilog_broker.server.clients.coordinator_calls import CoordinatorCalls, outcome
 from minilog_broker.server.runtime.timer import CoreTimer, now_ms
 from minilog_broker.server.shells.coordinator_loading import Loader
@@ -71,7 +71,7 @@ class Surroundings:
     calls: CoordinatorCalls
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     wall_us: Callable[[], int]
-    ask_stable_offset: Callable[[Question, Callable[[StableOffset | MinilogError], None]], None]
+    ask_stable_offset: Callable[[Question, Callable[[StableOffset | MinilogError], None]], object]
 
     def moment(self) -> Moment:
         """The time by both clocks."""

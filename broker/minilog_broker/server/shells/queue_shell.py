@@ -7,7 +7,7 @@ import structlog
 from minilog.errors import MinilogError
 from minilog_broker.coordinators.coordinator_effects import AskStableOffset, CoordinatorEffect, RecordsExpired
 from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
-from minilog_broker.coordinators.queues.stable_offsets import StableOffset
+from minilog_broker.replication.stable_offsets import StableOffset
 from minilog_broker.server.shells.coordinator_shell import CoordinatorShell
 
 logger = structlog.get_logger()
