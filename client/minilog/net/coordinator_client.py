@@ -22,7 +22,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -64,6 +64,14 @@ class Answered(Protocol):
 Response = TypeVar("Response", bound=Answered)
 Method: TypeAlias = Callable[[grpc.aio.Channel], Callable[..., Awaitable[Response]]]
 """A method of a service's stub: `lambda channel: GroupServiceStub(channel).CommitOffsets`."""
+
+
+class Answer(NamedTuple, Generic[Response]):
+    """A response without an error. `maybe_done_before`: an earlier attempt of the call got no answer, and may have been
+    done. Then a repetition may be refused because it is done."""
+
+    response: Response
+    maybe_done_before: bool
 
 
 @dataclass(slots=True)
@@ -137,6 +145,20 @@ class CoordinatorClient:
         outcome cannot be unknown. Raises the error of the response. After the deadline it raises UnknownOutcome if the
         call may be done. Else it raises TimedOut, BrokerNotAvailable, or the coordinator's last error.
         """
+        answer = await self.answer(topic_name, name, method, request, timeout_ms=timeout_ms, changes=changes)
+        return answer.response
+
+    async def answer(
+        self,
+        topic_name: str,
+        name: str,
+        method: Method[Response],
+        request: Message,
+        *,
+        timeout_ms: int,
+        changes: bool = True,
+    ) -> Answer[Response]:
+        """The same as `call`, and whether an earlier attempt may have been done."""
         partition = TopicPartition(topic_name, coordinator_partition(name))
         what = f"asking the coordinator of {name!r} ({topic_name}-{partition.partition})"
         attempts = _Attempts(what, timeout_ms, self._cluster.backoff())
@@ -146,7 +168,7 @@ class CoordinatorClient:
             if response is not None:
                 error = error_from_wire(response.error)
                 if error is None:
-                    return response
+                    return Answer(response, attempts.maybe_done)
                 attempts.failed(error)
             await attempts.pause(changes=changes)
 

@@ -1,0 +1,70 @@
+"""What the program gets of a queue: a record, and the means to settle it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import TypeAlias
+
+from minilog.errors import InvalidArgument
+from minilog.queues.leases import HeldRange
+from minilog.types import Record, RowDeletion
+from minilog.v1 import queue_pb2
+
+MAX_DELAY_S = 7 * 24 * 3600  # a delay above this is a slip
+
+
+class Verdict(enum.Enum):
+    """What becomes of a message."""
+
+    ACCEPT = queue_pb2.VERDICT_ACCEPT
+    RELEASE = queue_pb2.VERDICT_RELEASE
+    REJECT = queue_pb2.VERDICT_REJECT
+
+
+class Message(Record):
+    """A record that a queue has leased to this worker, with the fields of minilog.types.Record.
+
+    `delivery_count` says how often the record was leased, this time included. `key_columns` are those of RowDeletion,
+    for the deletion of a row of a typed topic, and otherwise None. Settle each message once: accept, release or reject.
+    These methods only note the verdict. The client sends it in the background soon. `QueueConsumer.flush` waits for
+    that. They raise InvalidRecordState if the message is settled already, if its lock has ended, or if the consumer is
+    closed. Any thread may call them.
+    """
+
+    delivery_count: int
+    key_columns: bytes | None
+    held: HeldRange
+    verdict: Verdict | None
+    _settle: Settle
+
+    @classmethod
+    def of(cls, record: Record, held: HeldRange, settle: Settle) -> Message:
+        """The message of a record of this range."""
+        message = cls(*record)
+        message.delivery_count = held.delivery_count
+        message.key_columns = record.key_columns if isinstance(record, RowDeletion) else None
+        message.held, message.verdict, message._settle = held, None, settle
+        return message
+
+    def accept(self) -> None:
+        """It is done, and is never delivered again. Raises InvalidRecordState."""
+        self._settle(self, Verdict.ACCEPT, 0, "")
+
+    def release(self, delay: float = 0.0) -> None:
+        """Give it back: it is delivered again, to any worker, after `delay` seconds. Raises InvalidRecordState,
+        InvalidArgument for a delay below 0."""
+        if not 0 <= delay <= MAX_DELAY_S:
+            raise InvalidArgument(
+                f"a release with a delay of {delay} s is not possible: give 0 to {MAX_DELAY_S} seconds"
+            )
+        self._settle(self, Verdict.RELEASE, round(delay * 1000.0), "")
+
+    def reject(self, reason: str = "") -> None:
+        """No worker can process it, and it is never delivered again. `reason` goes to the log of this program. Raises
+        InvalidRecordState."""
+        self._settle(self, Verdict.REJECT, 0, reason)
+
+
+Settle: TypeAlias = Callable[[Message, Verdict, int, str], None]
+"""Notes a verdict: the message, the verdict, the delay of a release in milliseconds, and the reason of a rejection."""
