@@ -1,4 +1,4 @@
-"""minilog for Python programs: Producer, Consumer and Admin (blocking here, for asyncio in `minilog.aio`).
+"""minilog for Python programs: Producer, Consumer, QueueConsumer and Admin (blocking here, for asyncio in `minilog.aio`).
 
 Importing this package is light: nothing that needs gRPC or Arrow is loaded before a name is used. Every error is a
 MinilogError with a stable `code`; see minilog.errors.
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from minilog.sync.admin import Admin as Admin
     from minilog.sync.consumer import Consumer as Consumer
     from minilog.sync.producer import Producer as Producer
+    from minilog.sync.queue_consumer import QueueConsumer as QueueConsumer
     from minilog.typed.ddl import schema_from_ddl as schema_from_ddl
     from minilog.typed.expressions import col as col
     from minilog.typed.schema_json import schema_from_json as schema_from_json
@@ -46,6 +47,7 @@ __all__ = [
     "MinilogError",
     "NewTopic",
     "Producer",
+    "QueueConsumer",
     "Record",
     "RecordMetadata",
     "RetriableError",
@@ -67,6 +69,7 @@ _HOME = {
     "Admin": "minilog.sync.admin",
     "Consumer": "minilog.sync.consumer",
     "Producer": "minilog.sync.producer",
+    "QueueConsumer": "minilog.sync.queue_consumer",
     "Scan": "minilog.scanning.scan",
     "scan": "minilog.scanning.scan",
     "BatchMetadata": "minilog.types",

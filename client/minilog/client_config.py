@@ -38,6 +38,8 @@ class ClientConfig:
     group_protocol: str
     group_instance_id: str
     group_remote_assignor: str
+    queue: str
+    max_poll_records: int
     max_poll_interval_ms: int
     enable_auto_commit: bool
     auto_commit_interval_ms: int

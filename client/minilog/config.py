@@ -141,6 +141,8 @@ _TABLE: dict[str, tuple[_Parser, object]] = {
     "group.protocol": (_choice(none="none", consumer="consumer"), "none"),  # consumer: subscribe joins the group
     "group.instance.id": (_text, ""),
     "group.remote.assignor": (_text, ""),  # empty: the brokers' first
+    "queue": (_text, ""),
+    "max.poll.records": (_integer(1, 100_000), 500),
     "max.poll.interval.ms": (_integer(1), 300_000),
     "enable.auto.commit": (_boolean, "false"),  # Kafka's default is true: what was polled is not what was done
     "auto.commit.interval.ms": (_integer(1), 5_000),
@@ -202,6 +204,7 @@ def parse_config(settings: Mapping[str, object], environment: Mapping[str, str] 
     if values["delivery_timeout_ms"] < values["linger_ms"]:
         raise _refuse("delivery.timeout.ms", values["delivery_timeout_ms"], "at least linger.ms")
     _check_group(values)
+    _check_queue(values)
     _check_security(values)
     return ClientConfig(**values, lingers_alone="linger.ms" in given)
 
@@ -211,6 +214,35 @@ def _check_group(values: Mapping[str, Any]) -> None:
         raise _refuse("group.protocol", "consumer", "none, or used with group.id: the group to join")
     if values["enable_auto_commit"] and not values["group_id"]:
         raise _refuse("enable.auto.commit", "true", "false, or used with group.id: the group to commit for")
+
+
+def _check_queue(values: Mapping[str, Any]) -> None:
+    """Checks that no setting would be ignored. Raises InvalidConfig."""
+    if values["queue"] and values["group_id"]:
+        raise InvalidConfig(
+            f"queue={values['queue']!r} and group.id={values['group_id']!r} are both given: a queue keeps its own "
+            "offsets, so leave group.id out"
+        )
+    if values["queue"] and values["isolation_level"] != "read_committed":
+        raise _refuse("isolation.level", values["isolation_level"], "read_committed where a queue is given")
+
+
+def parse_consumer_config(settings: Mapping[str, object]) -> ClientConfig:
+    """The checked settings of a Consumer. Raises InvalidConfig."""
+    config = parse_config(settings)
+    if config.queue:
+        raise InvalidConfig(
+            f"queue={config.queue!r} is for minilog.QueueConsumer: a Consumer has positions, and a queue has none"
+        )
+    return config
+
+
+def parse_queue_config(settings: Mapping[str, object]) -> ClientConfig:
+    """The checked settings of a QueueConsumer. Raises InvalidConfig."""
+    config = parse_config(settings)
+    if not config.queue:
+        raise InvalidConfig("queue is missing: give the name of the queue, such as 'jobs'")
+    return config
 
 
 def explain_config(

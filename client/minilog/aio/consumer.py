@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from minilog.aio.consumer_shell import ITERATION_S, POLL_ARROW_BYTES, POLL_BYTES, ConsumerShell, is_an_answer
-from minilog.config import parse_config
+from minilog.config import parse_consumer_config
 from minilog.consumer.decode import RECORD_BYTES, DecodedRuns, as_polled, decode_all, records
 from minilog.consumer.row_selection import AS_RECORDS, RowSelection, row_selection
 from minilog.consumer.subscription import Topics
@@ -27,7 +27,7 @@ class Consumer:
     """Reads records. The methods have the meaning of those of minilog.Consumer. Use it on one event loop."""
 
     def __init__(self, config: Mapping[str, object], runtime: Runtime = SYSTEM_RUNTIME) -> None:
-        self._shell = ConsumerShell(parse_config(config), runtime)
+        self._shell = ConsumerShell(parse_consumer_config(config), runtime)
 
     async def __aenter__(self) -> Self:
         return self

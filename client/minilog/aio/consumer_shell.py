@@ -121,6 +121,10 @@ class ConsumerShell:
 
     async def change(self, change: Callable[[], None]) -> None:
         """Carry out a change by the user."""
+        self.apply(change)
+
+    def apply(self, change: Callable[[], None]) -> None:
+        """Carry out a change, on the loop."""
         self.start()
         self.settle()
         change()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from minilog.consumer import requests
 from minilog.consumer.iterated import Iterated
 from minilog.consumer.partition import Assigned
-from minilog.errors import InvalidArgument
+from minilog.errors import InvalidArgument, MinilogError
 from minilog.groups.messages import Committed
 from minilog.partition_key import PartitionKey
 from minilog.types import TopicPartition
@@ -77,6 +77,10 @@ class Steering:
     def paused(self) -> list[TopicPartition]:
         """The partitions that the user has paused."""
         return [partition for partition, assigned in self._assigned.items() if assigned.is_held]
+
+    def failures(self) -> dict[TopicPartition, MinilogError]:
+        """The partitions that cannot go on by themselves, with the reason."""
+        return {p: assigned.error for p, assigned in self._assigned.items() if assigned.error is not None}
 
     def put_iterated_back(self, partitions: Container[TopicPartition] | None = None) -> None:
         """Put back the records that wait for the program's loop: they come with a later poll. These are the records of

@@ -311,7 +311,7 @@ class Worker:
             effects.append(RenewLeases(tuple(lease.lease_id for lease in held[:MAX_LEASES])))
         if now_ms >= self._next_lease_ms(now_ms):
             self._is_asking = True
-            topic_ids = tuple(self.topics.values())
+            topic_ids = tuple(sorted(self.topics.values()))
             effects.append(AskLease(topic_ids, self._settings.max_records, LEASE_WAIT_MS))
         return effects
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from minilog.aio.consumer_shell import ITERATION_S, POLL_ARROW_BYTES, POLL_BYTES, ConsumerShell, is_an_answer
-from minilog.config import parse_config
+from minilog.config import parse_consumer_config
 from minilog.consumer.decode import RECORD_BYTES, DecodedRuns, as_polled, decode_all, records
 from minilog.consumer.partition import FetchedRun
 from minilog.consumer.row_selection import AS_RECORDS, RowSelection, row_selection
@@ -42,7 +42,7 @@ class Consumer:
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
-        self._shell = ConsumerShell(parse_config(config), SYSTEM_RUNTIME)
+        self._shell = ConsumerShell(parse_consumer_config(config), SYSTEM_RUNTIME)
         self._loop = shared_loop()
         self._polls = self._shell.polls
         self._taking: asyncio.Task[object] | None = None

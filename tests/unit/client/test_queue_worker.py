@@ -514,13 +514,13 @@ def test_a_signal_while_messages_are_taken_loses_none() -> None:
 
 @given(
     data=st.data(),
-    records=st.sets(st.integers(0, 39), min_size=1),
-    cut=st.integers(0, 40),
+    records=st.sets(st.integers(0, 19), min_size=1),
+    cut=st.integers(0, 20),
 )
 def test_each_offset_is_settled_once_with_its_verdict(data: st.DataObject, records: set[int], cut: int) -> None:
     work = Working()
-    work.grant(leased_range(0, 39))
-    expected = dict.fromkeys(range(40), ("accept", 0))
+    work.grant(leased_range(0, 19))
+    expected = dict.fromkeys(range(20), ("accept", 0))
     settled: dict[int, tuple[str, int]] = {}
 
     def send(outcome: str) -> None:
@@ -541,7 +541,7 @@ def test_each_offset_is_settled_once_with_its_verdict(data: st.DataObject, recor
 
     below = sorted(offset for offset in records if offset < cut)
     above = sorted(offset for offset in records if offset >= cut)
-    for part, read_to in ((below, cut), (above, 40)):
+    for part, read_to in ((below, cut), (above, 20)):
         if read_to > 0 and work.worker.reading:
             work.read(part, read_to)
     for message in data.draw(st.permutations(work.hand_out())):
