@@ -1,4 +1,5 @@
-"""minilog for Python programs: Producer, Consumer, QueueConsumer and Admin (blocking here, for asyncio in `minilog.aio`).
+"""minilog for Python programs: Producer, Consumer, QueueConsumer and Admin. They block here. Those of `minilog.aio` are
+for asyncio.
 
 Importing this package is light: nothing that needs gRPC or Arrow is loaded before a name is used. Every error is a
 MinilogError with a stable `code`; see minilog.errors.

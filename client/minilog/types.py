@@ -375,6 +375,72 @@ class GroupDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueListing:
+    """A queue, the number of its partitions, and of the offsets that are leased or settled by an open transaction."""
+
+    queue: str
+    partition_count: int
+    leased_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """Offsets of a queue that were leased and are not settled, both ends included.
+
+    `state` is ready (to be delivered again, after `remaining_ms`), leased (to `worker_id`, until the lock ends in
+    `remaining_ms`), settling (by a transaction that has not ended) or dead (on its way to the dead-letter topic).
+    `worker_id` is empty if the coordinator does not know the worker: another broker gave the lease."""
+
+    first_offset: int
+    last_offset: int
+    state: str
+    delivery_count: int
+    lease_id: int
+    worker_id: str
+    remaining_ms: int
+
+    @property
+    def count(self) -> int:
+        return self.last_offset - self.first_offset + 1
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePosition:
+    """The progress of a queue in one partition. All offsets below `settled_to` are settled. No offset from
+    `next_offset` on was leased yet. `end_offset` is the last stable offset, or None if the coordinator does not know it
+    now. `expired_count` and `dead_count` count since this coordinator leads: records that retention took before they
+    were settled, and records that no worker could process."""
+
+    topic: str
+    partition: int
+    settled_to: int
+    next_offset: int
+    end_offset: int | None
+    ranges: list[QueueRange]
+    expired_count: int
+    dead_count: int
+
+    @property
+    def backlog(self) -> int | None:
+        """The number of offsets that were never leased. None without `end_offset`."""
+        return None if self.end_offset is None else max(0, self.end_offset - self.next_offset)
+
+    def count(self, state: str) -> int:
+        """The number of offsets in this state."""
+        return sum(part.count for part in self.ranges if part.state == state)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDescription:
+    """A queue: the settings that were set, by their names, and its progress in each partition, sorted. Partitions of
+    deleted topics are left out."""
+
+    queue: str
+    settings: dict[str, str]
+    partitions: list[QueuePosition]
+
+
+@dataclass(frozen=True, slots=True)
 class TransactionListing:
     """A transactional id. `state` is idle, open, or ending (decided, but some markers are not written yet).
 

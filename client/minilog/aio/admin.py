@@ -41,6 +41,7 @@ from minilog.admin.security import (
 )
 from minilog.admin.security_admin import SecurityAdmin
 from minilog.aio.group_admin import GroupAdmin
+from minilog.aio.queue_admin import QueueAdmin
 from minilog.config import parse_config
 from minilog.effective import EffectiveSetting
 from minilog.errors import (
@@ -71,6 +72,8 @@ from minilog.types import (
     NewTopic,
     OffsetSpec,
     PartitionReassignment,
+    QueueDescription,
+    QueueListing,
     SizesFrom,
     TopicAlteration,
     TopicDescription,
@@ -112,6 +115,7 @@ class Admin:
         self._config = parse_config(config)
         self._cluster = NetworkClient(self._config, runtime)
         self._groups = GroupAdmin(self._cluster, self.list_offsets)
+        self._queues = QueueAdmin(self._cluster)
         self._transactions = TransactionAdmin(self._cluster)
         self._broker_settings = BrokerSettingsAdmin(self._cluster, self._config.request_timeout_ms, self._decide)
         self._security = SecurityAdmin(
@@ -438,6 +442,18 @@ class Admin:
 
     async def remove_group_member(self, group_id: str, member: str) -> None:
         await self._groups.remove_member(group_id, member)
+
+    async def list_queues(self) -> list[QueueListing]:
+        return await self._queues.list()
+
+    async def describe_queue(self, queue: str) -> QueueDescription:
+        return await self._queues.describe(queue)
+
+    async def alter_queue(self, queue: str, *, set: Mapping[str, str] | None = None, unset: Sequence[str] = ()) -> None:
+        await self._queues.alter(queue, set or {}, unset)
+
+    async def delete_queue(self, queue: str) -> None:
+        await self._queues.delete(queue)
 
     async def list_transactions(self) -> list[TransactionListing]:
         return await self._transactions.list()

@@ -31,6 +31,8 @@ from minilog.types import (
     NewTopic,
     OffsetSpec,
     PartitionReassignment,
+    QueueDescription,
+    QueueListing,
     SizesFrom,
     TopicAlteration,
     TopicDescription,
@@ -305,6 +307,26 @@ class Admin:
         """Fence a member, by its id or its instance id: its partitions go to the others. A process that still runs
         joins anew with its next poll. Raises UnknownMemberId."""
         self._loop.run(self._admin.remove_group_member(group_id, member))
+
+    def list_queues(self) -> list[QueueListing]:
+        """The queues, by name. The client asks all coordinators."""
+        return self._loop.run(self._admin.list_queues())
+
+    def describe_queue(self, queue: str) -> QueueDescription:
+        """The settings of a queue, and its progress in each partition: see minilog.types.QueuePosition. Raises
+        ResourceNotFound."""
+        return self._loop.run(self._admin.describe_queue(queue))
+
+    def alter_queue(self, queue: str, *, set: Mapping[str, str] | None = None, unset: Sequence[str] = ()) -> None:
+        """Set settings of a queue, and put others back to their defaults. The queue need not exist yet. The settings
+        are group.share.record.lock.duration.ms, group.share.delivery.count.limit,
+        group.share.partition.max.record.locks and share.auto.offset.reset. Raises InvalidConfig."""
+        self._loop.run(self._admin.alter_queue(queue, set=dict(set or {}), unset=list(unset)))
+
+    def delete_queue(self, queue: str) -> None:
+        """Forget a queue: its settings, and what of its topics is settled. Raises ResourceNotFound, and NonEmptyGroup
+        while records are leased."""
+        self._loop.run(self._admin.delete_queue(queue))
 
     def list_transactions(self) -> list[TransactionListing]:
         """The known transactional ids, by name. The client asks all coordinators."""
