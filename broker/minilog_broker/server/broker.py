@@ -310,7 +310,7 @@ class Broker:
             access=BrokerAccess(options, image, self._runtime.wall_us),
             controller=ControllerShell(stored.quorum, options, self._turns, self._runtime, self._observer),
             to_replicas=ImageToReplicas(image, replicas, coordinators, self._turns, self._spawn, self._observer),
-            markers=MarkerService(replicas, image, coordinators.write_group_markers, self._runtime.wall_us),
+            markers=MarkerService(replicas, image, coordinators.write_markers, self._runtime.wall_us),
             retention=build_retention(
                 self._config, stored.logs, self._wall_clock, self._log_start_moved, coordinators.expire
             ),

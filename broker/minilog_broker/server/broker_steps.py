@@ -171,7 +171,7 @@ def services_of(
         clients=(
             (data_pb2_grpc.add_DataServiceServicer_to_server, data),
             (coordinator_pb2_grpc.add_GroupServiceServicer_to_server, GroupService(coordinators, image)),
-            (queue_pb2_grpc.add_QueueServiceServicer_to_server, QueueService(coordinators)),
+            (queue_pb2_grpc.add_QueueServiceServicer_to_server, QueueService(coordinators, image)),
             (admin_pb2_grpc.add_AdminServiceServicer_to_server, AdminService(controller)),
             (security_pb2_grpc.add_SecurityServiceServicer_to_server, SecurityService(controller)),
         ),

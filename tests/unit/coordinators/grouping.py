@@ -103,7 +103,7 @@ class Grouping(CoordinatorCluster[GroupCoordinator]):
         )
         ticket = self.ticket()
         request = coordinator_pb2.WriteMarkersRequest(transactional_id=T, markers=[marker])
-        self.coordinator.write_markers(ticket, request)
+        self.coordinator.write_markers(ticket, request, self.now)
         return ticket
 
     def mark(self, producer_id: int, *, committed: bool, last_sequence: int = 0) -> MinilogError | None:

@@ -6,28 +6,30 @@ from collections.abc import Iterable
 
 from minilog.errors import MinilogError, error_from_wire
 from minilog.partition_key import PartitionKey
-from minilog.v1 import queue_pb2
-from minilog_broker.coordinators.coordinator_effects import AskStableOffset, RecordsExpired
+from minilog.v1 import coordinator_pb2, queue_pb2
+from minilog_broker.coordinators.coordinator_effects import AskStableOffset, RecordsExpired, RegisterProducer
 from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
 from minilog_broker.coordinators.queues.records import QueueKey
 from minilog_broker.replication.stable_offsets import StableOffset
 from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, CoordinatorCluster, error_of
 
-Q = "jobs"
+Q, T = "jobs", "program"
 P0, P1 = PartitionKey(ORDERS, 0), PartitionKey(ORDERS, 1)
 LOCK_MS = 30_000
 ACCEPT, RELEASE, REJECT = queue_pb2.VERDICT_ACCEPT, queue_pb2.VERDICT_RELEASE, queue_pb2.VERDICT_REJECT
 
 
 class Queueing(CoordinatorCluster[QueueCoordinator]):
-    """See the module's text. `stable`: what the leader of each partition would report now."""
+    """See the module's text. `stable`: what the leader of each partition would report now. `ended`:
+    producers that the coordinator of transactions refuses to register."""
 
     def __init__(self) -> None:
         self.counts = {ORDERS: 1, PAYMENTS: 1}
         self.allows_queues = True
         self.stable: dict[PartitionKey, StableOffset] = {}
         self.asked: list[AskStableOffset] = []
+        self.ended: dict[int, MinilogError] = {}
         super().__init__()
         self.begin()
 
@@ -117,10 +119,10 @@ class Queueing(CoordinatorCluster[QueueCoordinator]):
         return self.lease_answer(self.ask_to_lease(max_records, **named))  # type: ignore[arg-type]
 
     def settle(
-        self, leased: queue_pb2.LeaseResponse, first: int, last: int, verdict: int = ACCEPT, **named: object
+        self, leased: queue_pb2.LeaseResponse, first: int, last: int, verdict: int = ACCEPT, *, delay_ms: int = 0
     ) -> MinilogError | None:
         """One settlement; the error by which it was refused."""
-        response = self.settle_all([self.settlement(leased, first, last, verdict, **named)])
+        response = self.settle_all([self.settlement(leased, first, last, verdict, delay_ms=delay_ms)])
         if response.refused:
             return error_from_wire(response.refused[0].error)
         return error_of(response)
@@ -152,6 +154,41 @@ class Queueing(CoordinatorCluster[QueueCoordinator]):
         self.commit()
         self.report()
         return self.answer(ticket, queue_pb2.SettleResponse)
+
+    def ask_to_settle_in_transaction(
+        self, settlements: list[queue_pb2.Settlement], *, producer_id: int = 7, sequence: int = 0, queue: str = Q
+    ) -> int:
+        ticket = self.ticket()
+        request = queue_pb2.SettleRequest(queue=queue, settlements=settlements)
+        request.transaction.transactional_id = T
+        request.transaction.producer_id = producer_id
+        request.transaction.sequence = sequence
+        self.coordinator.settle(ticket, request, self.now)
+        self.collect()
+        return ticket
+
+    def settle_in_transaction(
+        self, settlements: list[queue_pb2.Settlement], *, producer_id: int = 7, sequence: int = 0
+    ) -> MinilogError | None:
+        """The error by which a settlement in a transaction was refused. The coordinator of the transaction answers."""
+        ticket = self.ask_to_settle_in_transaction(settlements, producer_id=producer_id, sequence=sequence)
+        for effect in self.take(RegisterProducer):
+            self.coordinator.registered(effect.number, self.ended.get(effect.producer_id), self.now)
+        self.commit()
+        return error_of(self.answer(ticket, queue_pb2.SettleResponse))
+
+    def mark(self, *, committed: bool, producer_id: int = 7, last_sequence: int = 0) -> MinilogError | None:
+        """The marker of a transaction comes."""
+        ticket = self.ticket()
+        marker = coordinator_pb2.ProducerMarker(
+            producer_id=producer_id, committed=committed, last_sequence=last_sequence
+        )
+        request = coordinator_pb2.WriteMarkersRequest(transactional_id=T, markers=[marker])
+        self.coordinator.write_markers(ticket, request, self.now)
+        self.collect()
+        self.commit()
+        self.report()
+        return error_of(self.answer(ticket, coordinator_pb2.WriteMarkersResponse))
 
     def renew(self, *lease_ids: int, queue: str = Q) -> queue_pb2.RenewLeasesResponse:
         ticket = self.ticket()

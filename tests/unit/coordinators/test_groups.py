@@ -20,7 +20,7 @@ from minilog.errors import (
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
 from minilog_broker.coordinators.coordinator_effects import RegisterProducer
-from minilog_broker.coordinators.groups.registrations import MAX_WAITING
+from minilog_broker.coordinators.registrations import MAX_WAITING
 from tests.unit.coordinators.cluster import PAYMENTS, START_US, error_of
 from tests.unit.coordinators.grouping import G, Grouping, T
 from tests.unit.coordinators.transacting import ORDERS_0, ORDERS_1, PAYMENTS_0
@@ -168,7 +168,7 @@ def test_two_markers_of_one_transaction_for_one_partition() -> None:
         markers=[coordinator_pb2.ProducerMarker(producer_id=each, committed=True) for each in (P + 1, P)]
     )
     ticket = cluster.ticket()
-    cluster.coordinator.write_markers(ticket, request)
+    cluster.coordinator.write_markers(ticket, request, cluster.now)
     cluster.commit()
     assert error_of(cluster.answer(ticket, coordinator_pb2.WriteMarkersResponse)) is None
     assert cluster.fetched() == {ORDERS_0: 9}

@@ -14,14 +14,16 @@ from tests.unit.replication.broker import KEY
 from tests.unit.replication.cluster import ReplicaCluster
 from tests.unit.replication.transacting import begin, commit, cut_off
 
+UNKNOWN = Known()
+
 
 def ask(
-    cluster: ReplicaCluster, known: Known = Known(), *, at: int = 1, key: PartitionKey = KEY
+    cluster: ReplicaCluster, known: Known = UNKNOWN, *, at: int = 1, key: PartitionKey = KEY
 ) -> StableOffset | None:
     return cluster[at].manager.stable_offset(Question(key, known), cluster.now_ms)
 
 
-def news(cluster: ReplicaCluster, known: Known = Known(), *, at: int = 1) -> StableOffset:
+def news(cluster: ReplicaCluster, known: Known = UNKNOWN, *, at: int = 1) -> StableOffset:
     answer = ask(cluster, known, at=at)
     assert answer is not None
     return answer

@@ -16,25 +16,19 @@ a marker that changes nothing here: where another coordinator leads, it may have
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from minilog.errors import (
     GroupIdNotFound,
     MinilogError,
     NonEmptyGroup,
-    ProducerFenced,
     UnstableOffsetCommit,
     wire_error,
 )
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2
-from minilog_broker.coordinators.coordinator import Coordinator, CoordinatorState
-from minilog_broker.coordinators.coordinator_effects import (
-    CoordinatorAnswer,
-    MemberAnswer,
-    Moment,
-    RegisterProducer,
-)
+from minilog_broker.coordinators.coordinator import CoordinatorState
+from minilog_broker.coordinators.coordinator_effects import MemberAnswer, Moment
 from minilog_broker.coordinators.groups import offsets as rules
 from minilog_broker.coordinators.groups.committers import check_committer
 from minilog_broker.coordinators.groups.describing import described_members
@@ -49,18 +43,21 @@ from minilog_broker.coordinators.groups.records import (
     Pending,
     group_codec,
 )
-from minilog_broker.coordinators.groups.registrations import Registrations, WaitingCommit
+from minilog_broker.coordinators.pending_coordinator import PendingCoordinator
+from minilog_broker.coordinators.sequences import last_sequence
 from minilog_broker.coordinators.table import AppendRecords, Change
 
 NO_OFFSET = -1
 
 
-class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
+class GroupCoordinator(PendingCoordinator[GroupKey, GroupValue, coordinator_pb2.CommitOffsetsRequest]):
     """The coordinator that keeps the committed offsets of groups, and their members.
 
     `knows_topic(topic_id)`: whether this broker's image, as it is now, has the topic. `topics`: those of the image.
     `allows_members`: whether the level of the cluster has groups with members.
     """
+
+    response = coordinator_pb2.CommitOffsetsResponse
 
     def __init__(
         self,
@@ -73,12 +70,10 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
     ) -> None:
         super().__init__(name, group_codec(), append)
         self._knows_topic = knows_topic
-        self._registrations = Registrations()
         around = Surroundings(
             self._table, self._write, self._answer_member, topics, allows_members, lambda: self._leader_epoch
         )
         self._members = Members(settings, around)
-        self._groups_of: dict[int, set[str]] = {}  # in which a producer has, or had, something pending
 
     # -- members
 
@@ -131,7 +126,7 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
     def commit(self, ticket: object, request: coordinator_pb2.CommitOffsetsRequest, now: Moment) -> None:
         """CommitOffsetsResponse."""
         if request.HasField("transaction"):
-            self._commit_in_transaction(WaitingCommit(ticket, request), now)
+            self._in_transaction(ticket, request, request.coordinator_epoch, now)
             return
 
         def decide() -> coordinator_pb2.CommitOffsetsResponse:
@@ -143,66 +138,27 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
         kind = coordinator_pb2.CommitOffsetsResponse
         self._decide(ticket, request.group_id, kind, decide, known_epoch=request.coordinator_epoch)
 
-    def _commit_in_transaction(self, commit: WaitingCommit, now: Moment) -> None:
-        request, producer_id = commit.request, commit.request.transaction.producer_id
-        try:
-            self._require_active(request.coordinator_epoch)
-            rules.check_commit(request, self._knows_topic)
-            check_committer(self._table, request)
-            groups = self._groups_of.get(producer_id, ())
-            if rules.last_sequence(self._table, producer_id, groups) == rules.NO_SEQUENCE:
-                number = self._registrations.wait(producer_id, commit)
-                if number is not None:
-                    transactional_id = request.transaction.transactional_id
-                    self._effects.append(RegisterProducer(number, transactional_id, producer_id))
-                return
-        except MinilogError as error:
-            self._refuse(commit, error)
-            return
-        self._decide_pending(commit, now)
+    # -- commits in transactions
 
-    def registered(self, number: int, error: MinilogError | None, now: Moment) -> None:
-        """RegisterProducer was answered. `error` None: the coordinator has it, durably."""
-        for commit in self._registrations.answered(number):
-            if error is None:
-                self._decide_pending(commit, now)
-            else:
-                self._refuse(commit, error)
+    def _owner(self, request: coordinator_pb2.CommitOffsetsRequest) -> str:
+        return request.group_id
 
-    def _decide_pending(self, commit: WaitingCommit, now: Moment) -> None:
-        request = commit.request
+    def _check_pending(self, request: coordinator_pb2.CommitOffsetsRequest) -> None:
+        rules.check_commit(request, self._knows_topic)
+        check_committer(self._table, request)
 
-        def decide() -> coordinator_pb2.CommitOffsetsResponse:
-            check_committer(self._table, request)
-            producer_id = request.transaction.producer_id
-            groups = self._groups_of.get(producer_id, set())
-            self._write(rules.commit_in_transaction(self._table, request, groups, now.wall_us))
-            self._groups_of.setdefault(producer_id, set()).add(request.group_id)
-            return coordinator_pb2.CommitOffsetsResponse()
+    def _last_sequence(self, producer_id: int) -> int:
+        return last_sequence(rules.pending_of(self._table, producer_id, self._owners_of.get(producer_id, ())))
 
-        self._decide(commit.ticket, None, coordinator_pb2.CommitOffsetsResponse, decide)
+    def _pending_changes(self, request: coordinator_pb2.CommitOffsetsRequest, now: Moment) -> Sequence[GroupChange]:
+        groups = self._owners_of.get(request.transaction.producer_id, ())
+        return rules.commit_in_transaction(self._table, request, groups, now.wall_us)
 
-    def _refuse(self, commit: WaitingCommit, error: MinilogError) -> None:
-        self._answer(commit.ticket, None, self._refusal(coordinator_pb2.CommitOffsetsResponse, error))
+    def _marker_changes(self, markers: Iterable[coordinator_pb2.ProducerMarker], now: Moment) -> Sequence[GroupChange]:
+        return rules.end_producers(self._table, markers, lambda p: self._owners_of.get(p, ()), self._knows_topic)
 
-    # -- the end of transactions
-
-    def write_markers(self, ticket: object, request: coordinator_pb2.WriteMarkersRequest) -> None:
-        """WriteMarkersResponse: what they end has ended."""
-
-        def decide() -> coordinator_pb2.WriteMarkersResponse:
-            for marker in request.markers:
-                for commit in self._registrations.ended(marker.producer_id):
-                    self._refuse(commit, ProducerFenced(f"the transaction of producer {marker.producer_id} has ended"))
-            changes = rules.end_producers(
-                self._table, request.markers, lambda p: self._groups_of.get(p, ()), self._knows_topic
-            )
-            if not changes and request.markers:  # an empty record: the answer rests on it
-                changes = [Change(GroupKey("", producer_id=request.markers[0].producer_id), None)]
-            self._write(changes)
-            return coordinator_pb2.WriteMarkersResponse()
-
-        self._decide(ticket, None, coordinator_pb2.WriteMarkersResponse, decide)
+    def _producer_key(self, owner: str, producer_id: int) -> GroupKey:
+        return GroupKey(owner, producer_id=producer_id)
 
     # -- what is committed
 
@@ -323,7 +279,7 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
     def _activated(self, now: Moment) -> None:
         for group in self._table.owners():
             for producer_id in self._pending(group):
-                self._groups_of.setdefault(producer_id, set()).add(group)
+                self._have_pending(producer_id, group)
         self.drop_deleted_topics()
         self._members.activated(now)
 
@@ -331,17 +287,12 @@ class GroupCoordinator(Coordinator[GroupKey, GroupValue]):
         for change in changes:
             producer_id = change.key.producer_id
             if producer_id is not None and self._table.get(change.key) is None:
-                groups = self._groups_of.get(producer_id, set())
-                groups.discard(change.key.owner)
-                if not groups:
-                    self._groups_of.pop(producer_id, None)
+                self._pending_ended(producer_id, change.key.owner)
         self._members.committed(changes, high_watermark, now)
 
     def _ended(self) -> None:
-        self._groups_of.clear()
+        super()._ended()
         self._members.ended(self._not_coordinator())
-        response = self._refusal(coordinator_pb2.CommitOffsetsResponse, self._not_coordinator())
-        self._effects.extend(CoordinatorAnswer(commit.ticket, response) for commit in self._registrations.take_all())
 
 
 def _committed_offset(key: PartitionKey, offset: Offset | None) -> coordinator_pb2.CommittedOffset:

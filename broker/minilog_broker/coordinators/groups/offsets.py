@@ -18,9 +18,7 @@ from collections.abc import Callable, Iterable
 
 from minilog.errors import (
     InvalidArgument,
-    InvalidTxnState,
     OffsetMetadataTooLarge,
-    OutOfOrderSequenceNumber,
     UnknownTopicId,
 )
 from minilog.limits import MAX_GROUP_OFFSETS
@@ -33,12 +31,12 @@ from minilog_broker.coordinators.groups.records import (
     Offset,
     Pending,
 )
+from minilog_broker.coordinators.sequences import check_marker, is_new
 from minilog_broker.coordinators.table import Change, Table
 
 MAX_ID_CHARACTERS = 255
 MAX_METADATA_CHARACTERS = 4_096  # Kafka's offset.metadata.max.bytes
 MAX_OFFSETS = MAX_GROUP_OFFSETS
-NO_SEQUENCE = -1
 
 GroupTable = Table[GroupKey, GroupValue]
 KnowsTopic = Callable[[bytes], bool]
@@ -79,14 +77,8 @@ def _offsets(request: coordinator_pb2.CommitOffsetsRequest, position: int, wall_
     }
 
 
-def last_sequence(table: GroupTable, producer_id: int, groups: Iterable[str]) -> int:
-    """Of all that a producer has pending; NO_SEQUENCE where it has nothing."""
-    return max(
-        (pending.last_sequence for pending in _pending_of(table, producer_id, groups).values()), default=NO_SEQUENCE
-    )
-
-
-def _pending_of(table: GroupTable, producer_id: int, groups: Iterable[str]) -> dict[str, Pending]:
+def pending_of(table: GroupTable, producer_id: int, groups: Iterable[str]) -> dict[str, Pending]:
+    """What a producer has pending, by group."""
     values = {group: table.get(GroupKey(group, producer_id=producer_id)) for group in sorted(groups)}
     return {group: value for group, value in values.items() if isinstance(value, Pending)}
 
@@ -94,23 +86,11 @@ def _pending_of(table: GroupTable, producer_id: int, groups: Iterable[str]) -> d
 def commit_in_transaction(
     table: GroupTable, request: coordinator_pb2.CommitOffsetsRequest, groups: Iterable[str], wall_us: int
 ) -> list[GroupChange]:
-    """`groups`: in which the producer may have something pending. Raises OutOfOrderSequenceNumber; InvalidTxnState
-    where another transactional id has it pending: an id of a producer is a small number, and proves nothing."""
+    """`groups`: in which the producer may have something pending. Raises OutOfOrderSequenceNumber, InvalidTxnState."""
     transaction = request.transaction
-    for group, pending in _pending_of(table, transaction.producer_id, groups).items():
-        if pending.transactional_id != transaction.transactional_id:
-            raise InvalidTxnState(
-                f"group '{group}': producer {transaction.producer_id} is not of transactional id "
-                f"'{transaction.transactional_id}': its pending commit is another's"
-            )
-    last = last_sequence(table, transaction.producer_id, groups)
-    if transaction.sequence <= last:
+    pending = pending_of(table, transaction.producer_id, groups)
+    if not is_new(pending, transaction, f"group '{request.group_id}'"):
         return []
-    if transaction.sequence != last + 1:
-        raise OutOfOrderSequenceNumber(
-            f"group '{request.group_id}': commit {transaction.sequence} of producer {transaction.producer_id} came, "
-            f"{last + 1} is next"
-        )
     key = GroupKey(request.group_id, producer_id=transaction.producer_id)
     former = table.get(key)
     offsets = dict(former.offsets) if isinstance(former, Pending) else {}
@@ -127,13 +107,8 @@ def end_producers(
     """What markers of one transaction do. Raises InvalidTxnState, for all, where a commit is not what is pending."""
     changes: dict[GroupKey, GroupValue | None] = {}
     for marker in markers:
-        pending = _pending_of(table, marker.producer_id, groups_of(marker.producer_id))
-        last = max((entry.last_sequence for entry in pending.values()), default=NO_SEQUENCE)
-        if marker.committed and pending and last != marker.last_sequence:
-            raise InvalidTxnState(
-                f"producer {marker.producer_id} is to be committed with {marker.last_sequence} as its last commit of "
-                f"offsets, and {last} is the last one here"
-            )
+        pending = pending_of(table, marker.producer_id, groups_of(marker.producer_id))
+        check_marker(pending, marker)
         for group, entry in pending.items():
             changes[GroupKey(group, producer_id=marker.producer_id)] = None
             for partition, offset in entry.offsets if marker.committed else ():

@@ -16,14 +16,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from minilog.errors import InvalidRecordState, LevelNotReached, MinilogError, NonEmptyGroup, wire_error
 from minilog.partition_key import PartitionKey
-from minilog.v1 import queue_pb2
-from minilog_broker.coordinators.coordinator import Coordinator, CoordinatorState, Response
+from minilog.v1 import coordinator_pb2, queue_pb2
+from minilog_broker.coordinators.coordinator import CoordinatorState, Response
 from minilog_broker.coordinators.coordinator_effects import AskStableOffset, Moment
+from minilog_broker.coordinators.pending_coordinator import PendingCoordinator
 from minilog_broker.coordinators.queues import partition_queue as rules
+from minilog_broker.coordinators.queues import settling
 from minilog_broker.coordinators.queues.describing import described_partition, listing
 from minilog_broker.coordinators.queues.leasing import Leasing, Surroundings
 from minilog_broker.coordinators.queues.locks import LeaseName, Locks
@@ -32,6 +34,7 @@ from minilog_broker.coordinators.queues.ranges import RangeState
 from minilog_broker.coordinators.queues.records import Queue, QueueChange, QueueKey, QueueValue, queue_codec
 from minilog_broker.coordinators.queues.settings import queue_settings
 from minilog_broker.coordinators.queues.view import PartitionCount, QueueView
+from minilog_broker.coordinators.sequences import last_sequence
 from minilog_broker.coordinators.table import AppendRecords, Change
 from minilog_broker.replication.stable_offsets import StableOffset
 
@@ -39,8 +42,10 @@ RETRY_MS = 100.0  # a decision that could not be written
 NOTHING = -1  # a producer id that no producer has: the key of an empty record
 
 
-class QueueCoordinator(Coordinator[QueueKey, QueueValue]):
+class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.SettleRequest]):
     """The coordinator that leases the records of queues. `allows_queues`: whether the level of the cluster has them."""
+
+    response = queue_pb2.SettleResponse
 
     def __init__(
         self, name: str, append: AppendRecords, partition_count: PartitionCount, allows_queues: Callable[[], bool]
@@ -110,6 +115,9 @@ class QueueCoordinator(Coordinator[QueueKey, QueueValue]):
 
     def settle(self, ticket: object, request: queue_pb2.SettleRequest, now: Moment) -> None:
         """SettleResponse."""
+        if request.HasField("transaction"):
+            self._in_transaction(ticket, request, request.coordinator_epoch, now)
+            return
         self._decide_of(ticket, request, queue_pb2.SettleResponse, lambda: self._settle(request, now))
         if self._state is CoordinatorState.ACTIVE:
             self._leasing.serve(request.queue, now)  # what was released, and what the locks have room for now
@@ -131,11 +139,15 @@ class QueueCoordinator(Coordinator[QueueKey, QueueValue]):
                 dead[key] += before.lock_count - states[key].lock_count
         self._write([Change(key, state) for key, state in states.items()])
         self._dead += dead
+        self._forget_ended(request)
+        return response
+
+    def _forget_ended(self, request: queue_pb2.SettleRequest) -> None:
+        """Forget the locks of leases that hold nothing any more."""
         held = {lease_id for _, state in self._view.partitions(request.queue) for lease_id in rules.leases_of(state)}
         for settlement in request.settlements:
             if settlement.lease_id not in held:
                 self._locks.forget(LeaseName(request.queue, settlement.lease_id))
-        return response
 
     def _expire(self, name: LeaseName, now: Moment) -> bool:
         """The lock of a lease has ended. False: that could not be written."""
@@ -160,6 +172,40 @@ class QueueCoordinator(Coordinator[QueueKey, QueueValue]):
         decide: Callable[[], Response],
     ) -> None:
         self._decide(ticket, request.queue, kind, decide, known_epoch=request.coordinator_epoch)
+
+    # -- settlement in transactions
+
+    def _owner(self, request: queue_pb2.SettleRequest) -> str:
+        return request.queue
+
+    def _check_pending(self, request: queue_pb2.SettleRequest) -> None:
+        settling.check(request)
+
+    def _last_sequence(self, producer_id: int) -> int:
+        return last_sequence(self._view.pending_of(producer_id, self._owners_of.get(producer_id, ())))
+
+    def _pending_changes(self, request: queue_pb2.SettleRequest, now: Moment) -> Sequence[QueueChange]:
+        return settling.begin(self._view, request, self._owners_of.get(request.transaction.producer_id, ()))
+
+    def _marker_changes(self, markers: Iterable[coordinator_pb2.ProducerMarker], now: Moment) -> Sequence[QueueChange]:
+        return settling.end(self._view, markers, lambda producer_id: self._owners_of.get(producer_id, ()))
+
+    def _producer_key(self, owner: str, producer_id: int) -> QueueKey:
+        return QueueKey(owner, producer_id=producer_id)
+
+    def _markers_decided(self, now: Moment) -> None:
+        """The locks of records that an abort gave back to their leases begin anew."""
+        self._begin_locks(now)
+        self._leasing.serve_all(now)
+
+    def _begin_locks(self, now: Moment) -> None:
+        """Give each lease that has no lock a whole one."""
+        for queue in self._view.names():
+            ends_ms = now.ms + self._view.settings(queue).lock_duration_ms
+            for _, state in self._view.partitions(queue):
+                for lease_id in rules.leases_of(state):
+                    if LeaseName(queue, lease_id) not in self._locks:
+                        self._locks.begin(LeaseName(queue, lease_id), ends_ms)
 
     # -- time
 
@@ -280,16 +326,19 @@ class QueueCoordinator(Coordinator[QueueKey, QueueValue]):
     def _activated(self, now: Moment) -> None:
         self._leasing.begin_term(now)
         for queue in self._view.names():
-            ends_ms = now.ms + self._view.settings(queue).lock_duration_ms
-            for _, state in self._view.partitions(queue):
-                for lease_id in rules.leases_of(state):
-                    self._locks.begin(LeaseName(queue, lease_id), ends_ms)
+            for producer_id in self._view.producers(queue):
+                self._have_pending(producer_id, queue)
+        self._begin_locks(now)
         self.drop_deleted_topics()
 
     def _changed(self, changes: Sequence[QueueChange], high_watermark: int, now: Moment) -> None:
-        """Answers wait for it, and nothing else does."""
+        for change in changes:
+            producer_id = change.key.producer_id
+            if producer_id is not None and self._table.get(change.key) is None:
+                self._pending_ended(producer_id, change.key.owner)
 
     def _ended(self) -> None:
+        super()._ended()
         self._leasing.end_term(self._not_coordinator())
         self._locks.clear()
         self._dead.clear()

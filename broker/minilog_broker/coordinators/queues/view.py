@@ -8,7 +8,7 @@ from minilog.errors import InvalidRecordState, ResourceNotFound, UnknownTopicId
 from minilog.partition_key import PartitionKey
 from minilog.v1 import common_pb2
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
-from minilog_broker.coordinators.queues.records import Queue, QueueKey, QueueTable
+from minilog_broker.coordinators.queues.records import Queue, QueueKey, QueueTable, SettlingProducer
 from minilog_broker.coordinators.queues.settings import QueueSettings, queue_settings
 
 PartitionCount = Callable[[bytes], int | None]
@@ -58,6 +58,15 @@ class QueueView:
     def partitions(self, name: str) -> list[tuple[QueueKey, PartitionQueue]]:
         """All partitions of a queue of which something is known."""
         return [(key, value) for key, value in self._table.owned(name) if isinstance(value, PartitionQueue)]
+
+    def producers(self, name: str) -> list[int]:
+        """The producers with settling records of a queue."""
+        return [key.producer_id for key, _ in self._table.owned(name) if key.producer_id is not None]
+
+    def pending_of(self, producer_id: int, queues: Iterable[str]) -> dict[str, SettlingProducer]:
+        """What a producer is settling, by queue."""
+        values = {queue: self._table.get(QueueKey(queue, producer_id=producer_id)) for queue in sorted(queues)}
+        return {queue: value for queue, value in values.items() if isinstance(value, SettlingProducer)}
 
     def keys(self, name: str, topic_ids: Iterable[bytes]) -> list[QueueKey]:
         """All partitions of these topics, as the image has them."""

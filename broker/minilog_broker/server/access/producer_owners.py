@@ -18,7 +18,9 @@ from typing import NamedTuple
 
 from minilog.errors import LeaderNotAvailable, MinilogError, UnknownProducerId
 from minilog.record_batch.header import NO_PRODUCER_ID, Buffer, producer_of
+from minilog.v1.coordinator_pb2 import TransactionalCommit
 from minilog_broker.controller.image import MetadataImage
+from minilog_broker.coordinators.transactions.coordinator import PRODUCER_EPOCH
 from minilog_broker.security.access import Operation
 from minilog_broker.security.audit import Decision
 from minilog_broker.security.producer_proof import WriterName
@@ -38,6 +40,10 @@ class Claim(NamedTuple):
     @classmethod
     def of(cls, batch: Buffer, transactional_id: str, proof: bytes) -> Claim:
         return cls(*producer_of(batch), transactional_id, proof)
+
+    @classmethod
+    def of_commit(cls, commit: TransactionalCommit) -> Claim:
+        return cls(commit.producer_id, PRODUCER_EPOCH, commit.transactional_id, commit.producer_proof)
 
 
 class ProducerOwners:

@@ -222,7 +222,13 @@ _SERVICES: Mapping[str, Mapping[str, Row]] = {
     "QueueService": {
         "Lease": AllOf((_asked(_O.READ, _K.GROUP, _names("queue")), _asked(_O.READ, _K.TOPIC, _topic_ids))),
         "RenewLeases": _asked(_O.READ, _K.GROUP, _names("queue")),
-        "Settle": AllOf((_asked(_O.READ, _K.GROUP, _names("queue")), _asked_by_id(_O.READ, "settlements"))),
+        "Settle": AllOf(
+            (
+                _asked(_O.READ, _K.GROUP, _names("queue")),
+                _asked_by_id(_O.READ, "settlements"),
+                _asked(_O.WRITE, _K.TRANSACTIONAL_ID, _transaction_of_commit),
+            )
+        ),
         "ListQueues": _READS_CLUSTER,
         "DescribeQueue": _asked(_O.DESCRIBE, _K.GROUP, _names("queue")),
         "AlterQueue": _asked(_O.ALTER, _K.GROUP, _names("queue")),

@@ -117,7 +117,7 @@ def check_settlements(request: queue_pb2.SettleRequest) -> None:
         if settlement.delay_ms > MAX_RELEASE_DELAY_MS:
             raise InvalidArgument(f"{where}: a release waits at most {MAX_RELEASE_DELAY_MS} ms")
     if request.HasField("transaction"):
-        raise InvalidArgument(f"queue '{request.queue}': this broker settles nothing within a transaction")
+        check_transaction(request.transaction)
 
 
 def check_group_partitions(request: coordinator_pb2.FetchOffsetsRequest | coordinator_pb2.DeleteGroupRequest) -> None:

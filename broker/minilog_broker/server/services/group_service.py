@@ -10,7 +10,6 @@ from minilog.stream_messages import StreamMessage
 from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
-from minilog_broker.coordinators.transactions.coordinator import PRODUCER_EPOCH
 from minilog_broker.server.access.caller import Caller
 from minilog_broker.server.access.producer_owners import Claim, ProducerOwners
 from minilog_broker.server.clients.streams import pump
@@ -51,9 +50,7 @@ class GroupService(coordinator_pb2_grpc.GroupServiceServicer):
     ) -> coordinator_pb2.CommitOffsetsResponse:
         if request.HasField("transaction"):
             assert isinstance(context, Caller)
-            part = request.transaction
-            claim = Claim(part.producer_id, PRODUCER_EPOCH, part.transactional_id, part.producer_proof)
-            if (refusal := self._owners.refusal(context, claim)) is not None:
+            if (refusal := self._owners.refusal(context, Claim.of_commit(request.transaction))) is not None:
                 return coordinator_pb2.CommitOffsetsResponse(error=wire_error(refusal))
         try:
             check_leader_epochs(self._image, request)

@@ -1,6 +1,6 @@
 """MarkerService: coordinators write the ends of transactions to the partitions of their producers.
 
-The leader of a topic's partition writes the marker. For a partition of `__groups` the coordinator of the groups does.
+The leader of a topic's partition writes the marker. For a partition of `__groups` or `__queues` its coordinator does.
 The service takes markers only from the coordinator that the image names, in its own epoch (marker_checks.py).
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from minilog.errors import MinilogError, wire_error
-from minilog.net.coordinators_of import GROUPS_TOPIC_NAME
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, QUEUES_TOPIC_NAME
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2, coordinator_pb2_grpc
 from minilog_broker.controller.image import MetadataImage
@@ -35,16 +35,16 @@ def answer_markers(effect: AnswerMarkers) -> None:
 class MarkerService(coordinator_pb2_grpc.MarkerServiceServicer):
     """The gRPC service that writes the markers of coordinators.
 
-    `of_groups` answers for the partitions of `__groups`.
+    `of_coordinators` answers for the partitions of `__groups` and `__queues`.
     """
 
     def __init__(
-        self, replicas: Leading, image: MetadataImage, of_groups: WriteMarkers, wall_us: Callable[[], int]
+        self, replicas: Leading, image: MetadataImage, of_coordinators: WriteMarkers, wall_us: Callable[[], int]
     ) -> None:
         self._wall_us = wall_us
         self._replicas = replicas
         self._image = image
-        self._of_groups = of_groups
+        self._of_coordinators = of_coordinators
 
     async def WriteMarkers(self, request: Request, context: object) -> Response:  # noqa: N802
         return await self.write(request)
@@ -56,8 +56,8 @@ class MarkerService(coordinator_pb2_grpc.MarkerServiceServicer):
             check_markers(self._image, request)
         except MinilogError as error:
             return Response(error=wire_error(error))
-        if key.topic_id == self._image.topic_ids.get(GROUPS_TOPIC_NAME):
-            return await self._of_groups(request)
+        if any(key.topic_id == self._image.topic_ids.get(name) for name in (GROUPS_TOPIC_NAME, QUEUES_TOPIC_NAME)):
+            return await self._of_coordinators(request)
         answered: asyncio.Future[MinilogError | None] = asyncio.get_running_loop().create_future()
         wanted = markers_request(request, answered, self._wall_us())
         self._replicas.manager.write_markers(key, wanted, now_ms())

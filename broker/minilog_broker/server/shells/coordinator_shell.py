@@ -37,6 +37,7 @@ from minilog_broker.coordinators.coordinator_effects import (
     WriteMarkers,
 )
 from minilog_broker.coordinators.groups.coordinator import GroupCoordinator
+from minilog_broker.coordinators.pending_coordinator import PendingCoordinator
 from minilog_broker.coordinators.table import AppendRecords, LogRecord
 from minilog_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from minilog_broker.replication.replica_effects import (
@@ -58,6 +59,7 @@ MAX_WAITING = 10_000  # calls without an answer at one coordinator: about the ca
 
 
 _Core = TypeVar("_Core", bound=Coordinator[Any, Any])
+_PendingCore = TypeVar("_PendingCore", bound=PendingCoordinator[Any, Any, Any])
 Response = TypeVar("Response", bound=Message)
 
 
@@ -245,8 +247,41 @@ class TransactionShell(CoordinatorShell[TransactionCoordinator]):
         self.run()
 
 
-class GroupShell(CoordinatorShell[GroupCoordinator]):
-    """A coordinator of groups: registers producers with the coordinators of their transactions, and answers members."""
+class PendingShell(CoordinatorShell[_PendingCore]):
+    """A coordinator of what producers do in transactions: registers them with the coordinators of those."""
+
+    def _carry_out(self, effect: CoordinatorEffect) -> None:
+        match effect:
+            case RegisterProducer():
+                self._around.spawn(self._register(effect))
+            case _:
+                super()._carry_out(effect)
+
+    async def _register(self, effect: RegisterProducer) -> None:
+        error = await outcome(self._around.calls.register(effect, self.key))
+        self.core.registered(effect.number, error, self._around.moment())
+        self.run()
+
+    def drop_deleted_topics(self) -> None:
+        """Drop what is known of topics that the image no longer has."""
+        self.core.drop_deleted_topics()
+        self.run()
+
+    def topics_changed(self) -> None:
+        """The image has topics or partitions that it had not, or lacks some."""
+        self.core.topics_changed(self._around.moment())
+        self.run()
+
+    def _next_tick_ms(self) -> float:
+        return self.core.next_tick_ms
+
+    def _tick(self) -> None:
+        self.core.tick(self._around.moment())
+        self.run()
+
+
+class GroupShell(PendingShell[GroupCoordinator]):
+    """A coordinator of groups: answers members on their streams."""
 
     def member(self, stream: MemberStream, request: coordinator_pb2.MemberRequest, host: str) -> None:
         """The next message of a member's stream."""
@@ -266,29 +301,5 @@ class GroupShell(CoordinatorShell[GroupCoordinator]):
                 ticket=MemberStream() as stream, message=coordinator_pb2.MemberResponse() as message
             ):
                 stream.put(message)
-            case RegisterProducer():
-                self._around.spawn(self._register(effect))
             case _:
                 super()._carry_out(effect)
-
-    async def _register(self, effect: RegisterProducer) -> None:
-        error = await outcome(self._around.calls.register(effect, self.key))
-        self.core.registered(effect.number, error, self._around.moment())
-        self.run()
-
-    def drop_deleted_topics(self) -> None:
-        """Drop the offsets of topics that the image no longer has."""
-        self.core.drop_deleted_topics()
-        self.run()
-
-    def topics_changed(self) -> None:
-        """The image has topics or partitions that it had not, or lacks some."""
-        self.core.topics_changed(self._around.moment())
-        self.run()
-
-    def _next_tick_ms(self) -> float:
-        return self.core.next_tick_ms
-
-    def _tick(self) -> None:
-        self.core.tick(self._around.moment())
-        self.run()

@@ -202,14 +202,17 @@ class Coordinators:
             return kind(error=wire_error(error))
         return await shell.ask(kind, lambda ticket: shell.core.register(ticket, request, self.moment()))
 
-    async def write_group_markers(
-        self, request: coordinator_pb2.WriteMarkersRequest
-    ) -> coordinator_pb2.WriteMarkersResponse:
-        """WriteMarkers for a partition of `__groups`: end producers in the groups of that partition."""
+    async def write_markers(self, request: coordinator_pb2.WriteMarkersRequest) -> coordinator_pb2.WriteMarkersResponse:
+        """WriteMarkers for a partition of `__groups` or `__queues`: end what producers have pending there."""
         kind = coordinator_pb2.WriteMarkersResponse
         key = PartitionKey.of(request.partition_id)
         try:
-            shell = self._groups.at(key)
+            shell = self._pending_at(key)
         except NotCoordinator as error:
             return kind(error=wire_error(error))
-        return await shell.ask(kind, lambda ticket: shell.core.write_markers(ticket, request))
+        return await shell.ask(kind, lambda ticket: shell.core.write_markers(ticket, request, self.moment()))
+
+    def _pending_at(self, key: PartitionKey) -> GroupShell | QueueShell:
+        if key.topic_id == self._image.topic_ids.get(QUEUES_TOPIC_NAME):
+            return self._queues.at(key)
+        return self._groups.at(key)

@@ -8,12 +8,12 @@ from minilog.errors import MinilogError
 from minilog_broker.coordinators.coordinator_effects import AskStableOffset, CoordinatorEffect, RecordsExpired
 from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
 from minilog_broker.replication.stable_offsets import StableOffset
-from minilog_broker.server.shells.coordinator_shell import CoordinatorShell
+from minilog_broker.server.shells.coordinator_shell import PendingShell
 
 logger = structlog.get_logger()
 
 
-class QueueShell(CoordinatorShell[QueueCoordinator]):
+class QueueShell(PendingShell[QueueCoordinator]):
     """A coordinator of queues."""
 
     max_waiting = 50_000  # most of them are workers without work
@@ -40,21 +40,4 @@ class QueueShell(CoordinatorShell[QueueCoordinator]):
 
     def _caller_left(self, ticket: object) -> None:
         self.core.caller_left(ticket)
-        self.run()
-
-    def drop_deleted_topics(self) -> None:
-        """Drop the state of topics that the image no longer has."""
-        self.core.drop_deleted_topics()
-        self.run()
-
-    def topics_changed(self) -> None:
-        """The image has topics or partitions that it had not, or lacks some."""
-        self.core.topics_changed(self._around.moment())
-        self.run()
-
-    def _next_tick_ms(self) -> float:
-        return self.core.next_tick_ms
-
-    def _tick(self) -> None:
-        self.core.tick(self._around.moment())
         self.run()

@@ -14,6 +14,7 @@ that nobody ended.)
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
 from minilog.errors import InvalidTxnState
 from minilog.v1 import coordinator_pb2
@@ -21,28 +22,38 @@ from minilog.v1 import coordinator_pb2
 MAX_WAITING = 5  # of one producer; a client has one commit under way
 
 
+class InTransaction(Protocol):
+    """A request that is part of a transaction."""
+
+    @property
+    def transaction(self) -> coordinator_pb2.TransactionalCommit: ...
+
+
+Request = TypeVar("Request", bound=InTransaction)
+
+
 @dataclass(frozen=True, slots=True)
-class WaitingCommit:
+class WaitingCommit(Generic[Request]):
     """A commit, and the caller that waits for its answer."""
 
     ticket: object
-    request: coordinator_pb2.CommitOffsetsRequest
+    request: Request
 
 
 @dataclass(slots=True)
-class _Question:
+class _Question(Generic[Request]):
     number: int
-    waiting: list[WaitingCommit] = field(default_factory=list)
+    waiting: list[WaitingCommit[Request]] = field(default_factory=list)
 
 
-class Registrations:
+class Registrations(Generic[Request]):
     """For each producer one registration, and the commits that wait for it."""
 
     def __init__(self) -> None:
-        self._questions: dict[int, _Question] = {}
+        self._questions: dict[int, _Question[Request]] = {}
         self._numbers = 0
 
-    def wait(self, producer_id: int, commit: WaitingCommit) -> int | None:
+    def wait(self, producer_id: int, commit: WaitingCommit[Request]) -> int | None:
         """The number of a new registration. None: one is under way. Raises InvalidTxnState if too many wait."""
         question = self._questions.get(producer_id)
         if question is not None:
@@ -54,7 +65,7 @@ class Registrations:
         self._questions[producer_id] = _Question(self._numbers, [commit])
         return self._numbers
 
-    def answered(self, number: int) -> list[WaitingCommit]:
+    def answered(self, number: int) -> list[WaitingCommit[Request]]:
         """The commits that waited for this answer."""
         for producer_id, question in self._questions.items():
             if question.number == number:
@@ -62,12 +73,12 @@ class Registrations:
                 return question.waiting
         return []
 
-    def ended(self, producer_id: int) -> list[WaitingCommit]:
+    def ended(self, producer_id: int) -> list[WaitingCommit[Request]]:
         """The commits whose producer has ended."""
         question = self._questions.pop(producer_id, None)
         return [] if question is None else question.waiting
 
-    def take_all(self) -> list[WaitingCommit]:
+    def take_all(self) -> list[WaitingCommit[Request]]:
         """All waiting commits, at the end of the term."""
         questions, self._questions = self._questions, {}
         return [commit for question in questions.values() for commit in question.waiting]

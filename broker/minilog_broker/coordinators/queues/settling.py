@@ -1,0 +1,65 @@
+"""Settlement within transactions: the records are settling until the marker comes (ranges.py).
+
+begin      each range is settling, for the producer; all of a request, or nothing
+end        committed: settled. Aborted: the lease holds the records again, and its lock begins anew
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from minilog.errors import InvalidArgument
+from minilog.partition_key import PartitionKey
+from minilog.v1 import coordinator_pb2, queue_pb2
+from minilog_broker.coordinators.queues import partition_queue as rules
+from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
+from minilog_broker.coordinators.queues.records import QueueChange, QueueKey, SettlingProducer
+from minilog_broker.coordinators.queues.view import QueueView
+from minilog_broker.coordinators.sequences import check_marker, is_new
+from minilog_broker.coordinators.table import Change
+
+
+def check(request: queue_pb2.SettleRequest) -> None:
+    """Raises InvalidArgument: a transaction accepts, and nothing else."""
+    if any(settlement.verdict != queue_pb2.VERDICT_ACCEPT for settlement in request.settlements):
+        raise InvalidArgument(
+            f"queue '{request.queue}': a transaction accepts messages. Release and reject them outside of it"
+        )
+
+
+def begin(view: QueueView, request: queue_pb2.SettleRequest, queues: Iterable[str]) -> list[QueueChange]:
+    """`queues`: in which the producer may have something pending. Raises InvalidRecordState, OutOfOrderSequenceNumber,
+    InvalidTxnState."""
+    transaction = request.transaction
+    if not is_new(view.pending_of(transaction.producer_id, queues), transaction, f"queue '{request.queue}'"):
+        return []
+    states: dict[QueueKey, PartitionQueue] = {}
+    for settlement in request.settlements:
+        key = QueueKey(request.queue, PartitionKey.of(settlement.partition_id))
+        state = states.get(key) or view.leased_partition(request.queue, settlement.partition_id)
+        states[key] = rules.begin_settling(state, settlement, transaction.producer_id)
+    producer = SettlingProducer(transaction.transactional_id, transaction.sequence)
+    changes: list[QueueChange] = [Change(key, state) for key, state in states.items()]
+    return [*changes, Change(QueueKey(request.queue, producer_id=transaction.producer_id), producer)]
+
+
+def end(
+    view: QueueView,
+    markers: Iterable[coordinator_pb2.ProducerMarker],
+    queues_of: Callable[[int], Iterable[str]],
+) -> list[QueueChange]:
+    """What markers of one transaction do. Raises InvalidTxnState, for all, where a commit is not what is pending."""
+    states: dict[QueueKey, PartitionQueue] = {}
+    producers: list[QueueKey] = []
+    for marker in markers:
+        pending = view.pending_of(marker.producer_id, queues_of(marker.producer_id))
+        check_marker(pending, marker)
+        for queue in pending:
+            producers.append(QueueKey(queue, producer_id=marker.producer_id))
+            for key, state in view.partitions(queue):
+                before = states.get(key, state)
+                after = rules.end_settling(before, marker.producer_id, committed=marker.committed)
+                if after != before:
+                    states[key] = after
+    changes: list[QueueChange] = [Change(key, state) for key, state in states.items()]
+    return [*changes, *(Change(key, None) for key in producers)]
