@@ -14,16 +14,16 @@ from tests.unit.replication.broker import KEY
 from tests.unit.replication.cluster import ReplicaCluster
 from tests.unit.replication.transacting import begin, commit, cut_off
 
-UNKNOWN = Known()
+NOTHING = Known()
 
 
 def ask(
-    cluster: ReplicaCluster, known: Known = UNKNOWN, *, at: int = 1, key: PartitionKey = KEY
+    cluster: ReplicaCluster, known: Known = NOTHING, *, at: int = 1, key: PartitionKey = KEY
 ) -> StableOffset | None:
     return cluster[at].manager.stable_offset(Question(key, known), cluster.now_ms)
 
 
-def news(cluster: ReplicaCluster, known: Known = UNKNOWN, *, at: int = 1) -> StableOffset:
+def news(cluster: ReplicaCluster, known: Known = NOTHING, *, at: int = 1) -> StableOffset:
     answer = ask(cluster, known, at=at)
     assert answer is not None
     return answer
@@ -48,8 +48,15 @@ def filled(records: int = 3) -> ReplicaCluster:
 def put_out(cluster: ReplicaCluster, broker_id: int) -> None:
     """A follower is out of the ISR, and hears nothing."""
     cut_off(cluster, broker_id)
-    cluster.advance(cluster.settings.replica_lag_time_max_ms * 2)
-    assert broker_id not in cluster.controller.partitions[KEY].in_sync_replicas
+    cluster.controller.fence(broker_id)
+    cluster.settle()
+
+
+def rest(cluster: ReplicaCluster) -> None:
+    """All that can happen soon."""
+    cluster.settle()
+    cluster.advance(50)
+    cluster.settle()
 
 
 # -- the answer
@@ -115,9 +122,7 @@ def test_after_an_unclean_election_the_epochs_end_is_below_what_was_known() -> N
     assert known.last_stable_offset == 3
     cluster.controller.move(KEY, 3)
     cluster.settle()
-    for _ in range(2):
-        cluster.produce(3, acks=1)
-    cluster.settle()
+    cluster.advance(cluster.settings.replica_lag_time_max_ms)
     answer = news(cluster, known, at=3)
     assert answer.leader_epoch == 1
     assert answer.end_of_epoch == 2 < known.last_stable_offset
@@ -155,7 +160,7 @@ def test_deleted_records_move_the_log_start() -> None:
     cluster = filled()
     known = as_known(news(cluster))
     cluster.delete_records(1, 2)
-    cluster.advance(50)
+    rest(cluster)
     answer = news(cluster, known)
     assert (answer.log_start_offset, answer.last_stable_offset, answer.end_of_epoch) == (2, 3, 3)
     assert answer.record_bytes < 1_000, "the segment still has the deleted records"
@@ -222,7 +227,7 @@ def test_a_watch_is_woken_when_the_log_start_moves() -> None:
     cluster = filled()
     cluster[1].manager.watch(KEY)
     cluster.delete_records(1, 2)
-    cluster.advance(50)
+    rest(cluster)
     assert wakes(cluster) >= 1
 
 
