@@ -37,6 +37,16 @@ def wakes(cluster: ReplicaCluster, *, at: int = 1) -> int:
     return sum(isinstance(effect, StableOffsetMoved) for effect in cluster[at].history)
 
 
+def leads(cluster: ReplicaCluster) -> bool:
+    leader = cluster[1].leader()
+    return leader is not None and leader.leading
+
+
+def knows_its_end(cluster: ReplicaCluster) -> bool:
+    leader = cluster[1].leader()
+    return leader is not None and leader.knows_its_end
+
+
 def filled(records: int = 3) -> ReplicaCluster:
     cluster = ReplicaCluster()
     for _ in range(records):
@@ -142,16 +152,13 @@ def test_a_leader_that_does_not_know_its_end_has_no_news() -> None:
     for follower_id in (2, 3):
         cluster.cut.add((follower_id, 1))
     cluster.settle()
-    leader = cluster[1].leader()
-    assert leader is not None
-    assert leader.leading
-    assert not leader.knows_its_end
+    assert (leads(cluster), knows_its_end(cluster)) == (True, False)
     assert ask(cluster) is None
     cluster[1].manager.watch(KEY)
     before = wakes(cluster)
     cluster.cut.clear()
     cluster.advance(cluster.settings.replica_lag_time_max_ms * 2)
-    assert leader.knows_its_end
+    assert knows_its_end(cluster)
     assert wakes(cluster) > before
     assert news(cluster).last_stable_offset == 4
 

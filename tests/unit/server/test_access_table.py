@@ -68,6 +68,7 @@ def test_a_commit_of_offsets_needs_the_group_its_topics_and_its_transaction() ->
         ("FetchSnapshot", peer_pb2.FetchSnapshotRequest(broker_id=2)),
         ("ProposeInSyncReplicas", peer_pb2.ProposeInSyncReplicasRequest(broker_id=2)),
         ("AllocateProducerIds", peer_pb2.AllocateProducerIdsRequest(broker_id=2)),
+        ("AwaitStableOffsets", peer_pb2.AwaitStableOffsetsRequest(broker_id=2)),
         ("CreateInternalTopic", peer_pb2.CreateInternalTopicRequest(broker_id=2)),
     ],
 )

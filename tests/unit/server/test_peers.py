@@ -10,15 +10,18 @@ import pytest
 
 from minilog.addresses import Address
 from minilog.errors import BrokerNotAvailable
-from minilog.v1 import peer_pb2, peer_pb2_grpc
+from minilog.v1 import common_pb2, peer_pb2, peer_pb2_grpc
 from minilog_broker.controller.controller_effects import ProbeBroker
+from minilog_broker.controller.image import MetadataImage
 from minilog_broker.server.clients import quorum_peers
+from minilog_broker.server.clients.coordinator_calls import CoordinatorCalls
 from minilog_broker.server.clients.peer_channels import PeerChannels
 from minilog_broker.server.clients.quorum_peers import QuorumPeers
 from minilog_broker.server.config import BrokerConfig
 from minilog_broker.server.shells import controller_shell
 from minilog_broker.server.shells.controller_shell import ControllerShell
 from minilog_broker.server.system_runtime import SYSTEM_BROKER_RUNTIME
+from tests.unit.server.surroundings import calls_here
 
 TAKES_AT_MOST_S = 10.0
 
@@ -48,6 +51,27 @@ def test_a_voter_with_several_addresses_is_looked_for_at_each_in_turn() -> None:
         return [port for _, port in tried]
 
     assert asyncio.run(look()) == [1, 2, 1, 3, 3]
+
+
+def test_the_question_for_stable_offsets_goes_to_this_broker_itself_without_a_connection() -> None:
+    async def ask() -> tuple[peer_pb2.AwaitStableOffsetsRequest, int]:
+        requests: list[peer_pb2.AwaitStableOffsetsRequest] = []
+
+        async def here(request: peer_pb2.AwaitStableOffsetsRequest) -> peer_pb2.AwaitStableOffsetsResponse:
+            requests.append(request)
+            return peer_pb2.AwaitStableOffsetsResponse(partitions=[peer_pb2.StableOffset(last_stable_offset=5)])
+
+        channels = PeerChannels(BrokerConfig(), SYSTEM_BROKER_RUNTIME)
+        client = common_pb2.ClientIdentity(client_id="broker-1")
+        answers = calls_here(await_stable_offsets=here)
+        calls = CoordinatorCalls(1, client, MetadataImage(), lambda _: None, answers, channels)
+        with pytest.raises(BrokerNotAvailable, match="does not know broker 2"):
+            await calls.await_stable_offsets(2, peer_pb2.AwaitStableOffsetsRequest())
+        response = await calls.await_stable_offsets(1, peer_pb2.AwaitStableOffsetsRequest(max_wait_ms=7))
+        return requests[0], response.partitions[0].last_stable_offset
+
+    request, offset = asyncio.run(ask())
+    assert (request.client.client_id, request.broker_id, request.max_wait_ms, offset) == ("broker-1", 1, 7, 5)
 
 
 class StandsStill(peer_pb2_grpc.PeerServiceServicer):
