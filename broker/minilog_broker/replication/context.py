@@ -101,7 +101,7 @@ class ReplicationContext:
 
     def stable_offset_moved(self, key: PartitionKey) -> None:
         """Report that there may be news of the stable offset, if a call waits for it."""
-        if self.watched and key in self.watched:
+        if key in self.watched:
             self.emit(StableOffsetMoved(key))
 
     def next_number(self) -> int:

@@ -336,7 +336,7 @@ class LeaderPartition:
         return stable_offset(self.log, self._epochs(), self.leader_epoch, known)
 
     def _stable_offset_moved(self) -> None:
-        if self.knows_its_end:
+        if self._context.watched and self.knows_its_end:
             self._context.stable_offset_moved(self.key)
 
     # -- followers
