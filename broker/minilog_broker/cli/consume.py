@@ -31,6 +31,7 @@ from minilog_broker.cli.common import (
     read_ranges,
 )
 from minilog_broker.cli.consume_latest import LatestTable, Printed, View, check_view, print_latest
+from minilog_broker.cli.consume_queue import check_queue, print_queue
 from minilog_broker.cli.consume_rows import RowsShown, ShownAs, column_names, print_rows
 from minilog_broker.cli.printed import PrintedProgress, for_terminal, line
 from minilog_broker.cli.record_format import parse_format
@@ -57,6 +58,27 @@ GroupToCommitFor = Annotated[
 ]
 
 
+QueueToWorkFor = Annotated[
+    str,
+    typer.Option(
+        "--queue",
+        metavar="QUEUE",
+        help="Print as a worker of this queue, and accept what is printed. Each record goes to one worker.",
+    ),
+]
+
+
+RecordFormat = Annotated[
+    str | None,
+    typer.Option(
+        "-f",
+        metavar="FORMAT",
+        help=r"The output for a record: %t topic, %p partition, %o offset, %T timestamp, %k key, %s value, "
+        r"%h headers, %K and %S lengths. \n ends a line.",
+    ),
+]
+
+
 WithDeletions = Annotated[
     bool,
     typer.Option(
@@ -79,17 +101,10 @@ def consume(
         ),
     ] = None,
     group: GroupToCommitFor = "",
+    queue: QueueToWorkFor = "",
     count: Annotated[int | None, typer.Option("-n", "--count", min=1, help="Stop after so many records.")] = None,
     exit_at_end: Annotated[bool, typer.Option("--exit-at-end", help="Stop at the present end.")] = False,
-    record_format: Annotated[
-        str | None,
-        typer.Option(
-            "-f",
-            metavar="FORMAT",
-            help=r"The output for a record: %t topic, %p partition, %o offset, %T timestamp, %k key, %s value, "
-            r"%h headers, %K and %S lengths. \n ends a line.",
-        ),
-    ] = None,
+    record_format: RecordFormat = None,
     form: Annotated[
         ShownAs | None, typer.Option("--format", help="The form of the rows of a typed topic. Default: json.")
     ] = None,
@@ -119,10 +134,13 @@ def consume(
         check_offset(offset)
     if view is not None:
         check_view(topics, {"-o": offset is not None, "-g": bool(group), "--deletes": deletes})
-    group, config = _config(client_settings(bootstrap_servers, command_config), group, isolation, settings)
+    rows = {"--format": form, "--columns": columns, "--where": where, "--metadata": metadata, "--deletes": deletes}
+    if queue:
+        placed = {"-p": partition is not None, "-o": offset, "-g": group, "--exit-at-end": exit_at_end, "--view": view}
+        check_queue({**placed, **rows, "--isolation": isolation})
+    group, config = _config(client_settings(bootstrap_servers, command_config), group, queue, isolation, settings)
     joins = _joins(config, is_placed=offset is not None or partition is not None or exit_at_end)
     offset = "start" if not group and offset is None else offset
-    rows = {"--format": form, "--columns": columns, "--where": where, "--metadata": metadata, "--deletes": deletes}
     of_rows = [name for name, given in rows.items() if given]
     _check_shown(topics, partition, record_format, of_rows, as_json=as_json)
     of_records = _printer(record_format, as_json=as_json)
@@ -130,7 +148,9 @@ def consume(
     shown = RowsShown(form or ShownAs.JSON, column_names(columns), where, metadata, count, ends, deletes)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        if view is not None:
+        if queue:
+            print_queue(config, topics, count, of_records or _value_line)
+        elif view is not None:
             print_latest(LatestTable(topics[0], partition, shown, of_rows, of_records), config, _value_line)
         else:
             _print_topics(_Begun(topics, partition, offset, joins, bool(group)), config, shown, of_rows, of_records)
@@ -239,7 +259,7 @@ def _value_line(record: Record) -> bytes:
 
 
 def _config(
-    cluster: dict[str, str], group: str, isolation: Isolation | None, settings: list[str] | None
+    cluster: dict[str, str], group: str, queue: str, isolation: Isolation | None, settings: list[str] | None
 ) -> tuple[str, dict[str, Any]]:
     """The group, from the option or the file, and the settings. A -c counts before an option, and an option before the
     file. Raises InvalidConfig, before any call to a broker."""
@@ -247,6 +267,8 @@ def _config(
     config: dict[str, Any] = {**cluster}
     if isolation is not None:
         config["isolation.level"] = isolation.value
+    if queue:
+        config["queue"] = queue
     if group:
         config |= {"group.id": group, "auto.offset.reset": "earliest"}
     config |= parse_assignments(settings or [], "-c")

@@ -1,0 +1,165 @@
+"""`minilog queue` lists, describes, alters and deletes queues."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from minilog.types import QueueDescription, QueuePosition
+from minilog_broker.cli.common import (
+    AsJson,
+    BootstrapServers,
+    CommandConfig,
+    admin_client,
+    client_settings,
+    parse_assignments,
+    print_json,
+    print_table,
+    say,
+)
+from minilog_broker.cli.examples import examples
+
+app = typer.Typer(no_args_is_help=True)
+Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
+_STATES = ("ready", "leased", "settling", "dead")
+
+
+@app.callback()
+def queue() -> None:
+    """List, describe, alter and delete queues."""
+
+
+@app.command("list", epilog=examples("minilog queue list", "minilog queue list --json"))
+def list_(
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the queues, with the number of their partitions, and of the records that workers have now."""
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        listings = admin.list_queues()
+    if as_json:
+        print_json(
+            [
+                {"queue": listing.queue, "partitions": listing.partition_count, "leased": listing.leased_count}
+                for listing in listings
+            ]
+        )
+    else:
+        print_table(
+            ("queue", "partitions", "leased"),
+            ((listing.queue, listing.partition_count, listing.leased_count) for listing in listings),
+        )
+
+
+@app.command(epilog=examples("minilog queue describe jobs", "minilog queue describe jobs --json"))
+def describe(
+    name: Queue,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the settings of a queue, its progress in each partition, and the records that are not settled."""
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        description = admin.describe_queue(name)
+    if as_json:
+        print_json(queue_document(description))
+        return
+    if description.settings:
+        print_table(("setting", "value"), description.settings.items(), title=name)
+    print_table(
+        ("topic", "partition", "settled to", "next", "end", *_STATES, "expired"),
+        (_row(position) for position in description.partitions),
+        title=name,
+    )
+    rows = [
+        (
+            position.topic,
+            position.partition,
+            f"{part.first_offset}-{part.last_offset}",
+            part.state,
+            part.delivery_count,
+            part.worker_id or "-",
+            f"{part.remaining_ms / 1000:.1f}" if part.state in ("ready", "leased") else "-",
+        )
+        for position in description.partitions
+        for part in position.ranges
+    ]
+    if rows:
+        print_table(
+            ("topic", "partition", "offsets", "state", "deliveries", "worker", "seconds left"),
+            rows,
+            title="leased, and not settled",
+        )
+
+
+def _row(position: QueuePosition) -> tuple[object, ...]:
+    return (
+        position.topic,
+        position.partition,
+        position.settled_to,
+        position.next_offset,
+        "-" if position.end_offset is None else position.end_offset,
+        *(position.count(state) for state in _STATES[:-1]),
+        position.count("dead") + position.dead_count,
+        position.expired_count,
+    )
+
+
+@app.command(
+    epilog=examples(
+        "minilog queue alter jobs --set group.share.record.lock.duration.ms=60000",
+        "minilog queue alter jobs --unset group.share.delivery.count.limit",
+    )
+)
+def alter(
+    name: Queue,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the queue. Repeatable.")
+    ] = None,
+    unset: Annotated[
+        list[str] | None, typer.Option("--unset", metavar="KEY", help="Back to the default. Repeatable.")
+    ] = None,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change settings of a queue. The queue need not exist yet."""
+    changed, dropped = parse_assignments(settings or [], "--set"), list(dict.fromkeys(unset or ()))
+    if not changed and not dropped:
+        raise typer.BadParameter("nothing to change: give --set KEY=VALUE or --unset KEY")
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        admin.alter_queue(name, set=changed, unset=dropped)
+    if as_json:
+        print_json({"queue": name, "set": changed, "unset": dropped})
+    else:
+        say(f"queue {name} altered")
+
+
+@app.command(
+    epilog=examples("minilog queue delete jobs", "minilog queue delete jobs --command-config client.properties")
+)
+def delete(
+    name: Queue,
+    bootstrap_servers: BootstrapServers = None,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a queue, with its settings and its progress. Stop its workers first."""
+    with admin_client(client_settings(bootstrap_servers, command_config)) as admin:
+        admin.delete_queue(name)
+    if as_json:
+        print_json({"queue": name, "deleted": True})
+    else:
+        say(f"queue {name} deleted")
+
+
+def queue_document(description: QueueDescription) -> dict[str, Any]:
+    """A described queue, for machines."""
+    return {
+        "queue": description.queue,
+        "settings": description.settings,
+        "partitions": [{**asdict(position), "backlog": position.backlog} for position in description.partitions],
+    }
