@@ -145,6 +145,17 @@ def test_groups(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None:
     assert sum(place.offset for place in reader.admin.describe_group("report").offsets) == 1
 
 
+def test_queues(reader: Reader, capfd: pytest.CaptureFixture[str]) -> None:
+    reader.topic("orders")
+    reader.send("orders", A="tea", B="bread")
+    assert reader.runs_all("docs/guides/queues.md", ENDS) == 1
+    printed = [line.split() for line in capfd.readouterr().out.splitlines() if line.endswith(" 1")]
+    assert sorted(value for _, value, _ in printed) == ["b'bread'", "b'tea'"]
+    assert all(
+        position.backlog == 0 and not position.ranges for position in reader.admin.describe_queue("shipping").partitions
+    )
+
+
 def test_transactions(reader: Reader) -> None:
     reader.topic("flights", "copies", "totals")
     reader.send("flights", UA="late", AA="on time")

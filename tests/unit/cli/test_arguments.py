@@ -10,7 +10,16 @@ import pytest
 from minilog import Record, TopicPartition
 from minilog.errors import NotEnoughReplicas
 from minilog.transactions.descriptions import transaction_description
-from minilog.types import GroupDescription, GroupOffset, PartitionDescription, PendingOffsets, TopicDescription
+from minilog.types import (
+    GroupDescription,
+    GroupOffset,
+    PartitionDescription,
+    PendingOffsets,
+    QueueDescription,
+    QueuePosition,
+    QueueRange,
+    TopicDescription,
+)
 from minilog.v1 import common_pb2, coordinator_pb2
 from minilog_broker.cli import app
 from minilog_broker.cli.broker import parse_voters
@@ -18,6 +27,7 @@ from minilog_broker.cli.common import HeldOffsets, client_settings
 from minilog_broker.cli.consume import begin_offsets, record_document
 from minilog_broker.cli.given_records import split_lines
 from minilog_broker.cli.group import group_document
+from minilog_broker.cli.queue import queue_document
 from minilog_broker.cli.topic import topic_document
 from minilog_broker.cli.transaction import transaction_document
 from minilog_broker.failure import CommandFailed
@@ -377,3 +387,36 @@ def test_every_verb_that_asks_a_cluster_takes_a_file_of_settings(
     given = OPERANDS.get(" ".join(verb), ["t"])
     assert app.run([*verb, *given, "--command-config", str(tmp_path / "none")]) == 2
     assert "none cannot be read (No such file or directory)" in capsys.readouterr().err
+
+
+def test_a_described_queue_tells_what_is_leased() -> None:
+    leased = QueueRange(4, 6, "leased", 2, 11, "shipper-1", 20_000)
+    position = QueuePosition("orders", 0, 4, 9, 12, [leased], 0, 1)
+    document = json.loads(json.dumps(queue_document(QueueDescription("jobs", {"a": "1"}, [position]))))
+    assert document == {
+        "queue": "jobs",
+        "settings": {"a": "1"},
+        "partitions": [
+            {
+                "topic": "orders",
+                "partition": 0,
+                "settled_to": 4,
+                "next_offset": 9,
+                "end_offset": 12,
+                "backlog": 3,
+                "ranges": [
+                    {
+                        "first_offset": 4,
+                        "last_offset": 6,
+                        "state": "leased",
+                        "delivery_count": 2,
+                        "lease_id": 11,
+                        "worker_id": "shipper-1",
+                        "remaining_ms": 20_000,
+                    }
+                ],
+                "expired_count": 0,
+                "dead_count": 1,
+            }
+        ],
+    }

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+import minilog
+import minilog.aio
 from minilog.config import parse_config
 from minilog.errors import InvalidConfig
 
@@ -55,6 +59,12 @@ def test_several_servers_and_ipv6() -> None:
             SERVERS | {"enable.idempotence": False, "transactional.id": "t"},
             r"enable.idempotence=False .* true where a transactional.id",
         ),
+        (
+            SERVERS | {"queue": "q", "group.id": "g"},
+            r"queue='q' and group.id='g' are both given: .* leave group.id out",
+        ),
+        (SERVERS | {"queue": "q", "isolation.level": "read_uncommitted"}, r"isolation.level=.* must be read_committed"),
+        (SERVERS | {"max.poll.records": 0}, r"max.poll.records=0 .* a whole number from 1"),
         (SERVERS | {"linger.ms": 9, "delivery.timeout.ms": 8}, r"delivery.timeout.ms=8 .* at least linger.ms"),
     ],
 )
@@ -85,3 +95,17 @@ def test_acks_and_idempotence_are_judged_together_wherever_they_come_from() -> N
 
 def test_variables_of_a_broker_are_none_of_a_clients_business() -> None:
     parse_config(SERVERS, {"MINILOG_NUM_PARTITIONS": "x", "MINILOG_NONSENSE": "1"})
+
+
+@pytest.mark.parametrize("kind", [minilog.Consumer, minilog.aio.Consumer])
+def test_a_consumer_refuses_a_queue_and_names_the_class_that_takes_it(
+    kind: Callable[[dict[str, object]], object],
+) -> None:
+    with pytest.raises(InvalidConfig, match=r"queue='q' is for minilog.QueueConsumer"):
+        kind(SERVERS | {"queue": "q"})
+
+
+@pytest.mark.parametrize("kind", [minilog.QueueConsumer, minilog.aio.QueueConsumer])
+def test_a_queue_consumer_needs_a_queue(kind: Callable[[dict[str, object]], object]) -> None:
+    with pytest.raises(InvalidConfig, match="queue is missing"):
+        kind(SERVERS)
