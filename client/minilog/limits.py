@@ -34,9 +34,6 @@ MAX_OWNED_PARTITIONS = 100_000  # of one member of a group: some mebibytes
 MAX_LEASE_TOPICS = 100  # of one lease of a queue: each partition of each is looked into
 MAX_SETTLEMENTS = 1_000  # of one SettleRequest, and leases of one RenewLeasesRequest
 MAX_GROUP_OFFSETS = 10_000  # of one commit, which is one batch: about a mebibyte; and of one question for them
-MAX_QUEUE_TOPICS = 1_000  # of one lease
-MAX_LEASES = 1_000  # that one request renews
-MAX_SETTLEMENTS = 5_000  # of one request, which is one batch
 
 _Item = TypeVar("_Item")
 

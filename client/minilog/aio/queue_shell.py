@@ -22,6 +22,7 @@ from minilog.client_config import ClientConfig
 from minilog.consumer.decode import RECORD_BYTES, DecodeOutcome, decode_all, records
 from minilog.consumer.row_selection import AS_RECORDS
 from minilog.errors import Closed, InvalidArgument, MinilogError, UnknownTopicId
+from minilog.limits import MAX_LEASE_TOPICS
 from minilog.net.runtime import Runtime, now_ms, now_s
 from minilog.queues.client import Queues
 from minilog.queues.leases import HeldRange
@@ -40,7 +41,7 @@ from minilog.types import TopicPartition
 from minilog.v1 import queue_pb2
 
 _LONGEST_WAIT_S = 1.0
-_ID_BYTES = 4  # of a worker's id, behind its client.id
+_ID_CHARACTERS, _ID_BYTES = 200, 4  # of a worker's id: the begin of its client.id, and a number that is its own
 _log = logging.getLogger(__name__)
 
 
@@ -61,7 +62,7 @@ class QueueShell:
         self._cluster = self._reader.cluster
         self._queues = Queues(self._cluster)
         self.worker = Worker(WorkerSettings(config.queue, config.max_poll_records, config.max_poll_interval_ms))
-        self._worker_id = f"{config.client_id}-{runtime.unique_bytes(_ID_BYTES).hex()}"
+        self._worker_id = f"{config.client_id[:_ID_CHARACTERS]}-{runtime.unique_bytes(_ID_BYTES).hex()}"
         self._clock_s = clock_s
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()  # the driver has work
@@ -161,6 +162,8 @@ class QueueShell:
         if isinstance(topics, str):
             raise InvalidArgument(f"subscribe takes a list of topics: give [{topics!r}]")
         names, deadline_s = list(dict.fromkeys(topics)), self._cluster.deadline()
+        if len(names) > MAX_LEASE_TOPICS:
+            raise InvalidArgument(f"{len(names)} topics are too many: a queue consumer takes {MAX_LEASE_TOPICS}")
         await self._cluster.refresh(names, deadline_s)
         cached = [await self._cluster.topic(name, deadline_s) for name in names]
         self.worker.subscribe({name: topic.topic_id for name, topic in zip(names, cached, strict=True)})

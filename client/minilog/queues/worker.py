@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from minilog.consumer.requests import name_of
 from minilog.errors import InvalidRecordState, LevelNotReached, MinilogError, UnknownOutcome, UnknownTopicId
-from minilog.limits import MAX_LEASES
+from minilog.limits import MAX_SETTLEMENTS
 from minilog.queues.leases import HeldRange, Lease
 from minilog.queues.message import Message, Verdict
 from minilog.queues.settling import Settling, Span, too_late
@@ -308,7 +308,7 @@ class Worker:
         if now_ms >= self._next_renewal_ms(now_ms):
             self._is_renewing = True
             held = sorted(self._leases.values(), key=lambda lease: lease.renew_at_ms)
-            effects.append(RenewLeases(tuple(lease.lease_id for lease in held[:MAX_LEASES])))
+            effects.append(RenewLeases(tuple(lease.lease_id for lease in held[:MAX_SETTLEMENTS])))
         if now_ms >= self._next_lease_ms(now_ms):
             self._is_asking = True
             topic_ids = tuple(sorted(self.topics.values()))
