@@ -263,6 +263,7 @@ class QueueShell:
         cache = self._cluster.cache
         if held.partition.topic not in cache.topics:  # it is deleted, and the look at the topics tells the program
             self.worker.reading_failed(held.partition, None, now_ms())
+            self._wake.set()
             return
         if held.leader_epoch > cache.seen_epoch(held.key):  # an earlier leader may lack the records
             cache.see_epoch(held.key, held.leader_epoch)

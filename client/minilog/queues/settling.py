@@ -63,13 +63,15 @@ class Span:
 
 def merged(spans: Iterable[Span]) -> list[Span]:
     """The fewest spans with the same verdict for each offset."""
+    ordered = sorted(spans, key=lambda span: (span.held.lease.lease_id, span.held.key, span.first_offset))
     result: list[Span] = []
-    for span in sorted(spans, key=lambda span: (span.held.lease.lease_id, span.held.key, span.first_offset)):
-        last = result[-1] if result else None
-        if last is not None and _continues(last, span):
-            result[-1] = replace(last, last_offset=span.last_offset, tells=last.tells or span.tells)
-        else:
-            result.append(span)
+    begin = 0
+    for end in range(1, len(ordered) + 1):
+        if end == len(ordered) or not _continues(ordered[end - 1], ordered[end]):
+            first, last = ordered[begin], ordered[end - 1]
+            tells = any(span.tells for span in ordered[begin:end])
+            result.append(first if first is last else replace(first, last_offset=last.last_offset, tells=tells))
+            begin = end
     return result
 
 

@@ -32,7 +32,8 @@ from minilog.v1 import queue_pb2
 LEASE_WAIT_MS = 500  # for records, at the coordinator. A worker that closes waits for that answer
 _LEASE_PAUSE_MS = 20.0  # between empty answers: a coordinator that does not wait is not asked in a busy loop
 _AGAIN_MS = 200.0  # after a call that failed. The call itself has tried for seconds
-_UNREADABLE_DELAY_MS = 1_000  # what this worker cannot read is no use to it at once again
+_UNREADABLE_DELAY_MS = 10_000  # what this worker cannot read is no use to it at once again, and each lease counts
+_STALLED_MS = 5_000.0  # a partition without a leader does not keep the worker from records of others
 _MAX_ERRORS = 100  # that wait for the program's next poll; more say nothing new
 _log = logging.getLogger(__name__)
 
@@ -103,6 +104,7 @@ class Worker:
         self._leases: dict[int, Lease] = {}
         self._unread: deque[HeldRange] = deque()
         self._stopped: list[TopicPartition] = []  # whose reading is to end
+        self._progress_ms: dict[TopicPartition, float] = {}  # the last time at which a partition gave anything
         self._is_asking = self._is_renewing = False
         self._ask_at_ms = self._renew_at_ms = 0.0  # not before
         self._lease_count = 0  # the offsets of the last lease
@@ -246,6 +248,7 @@ class Worker:
             held.open.add(message.offset)
         self._skip(held, expected, read_to, now_ms)
         held.read_to = read_to
+        self._progress_ms[partition] = now_ms
         self.ready.extend(messages)
         if not held.unread:
             self._stop_reading(partition)
@@ -302,7 +305,7 @@ class Worker:
                 self._lose(lease, "its lock has ended")
             elif not lease.unsettled():
                 del self._leases[lease.lease_id]
-        effects: list[WorkerEffect] = [*self._readings()]
+        effects: list[WorkerEffect] = [*self._readings(now_ms)]
         if spans := self._settling.next_spans(now_ms):
             effects.append(SendSettlements(tuple(spans)))
         if now_ms >= self._next_renewal_ms(now_ms):
@@ -333,10 +336,11 @@ class Worker:
         if self._is_asking or self.is_closing or not self.topics or not self._is_alive(now_ms):
             return math.inf
         every = (*self._unread, *self.reading.values())
-        left = len(self.ready) + sum(held.unread for held in every)
+        stalled = {partition for partition, at_ms in self._progress_ms.items() if now_ms >= at_ms + _STALLED_MS}
+        left = len(self.ready) + sum(held.unread for held in every if held.partition not in stalled)
         return self._ask_at_ms if left == 0 or 2 * left < self._lease_count else math.inf
 
-    def _readings(self) -> list[WorkerEffect]:
+    def _readings(self, now_ms: float) -> list[WorkerEffect]:
         """End the reading of ranges, and begin with the next range of each free partition."""
         effects: list[WorkerEffect] = [EndReading(partition) for partition in self._stopped]
         self._stopped = []
@@ -348,11 +352,13 @@ class Worker:
                 self._unread.append(held)
             else:
                 self.reading[held.partition] = held
+                self._progress_ms[held.partition] = now_ms
                 effects.append(BeginReading(held))
         return effects
 
     def _stop_reading(self, partition: TopicPartition) -> None:
         del self.reading[partition]
+        del self._progress_ms[partition]
         self._stopped.append(partition)
 
     def _take_noted(self, now_ms: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -61,7 +61,7 @@ def test_several_servers_and_ipv6() -> None:
         ),
         (
             SERVERS | {"queue": "q", "group.id": "g"},
-            r"queue='q' and group.id='g' are both given: .* leave group.id out",
+            r"queue='q' and group.id='g' are both given",
         ),
         (SERVERS | {"queue": "q", "isolation.level": "read_uncommitted"}, r"isolation.level=.* must be read_committed"),
         (SERVERS | {"max.poll.records": 0}, r"max.poll.records=0 .* a whole number from 1"),
@@ -99,13 +99,13 @@ def test_variables_of_a_broker_are_none_of_a_clients_business() -> None:
 
 @pytest.mark.parametrize("kind", [minilog.Consumer, minilog.aio.Consumer])
 def test_a_consumer_refuses_a_queue_and_names_the_class_that_takes_it(
-    kind: Callable[[dict[str, object]], object],
+    kind: Callable[[Mapping[str, object]], object],
 ) -> None:
     with pytest.raises(InvalidConfig, match=r"queue='q' is for minilog.QueueConsumer"):
         kind(SERVERS | {"queue": "q"})
 
 
 @pytest.mark.parametrize("kind", [minilog.QueueConsumer, minilog.aio.QueueConsumer])
-def test_a_queue_consumer_needs_a_queue(kind: Callable[[dict[str, object]], object]) -> None:
+def test_a_queue_consumer_needs_a_queue(kind: Callable[[Mapping[str, object]], object]) -> None:
     with pytest.raises(InvalidConfig, match="queue is missing"):
         kind(SERVERS)

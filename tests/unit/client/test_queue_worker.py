@@ -178,8 +178,23 @@ def test_what_cannot_be_read_here_goes_to_another_worker_later() -> None:
     work.worker.reading_failed(P0, CorruptMessage("damaged"), 0.0)
     (span,) = work.sent()
     assert outline([span]) == [(2, 9, "release")]
-    assert span.delay_ms == 1_000
+    assert span.delay_ms == 10_000
     assert isinstance(work.worker.errors.popleft(), CorruptMessage)
+
+
+def test_a_partition_that_cannot_be_read_now_does_not_hold_up_others() -> None:
+    work = Working()
+    work.wanted(AskLease)
+    work.grant(leased_range(0, 9))
+    work.now_ms = 4_999.0
+    work.poll()
+    assert work.wanted(AskLease) == []
+    work.now_ms = 5_000.0
+    work.poll()
+    assert len(work.wanted(AskLease)) == 1
+    work.grant(leased_range(0, 9, partition=1), lease_id=2)
+    work.read(range(10), 10, TopicPartition("orders", 1))
+    assert work.wanted(AskLease) == []
 
 
 # -- verdicts
