@@ -9,7 +9,7 @@ from typing import Self
 from minilog.aio.consumer_shell import ITERATION_S
 from minilog.aio.queue_shell import QueueShell
 from minilog.config import parse_queue_config
-from minilog.errors import TimedOut
+from minilog.errors import MinilogError, TimedOut
 from minilog.net.runtime import SYSTEM_RUNTIME, Runtime
 from minilog.queues.message import Message
 
@@ -27,7 +27,12 @@ class QueueConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        try:
+            await self.close()
+        except MinilogError as late:
+            if error is None:
+                raise
+            error.add_note(f"and when the queue consumer was closed: {late}")
 
     async def subscribe(self, topics: Iterable[str]) -> None:
         await self._shell.subscribe(topics)

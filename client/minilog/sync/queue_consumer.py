@@ -10,7 +10,7 @@ from typing import Self
 from minilog.aio.consumer_shell import ITERATION_S
 from minilog.aio.queue_shell import QueueShell
 from minilog.config import parse_queue_config
-from minilog.errors import TimedOut
+from minilog.errors import MinilogError, TimedOut
 from minilog.net.runtime import SYSTEM_RUNTIME
 from minilog.queues.message import Message
 from minilog.sync.loop import shared_loop
@@ -49,7 +49,12 @@ class QueueConsumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except MinilogError as late:
+            if error is None:
+                raise
+            error.add_note(f"and when the queue consumer was closed: {late}")
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Lease records of these topics from now on. What is leased already stays. A topic that is deleted and made
