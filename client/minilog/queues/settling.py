@@ -100,8 +100,12 @@ class Settling:
         return len(self._noted) == 1
 
     def take_noted(self) -> list[Span]:
-        """The verdicts that were noted since the last call."""
-        return [self._noted.popleft() for _ in range(len(self._noted))]
+        """The verdicts that were noted since the last call. It ends at an empty list alone: who notes the next one is
+        the first again, and says so."""
+        noted = []
+        while self._noted:
+            noted.append(self._noted.popleft())
+        return noted
 
     def add(self, span: Span, now_ms: float) -> None:
         """Send this verdict soon."""
