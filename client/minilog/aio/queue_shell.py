@@ -282,7 +282,7 @@ class QueueShell:
             leased = await self._queues.lease(request)
             self.worker.leased(leased.response, leased.sent_ms, now_ms())
         except MinilogError as error:
-            self.worker.lease_failed(error, now_ms())
+            self.worker.lease_failed(ask, error, now_ms())
         self._wake.set()
 
     async def _renew(self, ask: RenewLeases) -> None:

@@ -175,6 +175,8 @@ class Worker:
         self.topics = dict(topics)
         self._names |= {topic_id: name for name, topic_id in topics.items()}
         self._ask_at_ms = 0.0
+        for error in [error for error in self.errors if isinstance(error, UnknownTopicId)]:
+            self.errors.remove(error)  # it is about the topics of before
 
     def hurry(self) -> None:
         """Send the verdicts at once."""
@@ -222,10 +224,12 @@ class Worker:
         else:
             self._unread.extend(lease.ranges)
 
-    def lease_failed(self, error: MinilogError, now_ms: float) -> None:
+    def lease_failed(self, ask: AskLease, error: MinilogError, now_ms: float) -> None:
         """There is no answer, and may be a lease: its records come again after the lock. Or there is a refusal."""
         self._is_asking = False
         self._ask_at_ms = now_ms + _AGAIN_MS
+        if not set(ask.topic_ids) <= set(self.topics.values()):
+            return  # the program has other topics by now
         passes = error.retriable and not isinstance(error, LevelNotReached | UnknownTopicId)
         if passes or isinstance(error, UnknownOutcome):
             _log.debug("queue %r gave no lease, and is asked again: %s", self._settings.queue, error)

@@ -14,6 +14,7 @@ from minilog.errors import (
     InvalidRecordState,
     LevelNotReached,
     UnknownOutcome,
+    UnknownTopicId,
 )
 from minilog.queues.settling import AGAIN_MS, GATHER_MS
 from minilog.queues.worker import AskLease, BeginReading, EndReading, RenewLeases, SendSettlements
@@ -99,8 +100,8 @@ def test_a_program_that_does_not_poll_gets_no_lease() -> None:
 
 def test_a_call_without_an_answer_is_made_again() -> None:
     work = Working()
-    work.wanted(AskLease)
-    work.worker.lease_failed(UnknownOutcome("no answer"), 0.0)
+    (ask,) = work.wanted(AskLease)
+    work.worker.lease_failed(ask, UnknownOutcome("no answer"), 0.0)
     work.poll()
     assert work.wanted(AskLease) == []
     work.now_ms = 200.0
@@ -112,9 +113,19 @@ def test_a_call_without_an_answer_is_made_again() -> None:
 @pytest.mark.parametrize("error", [AuthorizationFailed("no right"), LevelNotReached("level 6")])
 def test_the_program_learns_once_that_it_gets_no_lease(error: Exception) -> None:
     work = Working()
+    (ask,) = work.wanted(AskLease)
     for _ in range(2):
-        work.worker.lease_failed(error, 0.0)  # type: ignore[arg-type]
+        work.worker.lease_failed(ask, error, 0.0)  # type: ignore[arg-type]
     assert list(work.worker.errors) == [error]
+
+
+def test_what_is_said_of_earlier_topics_is_no_error_of_the_next() -> None:
+    work = Working()
+    (ask,) = work.wanted(AskLease)
+    work.worker.fail(UnknownTopicId("it is gone"))
+    work.worker.subscribe({"orders": b"\x02" * 16})
+    work.worker.lease_failed(ask, UnknownTopicId("it is gone"), 0.0)
+    assert not work.worker.errors
 
 
 # -- reading
@@ -484,7 +495,7 @@ def test_closing_settles_what_is_noted_and_releases_the_rest() -> None:
     messages = work.hand_out(3)
     messages[0].accept()
     work.worker.close(0.0)
-    work.worker.lease_failed(BrokerNotAvailable("away"), 0.0)  # no lease is under way
+    work.worker.lease_failed(work.wanted(AskLease)[-1], BrokerNotAvailable("away"), 0.0)
     by_partition: dict[int, list[tuple[int, int, str]]] = {}
     for span in work.sent():
         by_partition.setdefault(span.held.key.partition, []).extend(outline([span]))
