@@ -100,6 +100,22 @@ class QueueShell:
         """Let the driver look at the core."""
         self._call_soon(self._wake.set)
 
+    @property
+    def queue(self) -> str:
+        """The name of the queue."""
+        return self.config.queue
+
+    def enlist(self, message: Message) -> None:
+        """A transaction settles the message: Settler has the meaning."""
+        self._cluster.home.check_process()
+        if self.worker.enlist(message, self.now_ms()):
+            self.look()
+
+    def transaction_ended(self, message: Message, *, committed: bool) -> None:
+        """The transaction that settles the message has ended: Settler has the meaning."""
+        if self.worker.transaction_ended(message, committed=committed):
+            self.look()
+
     def settle(self, message: Message, verdict: Verdict, delay_ms: int, reason: str) -> None:
         """Note a verdict of the program. Message has the meaning."""
         self._cluster.home.check_process()
@@ -326,7 +342,7 @@ class QueueShell:
             held = self.worker.reading.get(run.partition)
             if held is not None and held.key == run.key:
                 part = messages.setdefault(run.partition, [])
-                part += (Message.of(record, held, self.settle) for rows in every for record in records(run, rows))
+                part += (Message.of(record, held, self) for rows in every for record in records(run, rows))
         for partition, held in list(self.worker.reading.items()):
             position = self._reader.core.position(partition)
             if position is None or position == held.read_to:

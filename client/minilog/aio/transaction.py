@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -14,9 +15,13 @@ from minilog.client_config import ClientConfig
 from minilog.errors import InvalidTxnState, MinilogError
 from minilog.groups.client import Groups
 from minilog.groups.messages import Committed, committing_member
-from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
+from minilog.limits import MAX_SETTLEMENTS, parts_of
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, QUEUES_TOPIC_NAME, coordinator_partition
 from minilog.net.runtime import Runtime
 from minilog.partition_key import PartitionKey
+from minilog.queues.client import Queues
+from minilog.queues.message import Message, Verdict
+from minilog.queues.settling import Span, merged
 from minilog.transactions.messages import Enlistment, Run, TransactionOutcome, Winner, WrittenPartition
 from minilog.types import GroupMetadata, TopicPartition
 from minilog.v1 import coordinator_pb2
@@ -44,9 +49,10 @@ class Transaction:
         self._run = run
         self._participation = Participation(shell)
         self._enlistment: Enlistment | None = None
-        self._groups = Groups(shell.cluster)
-        self._group_sequences: dict[int, int] = {}  # the last one, by partition of __groups
-        self._group_lock = asyncio.Lock()  # one commit of offsets at a time: they are numbered
+        self._groups, self._queues = Groups(shell.cluster), Queues(shell.cluster)
+        self._sequences: dict[TopicPartition, int] = {}  # the last one, by partition of an internal topic
+        self._lock = asyncio.Lock()  # one request to coordinators at a time: they are numbered
+        self._messages: list[Message] = []  # of queues, which this transaction settles
         self._has_ended = False
 
     @property
@@ -95,15 +101,57 @@ class Transaction:
         Raises the error of the group's coordinator, and then the transaction is aborted. It is also aborted if the
         caller cancels this call: the offsets may be stored, and then the coordinator refuses a commit without them.
         """
-        enlistment = self._open()
         if not offsets:
             return
         committer = GroupMetadata(group) if isinstance(group, str) else group
-        partition = coordinator_partition(committer.group_id)
-        async with self._group_lock:
+
+        async def commit(part: coordinator_pb2.TransactionalCommit) -> None:
+            keys, member = await self._keys(offsets), committing_member(committer)
+            await self._groups.commit(committer.group_id, keys, part, member)
+
+        what = f"a commit of offsets for group '{committer.group_id}'"
+        await self._ask(GROUPS_TOPIC_NAME, committer.group_id, what, commit)
+
+    async def settle(self, messages: Iterable[Message]) -> None:
+        """Accept messages of queues as part of the transaction: they are settled at its commit, and not before. If the
+        transaction is not committed, they are delivered again.
+
+        Raises InvalidRecordState if a message is settled already or its lock has ended, and the error of the queue's
+        coordinator. Then the transaction is aborted. It is also aborted if the caller cancels this call."""
+        self._open()
+        by_queue: dict[str, list[Message]] = {}
+        try:
+            for message in messages:
+                message.settler.enlist(message)
+                self._messages.append(message)
+                by_queue.setdefault(message.settler.queue, []).append(message)
+        except MinilogError as error:
+            self._shell.fail(error)
+            raise
+        for queue, settled in by_queue.items():
+            await self._settle(queue, settled)
+
+    async def _settle(self, queue: str, messages: Sequence[Message]) -> None:
+        singles = (Span(message.held, message.offset, message.offset, Verdict.ACCEPT) for message in messages)
+        for spans in parts_of(merged(singles), MAX_SETTLEMENTS):
+            settlements = [span.to_wire() for span in spans]
+            settle = partial(self._queues.settle_in_transaction, queue, settlements)
+            await self._ask(QUEUES_TOPIC_NAME, queue, f"a settlement of queue '{queue}'", settle)
+
+    async def _ask(
+        self,
+        topic_name: str,
+        name: str,
+        what: str,
+        ask: Callable[[coordinator_pb2.TransactionalCommit], Awaitable[None]],
+    ) -> None:
+        """One request to the coordinator of a name, with its number. A request that fails aborts the transaction: the
+        coordinator may have it, and then refuses a commit without it."""
+        enlistment, partition = self._open(), TopicPartition(topic_name, coordinator_partition(name))
+        async with self._lock:
             if self._has_ended:
-                raise InvalidTxnState("the transaction has ended: commit offsets, and await it, inside of its block")
-            sequence = self._group_sequences.get(partition, -1) + 1
+                raise InvalidTxnState(f"the transaction has ended: make {what}, and await it, inside of its block")
+            sequence = self._sequences.get(partition, -1) + 1
             part = coordinator_pb2.TransactionalCommit(
                 transactional_id=enlistment.attempt.transactional_id,
                 producer_id=enlistment.producer_id,
@@ -111,16 +159,13 @@ class Transaction:
                 producer_proof=enlistment.producer_proof,
             )
             try:
-                keys, member = await self._keys(offsets), committing_member(committer)
-                await self._groups.commit(committer.group_id, keys, part, member)
+                await ask(part)
             except BaseException as error:
                 if not self._has_ended:  # otherwise the producer may be in another transaction
-                    given_up = InvalidTxnState(
-                        f"the program cancelled a commit of offsets for group '{committer.group_id}'"
-                    )
+                    given_up = InvalidTxnState(f"the program cancelled {what}")
                     self._shell.fail(error if isinstance(error, MinilogError) else given_up)
                 raise
-            self._group_sequences[partition] = sequence
+            self._sequences[partition] = sequence
 
     async def _keys(self, offsets: Mapping[TopicPartition, int]) -> dict[PartitionKey, Committed]:
         cluster = self._shell.cluster
@@ -138,24 +183,32 @@ class Transaction:
     async def _commit(self) -> None:
         enlistment = self._open()
         try:
-            async with self._group_lock:
+            async with self._lock:
                 self._has_ended = True
-            winner = self._with_groups(await self._participation.finish())
+            winner = self._with_coordinators(await self._participation.finish())
             outcome = await self._participation.transactions.commit(
                 enlistment.attempt, [winner], coordinator_epoch=enlistment.coordinator_epoch
             )
         except BaseException:
             await self._abort()
             raise
+        self._tell_queues(committed=True)
         if outcome is not TransactionOutcome.COMMITTED:
             _log.warning("%s is committed, but some partitions do not show it yet", enlistment.attempt)
 
-    def _with_groups(self, winner: Winner) -> Winner:
-        if not self._group_sequences:
-            return winner
-        topic_id = self._shell.cluster.cache.topics[GROUPS_TOPIC_NAME].topic_id
-        groups = [WrittenPartition(topic_id, number, last) for number, last in self._group_sequences.items()]
-        return Winner(winner.producer_id, (*winner.partitions, *groups))
+    def _with_coordinators(self, winner: Winner) -> Winner:
+        topics = self._shell.cluster.cache.topics
+        asked = (
+            WrittenPartition(topics[partition.topic].topic_id, partition.partition, last)
+            for partition, last in self._sequences.items()
+        )
+        return Winner(winner.producer_id, (*winner.partitions, *asked))
+
+    def _tell_queues(self, *, committed: bool) -> None:
+        """Tell the consumers of the messages how the transaction has ended."""
+        messages, self._messages = self._messages, []
+        for message in messages:
+            message.settler.transaction_ended(message, committed=committed)
 
     async def _abort(self) -> None:
         """Abort the whole attempt, with any producer of it whose enlistment was answered too late."""
@@ -167,3 +220,5 @@ class Transaction:
             )
         except MinilogError as error:
             _log.debug("%s is not aborted yet, and its time-out will abort it: %s", enlistment.attempt, error)
+        finally:
+            self._tell_queues(committed=False)

@@ -13,7 +13,7 @@ from minilog.net.coordinator_client import CoordinatorClient
 from minilog.net.coordinators_of import QUEUES_TOPIC_NAME
 from minilog.net.network_client import NetworkClient
 from minilog.net.runtime import now_ms
-from minilog.v1 import queue_pb2
+from minilog.v1 import coordinator_pb2, queue_pb2
 from minilog.v1.queue_pb2_grpc import QueueServiceStub
 
 # A call of a worker tries for so long: then the worker looks again at what it still needs.
@@ -99,6 +99,22 @@ class Queues:
         refused = {refusal.index: error_from_wire(refusal.error) for refusal in answer.response.refused}
         errors = {index: error for index, error in refused.items() if error is not None}
         return Settled(errors, answer.maybe_done_before)
+
+    async def settle_in_transaction(
+        self,
+        queue: str,
+        settlements: Sequence[queue_pb2.Settlement],
+        transaction: coordinator_pb2.TransactionalCommit,
+    ) -> None:
+        """Settle all of these with the transaction, or none if this raises. Raises UnknownOutcome, InvalidRecordState,
+        ProducerFenced."""
+        await self._coordinators.call(
+            QUEUES_TOPIC_NAME,
+            queue,
+            lambda channel: QueueServiceStub(channel).Settle,
+            queue_pb2.SettleRequest(queue=queue, settlements=settlements, transaction=transaction),
+            timeout_ms=self._timeout_ms,
+        )
 
     async def list(self) -> builtins.list[queue_pb2.QueueListing]:
         """All queues, by name."""

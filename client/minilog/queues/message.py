@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
-from typing import TypeAlias
+from typing import Protocol
 
 from minilog.errors import InvalidArgument
 from minilog.queues.leases import HeldRange
@@ -36,20 +35,25 @@ class Message(Record):
     key_columns: bytes | None
     held: HeldRange
     verdict: Verdict | None
-    _settle: Settle
+    _settler: Settler
 
     @classmethod
-    def of(cls, record: Record, held: HeldRange, settle: Settle) -> Message:
+    def of(cls, record: Record, held: HeldRange, settler: Settler) -> Message:
         """The message of a record of this range."""
         message = cls(*record)
         message.delivery_count = held.delivery_count
         message.key_columns = record.key_columns if isinstance(record, RowDeletion) else None
-        message.held, message.verdict, message._settle = held, None, settle
+        message.held, message.verdict, message._settler = held, None, settler
         return message
+
+    @property
+    def settler(self) -> Settler:
+        """The consumer that it came from, for Transaction.settle."""
+        return self._settler
 
     def accept(self) -> None:
         """It is done, and is never delivered again. Raises InvalidRecordState."""
-        self._settle(self, Verdict.ACCEPT, 0, "")
+        self._settler.settle(self, Verdict.ACCEPT, 0, "")
 
     def release(self, delay: float = 0.0) -> None:
         """Give it back: it is delivered again, to any worker, after `delay` seconds. Raises InvalidRecordState,
@@ -58,13 +62,25 @@ class Message(Record):
             raise InvalidArgument(
                 f"a release with a delay of {delay} s is not possible: give 0 to {MAX_DELAY_S} seconds"
             )
-        self._settle(self, Verdict.RELEASE, round(delay * 1000.0), "")
+        self._settler.settle(self, Verdict.RELEASE, round(delay * 1000.0), "")
 
     def reject(self, reason: str = "") -> None:
         """No worker can process it, and it is never delivered again. `reason` goes to the log of this program. Raises
         InvalidRecordState."""
-        self._settle(self, Verdict.REJECT, 0, reason)
+        self._settler.settle(self, Verdict.REJECT, 0, reason)
 
 
-Settle: TypeAlias = Callable[[Message, Verdict, int, str], None]
-"""Notes a verdict: the message, the verdict, the delay of a release in milliseconds, and the reason of a rejection."""
+class Settler(Protocol):
+    """The consumer that a message came from."""
+
+    @property
+    def queue(self) -> str: ...
+
+    def settle(self, message: Message, verdict: Verdict, delay_ms: int, reason: str) -> None:
+        """Note a verdict: the delay of a release in milliseconds, and the reason of a rejection."""
+
+    def enlist(self, message: Message) -> None:
+        """A transaction settles the message. Raises InvalidRecordState as `settle` does."""
+
+    def transaction_ended(self, message: Message, *, committed: bool) -> None:
+        """The transaction that settles the message has ended. Without a commit the message is delivered again."""

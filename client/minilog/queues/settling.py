@@ -16,6 +16,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from minilog.consumer.requests import name_of
 from minilog.errors import InvalidRecordState, MinilogError, UnknownOutcome
@@ -61,6 +62,26 @@ class Span:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Enlisted:
+    """A transaction settles this offset: the worker neither settles it nor gives it back."""
+
+    held: HeldRange
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnded:
+    """The transaction that settles this offset has ended. Without a commit the worker gives the offset back."""
+
+    held: HeldRange
+    offset: int
+    committed: bool
+
+
+Noted: TypeAlias = Span | Enlisted | TransactionEnded
+
+
 def merged(spans: Iterable[Span]) -> list[Span]:
     """The fewest spans with the same verdict for each offset."""
     ordered = sorted(spans, key=lambda span: (span.held.lease.lease_id, span.held.key, span.first_offset))
@@ -87,19 +108,19 @@ class Settling:
 
     def __init__(self, queue: str) -> None:
         self._queue = queue
-        self._noted: deque[Span] = deque()
+        self._noted: deque[Noted] = deque()
         self._waiting: list[Span] = []
         self._again: list[Span] = []
         self._sent: list[Span] = []
         self._due_ms = math.inf
         self._is_hurried = False
 
-    def note(self, span: Span) -> bool:
-        """Note a verdict of the program. True if no other waits: then the loop must learn of it."""
-        self._noted.append(span)
+    def note(self, noted: Noted) -> bool:
+        """Note what the program does. True if nothing else waits: then the loop must learn of it."""
+        self._noted.append(noted)
         return len(self._noted) == 1
 
-    def take_noted(self) -> list[Span]:
+    def take_noted(self) -> list[Noted]:
         """The verdicts that were noted since the last call. It ends at an empty list alone: who notes the next one is
         the first again, and says so."""
         noted = []

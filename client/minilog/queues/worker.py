@@ -25,7 +25,7 @@ from minilog.errors import InvalidRecordState, LevelNotReached, MinilogError, Un
 from minilog.limits import MAX_SETTLEMENTS
 from minilog.queues.leases import HeldRange, Lease
 from minilog.queues.message import Message, Verdict
-from minilog.queues.settling import Settling, Span, too_late
+from minilog.queues.settling import Enlisted, Settling, Span, TransactionEnded, too_late
 from minilog.types import TopicPartition
 from minilog.v1 import queue_pb2
 
@@ -151,6 +151,20 @@ class Worker:
 
     def note(self, message: Message, verdict: Verdict, delay_ms: int, now_ms: float) -> bool:
         """Note a verdict. True if the loop must learn of it. Raises InvalidRecordState."""
+        self._decide(message, verdict, now_ms)
+        return self._settling.note(Span(message.held, message.offset, message.offset, verdict, delay_ms))
+
+    def enlist(self, message: Message, now_ms: float) -> bool:
+        """Note that a transaction accepts the message. The rest is as in `note`."""
+        self._decide(message, Verdict.ACCEPT, now_ms)
+        return self._settling.note(Enlisted(message.held, message.offset))
+
+    def transaction_ended(self, message: Message, *, committed: bool) -> bool:
+        """Note the end of the transaction. True if the loop must learn of it."""
+        return self._settling.note(TransactionEnded(message.held, message.offset, committed))
+
+    def _decide(self, message: Message, verdict: Verdict, now_ms: float) -> None:
+        """Give a message its one verdict."""
         held, offset = message.held, message.offset
         where = f"offset {offset} of {name_of(held.partition)} in queue {self._settings.queue!r}"
         if message.verdict is not None:
@@ -166,7 +180,6 @@ class Worker:
                 "lengthen the lock (group.share.record.lock.duration.ms)"
             )
         message.verdict = verdict
-        return self._settling.note(Span(held, offset, offset, verdict, delay_ms))
 
     # -- the program's wishes
 
@@ -366,12 +379,24 @@ class Worker:
         self._stopped.append(partition)
 
     def _take_noted(self, now_ms: float) -> None:
-        for span in self._settling.take_noted():
-            if span.held.lease.is_lost or span.first_offset not in span.held.open:
-                self.errors.append(too_late(self._settings.queue, span))
-                continue
-            span.held.open.discard(span.first_offset)
-            self._settling.add(span, now_ms)
+        for noted in self._settling.take_noted():
+            match noted:
+                case Enlisted(held, offset):
+                    held.open.discard(offset)
+                case TransactionEnded(held, _, committed=True):
+                    held.unsettled -= 1
+                case TransactionEnded(held, offset):
+                    if not held.lease.is_lost:
+                        self._give_back(held, offset, offset, 0, now_ms)
+                case Span() as span:
+                    self._take_verdict(span, now_ms)
+
+    def _take_verdict(self, span: Span, now_ms: float) -> None:
+        if span.held.lease.is_lost or span.first_offset not in span.held.open:
+            self.errors.append(too_late(self._settings.queue, span))
+            return
+        span.held.open.discard(span.first_offset)
+        self._settling.add(span, now_ms)
 
     def _release(self, lease: Lease, now_ms: float) -> None:
         """Give back all of a lease that has no verdict, so that others need not wait for its lock."""

@@ -12,6 +12,7 @@ from minilog.aio.transaction import Transaction as AsyncTransaction
 from minilog.config import parse_config
 from minilog.net.network_client import NetworkClient
 from minilog.net.runtime import SYSTEM_RUNTIME
+from minilog.queues.message import Message
 from minilog.sync.loop import LoopThread, shared_loop
 from minilog.transactions.client import Transactions as AsyncTransactions
 from minilog.transactions.messages import AlreadyCommitted, Attempt, Contents, Enlistment, TransactionOutcome, Winner
@@ -54,6 +55,15 @@ class Transaction:
         Raises the error of the group's coordinator, and then the transaction is aborted.
         """
         self._loop.run(self._transaction.commit_offsets(group, offsets))
+
+    def settle(self, messages: Iterable[Message]) -> None:
+        """Accept messages of queues as part of the transaction: they are settled at its commit, and not before. So what
+        the transaction writes and what it has read are done both, or neither. If the transaction is not committed, the
+        messages are delivered again.
+
+        Raises InvalidRecordState if a message is settled already or its lock has ended, and the error of the queue's
+        coordinator. Then the transaction is aborted."""
+        self._loop.run(self._transaction.settle(list(messages)))
 
 
 class Participation:

@@ -49,7 +49,7 @@ class Working:
 
     def wanted(self, kind: type[_Kind]) -> list[_Kind]:
         """The effects of one kind, taken away."""
-        wanted = [effect for effect in self.effects if isinstance(effect, kind)]
+        wanted: list[_Kind] = [effect for effect in self.effects if isinstance(effect, kind)]
         self.effects = [effect for effect in self.effects if not isinstance(effect, kind)]
         return wanted
 
@@ -69,10 +69,18 @@ class Working:
 
     def message(self, held: HeldRange, offset: int) -> Message:
         record = Record(held.partition.topic, held.partition.partition, offset, 0, None, b"", [])
-        return Message.of(record, held, self._settle)
+        return Message.of(record, held, self)
 
-    def _settle(self, message: Message, verdict: Verdict, delay_ms: int, _: str) -> None:
+    queue = QUEUE
+
+    def settle(self, message: Message, verdict: Verdict, delay_ms: int, reason: str) -> None:
         self.worker.note(message, verdict, delay_ms, self.now_ms)
+
+    def enlist(self, message: Message) -> None:
+        self.worker.enlist(message, self.now_ms)
+
+    def transaction_ended(self, message: Message, *, committed: bool) -> None:
+        self.worker.transaction_ended(message, committed=committed)
 
     def hand_out(self, most: int = 10_000) -> list[Message]:
         return self.worker.take(most, self.now_ms)
