@@ -172,10 +172,14 @@ class Queueing(CoordinatorCluster[QueueCoordinator]):
     ) -> MinilogError | None:
         """The error by which a settlement in a transaction was refused. The coordinator of the transaction answers."""
         ticket = self.ask_to_settle_in_transaction(settlements, producer_id=producer_id, sequence=sequence)
-        for effect in self.take(RegisterProducer):
-            self.coordinator.registered(effect.number, self.ended.get(effect.producer_id), self.now)
+        self.register_producers()
         self.commit()
         return error_of(self.answer(ticket, queue_pb2.SettleResponse))
+
+    def register_producers(self) -> None:
+        """Answer what is asked of the coordinators of transactions."""
+        for effect in self.take(RegisterProducer):
+            self.coordinator.registered(effect.number, self.ended.get(effect.producer_id), self.now)
 
     def mark(self, *, committed: bool, producer_id: int = 7, last_sequence: int = 0) -> MinilogError | None:
         """The marker of a transaction comes."""

@@ -285,9 +285,21 @@ def test_retention_that_overtakes_a_queue_is_counted() -> None:
     assert offsets(world.lease(1)) == [4]
     world.has(10, start=7)
     assert world.expired() == 5  # 2 to 6: two workers had 2, 3 and 4
-    assert isinstance(world.settle(leased, 2, 3), InvalidRecordState)
+    assert world.settle(leased, 2, 3) is None  # nothing is left to settle
+    assert isinstance(world.settle(leased, 6, 7), InvalidRecordState)
     assert offsets(world.lease(10)) == [7, 8, 9]
     assert world.describe().partitions[0].expired_count == 5
+
+
+def test_what_retention_took_does_not_keep_the_rest_from_being_settled() -> None:
+    world = Queueing()
+    world.has(10)
+    leased = world.lease(10)
+    world.ask_to_lease(1)
+    world.has(11, start=5)
+    assert world.settle(leased, 0, 9) is None
+    world.pass_ms(LOCK_MS)
+    assert world.state().settled_to == 10
 
 
 def test_an_unclean_election_drops_what_is_known_of_lost_records() -> None:

@@ -1,5 +1,5 @@
-"""The coordinators of transactions and of groups, and the markers of transactions, under requests that nobody of ours
-would send: each is answered, once, with an error or what it did.
+"""The coordinators of transactions, of groups and of queues, and the markers of transactions, under requests that
+nobody of ours would send: each is answered, once, with an error or what it did.
 
 Nothing is raised but MinilogError, and what is written can be read: another coordinator loads it to the same state.
 Afterwards an honest writer commits a transaction, and an honest consumer its offsets.
@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minilog.errors import InvalidArgument
-from minilog.v1 import coordinator_pb2
+from minilog.v1 import coordinator_pb2, queue_pb2
 from minilog_broker.coordinators.coordinator_effects import MemberAnswer
 from minilog_broker.replication.replica_effects import EndMarker
 from minilog_broker.server.services.coordinator_checks import (
@@ -24,12 +24,16 @@ from minilog_broker.server.services.coordinator_checks import (
     check_end,
     check_group,
     check_group_partitions,
+    check_lease,
+    check_queue,
     check_registration,
+    check_settlements,
     check_transaction,
 )
 from tests.unit.coordinators.cluster import ORDERS, PAYMENTS, error_of
 from tests.unit.coordinators.cluster import CoordinatorCluster as CoordinatorCluster
 from tests.unit.coordinators.grouping import G, Grouping
+from tests.unit.coordinators.queueing import Q, Queueing, offsets
 from tests.unit.coordinators.transacting import ORDERS_0, ORDERS_1, T, TransactionCalls, winner
 from tests.unit.fuzz.messages import Plausible, fuzzing, messages
 from tests.unit.replication.cluster import ReplicaCluster, batch
@@ -59,6 +63,14 @@ PLAUSIBLE: Plausible = {
     "member_epoch": (0, 1),
     "topics": ("orders",),
     "assignor": ("uniform",),
+    "queue": (Q,),
+    "topic_ids": (ORDERS,),
+    "max_records": (1, 3),
+    "max_wait_ms": (0, 1_000),
+    "lease_id": (3, 4),
+    "first_offset": (0, 1, 2),
+    "last_offset": (2, 3),
+    "verdict": (1, 2, 3),
 }
 Ask = Callable[[Any, int, Any], None]
 """(world, ticket, request): what the service checks, and then what it asks its core."""
@@ -139,8 +151,29 @@ GROUPS: dict[type[Message], Ask] = {
     ),
     coordinator_pb2.ListGroupsRequest: lambda cluster, ticket, request: cluster.coordinator.list(ticket, request),
     coordinator_pb2.WriteMarkersRequest: lambda cluster, ticket, request: cluster.coordinator.write_markers(
-        ticket, request
+        ticket, request, cluster.now
     ),
+}
+
+
+def queue(call: Callable[..., None], check: Callable[[Any], None] = check_queue, *, timed: bool = True) -> Ask:
+    def ask(world: Queueing, ticket: int, request: Any) -> None:
+        check(request)
+        call(world.coordinator, ticket, request, *((world.now,) if timed else ()))
+
+    return ask
+
+
+QUEUES: dict[type[Message], Ask] = {
+    queue_pb2.LeaseRequest: queue(lambda core, ticket, request, now: core.lease(ticket, request, now), check_lease),
+    queue_pb2.RenewLeasesRequest: queue(lambda core, ticket, request, now: core.renew(ticket, request, now)),
+    queue_pb2.SettleRequest: queue(
+        lambda core, ticket, request, now: core.settle(ticket, request, now), check_settlements
+    ),
+    queue_pb2.DescribeQueueRequest: queue(lambda core, ticket, request, now: core.describe(ticket, request, now)),
+    queue_pb2.AlterQueueRequest: queue(lambda core, ticket, request, now: core.alter(ticket, request, now)),
+    queue_pb2.DeleteQueueRequest: queue(lambda core, ticket, request: core.delete(ticket, request), timed=False),
+    queue_pb2.ListQueuesRequest: lambda world, ticket, request: world.coordinator.list(ticket, request),
 }
 
 
@@ -159,6 +192,16 @@ def grouping() -> Grouping:
     return cluster
 
 
+def queueing() -> Queueing:
+    """Records are leased, some of them settle in a transaction, and one is released."""
+    world = Queueing()
+    world.has(8)
+    leased = world.lease(4)
+    assert world.settle_in_transaction([world.settlement(leased, 0, 0)], producer_id=PENDING_PRODUCER) is None
+    assert world.settle(leased, 1, 1, queue_pb2.VERDICT_RELEASE, delay_ms=500) is None
+    return world
+
+
 def answered(cluster: CoordinatorCluster[Any], ask: Ask, request: Message) -> None:
     """Once, with an error or what it did; what waits for a time is answered when that is over."""
     ticket, before = cluster.ticket(), len(cluster.batches)
@@ -170,6 +213,10 @@ def answered(cluster: CoordinatorCluster[Any], ask: Ask, request: Message) -> No
     cluster.collect()
     if isinstance(cluster, Grouping):
         cluster.register_producers()
+    if isinstance(cluster, Queueing):
+        cluster.register_producers()
+        cluster.report()
+        cluster.pass_ms(120_000.0)
     cluster.commit()
     if isinstance(cluster, TransactionCalls):
         cluster.write_markers()
@@ -213,6 +260,22 @@ def test_groups(kind: type[Message]) -> None:
         loads_again(cluster)
         assert cluster.commit_offsets({ORDERS_0: 9}, group="afterwards") is None
         assert cluster.fetched(group="afterwards") == {ORDERS_0: 9}
+
+    answered_and_harmless()
+
+
+@pytest.mark.parametrize("kind", QUEUES, ids=lambda kind: kind.DESCRIPTOR.name)
+def test_queues(kind: type[Message]) -> None:
+    @fuzzing(60)
+    @given(st.lists(messages(kind, PLAUSIBLE), min_size=1, max_size=4))
+    def answered_and_harmless(requests: list[Message]) -> None:
+        world = queueing()
+        for request in requests:
+            answered(world, QUEUES[kind], request)
+        loads_again(world)
+        leased = world.lease(1, queue="afterwards")
+        assert offsets(leased) == [0]
+        assert not world.settle_all([world.settlement(leased, 0, 0)], queue="afterwards").refused
 
     answered_and_harmless()
 

@@ -39,6 +39,7 @@ NO_CORE: dict[type[Message], str] = {
 
 def test_every_request_of_every_service_is_fuzzed() -> None:
     cores = [*test_controller_core.ASK, *test_coordinator_cores.TRANSACTIONS, *test_coordinator_cores.GROUPS]
+    cores += test_coordinator_cores.QUEUES
     covered = {kind.DESCRIPTOR.full_name for kind in [*cores, *BY_HAND, *NO_CORE]}
     asked = {method.input_type.full_name for method in methods()}
     assert covered == asked

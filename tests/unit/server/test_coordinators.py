@@ -183,7 +183,7 @@ def test_a_caller_that_goes_away_is_not_waited_for_and_its_commit_stands(tmp_pat
 def test_more_calls_than_may_wait_are_refused_for_a_while(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator_shell, "MAX_WAITING", 2)
+    monkeypatch.setattr(coordinator_shell.CoordinatorShell, "max_waiting", 2)
 
     async def scenario(cluster: CoordinatingBroker) -> None:
         cluster.make_topics()

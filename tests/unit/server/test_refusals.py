@@ -21,7 +21,7 @@ from minilog.errors import (
 )
 from minilog.partition_key import PartitionKey
 from minilog.security.access_rules import CLUSTER_NAME
-from minilog.v1 import admin_pb2, common_pb2, coordinator_pb2, data_pb2, metadata_pb2, security_pb2
+from minilog.v1 import admin_pb2, common_pb2, coordinator_pb2, data_pb2, metadata_pb2, queue_pb2, security_pb2
 from minilog_broker.controller.image import TopicImage
 from minilog_broker.replication.leader.pending import TransactionalWrite
 from minilog_broker.security.access import AccessRule, Operation, Pattern, Permission, ResourceKind
@@ -90,12 +90,17 @@ BY_ID: dict[str, Callable[[bytes], Message]] = {
     "/minilog.v1.GroupService/CommitOffsets": lambda topic_id: coordinator_pb2.CommitOffsetsRequest(
         group_id="g", offsets=[coordinator_pb2.OffsetToCommit(partition_id=partition(topic_id))]
     ),
+    "/minilog.v1.QueueService/Lease": lambda topic_id: queue_pb2.LeaseRequest(queue="g", topic_ids=[topic_id]),
+    "/minilog.v1.QueueService/Settle": lambda topic_id: queue_pb2.SettleRequest(
+        queue="g", settlements=[queue_pb2.Settlement(partition_id=partition(topic_id))]
+    ),
 }
 """The calls that the gate refuses for a topic that they name by its id."""
 OPERATION = {DELETE_TOPICS: Operation.DELETE}
 OPERATION["/minilog.v1.DataService/DeleteRecords"] = Operation.DELETE
 OPERATION["/minilog.v1.MetadataService/ListOffsets"] = Operation.DESCRIBE
 OPERATION["/minilog.v1.GroupService/CommitOffsets"] = Operation.READ
+OPERATION["/minilog.v1.QueueService/Lease"] = OPERATION["/minilog.v1.QueueService/Settle"] = Operation.READ
 READS_GROUP = rule(Operation.READ, "g", GROUP)
 
 IN_SERVICES = {"ProduceRequest.entries.partition_id", "FetchRequest.positions.partition_id"}
@@ -127,6 +132,8 @@ def test_every_id_of_a_topic_that_a_client_can_name_is_judged() -> None:
         "DeleteRecordsRequest.entries.partition_id",
         "ListOffsetsRequest.entries.partition_id",
         "CommitOffsetsRequest.offsets.partition_id",
+        "LeaseRequest.topic_ids",
+        "SettleRequest.settlements.partition_id",
     }
     assert len(of_gate) == len(BY_ID)
     found = {

@@ -131,7 +131,8 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
             key = QueueKey(request.queue, PartitionKey.of(settlement.partition_id))
             try:
                 before = states.get(key) or self._view.leased_partition(request.queue, settlement.partition_id)
-                states[key] = rules.settle(before, settlement, Delivery(limit, now.ms, settlement.delay_ms))
+                delivery = Delivery(limit, now.ms, settlement.delay_ms)
+                states[key] = rules.settle(before, settlement, delivery, self._leasing.log_start(key))
             except InvalidRecordState as error:
                 response.refused.add(index=index, error=wire_error(error))
                 continue
@@ -185,7 +186,8 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
         return last_sequence(self._view.pending_of(producer_id, self._owners_of.get(producer_id, ())))
 
     def _pending_changes(self, request: queue_pb2.SettleRequest, now: Moment) -> Sequence[QueueChange]:
-        return settling.begin(self._view, request, self._owners_of.get(request.transaction.producer_id, ()))
+        queues = self._owners_of.get(request.transaction.producer_id, ())
+        return settling.begin(self._view, request, queues, self._leasing.log_start)
 
     def _marker_changes(self, markers: Iterable[coordinator_pb2.ProducerMarker], now: Moment) -> Sequence[QueueChange]:
         return settling.end(self._view, markers, lambda producer_id: self._owners_of.get(producer_id, ()))

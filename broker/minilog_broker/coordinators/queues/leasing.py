@@ -222,6 +222,11 @@ class Leasing:
         """What the leader of a partition has reported last."""
         return self._watches.stable(key)
 
+    def log_start(self, key: QueueKey) -> int:
+        """The begin of a partition's log, as its leader has reported it last; 0 where it has not."""
+        stable = self._watches.stable(key)
+        return 0 if stable is None else stable.log_start_offset
+
     def _ask(self, queue: str, topics: Sequence[bytes], now: Moment) -> None:
         """Ask for news of each partition, where no question is under way."""
         for key in self._view.keys(queue, topics):

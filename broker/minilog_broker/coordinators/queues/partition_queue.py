@@ -123,24 +123,29 @@ def _is_leased_by(current: Range, lease_id: int) -> bool:
     return current.state is RangeState.LEASED and current.lease_id == lease_id
 
 
-def require_leased(queue: PartitionQueue, settlement: queue_pb2.Settlement) -> None:
-    """Raises InvalidRecordState where the lease does not hold all of the range."""
+def _require_leased(queue: PartitionQueue, settlement: queue_pb2.Settlement, log_start: int) -> tuple[int, int]:
+    """The offsets that the settlement is about: what retention has taken needs none. Raises InvalidRecordState where
+    the lease does not hold all of the rest."""
     first, last, lease_id = settlement.first_offset, settlement.last_offset, settlement.lease_id
-    if not covers(queue.ranges, first, last, lambda current: _is_leased_by(current, lease_id)):
+    first = max(first, log_start)
+    if first <= last and not covers(queue.ranges, first, last, lambda current: _is_leased_by(current, lease_id)):
         raise InvalidRecordState(
             f"lease {lease_id} does not hold all offsets from {first} to {last} of partition "
             f"{settlement.partition_id.partition}: they are settled, or their lock ended. Nothing of this "
             "settlement is done"
         )
+    return first, last
 
 
-def settle(queue: PartitionQueue, settlement: queue_pb2.Settlement, after: Delivery) -> PartitionQueue:
-    """One verdict. Raises InvalidRecordState."""
-    require_leased(queue, settlement)
+def settle(
+    queue: PartitionQueue, settlement: queue_pb2.Settlement, after: Delivery, log_start: int = 0
+) -> PartitionQueue:
+    """One verdict. `log_start`: the begin of the partition's log, as far as it is known. Raises InvalidRecordState."""
+    first, last = _require_leased(queue, settlement, log_start)
     change: Change = lambda current: None  # noqa: E731
     if settlement.verdict == queue_pb2.VERDICT_RELEASE:
         change = lambda current: _delivered(current, after)  # noqa: E731
-    return queue.with_ranges(changed_within(queue.ranges, settlement.first_offset, settlement.last_offset, change))
+    return queue.with_ranges(changed_within(queue.ranges, first, last, change))
 
 
 def expire(queue: PartitionQueue, lease_id: int, after: Delivery) -> PartitionQueue:
@@ -152,11 +157,13 @@ def expire(queue: PartitionQueue, lease_id: int, after: Delivery) -> PartitionQu
     )
 
 
-def begin_settling(queue: PartitionQueue, settlement: queue_pb2.Settlement, producer_id: int) -> PartitionQueue:
+def begin_settling(
+    queue: PartitionQueue, settlement: queue_pb2.Settlement, producer_id: int, log_start: int = 0
+) -> PartitionQueue:
     """Accept within a transaction. Raises InvalidRecordState."""
-    require_leased(queue, settlement)
+    first, last = _require_leased(queue, settlement, log_start)
     change: Change = lambda current: replace(current, state=RangeState.SETTLING, producer_id=producer_id)  # noqa: E731
-    return queue.with_ranges(changed_within(queue.ranges, settlement.first_offset, settlement.last_offset, change))
+    return queue.with_ranges(changed_within(queue.ranges, first, last, change))
 
 
 def end_settling(queue: PartitionQueue, producer_id: int, *, committed: bool) -> PartitionQueue:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from minilog.v1 import queue_pb2
 
@@ -43,7 +43,7 @@ class Range:
     lease_id: int = 0
     producer_id: int = -1
     delay_ms: int = 0
-    ready_at_ms: float | None = None
+    ready_at_ms: float | None = field(default=None, compare=False)  # not written: another coordinator has no such clock
 
     @property
     def count(self) -> int:
@@ -51,7 +51,8 @@ class Range:
 
     def continues(self, other: Range) -> bool:
         """Whether this range can be one with the range in front of it."""
-        return other.last + 1 == self.first and replace(self, first=other.first, last=other.last) == other
+        is_alike = replace(self, first=other.first, last=other.last) == other
+        return other.last + 1 == self.first and is_alike and self.ready_at_ms == other.ready_at_ms
 
 
 Change = Callable[[Range], Range | None]

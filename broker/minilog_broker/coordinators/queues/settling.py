@@ -27,9 +27,12 @@ def check(request: queue_pb2.SettleRequest) -> None:
         )
 
 
-def begin(view: QueueView, request: queue_pb2.SettleRequest, queues: Iterable[str]) -> list[QueueChange]:
-    """`queues`: in which the producer may have something pending. Raises InvalidRecordState, OutOfOrderSequenceNumber,
-    InvalidTxnState."""
+def begin(
+    view: QueueView, request: queue_pb2.SettleRequest, queues: Iterable[str], log_start: Callable[[QueueKey], int]
+) -> list[QueueChange]:
+    """`queues`: in which the producer may have something pending. `log_start`: of a partition's log.
+
+    Raises InvalidRecordState, OutOfOrderSequenceNumber, InvalidTxnState."""
     transaction = request.transaction
     if not is_new(view.pending_of(transaction.producer_id, queues), transaction, f"queue '{request.queue}'"):
         return []
@@ -37,7 +40,7 @@ def begin(view: QueueView, request: queue_pb2.SettleRequest, queues: Iterable[st
     for settlement in request.settlements:
         key = QueueKey(request.queue, PartitionKey.of(settlement.partition_id))
         state = states.get(key) or view.leased_partition(request.queue, settlement.partition_id)
-        states[key] = rules.begin_settling(state, settlement, transaction.producer_id)
+        states[key] = rules.begin_settling(state, settlement, transaction.producer_id, log_start(key))
     producer = SettlingProducer(transaction.transactional_id, transaction.sequence)
     changes: list[QueueChange] = [Change(key, state) for key, state in states.items()]
     return [*changes, Change(QueueKey(request.queue, producer_id=transaction.producer_id), producer)]

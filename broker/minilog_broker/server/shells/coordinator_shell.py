@@ -66,14 +66,15 @@ Response = TypeVar("Response", bound=Message)
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """The shared surroundings of one broker's coordinators. `spawn` begins a task that ends with the broker. An
-    unexpected error in the task ends the broker. `ask_stable_offset` gives its answer once."""
+    unexpected error in the task ends the broker. `ask_stable_offset` gives its answer once, and
+    returns what withdraws the question."""
 
     replicas: ReplicationShell
     loader: Loader
     calls: CoordinatorCalls
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     wall_us: Callable[[], int]
-    ask_stable_offset: Callable[[Question, Callable[[StableOffset | MinilogError], None]], object]
+    ask_stable_offset: Callable[[Question, Callable[[StableOffset | MinilogError], None]], Callable[[], None]]
 
     def moment(self) -> Moment:
         """The time by both clocks."""

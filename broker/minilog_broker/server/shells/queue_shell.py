@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 
 from minilog.errors import MinilogError
+from minilog.partition_key import PartitionKey
 from minilog_broker.coordinators.coordinator_effects import AskStableOffset, CoordinatorEffect, RecordsExpired
 from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
+from minilog_broker.coordinators.table import AppendRecords
 from minilog_broker.replication.stable_offsets import StableOffset
-from minilog_broker.server.shells.coordinator_shell import PendingShell
+from minilog_broker.server.shells.coordinator_shell import PendingShell, Surroundings
 
 logger = structlog.get_logger()
 
@@ -18,10 +22,24 @@ class QueueShell(PendingShell[QueueCoordinator]):
 
     max_waiting = 50_000  # most of them are workers without work
 
+    def __init__(
+        self, key: PartitionKey, around: Surroundings, make: Callable[[AppendRecords], QueueCoordinator]
+    ) -> None:
+        super().__init__(key, around, make)
+        self._questions: dict[int, Callable[[], None]] = {}  # under way: each with what withdraws it
+
+    def run(self) -> None:
+        super().run()
+        if not self.leads:
+            questions, self._questions = self._questions, {}
+            for withdraw in questions.values():
+                withdraw()
+
     def _carry_out(self, effect: CoordinatorEffect) -> None:
         match effect:
-            case AskStableOffset(question=question):
-                self._around.ask_stable_offset(question, lambda answer: self._answered(effect, answer))
+            case AskStableOffset(number=number, question=question):
+                ask = self._around.ask_stable_offset
+                self._questions[number] = ask(question, lambda answer: self._answered(effect, answer))
             case RecordsExpired(queue=queue, partition=partition, count=count):
                 logger.warning(
                     "retention took records of a queue before they were settled. Give the topic a longer retention, or "
@@ -35,6 +53,7 @@ class QueueShell(PendingShell[QueueCoordinator]):
                 super()._carry_out(effect)
 
     def _answered(self, effect: AskStableOffset, answer: StableOffset | MinilogError) -> None:
+        self._questions.pop(effect.number, None)
         self.core.stable_offset(effect, answer, self._around.moment())
         self.run()
 
