@@ -16,6 +16,8 @@ from minilog.v1 import (
     data_pb2_grpc,
     metadata_pb2,
     metadata_pb2_grpc,
+    queue_pb2,
+    queue_pb2_grpc,
     security_pb2,
     security_pb2_grpc,
 )
@@ -26,6 +28,7 @@ STUBS = {
     "DataService": data_pb2_grpc.DataServiceStub,
     "GroupService": coordinator_pb2_grpc.GroupServiceStub,
     "MetadataService": metadata_pb2_grpc.MetadataServiceStub,
+    "QueueService": queue_pb2_grpc.QueueServiceStub,
     "SecurityService": security_pb2_grpc.SecurityServiceStub,
     "TransactionService": coordinator_pb2_grpc.TransactionServiceStub,
 }
@@ -43,7 +46,7 @@ class Resource(NamedTuple):
 
 
 Probe = Callable[[common_pb2.ClientIdentity, Resource], Any]
-_a, _c, _d, _m, _s = admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, security_pb2
+_a, _c, _d, _m, _q, _s = admin_pb2, coordinator_pb2, data_pb2, metadata_pb2, queue_pb2, security_pb2
 NOBODY_ID = 99  # of no broker
 
 
@@ -53,6 +56,10 @@ def _transactional(kind: Any, **given: Any) -> Probe:
 
 def _group(kind: Any) -> Probe:
     return lambda client, of: kind(client=client, group_id=of.name)
+
+
+def _queue(kind: Any, **given: Any) -> Probe:
+    return lambda client, of: kind(client=client, queue=of.name, **given)
 
 
 def _empty(kind: Any) -> Probe:
@@ -92,6 +99,19 @@ PROBES: Mapping[str, Probe] = {
         "GroupService/RemoveMember": lambda client, of: _c.RemoveMemberRequest(
             client=client, group_id=of.name, member="nobody"
         ),
+        "QueueService/Lease": lambda client, of: _q.LeaseRequest(
+            client=client, queue=of.name, topic_ids=[of.topic_id], max_records=1
+        ),
+        "QueueService/RenewLeases": _queue(_q.RenewLeasesRequest, lease_ids=[1]),
+        "QueueService/Settle": lambda client, of: _q.SettleRequest(
+            client=client,
+            queue=of.name,
+            settlements=[_q.Settlement(lease_id=1, partition_id=of.partition, verdict=_q.VERDICT_ACCEPT)],
+        ),
+        "QueueService/ListQueues": _empty(_q.ListQueuesRequest),
+        "QueueService/DescribeQueue": _queue(_q.DescribeQueueRequest),
+        "QueueService/AlterQueue": _queue(_q.AlterQueueRequest, set_configs={"group.share.delivery.count.limit": "5"}),
+        "QueueService/DeleteQueue": _queue(_q.DeleteQueueRequest),
         "AdminService/CreateTopics": lambda client, of: _a.CreateTopicsRequest(
             client=client, timeout_ms=TIMEOUT_MS, topics=[_a.NewTopic(name=of.name)], validate_only=True
         ),

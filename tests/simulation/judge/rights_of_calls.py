@@ -70,6 +70,24 @@ def _look_at_group(request: Any, answer: Any, topics: NamesOfTopics) -> Iterator
         yield from of_ids(Operation.DESCRIBE, answer.offsets, topics)
 
 
+def _lease(request: Any, answer: Any, topics: NamesOfTopics) -> Iterator[Right]:
+    yield Right(Operation.READ, _GROUP, request.queue)
+    yield from (Right(Operation.READ, _TOPIC, topics[each]) for each in request.topic_ids if each in topics)
+
+
+def _settle(request: Any, answer: Any, topics: NamesOfTopics) -> Iterator[Right]:
+    yield Right(Operation.READ, _GROUP, request.queue)
+    yield from of_ids(Operation.READ, request.settlements, topics)
+    if request.HasField("transaction"):
+        yield Right(Operation.WRITE, _TRANSACTION, request.transaction.transactional_id)
+
+
+def _look_at_queue(request: Any, answer: Any, topics: NamesOfTopics) -> Iterator[Right]:
+    yield Right(Operation.DESCRIBE, _GROUP, request.queue)
+    if answer is not None:
+        yield from of_ids(Operation.DESCRIBE, answer.partitions, topics)
+
+
 def _metadata(request: Any, answer: Any, topics: NamesOfTopics) -> Iterator[Right]:
     for each in () if answer is None else answer.topics:
         if not each.error.code and not each.internal:
@@ -114,6 +132,13 @@ NEEDS: Mapping[str, Needs] = {
         "GroupService/DeleteGroup": _named(_O.DELETE, _GROUP, "group_id"),
         "GroupService/Member": _join,
         "GroupService/RemoveMember": _named(_O.DELETE, _GROUP, "group_id"),
+        "QueueService/Lease": _lease,
+        "QueueService/RenewLeases": _named(_O.READ, _GROUP, "queue"),
+        "QueueService/Settle": _settle,
+        "QueueService/ListQueues": _cluster(_O.DESCRIBE),
+        "QueueService/DescribeQueue": _look_at_queue,
+        "QueueService/AlterQueue": _named(_O.ALTER, _GROUP, "queue"),
+        "QueueService/DeleteQueue": _named(_O.DELETE, _GROUP, "queue"),
         "AdminService/CreateTopics": _topics_named(_O.CREATE),
         "AdminService/DeleteTopics": _topics_named(_O.DELETE),
         "AdminService/AlterTopics": _topics_named(_O.ALTER),

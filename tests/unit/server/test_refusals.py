@@ -491,6 +491,16 @@ class TestAnswersShowNothingOfOthers:
             pending=[pending("mine", FLIGHTS, SALARIES), pending("theirs", FLIGHTS), pending("theirs too", SALARIES)],
         )
 
+    def test_a_reader_of_a_queue_sees_the_topics_that_he_may_describe(self) -> None:
+        answer = queue_pb2.DescribeQueueResponse(
+            partitions=[
+                queue_pb2.DescribedQueuePartition(partition_id=partition(topic_id)) for topic_id in (FLIGHTS, SALARIES)
+            ]
+        )
+        made = world(rule(Operation.READ, "flights"))
+        answer = shown(made, "/minilog.v1.QueueService/DescribeQueue", answer)
+        assert [described.partition_id.topic_id for described in answer.partitions] == [FLIGHTS]
+
     def test_a_reader_of_a_group_sees_the_topics_and_transactions_that_he_may_describe(self) -> None:
         made = world(rule(Operation.READ, "flights"), rule(Operation.DESCRIBE, "mine", TRANSACTION))
         answer = shown(made, self.PATH, self.group())

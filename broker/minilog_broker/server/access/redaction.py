@@ -3,6 +3,7 @@ about other transactions, which have rules of their own.
 
     FetchOffsets          without offsets of topics that the caller may not describe
     DescribeGroup         the same, committed and pending; without the owner of a transaction that it may not describe
+    DescribeQueue         without partitions of topics that the caller may not describe
     DescribeTransaction   without partitions of topics that the caller may not describe
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from minilog.v1 import coordinator_pb2
+from minilog.v1 import coordinator_pb2, queue_pb2
 
 NO_PRODUCER = -1
 SeesTopic = Callable[[bytes], bool]
@@ -35,6 +36,8 @@ def redact(answer: Any, sees_topic: SeesTopic, sees_transaction: SeesName, sees_
                 _keep(member.topics, sees_topic_named)
                 for partitions in (member.assigned, member.revoking, member.target):
                     _keep(partitions, lambda partition_id: sees_topic(partition_id.topic_id))
+        case queue_pb2.DescribeQueueResponse():
+            _keep(answer.partitions, lambda partition: sees_topic(partition.partition_id.topic_id))
         case coordinator_pb2.DescribeTransactionResponse():
             for producer in answer.producers:
                 _keep(producer.partitions, lambda partition: sees_topic(partition.topic_id))
