@@ -479,6 +479,18 @@ def test_a_queue_with_leases_is_not_deleted() -> None:
     assert offsets(world.lease(1)) == [0]  # it begins anew, although its leader has no news
 
 
+def test_records_are_counted_by_their_state() -> None:
+    world = Queueing()
+    world.has(10)
+    leased = world.lease(6)
+    assert world.settle(leased, 0, 0) is None
+    assert world.settle(leased, 1, 1, RELEASE) is None
+    assert world.settle(leased, 2, 2, REJECT) is None
+    assert world.settle_in_transaction([world.settlement(leased, 3, 4)]) is None
+    counts = world.coordinator.record_counts()[Q]
+    assert (counts.ready, counts.leased, counts.settling, counts.fresh, counts.dead) == (1, 1, 2, 4, 1)
+
+
 def test_people_see_who_has_what() -> None:
     world = Queueing()
     world.has(5)

@@ -26,7 +26,7 @@ from minilog_broker.coordinators.coordinator_effects import AskStableOffset, Mom
 from minilog_broker.coordinators.pending_coordinator import PendingCoordinator
 from minilog_broker.coordinators.queues import partition_queue as rules
 from minilog_broker.coordinators.queues import settling
-from minilog_broker.coordinators.queues.describing import described_partition, listing
+from minilog_broker.coordinators.queues.describing import RecordCounts, described_partition, listing
 from minilog_broker.coordinators.queues.leasing import Leasing, Surroundings
 from minilog_broker.coordinators.queues.locks import LeaseName, Locks
 from minilog_broker.coordinators.queues.partition_queue import Delivery, PartitionQueue
@@ -234,6 +234,18 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
         return min(self._locks.next_ms(), self._leasing.next_tick_ms, self._retry_at_ms)
 
     # -- people
+
+    def record_counts(self) -> dict[str, RecordCounts]:
+        """For people, without a decision: the records of each queue as far as is known here, nothing while loading."""
+        counts: dict[str, RecordCounts] = {}
+        for name in self._view.names() if self._state is CoordinatorState.ACTIVE else ():
+            counts[name] = RecordCounts()
+            for key, state in self._view.partitions(name):
+                stable = self._leasing.stable(key)
+                counts[name].add(state, -1 if stable is None else stable.last_stable_offset)
+                counts[name].dead += self._dead[key]
+                counts[name].expired += self._leasing.expired[key]
+        return counts
 
     def list(self, ticket: object, request: queue_pb2.ListQueuesRequest) -> None:
         """ListQueuesResponse."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.queues.leasing import Leasing
@@ -10,6 +11,30 @@ from minilog_broker.coordinators.queues.locks import LeaseName, Locks
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
 from minilog_broker.coordinators.queues.ranges import Range, RangeState
 from minilog_broker.coordinators.queues.records import QueueKey
+
+
+@dataclass(slots=True)
+class RecordCounts:
+    """The unsettled offsets of a queue by their state, and the dead and expired ones of this term."""
+
+    ready: int = 0
+    leased: int = 0
+    settling: int = 0
+    fresh: int = 0
+    dead: int = 0
+    expired: int = 0
+
+    def add(self, state: PartitionQueue, last_stable_offset: int) -> None:
+        """Count a partition. `last_stable_offset`: as far as it is known."""
+        for part in state.ranges:
+            match part.state:
+                case RangeState.READY:
+                    self.ready += part.count
+                case RangeState.LEASED:
+                    self.leased += part.count
+                case RangeState.SETTLING:
+                    self.settling += part.count
+        self.fresh += max(0, last_stable_offset - state.next_offset)
 
 
 def listing(queue: str, partitions: Sequence[tuple[QueueKey, PartitionQueue]]) -> queue_pb2.QueueListing:

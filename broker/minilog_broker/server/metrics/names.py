@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-MAX_GROUPS = 100  # groups with a lag: the first by name
+MAX_GROUPS = 100  # groups with a lag, and queues with records: the first by name
 MAX_TOPICS = 20  # of one scrape, with `?topics=`
 MAX_TOPIC_PARTITIONS = 1_000  # of one scrape, led here
 
@@ -165,6 +165,27 @@ GROUP_LAG_SECONDS = _gauge(
     "group",
 )
 GROUPS_NOT_SHOWN = _gauge("groups_not_shown", "Groups coordinated here whose lag is left out, since there are too many")
+QUEUES = _gauge("queues", "Queues coordinated here")
+QUEUE_RECORDS = _gauge(
+    "queue_records",
+    "Offsets that are not settled: ready to be delivered again, leased, settling in a transaction, or never leased and "
+    "below the last stable offset that the coordinator knows (fresh)",
+    "queue",
+    "state",
+)
+QUEUE_DEAD_RECORDS = _counter(
+    "queue_dead_records_total",
+    "Records that were rejected or delivered too often, since this broker coordinates",
+    "queue",
+)
+QUEUE_EXPIRED_RECORDS = _counter(
+    "queue_expired_records_total",
+    "Records that retention took before they were settled, since this broker coordinates the queue",
+    "queue",
+)
+QUEUES_NOT_SHOWN = _gauge(
+    "queues_not_shown", "Queues coordinated here whose records are left out, since there are too many"
+)
 
 # Keys of tokens: where they are fetched (sasl.oauthbearer.jwks.endpoint.url)
 ACCESS_RULES_AGE_SECONDS = _gauge(
