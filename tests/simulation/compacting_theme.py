@@ -77,7 +77,7 @@ def recompacting(plan: Plan, chance: random.Random) -> Plan:
     drawn = compacting(plan, chance)
     drawn = replace(
         drawn,
-        dedupe_buffer_bytes=4 * drawn.dedupe_buffer_bytes,  # cleaners that were off have much to do in one cleaning
+        dedupe_buffer_bytes=20 * drawn.dedupe_buffer_bytes,  # cleaners that were off have much to do in one cleaning
         write_pause_s=chance.choice((0.02, 0.04)),
         safety_s=10.0,
         faults={**drawn.faults, **weights(chance, alter_compaction=(0.0, 1.0, 2.0), settings=(0.0, 1.0))},
