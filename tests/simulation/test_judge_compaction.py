@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -45,7 +45,11 @@ class Judged:
 
     def copy(self, batches: Iterable[bytes]) -> None:
         """The copy is another file, with these batches."""
-        self.view.look({NAME: Inode(b"".join(batches))}, 0)
+        self.files({NAME: batches})
+
+    def files(self, files: Mapping[str, Iterable[bytes]]) -> None:
+        """The copy has these files of segments."""
+        self.view.look({name: Inode(b"".join(batches)) for name, batches in files.items()}, 0)
 
     def clean(self, clean_to: int, deletes_before: int) -> list[bytes]:
         """The batches of a copy that has carried out this point, which some copy has begun."""
@@ -180,3 +184,42 @@ def test_a_view_says_from_where_on_it_has_changed() -> None:
     judged.view.unchanged_to = 9
     judged.copy([*judged.log.batches[:2], *judged.log.batches[2:]])
     assert judged.view.unchanged_to == 0
+
+
+@pytest.mark.parametrize("generation", [1, 2, 10])
+def test_a_swapped_segment_counts_in_the_place_of_all_that_begin_inside_of_it(generation: int) -> None:
+    """Two former segments are still there, and the first one ends between the record at 0 and its marker at 2. No copy
+    is that record and behind it the new segment, which has neither."""
+    log = KeyedLog()
+    log.write([(b"a", b"0")], producer_id=100, transactional=True)
+    log.write([(b"b", b"1")], producer_id=101, transactional=True)
+    log.mark(100, committed=True)
+    log.mark(101, committed=True)
+    log.write([(b"a", b"4")])
+    judged = Judged(log)
+    first, second = {name_of(0, generation - 1): log.batches[:2]}, {name_of(2, 3): log.batches[2:]}
+    judged.files(first | second)
+    assert judged.wrong() == (None, None)
+    compacted = {name_of(0, generation): judged.clean(5, 5)}
+    for files in (first | second | compacted, second | compacted, compacted):
+        judged.files(files)
+        assert judged.wrong() == (None, None)
+        assert judged.not_done(5, 5) is None
+        assert judged.view.end == 5
+
+
+def test_a_swapped_segment_is_judged_before_the_former_one_is_gone() -> None:
+    judged = keyed()
+    judged.clean(9, 3)
+    gap = gap_batch(*KEY, decode_header(judged.log.batches[-1]))
+    for generation in (9, 10):
+        former = {name_of(0, generation - 1): judged.log.batches}
+        judged.files(former)
+        assert judged.wrong() == (None, None)
+        judged.files(former | {name_of(0, generation): [*judged.log.batches[:-1], gap]})
+        assert judged.wrong() == ("K1", 8)
+
+
+def name_of(base_offset: int, generation: int) -> str:
+    """The name of a segment's file."""
+    return f"{base_offset:020}.{generation}.log" if generation else f"{base_offset:020}.log"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from minilog.errors import CorruptMessage
 from minilog.record_batch.header import HEADER_BYTES, BatchHeader, decode_header
-from tests.simulation.machines.disk import NEVER, Inode
+from tests.simulation.machines.disk import NEVER, SEGMENT_SUFFIX, Inode
 from tests.simulation.machines.host import DATA_PATH
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ def first_from(batches: list[BatchHeader], offset: int) -> int:
 class _Segment:
     """One file of a log, as one of the two views has it."""
 
-    def __init__(self, inode: Inode, *, durable: bool) -> None:
+    def __init__(self, name: str, inode: Inode, *, durable: bool) -> None:
+        self.base_offset, self.generation = _place_of(name)
         self.inode = inode
         self._durable = durable
         self.is_new = True  # not looked at yet
@@ -48,6 +49,10 @@ class _Segment:
         self.batches: list[BatchHeader] = []
         self.positions: list[int] = []
         self._size_bytes = 0
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].next_offset if self.batches else self.base_offset
 
     def look(self) -> int | None:
         """Read what is new. The lowest offset that changed, None where nothing did."""
@@ -103,7 +108,8 @@ class _Segment:
 
 class View:
     """One of the two views of a copy: whole batches in their order, up to the first gap. A gap below the log's start is
-    none: a crash left there what was being deleted, and what is before it does not count.
+    none: a crash left there what was being deleted, and what is before it does not count. From the time
+    on at which a compacted segment has its name, it counts in the place of all that it replaces.
 
     `agreed`: what it was found to share with the truth about its partition; it goes back where the copy changes.
     `unchanged_to`: below it nothing has changed since whoever judges compaction has looked.
@@ -116,6 +122,7 @@ class View:
         self.batches: list[BatchHeader] = []
         self.epochs: list[tuple[int, int]] = []  # (epoch, offset)
         self._segments: dict[str, _Segment] = {}
+        self._counting: list[_Segment] = []
         self._cuts: dict[str, int | None] = {}
 
     def look(self, files: dict[str, Inode] | None, log_start: int) -> None:
@@ -135,14 +142,14 @@ class View:
         lowest: int | None = None
         known = self._segments
         self._segments = {}
-        for name in sorted(files):
+        for name in sorted(files, key=_place_of):
             segment = known.get(name)
             if segment is None or segment.inode is not files[name]:
-                segment = _Segment(files[name], durable=self.durable)
-                lowest = _least(lowest, _base_of(name))
+                segment = _Segment(name, files[name], durable=self.durable)
+                lowest = _least(lowest, segment.base_offset)
             self._segments[name] = segment
         for name in known.keys() - self._segments.keys():
-            lowest = _least(lowest, _base_of(name))
+            lowest = _least(lowest, known[name].base_offset)
         return lowest
 
     def _join(self, changed_from: int, log_start: int) -> None:
@@ -152,8 +159,9 @@ class View:
             batches.pop()
         while epochs and epochs[-1][1] >= self.end:
             epochs.pop()
-        for segment in self._segments.values():
-            if not segment.batches or (batches and segment.batches[-1].next_offset <= batches[-1].next_offset):
+        self._counting = self._without_replaced()
+        for segment in self._counting:
+            if not segment.batches or (batches and segment.end <= batches[-1].next_offset):
                 continue
             first = bisect.bisect_left(segment.batches, batches[-1].next_offset, key=_base_offset) if batches else 0
             for header in segment.batches[first:]:
@@ -165,6 +173,19 @@ class View:
                 batches.append(header)
                 if not epochs or epochs[-1][0] != header.partition_leader_epoch:
                     epochs.append((header.partition_leader_epoch, header.base_offset))
+
+    def _without_replaced(self) -> list[_Segment]:
+        """The segments without those that compaction has replaced: docs/spec/formats.md, Generations. A copy is never a
+        part of a former segment, and behind it the new one."""
+        counting: list[_Segment] = []
+        for segment in self._segments.values():
+            last = counting[-1] if counting else None
+            if last is not None and last.base_offset == segment.base_offset:
+                counting.pop()
+            elif last is not None and last.generation and segment.base_offset < last.end:
+                continue
+            counting.append(segment)
+        return counting
 
     def take_cut(self, asker: str) -> int | None:
         """The lowest offset that was cut away from the end since it was asked last; None where none was."""
@@ -186,7 +207,7 @@ class View:
         """Where its first batch begins, or would; 0 where there is no file."""
         if self.batches:
             return self.batches[0].base_offset
-        return min((_base_of(name) for name in self._segments), default=0)
+        return min((segment.base_offset for segment in self._segments.values()), default=0)
 
     @property
     def end(self) -> int:
@@ -198,8 +219,8 @@ class View:
 
     def content(self, base_offset: int) -> bytes:
         """The bytes of the batch that begins there."""
-        for segment in self._segments.values():
-            if segment.batches and segment.batches[0].base_offset <= base_offset < segment.batches[-1].next_offset:
+        for segment in self._counting:
+            if segment.batches and segment.batches[0].base_offset <= base_offset < segment.end:
                 index = bisect.bisect_left(segment.batches, base_offset, key=_base_offset)
                 if index < len(segment.batches) and segment.batches[index].base_offset == base_offset:
                     return segment.content(index)
@@ -277,9 +298,10 @@ def content_of(stored: bytes | None) -> bytes | None:
     return None if stored is None else stored.rpartition(b"\ncrc32c=")[0]
 
 
-def _base_of(name: str) -> int:
-    """The base offset in the name of a segment's file, of any generation."""
-    return int(name[:20])
+def _place_of(name: str) -> tuple[int, int]:
+    """The base offset and the generation in the name of a segment's file."""
+    base_offset, *generation = name.removesuffix(SEGMENT_SUFFIX).split(".")
+    return int(base_offset), int(generation[0]) if generation else 0
 
 
 def _least(one: int | None, other: int | None) -> int | None:
