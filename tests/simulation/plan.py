@@ -44,7 +44,7 @@ FAULTS = (
     "cordon", "decommission", "forget",
     # of plans in which the voters change: operations.py
     "change_voters",
-    # of plans with members of a group: faults/links.py, faults/processes.py
+    # of plans with members of a group, or with workers of a queue: faults/links.py, faults/processes.py
     "depose", "death_of_coordinator",
 )  # fmt: skip
 _OF_VERSIONS = ("other_version", "upgrade")
@@ -120,6 +120,7 @@ class Plan:
     writers: int = 0  # programs with transactions
     queries: tuple[str, ...] = ()  # with Spark's sink
     sharing: int = 0  # members of a group
+    queuing: int = 0  # workers of a queue
     compacted: bool = False  # the topics that are written to are compacted, and so is that of transactions
     dedupe_buffer_bytes: int = 0  # of the cleaners, where it is smaller than a broker's setting allows
     counting: bool = False  # a program counts records by the headers of batches

@@ -23,6 +23,7 @@ from tests.simulation import mutants
 from tests.simulation.clients.counting import Counting
 from tests.simulation.clients.history import History
 from tests.simulation.clients.queries import Queries
+from tests.simulation.clients.queuing import Queuing
 from tests.simulation.clients.sharing import Sharing
 from tests.simulation.clients.transacting import Transacting
 from tests.simulation.clients.workload import Workload
@@ -34,6 +35,7 @@ from tests.simulation.judge import (
     check_forged,
     check_over,
     check_queries,
+    check_queuing,
     check_sharing,
     check_transactions,
     coordinator_state,
@@ -88,6 +90,9 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
     sharing = Sharing(cluster, workload, lambda: coordinator_state(judge))
     if plan.sharing:
         sharing.begin()
+    queuing = Queuing(cluster, workload, history, transacting)
+    if plan.queuing:
+        await queuing.begin()
     if plan.counting:
         Counting(cluster, workload).begin()
     if workload.guest is not None:
@@ -110,7 +115,7 @@ async def direct(cluster: SimulatedCluster, history: History, workload: Workload
     try:
         async with asyncio.timeout(ENDS_WITHIN_S):
             await _come_right(
-                cluster, history, workload, transacting, _Checked(faults, judge, exceptions, queries, sharing)
+                cluster, history, workload, transacting, _Checked(faults, judge, exceptions, queries, sharing, queuing)
             )
     except TimeoutError as error:
         raise Violation("V19", f"{ENDS_WITHIN_S:.0f} s after the last fault the run has not come to its end") from error
@@ -127,6 +132,7 @@ class _Checked:
     exceptions: Exceptions
     queries: Queries
     sharing: Sharing
+    queuing: Queuing
 
 
 async def _come_right(
@@ -158,6 +164,8 @@ async def _come_right(
         await check_queries(cluster, checked.queries, faults)
     if plan.sharing:
         await check_sharing(cluster, checked.sharing, faults)
+    if judge.queues is not None:
+        await check_queuing(cluster, checked.queuing, judge.queues, faults)
     if plan.compacted:
         await workload.enable_cleaners(judge.settings)
         await judge.compaction.check_over(faults)

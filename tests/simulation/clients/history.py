@@ -96,6 +96,15 @@ class History:
         if outcome is Outcome.FAILED and (at := self._of(write.key).offsets.get(value)) is not None:
             raise Violation("V16", f"{value!r} was read at {at} and is then reported as failed: {error}", key=write.key)
 
+    def acknowledged(self) -> list[tuple[PartitionKey, int]]:
+        """Where the writes stand that were acknowledged under acks=all."""
+        writes = self.writes.values()
+        return [
+            (write.key, write.offset)
+            for write in writes
+            if write.outcome is Outcome.OK and write.acks == -1 and write.offset >= 0
+        ]
+
     # -- reads
 
     def placed(self, client: str, key: PartitionKey, offset: int) -> None:

@@ -133,7 +133,16 @@ class Transacting:
         if transaction.end is TransactionEnd.ABORTED and transaction.seen:
             raise Violation("V15", f"{label} was aborted, and of it is read {transaction.seen}")
 
+    def end_of(self, value: bytes) -> TransactionEnd:
+        """What is known of the transaction of this value by now."""
+        return self._transactions[value.decode().rpartition(":")[0]].end
+
     # -- the end
+
+    def committed_places(self) -> list[tuple[str, int, int]]:
+        """Topic, partition and offset of what is committed, as readers have seen it."""
+        committed = (each for each in self._transactions.values() if each.end is TransactionEnd.COMMITTED)
+        return [(TOPIC, *place) for transaction in committed for place in transaction.seen.values()]
 
     def missing(self) -> str | None:
         """What is committed, or was seen in part, and not seen as a whole; None where there is nothing like that."""

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from minilog.aio import Admin
 from minilog.errors import MinilogError
+from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, QUEUES_TOPIC_NAME, coordinator_partition
 from minilog.types import TopicPartition
+from tests.simulation.clients.queue_settings import QUEUE
+from tests.simulation.clients.sharing import GROUP
 from tests.simulation.machines.host import DATA_PATH
 from tests.simulation.machines.network import CUT
 
@@ -101,6 +104,13 @@ class Ground:
                 strike(self.cluster.hosts[leader])
 
         self.workload.command(ask)
+
+    def ask_who_coordinates(self, strike: Callable[[SimulatedHost], None]) -> None:
+        """The same of the coordinator of the queue, or of the group with members."""
+        at = TopicPartition(GROUPS_TOPIC_NAME, coordinator_partition(GROUP))
+        if self.cluster.plan.queuing:
+            at = TopicPartition(QUEUES_TOPIC_NAME, coordinator_partition(QUEUE))
+        self.ask_who_leads(at, strike)
 
     # -- when
 

@@ -9,11 +9,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from minilog.aio import Admin
-from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
-from minilog.types import TopicPartition
 from tests.simulation.clients.guest import TOPIC as GUESTS_TOPIC
 from tests.simulation.clients.guest import grace_s
-from tests.simulation.clients.sharing import GROUP
 from tests.simulation.machines.identities import GUEST
 
 if TYPE_CHECKING:
@@ -71,14 +68,13 @@ class Links:
         self._ground.ask_who_leads(at, lambda leader: self._from_brokers(leader, 0.5, LONGEST_CUT_S))
 
     def depose(self) -> bool:
-        """The coordinator of the group with members, from all other brokers, for longer than a broker's and a member's
-        session. Its members still reach it, and the one that comes after it. One at a time, for a second one would
-        leave nobody to elect."""
+        """The coordinator of the group with members, or of the queue, from all other brokers, for longer than a
+        broker's and a member's session. Its members still reach it, and the one that comes after it. One at a time, for
+        a second one would leave nobody to elect."""
         if self._ground.cluster.now_s < self._deposed_until_s:
             return False
         self._deposed_until_s = self._ground.cluster.now_s + DEPOSED_S[1]
-        at = TopicPartition(GROUPS_TOPIC_NAME, coordinator_partition(GROUP))
-        self._ground.ask_who_leads(at, lambda leader: self._from_brokers(leader, *DEPOSED_S))
+        self._ground.ask_who_coordinates(lambda leader: self._from_brokers(leader, *DEPOSED_S))
         return True
 
     def _from_brokers(self, host: SimulatedHost, least_s: float, most_s: float) -> None:

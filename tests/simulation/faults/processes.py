@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, coordinator_partition
-from minilog.types import TopicPartition
-from tests.simulation.clients.sharing import GROUP
 from tests.simulation.machines.disk import Death, Killed, PowerLoss
 from tests.simulation.plan import LATER
 
@@ -141,10 +138,10 @@ class Processes:
         return True
 
     def death_of_coordinator(self) -> None:
-        """The coordinator of the group with members, between two steps: most of what it does is to decide who reads."""
-        at = TopicPartition(GROUPS_TOPIC_NAME, coordinator_partition(GROUP))
-        self._ground.ask_who_leads(
-            at, lambda host: host.die_after(self._random.randrange(MOST_CALLBACKS), self._death())
+        """The coordinator of the group with members, or of the queue, between two steps: most of what it does is to
+        decide who reads."""
+        self._ground.ask_who_coordinates(
+            lambda host: host.die_after(self._random.randrange(MOST_CALLBACKS), self._death())
         )
 
     def never_returns(self) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from minilog.partition_key import PartitionKey
 from minilog.record_batch.header import Buffer
 from minilog.stream_messages import StreamMessage
+from tests.simulation.clients.queue_settings import QUEUE, drawn
 from tests.simulation.judge import levels
 from tests.simulation.judge.answers import Answers
 from tests.simulation.judge.backlog import Backlog
@@ -23,6 +24,7 @@ from tests.simulation.judge.leader_epochs import LeaderEpochs
 from tests.simulation.judge.levels import Levels
 from tests.simulation.judge.positions import Positions
 from tests.simulation.judge.producers import Producers
+from tests.simulation.judge.queue_records import QueueRecords
 from tests.simulation.judge.quorum import Quorum
 from tests.simulation.judge.recorded_ends import RecordedEnds
 from tests.simulation.judge.replication import Replication
@@ -59,6 +61,7 @@ class Judge:
         coordinators = JudgeOfCoordinators(self.truth)
         transactions = Transactions(coordinators.may_write, self.truth.fates)
         self.compaction = Compaction(cluster, self.truth, transactions)
+        self.queues = self._judge_of_queues(transactions) if cluster.plan.queuing else None
         self._replication = Replication(self.truth, transactions, self.compaction)
         self._backlog = Backlog(cluster)
         self._positions = Positions()
@@ -74,6 +77,7 @@ class Judge:
             self._schemas.saw,
             self.answers.saw,
             *(() if self.rights is None else (self.rights.saw,)),
+            *(() if self.queues is None else (self.queues.saw,)),
         ]
         for number, host in cluster.hosts.items():
             host.disk.replaced = functools.partial(self._written, number)
@@ -83,6 +87,12 @@ class Judge:
         cluster.wire.listen(self._lag.heard)
         cluster.wire.listen(self._backlog.heard)
         cluster.wire.listen(self.truth.calm.heard)
+
+    def _judge_of_queues(self, transactions: Transactions) -> QueueRecords:
+        settings = drawn(self._cluster.seed)
+        return QueueRecords(
+            self._cluster, self.truth, transactions, self.is_marked, QUEUE, settings.lock_s, settings.limit
+        )
 
     def _saw(self, call: Said, message: Any, answers: bool) -> None:
         """Of whoever speaks it is not the fault."""
@@ -153,5 +163,7 @@ class Judge:
                 self._lag.look(self._hearing.lead)
                 if self.rights is not None:
                     self.rights.look()
+                if self.queues is not None:
+                    self.queues.look()
             except Exception as error:
                 self._cluster.fail(error)

@@ -104,6 +104,12 @@ class Transactions:
             return None
         return min((span.first for span in of.spans.values() if span.marked == math.inf), default=None)
 
+    def open_producers(self, key: PartitionKey, last: int) -> set[int]:
+        """The producers of transactions that begin at `last` or before, and have no marker in what is committed."""
+        of = self._of.get(key)
+        spans = {} if of is None else of.spans
+        return {each for each, span in spans.items() if span.marked == math.inf and span.first <= last}
+
     def check_stable(self, partition: JudgedPartition, number: int, told: Any) -> None:
         """Of a last stable offset that is told with a high watermark."""
         of = self._of.get(partition.key)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from minilog.net.coordinators_of import GROUPS_TOPIC_NAME, TRANSACTIONS_TOPIC_NAME
+from minilog.net.coordinators_of import INTERNAL_TOPIC_NAMES
 from minilog.partition_key import PartitionKey
 from minilog.typed.topic_schema import TopicSchema
 from minilog.v1.records_pb2 import BrokerStateRecord
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tests.simulation.machines.wire import Said
 
 STRANGER = (-1, -1)
-_OWN = (TRANSACTIONS_TOPIC_NAME, GROUPS_TOPIC_NAME)  # brokers delete of them what they do not need
 
 
 class Truth:
@@ -72,7 +71,9 @@ class Truth:
         found = self.partitions.get(key)
         if found is None:
             found = self.partitions[key] = JudgedPartition(key, self.copies, self.metadata, self.damage)
-            if self.metadata.topics[key.topic_id].name in _OWN:
+            if (
+                self.metadata.topics[key.topic_id].name in INTERNAL_TOPIC_NAMES
+            ):  # brokers delete of them what they do not need
                 found.deletable = math.inf
             if self.metadata.topics[key.topic_id].config.is_compacted:
                 found.compaction = CompactedPartition(key, self.fates, partial(self._schema, key.topic_id))

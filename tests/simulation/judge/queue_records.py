@@ -1,0 +1,338 @@
+"""What the coordinator of a queue writes and answers, against its log and the logs of the topics.
+
+rule  what must be
+Q1    a lease is answered when its record may be committed. From one lease to another a record goes over READY
+Q2    what is settled is in no range any more
+Q3    a record is not leased for longer than its lock and LATE_S, where all is calm: since it was leased or its lease
+      was renewed, and a lock more for each new coordinator. Deliveries are counted
+Q4    nothing is leased at or above the last stable offset
+Q6    `settled_to` never goes back, but with the cut after an unclean election
+Q7    a leased record is settled by a verdict of its own worker alone, or by the delivery limit, or taken by retention
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from minilog.net.coordinators_of import QUEUES_TOPIC_NAME, coordinator_partition
+from minilog.partition_key import PartitionKey
+from minilog.record_batch.header import BatchHeader, decode_header
+from minilog.record_batch.reader import read_payload
+from minilog.v1 import coordinator_records_pb2 as records_pb2
+from minilog.v1 import queue_pb2
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.clients.queuing import Queuing
+    from tests.simulation.cluster import SimulatedCluster
+    from tests.simulation.judge.copies import View
+    from tests.simulation.judge.partition import JudgedPartition
+    from tests.simulation.judge.transactions import Transactions
+    from tests.simulation.judge.truth import Truth
+    from tests.simulation.machines.wire import Said
+
+SERVICE = "/minilog.v1.QueueService/"
+LATE_S = 2.0
+READY, LEASED = queue_pb2.RANGE_STATE_READY, queue_pb2.RANGE_STATE_LEASED
+Records = records_pb2.QueuePartitionRecord
+
+
+class Held(NamedTuple):
+    """What is known of an unsettled offset."""
+
+    state: int
+    lease_id: int
+    delivery_count: int
+
+
+class Gone(NamedTuple):
+    """An offset that is in no range any more, what it was, and whether that was to be."""
+
+    offset: int
+    before: Held
+
+
+def held_in(record: Records) -> dict[int, Held]:
+    """By offset."""
+    return {
+        offset: Held(each.state, each.lease_id, each.delivery_count)
+        for each in record.ranges
+        for offset in range(each.first_offset, each.last_offset + 1)
+    }
+
+
+def settled_to(record: Records) -> int:
+    """All offsets below are settled."""
+    return record.ranges[0].first_offset if record.ranges else record.next_offset
+
+
+def check_change(before: Records, after: Records, *, may_be_cut: bool) -> list[Gone]:
+    """From one committed state of a partition to the next. What is gone. Raises Violation."""
+    is_cut = after.next_offset < before.next_offset
+    if is_cut and may_be_cut and after.leader_epoch > before.leader_epoch:
+        return []
+    if is_cut or settled_to(after) < settled_to(before):
+        text = f"it was settled to {settled_to(before)} and leased to {before.next_offset}, and is settled to "
+        raise Violation("Q6", f"{text}{settled_to(after)} and leased to {after.next_offset}")
+    old, new = held_in(before), held_in(after)
+    for offset, held in new.items():
+        if offset < before.next_offset and offset not in old:
+            raise Violation("Q2", f"offset {offset} was settled, and is {held}")
+        _check_step(offset, old.get(offset), held)
+    return [Gone(offset, held) for offset, held in old.items() if offset not in new]
+
+
+def _check_step(offset: int, before: Held | None, after: Held) -> None:
+    if before is None:
+        before = Held(READY, 0, 0)
+    if before.state == LEASED == after.state and before.lease_id != after.lease_id:
+        raise Violation("Q1", f"offset {offset} goes from lease {before.lease_id} to lease {after.lease_id} at once")
+    is_leased_now = after.state == LEASED and before.state == READY
+    if after.delivery_count != before.delivery_count + is_leased_now:
+        raise Violation("Q3", f"offset {offset} is {before}, and then {after}: deliveries are not counted")
+
+
+@lru_cache(maxsize=4_096)
+def _rows(content: bytes) -> list[tuple[Any, bytes | None]]:
+    header = decode_header(content)
+    if header.is_control:
+        return []
+    rows = read_payload(content, header)
+    keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
+    return [(records_pb2.QueueLogKey.FromString(key), value) for key, value in zip(keys, values, strict=True)]
+
+
+def _partitions(content: bytes, queue: str) -> Iterator[tuple[PartitionKey, Records]]:
+    """What a batch says of the partitions of a queue."""
+    for key, value in _rows(content):
+        if key.queue == queue and key.HasField("partition_id") and value is not None:
+            yield PartitionKey.of(key.partition_id), Records.FromString(value)
+
+
+@dataclass(slots=True)
+class _Log:
+    """What one copy says. `ends`: by lease, the end of the batch that has it first."""
+
+    last: BatchHeader | None = None
+    ends: dict[int, int] = field(default_factory=dict)
+
+    def read(self, view: View, queue: str) -> None:
+        """Take in what is new. All anew where what was read last is not there any more."""
+        if self.last is not None and next(iter(view.from_offset(self.last.base_offset)), None) != self.last:
+            self.last = None
+            self.ends.clear()
+        for header in list(view.from_offset(0 if self.last is None else self.last.next_offset)):
+            for _, record in _partitions(view.content(header.base_offset), queue):
+                for each in record.ranges:
+                    self.ends.setdefault(each.lease_id, header.next_offset)
+            self.last = header
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is committed of one partition of the queue."""
+
+    record: Records = field(default_factory=Records)
+    dead: set[int] = field(default_factory=set)  # by the limit
+    taken: set[int] = field(default_factory=set)  # by retention, if by anybody
+
+
+class QueueRecords:
+    """Of one queue. `open_producers`: of a partition, whose transactions are open below an offset for all that anybody
+    can know."""
+
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        truth: Truth,
+        transactions: Transactions,
+        is_marked: Callable[[PartitionKey, int], bool],
+        queue: str,
+        lock_s: float,
+        limit: int,
+    ) -> None:
+        self._cluster, self._truth, self._transactions, self._is_marked = cluster, truth, transactions, is_marked
+        self._queue, self._lock_s, self._limit = queue, lock_s, limit
+        self._of: dict[PartitionKey, _Known] = {}
+        self._logs: dict[int, _Log] = {}  # by host
+        self._read = 0  # batches of the truth
+        self._leader_epoch = -1
+        self._leased_s: dict[int, float] = {}  # since when the lock of a lease may count
+        self._requests: weakref.WeakKeyDictionary[Said, Any] = weakref.WeakKeyDictionary()
+        self._verdicts: set[tuple[int, PartitionKey, int]] = set()  # that may be done: lease, partition, offset
+        self._answered: Mapping[str, Callable[[Said, Any], None]] = {
+            SERVICE + "Lease": self._lease,
+            SERVICE + "RenewLeases": self._renewed,
+        }
+
+    # -- on the wire
+
+    def saw(self, call: Said, message: Any, answers: bool) -> None:
+        """A message is sent."""
+        if not call.method.startswith(SERVICE):
+            return
+        if not answers:
+            self._requests[call] = message
+            if call.method == SERVICE + "Settle":
+                self._note_verdicts(message)
+        elif (look := self._answered.get(call.method)) is not None:
+            look(call, message)
+
+    def _note_verdicts(self, request: queue_pb2.SettleRequest) -> None:
+        for each in request.settlements:
+            if each.verdict != queue_pb2.VERDICT_RELEASE:
+                key = PartitionKey.of(each.partition_id)
+                for offset in range(each.first_offset, each.last_offset + 1):
+                    self._verdicts.add((each.lease_id, key, offset))
+
+    def _lease(self, call: Said, response: queue_pb2.LeaseResponse) -> None:
+        if not response.ranges:
+            return
+        number, _ = self._truth.speaker(call.host)
+        partition = self._partition()
+        if number < 0 or partition is None:
+            return
+        self._check_durable(number, partition, response.lease_id)
+        for each in response.ranges:
+            self._check_stable(PartitionKey.of(each.partition_id), each.last_offset, response.lease_id)
+
+    def _check_durable(self, number: int, partition: JudgedPartition, lease_id: int) -> None:
+        """The lease is in the log of whoever answers, and may be committed."""
+        copy = partition.sound_copy(number)
+        if copy is None:
+            return
+        log = self._logs.setdefault(copy.host.number, _Log())
+        log.read(copy.live, self._queue)
+        end = log.ends.get(lease_id)
+        if end is None:
+            raise partition.fail("Q1", f"b{number} answers lease {lease_id}, and its log has no such", number)
+        if not partition.is_held(copy.host.number, end):
+            raise partition.fail("Q1", f"b{number} answers lease {lease_id}, and it is not committed", number)
+
+    def _check_stable(self, key: PartitionKey, last: int, lease_id: int) -> None:
+        """All of it may be committed, and of no transaction that is open for all that anybody can know."""
+        partition = self._truth.partition(key)
+        if partition is None or partition.exempt:
+            return
+        copies = [copy for copy in self._truth.copies.all_of(partition.name) if copy.live.end > last]
+        ends = [(copy.host.number, _end_of(copy.live.from_offset(last))) for copy in copies]
+        if last >= partition.end and not any(partition.is_held(number, end) for number, end in ends):
+            raise partition.fail("Q4", f"lease {lease_id} has offset {last}, which is not committed")
+        producers = self._transactions.open_producers(key, last)
+        for copy in copies[:1]:
+            later = (header for header in copy.live.from_offset(partition.end) if header.base_offset <= last)
+            producers |= {header.producer_id for header in later if header.is_transactional and not header.is_control}
+        for producer_id in sorted(producers):
+            if not self._is_marked(key, producer_id):
+                text = f"lease {lease_id} has offset {last}, and the transaction of producer {producer_id} is open"
+                raise partition.fail("Q4", text)
+
+    def _renewed(self, call: Said, response: queue_pb2.RenewLeasesResponse) -> None:
+        request = self._requests.get(call)
+        if request is None or response.error.code:
+            return
+        for lease_id in set(request.lease_ids) - set(response.ended_lease_ids):
+            self._leased_s[lease_id] = self._cluster.now_s
+
+    # -- in the log
+
+    def _partition(self) -> JudgedPartition | None:
+        """Of `__queues`."""
+        for topic_id, topic in self._truth.metadata.topics.items():
+            if topic.name == QUEUES_TOPIC_NAME:
+                return self._truth.partition(PartitionKey(topic_id, coordinator_partition(self._queue)))
+        return None
+
+    def look(self) -> None:
+        """At what was committed since, and at how long leases last."""
+        partition = self._partition()
+        if partition is None:
+            return
+        state = self._truth.metadata.states.get(partition.key)
+        if state is not None and state.leader_epoch > self._leader_epoch:
+            self._leader_epoch = state.leader_epoch
+            self._leased_s = dict.fromkeys(self._leased_s, self._cluster.now_s)
+        new, self._read = partition.batches[self._read :], len(partition.batches)
+        for header in new:
+            self._take(partition, header)
+        self._check_locks()
+
+    def _take(self, partition: JudgedPartition, header: BatchHeader) -> None:
+        content = self._content(partition, header)
+        if content is None:
+            return
+        for key, record in _partitions(content, self._queue):
+            known = self._of.setdefault(key, _Known(Records(next_offset=record.next_offset)))
+            topic = self._truth.partition(key)
+            may_be_cut = topic is None or topic.exempt
+            gone = check_change(known.record, record, may_be_cut=may_be_cut)
+            for offset, before in gone:
+                self._gone(key, known, offset, before)
+            skipped = range(known.record.next_offset, record.next_offset)
+            known.taken |= set(skipped) - held_in(record).keys()
+            known.record = record
+
+    def _content(self, partition: JudgedPartition, header: BatchHeader) -> bytes | None:
+        for copy in self._truth.copies.all_of(partition.name):
+            found = next(iter(copy.live.from_offset(header.base_offset)), None)
+            if found == header:
+                return copy.live.content(header.base_offset)
+        return None
+
+    def _gone(self, key: PartitionKey, known: _Known, offset: int, before: Held) -> None:
+        if before.state == LEASED and (before.lease_id, key, offset) in self._verdicts:
+            return
+        if before.state == LEASED and before.delivery_count >= self._limit:
+            known.dead.add(offset)
+        else:
+            known.taken.add(offset)
+
+    def _check_locks(self) -> None:
+        leased = {each.lease_id for known in self._of.values() for each in known.record.ranges if each.state == LEASED}
+        now_s = self._cluster.now_s
+        self._leased_s = {lease_id: self._leased_s.get(lease_id, now_s) for lease_id in leased}
+        for lease_id, since_s in self._leased_s.items():
+            if min(now_s - since_s, self._truth.calm.lasts_s) > self._lock_s + LATE_S:
+                text = f"lease {lease_id} lasts since {since_s:.3f} s, and its lock is {self._lock_s} s"
+                raise Violation("Q3", text)
+
+    # -- the end
+
+    @property
+    def has_judged_locks(self) -> bool:
+        """Whether all has been calm for longer than a lock may last."""
+        return self._truth.calm.lasts_s > self._lock_s + LATE_S
+
+    def unsettled(self, key: PartitionKey, end: int) -> str | None:
+        """What is not settled of a partition, below `end`. None where all is."""
+        known = self._of.get(key)
+        if known is None:
+            return f"is not known to the queue, and has records up to {end}" if end else None
+        if known.record.ranges or known.record.next_offset < end:
+            text = f"is settled to {settled_to(known.record)}, and leased to {known.record.next_offset} of {end}"
+            return f"{text}: {[str(each).split() for each in known.record.ranges[:3]]}"
+        return None
+
+    def is_dead(self, key: PartitionKey, offset: int) -> bool:
+        """Whether the delivery limit has settled it."""
+        return key in self._of and offset in self._of[key].dead
+
+    def check_taken(self, queuing: Queuing) -> None:
+        """What is gone without a verdict was taken by retention."""
+        for at, key in queuing.keys().items():
+            taken = self._of[key].taken if key in self._of else set[int]()
+            bound = queuing.may_be_gone(at)
+            partition = self._truth.partition(key)
+            if partition is None or partition.exempt:
+                continue
+            if lost := sorted(offset for offset in taken if offset >= bound):
+                raise Violation("Q7", f"offsets {lost[:5]} of {at} are gone, and nobody has settled them")
+
+
+def _end_of(batches: Iterator[BatchHeader]) -> int:
+    """Of the first of these."""
+    return next(batches).next_offset
