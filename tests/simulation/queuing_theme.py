@@ -19,6 +19,7 @@ def queuing(plan: Plan, chance: random.Random) -> Plan:
         plan,
         queuing=chance.choice((2, 3, 4)),
         levels={},
+        voters=3,  # of one voter's cluster the coordinator's log has one copy, and nobody tells what is committed of it
         clock_rates={},
         partitions=chance.choice((1, 2)),
         producers=1,

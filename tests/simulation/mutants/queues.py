@@ -1,0 +1,121 @@
+"""Wrong rules of queues: what is leased, when locks end, and who may settle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from google.protobuf.message import Message
+
+from minilog.net.runtime import now_ms
+from minilog.queues.client import Leased, Queues, Renewed
+from minilog.v1 import queue_pb2
+from minilog_broker.coordinators.coordinator_effects import CoordinatorAnswer, Moment
+from minilog_broker.coordinators.queues import partition_queue
+from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
+from minilog_broker.coordinators.queues.locks import LeaseName
+from minilog_broker.coordinators.queues.partition_queue import Delivery, PartitionQueue, leases_of
+from minilog_broker.replication.leader import partition
+from minilog_broker.replication.replica_log import ReplicaLog
+from minilog_broker.replication.rules.divergence import EpochEnds
+from minilog_broker.replication.stable_offsets import Known, StableOffset, stable_offset
+from tests.simulation.mutants.replication import Patches
+
+
+def leased_up_to_the_high_watermark() -> Patches:
+    """A leader reports its high watermark in the place of its last stable offset."""
+
+    def mutant(log: ReplicaLog, epochs: EpochEnds, leader_epoch: int, known: Known) -> StableOffset | None:
+        found = stable_offset(log, epochs, leader_epoch, known._replace(last_stable_offset=-1))
+        if found is None or known == Known(leader_epoch, log.high_watermark, log.ends().log_start_offset):
+            return None
+        return found._replace(last_stable_offset=log.high_watermark)
+
+    return [(partition, "stable_offset", mutant)]
+
+
+def answered_before_it_is_committed() -> Patches:
+    """A lease is answered when it is decided."""
+    answer = QueueCoordinator._answer
+
+    def mutant(self: QueueCoordinator, ticket: object, owner: str | None, message: Message) -> None:
+        if isinstance(message, queue_pb2.LeaseResponse):
+            self._effects.append(CoordinatorAnswer(ticket, message))
+        else:
+            answer(self, ticket, owner, message)
+
+    return [(QueueCoordinator, "_answer", mutant)]
+
+
+def renewed_without_a_record() -> Patches:
+    """A renewal is confirmed when it comes, by whoever takes itself for the coordinator."""
+
+    def mutant(self: QueueCoordinator, ticket: object, request: queue_pb2.RenewLeasesRequest, now: Moment) -> None:
+        lock_ms = self._view.settings(request.queue).lock_duration_ms
+        names = [LeaseName(request.queue, lease_id) for lease_id in request.lease_ids]
+        for name in names:
+            if name in self._locks:
+                self._locks.begin(name, now.ms + lock_ms)
+        ended = [name.lease_id for name in names if name not in self._locks]
+        response = queue_pb2.RenewLeasesResponse(ended_lease_ids=ended, lock_duration_ms=lock_ms)
+        self._effects.append(CoordinatorAnswer(ticket, response))
+
+    return [(QueueCoordinator, "renew", mutant)]
+
+
+def uncounted_when_a_lock_ends() -> Patches:
+    """What a worker has not settled in time was not delivered."""
+    delivered = partition_queue._delivered
+
+    def expire(queue: PartitionQueue, lease_id: int, after: Delivery) -> PartitionQueue:
+        kept = []
+        for current in queue.ranges:
+            if not partition_queue._is_leased_by(current, lease_id):
+                kept.append(current)
+            elif (ready := delivered(current, after._replace(limit=1 << 30))) is not None:
+                kept.append(replace(ready, delivery_count=current.delivery_count - 1))
+        return queue.with_ranges(kept)
+
+    return [(partition_queue, "expire", expire)]
+
+
+def delay_is_forgotten() -> Patches:
+    """What is released with a delay is delivered again at once."""
+    settle = partition_queue.settle
+
+    def mutant(queue: PartitionQueue, settlement: queue_pb2.Settlement, after: Delivery) -> PartitionQueue:
+        return settle(queue, settlement, after._replace(delay_ms=0))
+
+    return [(partition_queue, "settle", mutant)]
+
+
+def no_new_locks() -> Patches:
+    """A new coordinator takes all locks for ended."""
+
+    def mutant(self: QueueCoordinator, now: Moment) -> None:
+        self._leasing.begin_term(now)
+        for queue in self._view.names():
+            for _, state in self._view.partitions(queue):
+                for lease_id in leases_of(state):
+                    self._locks.begin(LeaseName(queue, lease_id), now.ms)
+        self.drop_deleted_topics()
+
+    return [(QueueCoordinator, "_activated", mutant)]
+
+
+def counted_from_the_answer() -> Patches:
+    """A worker's lock begins when it hears of it."""
+    lease, renew = Queues.lease, Queues.renew
+
+    async def late_lease(self: Queues, request: queue_pb2.LeaseRequest) -> Leased:
+        return Leased((await lease(self, request)).response, now_ms())
+
+    async def late_renew(self: Queues, queue: str, lease_ids: Sequence[int]) -> Renewed:
+        return Renewed((await renew(self, queue, lease_ids)).response, now_ms())
+
+    return [(Queues, "lease", late_lease), (Queues, "renew", late_renew)]
+
+
+def settled_by_anybody() -> Patches:
+    """A settlement is taken whoever has the records by now."""
+    return [(partition_queue, "require_leased", lambda queue, settlement: None)]
