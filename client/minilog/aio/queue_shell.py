@@ -312,7 +312,7 @@ class QueueShell:
     async def _send(self, ask: SendSettlements) -> None:
         try:
             settled = await self._queues.settle(self.config.queue, [span.to_wire() for span in ask.spans])
-            self.worker.settled(settled.refused, is_repeat=settled.is_repeat)
+            self.worker.settled(settled.refused, now_ms(), is_repeat=settled.is_repeat)
         except MinilogError as error:
             self.worker.settling_failed(error, now_ms())
         self._wake.set()

@@ -6,8 +6,9 @@
     again      sent in a request without a certain outcome: the same spans go again, as they were
 
 Each offset is in one verdict, and each verdict in one span. Neighbouring offsets of one verdict are one span. A span
-that goes again keeps its borders: the coordinator refuses it if the first request was done (INVALID_RECORD_STATE), and
-then that refusal means that it is done.
+that goes again keeps its borders: the coordinator refuses it if the first request was done (INVALID_RECORD_STATE).
+While the lock lasts that refusal means that it is done. After the lock it may also mean that the lock had ended before
+a request came there: then the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -161,15 +162,18 @@ class Settling:
         self._due_ms = now_ms if self._waiting or self._again else math.inf
         return self._sent
 
-    def answered(self, refused: Mapping[int, MinilogError], *, is_repeat: bool) -> list[MinilogError]:
+    def answered(self, refused: Mapping[int, MinilogError], now_ms: float, *, is_repeat: bool) -> list[MinilogError]:
         """The answer to the request under way. `refused` has errors by the number of the span. With `is_repeat` the
         call was made more than once. Returns the errors for the program."""
         errors: list[MinilogError] = []
         for number, span in enumerate(self._sent):
             error = refused.get(number)
-            is_done = is_repeat or span.is_repeat
-            if error is not None and span.tells and not (is_done and isinstance(error, InvalidRecordState)):
+            if error is None or not span.tells:
+                continue
+            if not (is_repeat or span.is_repeat) or not isinstance(error, InvalidRecordState):
                 errors.append(type(error)(f"queue {self._queue!r} refused the {span}: {error}"))
+            elif not span.held.lease.is_locked(now_ms):
+                errors.append(self._too_late(replace(span, is_repeat=True)))
         self._end()
         return errors
 

@@ -304,9 +304,9 @@ class Worker:
         else:
             self.fail(error)
 
-    def settled(self, refused: Mapping[int, MinilogError], *, is_repeat: bool) -> None:
+    def settled(self, refused: Mapping[int, MinilogError], now_ms: float, *, is_repeat: bool) -> None:
         """The answer to the settlements under way, with errors by their place."""
-        self.errors.extend(self._settling.answered(refused, is_repeat=is_repeat))
+        self.errors.extend(self._settling.answered(refused, now_ms, is_repeat=is_repeat))
 
     def settling_failed(self, error: MinilogError, now_ms: float) -> None:
         """The settlements under way got no certain answer, or a refusal as a whole."""

@@ -92,7 +92,7 @@ class Working:
         return [span for effect in self.wanted(SendSettlements) for span in effect.spans]
 
     def settled(self, refused: Mapping[int, Exception] | None = None, *, is_repeat: bool = False) -> None:
-        self.worker.settled(refused or {}, is_repeat=is_repeat)  # type: ignore[arg-type]
+        self.worker.settled(refused or {}, self.now_ms, is_repeat=is_repeat)  # type: ignore[arg-type]
         self.poll()
 
 

@@ -320,6 +320,16 @@ def test_a_refusal_of_a_second_attempt_means_that_it_is_done() -> None:
     assert not work.worker.errors
 
 
+def test_a_refusal_of_a_second_attempt_after_the_lock_says_nothing_of_the_first() -> None:
+    """The first may have been lost on its way, and the lock have ended before the second came."""
+    work = working()
+    work.hand_out()[0].accept()
+    work.sent()
+    work.now_ms = LOCK_MS
+    work.settled({0: REFUSED}, is_repeat=True)
+    assert [type(error) for error in work.worker.errors] == [UnknownOutcome]
+
+
 def test_settlements_without_an_outcome_go_again_as_they_were() -> None:
     work = working()
     messages = work.hand_out()
