@@ -243,6 +243,7 @@ MUTANTS: dict[str, Callable[[], Patches]] = {
     "Q3 a release forgets its delay": queues.delay_is_forgotten,
     "Q1 a new coordinator takes all locks for ended": queues.no_new_locks,
     "Q1 a worker counts its lock from the answer": queues.counted_from_the_answer,
+    "Q2 any refusal of a second attempt means that it is done": queues.any_second_refusal_is_done,
     "Q7 a settlement is taken whoever has the records": queues.settled_by_anybody,
     "K4 a leader cleans up to its HW": compaction.bound_by_the_high_watermark,
     "K1 a deletion is dropped at once": compaction.deletion_dropped_at_once,

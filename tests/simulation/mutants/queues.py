@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from google.protobuf.message import Message
 
+from minilog.errors import MinilogError, UnknownOutcome
 from minilog.net.runtime import now_ms
 from minilog.queues.client import Leased, Queues, Renewed
+from minilog.queues.settling import Settling
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.coordinator_effects import CoordinatorAnswer, Moment
 from minilog_broker.coordinators.queues import partition_queue
@@ -119,3 +121,16 @@ def counted_from_the_answer() -> Patches:
 def settled_by_anybody() -> Patches:
     """A settlement is taken whoever has the records by now."""
     return [(partition_queue, "require_leased", lambda queue, settlement: None)]
+
+
+def any_second_refusal_is_done() -> Patches:
+    """A refusal of a settlement that was sent again means that it is done, also after the lock."""
+    answered = Settling.answered
+
+    def mutant(
+        self: Settling, refused: Mapping[int, MinilogError], now_ms: float, *, is_repeat: bool
+    ) -> list[MinilogError]:
+        errors = answered(self, refused, now_ms, is_repeat=is_repeat)
+        return [error for error in errors if not isinstance(error, UnknownOutcome)]
+
+    return [(Settling, "answered", mutant)]

@@ -1,0 +1,162 @@
+"""The judge of queues, on made-up deliveries and records: Q1, Q2, Q3, Q6, Q7."""
+
+from __future__ import annotations
+
+import pytest
+
+from minilog.queues.message import Verdict
+from minilog.v1 import coordinator_records_pb2 as records_pb2
+from minilog.v1 import queue_pb2
+from tests.simulation.judge.queue_records import Gone, Held, check_change, settled_to
+from tests.simulation.judge.queues import Deliveries, Delivery
+from tests.simulation.violation import Violation
+
+PLACE = ("t0", 0, 7)
+READY, LEASED = queue_pb2.RANGE_STATE_READY, queue_pb2.RANGE_STATE_LEASED
+
+
+class Handing:
+    """One message that is handed out at times. `locks`: the workers whose locks last."""
+
+    def __init__(self, limit: int = 9) -> None:
+        self.deliveries = Deliveries(limit)
+        self.locks: set[str] = set()
+
+    def hand(self, worker: str, now_s: float) -> Delivery:
+        delivery = Delivery(worker, PLACE, now_s, lambda: worker in self.locks)
+        self.deliveries.began(delivery)
+        self.locks.add(worker)
+        return delivery
+
+    def settle(self, delivery: Delivery, verdict: Verdict, now_s: float, delay_s: float = 0.0) -> None:
+        self.deliveries.settled(delivery, verdict, delay_s, now_s)
+
+
+def test_a_message_may_be_handed_out_again_when_its_lock_has_ended() -> None:
+    handing = Handing()
+    handing.hand("a", 1.0)
+    handing.locks.clear()
+    handing.hand("b", 4.0)
+
+
+def test_and_not_before() -> None:
+    handing = Handing()
+    handing.hand("a", 1.0)
+    with pytest.raises(Violation, match=r"Q1.*handed to b .* a .* has its lock"):
+        handing.hand("b", 2.0)
+
+
+def test_a_lock_that_lasts_longer_than_it_seemed_is_found_at_the_verdict() -> None:
+    handing = Handing()
+    first = handing.hand("a", 1.0)
+    handing.locks.clear()
+    handing.hand("b", 2.0)
+    with pytest.raises(Violation, match=r"Q1.*a .* settles .* handed to b"):
+        handing.settle(first, Verdict.ACCEPT, 3.0)
+
+
+def test_what_is_accepted_may_come_again_until_that_is_confirmed() -> None:
+    handing = Handing()
+    first = handing.hand("a", 1.0)
+    handing.settle(first, Verdict.ACCEPT, 2.0)
+    handing.hand("b", 3.0)
+    with pytest.raises(Violation, match=r"Q2.*accepted .* for sure, and handed to b"):
+        handing.deliveries.confirmed(first)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.ACCEPT, Verdict.REJECT])
+def test_and_never_after(verdict: Verdict) -> None:
+    handing = Handing()
+    first = handing.hand("a", 1.0)
+    handing.settle(first, verdict, 2.0)
+    handing.deliveries.confirmed(first)
+    with pytest.raises(Violation, match="Q2"):
+        handing.hand("a", 30.0)
+
+
+def test_what_is_released_comes_again_after_its_delay() -> None:
+    handing = Handing()
+    first = handing.hand("a", 1.0)
+    handing.settle(first, Verdict.RELEASE, 2.0, delay_s=1.5)
+    handing.deliveries.confirmed(first)
+    with pytest.raises(Violation, match=r"Q3.*with a delay of 1.5 s"):
+        handing.hand("b", 3.4)
+    handing.hand("c", 3.5)
+
+
+def test_no_message_is_handed_out_more_often_than_the_limit_says() -> None:
+    handing = Handing(limit=2)
+    for now_s in (1.0, 2.0):
+        handing.hand("a", now_s)
+        handing.locks.clear()
+    with pytest.raises(Violation, match=r"Q3.*3 times, and the limit is 2"):
+        handing.hand("a", 3.0)
+
+
+# -- records
+
+
+def state(
+    next_offset: int, *ranges: tuple[int, int, int, int, int], epoch: int = 1
+) -> records_pb2.QueuePartitionRecord:
+    """Ranges: first and last offset, state, lease, delivery count."""
+    record = records_pb2.QueuePartitionRecord(next_offset=next_offset, leader_epoch=epoch)
+    for first, last, kind, lease_id, count in ranges:
+        record.ranges.add(
+            first_offset=first,
+            last_offset=last,
+            state=queue_pb2.RangeState.ValueType(kind),
+            lease_id=lease_id,
+            delivery_count=count,
+        )
+    return record
+
+
+def test_all_below_the_first_range_is_settled() -> None:
+    assert settled_to(state(9)) == 9
+    assert settled_to(state(9, (4, 4, READY, 0, 1))) == 4
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "gone"),
+    [
+        (state(0), state(3, (0, 2, LEASED, 5, 1)), []),
+        (state(3, (0, 2, LEASED, 5, 1)), state(3, (2, 2, LEASED, 5, 1)), [0, 1]),
+        (state(3, (0, 2, LEASED, 5, 1)), state(3, (0, 2, READY, 0, 1)), []),
+        (state(3, (0, 2, READY, 0, 1)), state(4, (0, 1, LEASED, 6, 2), (2, 2, READY, 0, 1), (3, 3, LEASED, 6, 1)), []),
+        (state(9, (2, 8, LEASED, 5, 1)), state(6, (2, 5, LEASED, 5, 1), epoch=2), []),
+    ],
+)
+def test_a_record_goes_from_lease_to_verdict_or_back(
+    before: records_pb2.QueuePartitionRecord, after: records_pb2.QueuePartitionRecord, gone: list[int]
+) -> None:
+    assert [each.offset for each in check_change(before, after, may_be_cut=True)] == gone
+
+
+def test_what_is_gone_is_told_with_what_it_was() -> None:
+    gone = check_change(state(1, (0, 0, LEASED, 5, 3)), state(1), may_be_cut=False)
+    assert gone == [Gone(0, Held(LEASED, 5, 3))]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "rule"),
+    [
+        (state(3, (0, 2, LEASED, 5, 1)), state(3, (0, 2, LEASED, 6, 2)), "Q1.*from lease 5 to lease 6 at once"),
+        (state(3, (2, 2, LEASED, 5, 1)), state(3, (1, 2, LEASED, 5, 1)), "Q6"),
+        (state(4, (0, 0, READY, 0, 1)), state(4, (0, 0, READY, 0, 1), (2, 2, READY, 0, 1)), "Q2.*offset 2 was settled"),
+        (state(3, (0, 2, LEASED, 5, 2)), state(3, (0, 2, READY, 0, 1)), "Q3.*not counted"),
+        (state(3, (0, 2, READY, 0, 2)), state(3, (0, 2, LEASED, 6, 2)), "Q3.*not counted"),
+        (state(3), state(4, (3, 3, LEASED, 6, 2)), "Q3.*not counted"),
+        (state(9, (2, 8, LEASED, 5, 1)), state(6, (2, 5, LEASED, 5, 1)), "Q6"),
+    ],
+)
+def test_and_no_other_way(
+    before: records_pb2.QueuePartitionRecord, after: records_pb2.QueuePartitionRecord, rule: str
+) -> None:
+    with pytest.raises(Violation, match=rule):
+        check_change(before, after, may_be_cut=True)
+
+
+def test_a_log_that_was_not_cut_does_not_cut_its_queue() -> None:
+    with pytest.raises(Violation, match="Q6"):
+        check_change(state(9, (2, 8, LEASED, 5, 1)), state(6, (2, 5, LEASED, 5, 1), epoch=2), may_be_cut=False)
