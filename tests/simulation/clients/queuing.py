@@ -68,13 +68,17 @@ class Queuing:
 
     async def begin(self) -> None:
         """The settings, the workers, and what befalls them."""
+        await self.set_up()
+        for _ in range(self.cluster.plan.queuing):
+            self.add()
+        self._tasks = [asyncio.get_running_loop().create_task(Troubles(self).befall())]
+
+    async def set_up(self) -> None:
+        """The queue has its settings."""
         process, machine = self.cluster.client("queue-admin")
         task = self.cluster.loop.spawn(process, self._set(machine))
         await asyncio.wait([task])
         task.result()
-        for _ in range(self.cluster.plan.queuing):
-            self.add()
-        self._tasks = [asyncio.get_running_loop().create_task(Troubles(self).befall())]
 
     async def _set(self, machine: ClientMachine) -> None:
         async with Admin(self._workload.settings_of(ADMIN, request_timeout_ms=3_000), machine) as admin:
