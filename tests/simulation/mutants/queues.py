@@ -85,8 +85,10 @@ def delay_is_forgotten() -> Patches:
     """What is released with a delay is delivered again at once."""
     settle = partition_queue.settle
 
-    def mutant(queue: PartitionQueue, settlement: queue_pb2.Settlement, after: Delivery) -> PartitionQueue:
-        return settle(queue, settlement, after._replace(delay_ms=0))
+    def mutant(
+        queue: PartitionQueue, settlement: queue_pb2.Settlement, after: Delivery, log_start: int = 0
+    ) -> PartitionQueue:
+        return settle(queue, settlement, after._replace(delay_ms=0), log_start)
 
     return [(partition_queue, "settle", mutant)]
 
@@ -120,7 +122,11 @@ def counted_from_the_answer() -> Patches:
 
 def settled_by_anybody() -> Patches:
     """A settlement is taken whoever has the records by now."""
-    return [(partition_queue, "require_leased", lambda queue, settlement: None)]
+
+    def mutant(queue: PartitionQueue, settlement: queue_pb2.Settlement, log_start: int) -> tuple[int, int]:
+        return max(settlement.first_offset, log_start), settlement.last_offset
+
+    return [(partition_queue, "_require_leased", mutant)]
 
 
 def any_second_refusal_is_done() -> Patches:
