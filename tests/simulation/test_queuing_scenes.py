@@ -64,10 +64,10 @@ class Stage:
         self.workload.writing = False
         self._looking = looking
 
-    async def worker(self, name: str) -> QueueConsumer:
+    async def worker(self, name: str, max_poll_interval_ms: int = 300) -> QueueConsumer:
         process, machine = self.cluster.client(name)
         settings = self.workload.settings(
-            queue=QUEUE, isolation_level="read_committed", max_poll_records=3, max_poll_interval_ms=300
+            queue=QUEUE, isolation_level="read_committed", max_poll_records=3, max_poll_interval_ms=max_poll_interval_ms
         )
 
         async def begin() -> QueueConsumer:
@@ -198,6 +198,47 @@ async def lost_settlement(cluster: SimulatedCluster) -> None:
     stage.end()
 
 
+async def deposed_coordinator(cluster: SimulatedCluster) -> None:
+    """A worker has its locks renewed by a coordinator that no broker hears any more. Another asks its successor."""
+    stage = Stage(cluster)
+    await stage.begin()
+    coordinators: list[str] = []
+
+    def note(call: Said, message: Any, answers: bool) -> None:
+        if answers and isinstance(message, LeaseResponse):
+            coordinators.append(call.host)
+
+    cluster.wire.watch(note)
+    kept, other = await stage.worker("kept", max_poll_interval_ms=60_000), await stage.worker("other")
+    messages = await stage.poll(kept, LONG_S)
+    assert offsets(messages) == TAKEN
+    deposed = coordinators[-1]
+    for host in cluster.hosts.values():
+        if host.name != deposed:
+            cluster.network.cut(deposed, host.name)
+            cluster.network.cut(host.name, deposed)
+            cluster.network.cut("kept", host.name)
+    cluster.network.cut("other", deposed)
+
+    async def poll_on() -> None:
+        while True:
+            await kept.poll(0.2)
+
+    polling = asyncio.ensure_future(stage.on(kept, poll_on))
+    again: list[Message] = []
+    until_s = cluster.now_s + 3 * LONG_S
+    while not {message.offset for message in again} >= set(TAKEN):
+        assert cluster.now_s < until_s, "nobody is given the messages again"
+        again += await stage.poll(other, LONG_S)
+
+    async def is_locked() -> bool:
+        return messages[0].held.lease.is_locked(asyncio.get_running_loop().time() * 1000.0)
+
+    assert not await stage.on(kept, is_locked), "two workers have the lock"
+    polling.cancel()
+    stage.end()
+
+
 @pytest.mark.timeout(120)
 def test_a_lease_that_was_not_answered_comes_again_after_its_lock() -> None:
     direct(death_before_the_answer, PLAN)
@@ -217,3 +258,20 @@ def test_a_worker_whose_settlement_is_lost_is_not_told_that_it_is_done() -> None
 def test_where_any_second_refusal_counts_as_done_it_is_told_so() -> None:
     with pytest.raises(AssertionError, match="a flush says that it is done"):
         direct(lost_settlement, PLAN, queues.any_second_refusal_is_done)
+
+
+@pytest.mark.timeout(120)
+def test_where_anybody_settles_a_lost_settlement_is_taken_late() -> None:
+    with pytest.raises(AssertionError, match="a flush says that it is done"):
+        direct(lost_settlement, PLAN, queues.settled_by_anybody)
+
+
+@pytest.mark.timeout(120)
+def test_a_deposed_coordinator_renews_no_lock() -> None:
+    direct(deposed_coordinator, PLAN)
+
+
+@pytest.mark.timeout(120)
+def test_one_that_renews_without_a_record_leaves_a_message_to_two_workers() -> None:
+    with pytest.raises(AssertionError, match="two workers have the lock"):
+        direct(deposed_coordinator, PLAN, queues.renewed_without_a_record)
