@@ -174,8 +174,9 @@ def swap_in(
 ) -> None:
     """Give a finished segment its name, and call `swap`, which swaps the manifest of its log.
 
-    Raises OSError. If the disk is full, the log is as before, and the segment's file is gone. After any other error all
-    files are still there, and only the next start can find out which list of segments counts."""
+    Raises OSError. If the disk is full, the log is as before, and the segment's file has its temporary name again: the
+    caller tries once more with more space, or abandons it. After any other error all files are still there, and only
+    the next start can find out which list of segments counts."""
     try:
         files.rename(segment.path + TEMPORARY_SUFFIX, segment.path)
         files.fsync_dir(directory)
@@ -191,9 +192,9 @@ def _withdraw(files: FileSystem, directory: str, segment: Segment, manifest: Man
         if not manifest.is_in_place():
             raise OSError(errno.EIO, f"the disk was full, and the manifest may name {segment.path} already")
         with contextlib.suppress(FileNotFoundError):
-            segment.remove()
+            files.rename(segment.path, segment.path + TEMPORARY_SUFFIX)
         files.fsync_dir(directory)
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
-        raise OSError(errno.EIO, f"the disk is too full to remove {segment.path}") from error
+        raise OSError(errno.EIO, f"the disk is too full to rename {segment.path}") from error

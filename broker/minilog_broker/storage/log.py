@@ -315,7 +315,7 @@ class Log(ReadableLog):
 
         Raises ValueError if the log does not have these segments any more, or if `compacted` has other offsets or
         leader epochs. Then nothing is changed, and the caller abandons `compacted`. Raises OSError: after a full disk
-        the log is as it was, and `compacted` is gone."""
+        the log is as it was, and the caller tries once more with more space, or abandons `compacted`."""
         self._check_usable()
         segment = compacted.as_segment(self._files, self.directory, self.settings.index_interval_bytes)
         segments = with_compacted(self._segments, former, segment)

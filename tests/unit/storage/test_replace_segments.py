@@ -346,6 +346,22 @@ def test_a_disk_that_fails_leaves_the_log_as_it_was_or_failed(
     is_whole(files, log)
 
 
+@pytest.mark.parametrize("operation", ["write", "fsync_dir"])
+def test_a_swap_that_met_a_full_disk_works_in_the_space_of_the_reserve(
+    files: CrashableFiles, log: Log, operation: str
+) -> None:
+    """Reserve.write_metadata calls it again. The first attempt had given the segment its name, and removed it."""
+    former = log.sealed_segments[1:3]
+    compacted = write_anew(files, log, former, TWO_TO_SIX)
+    files.fail(operation, errno.ENOSPC, "manifest" if operation == "write" else DIRECTORY)
+    with pytest.raises(OSError, match="No space"):
+        log.replace_segments(former, compacted)
+    files._failures.clear()
+    log.replace_segments(former, compacted)
+    assert log.failed is None
+    assert contents(log) == COMPACTED
+
+
 def test_a_full_disk_after_the_manifest_was_replaced_fails_the_log_and_loses_nothing(
     files: CrashableFiles, log: Log
 ) -> None:

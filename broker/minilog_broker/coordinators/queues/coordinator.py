@@ -24,8 +24,7 @@ from minilog.v1 import coordinator_pb2, queue_pb2
 from minilog_broker.coordinators.coordinator import CoordinatorState, Response
 from minilog_broker.coordinators.coordinator_effects import AskStableOffset, Moment
 from minilog_broker.coordinators.pending_coordinator import PendingCoordinator
-from minilog_broker.coordinators.queues import partition_queue as rules
-from minilog_broker.coordinators.queues import settling
+from minilog_broker.coordinators.queues import partition_queue, settling
 from minilog_broker.coordinators.queues.describing import RecordCounts, described_partition, listing
 from minilog_broker.coordinators.queues.leasing import Leasing, Surroundings
 from minilog_broker.coordinators.queues.locks import LeaseName, Locks
@@ -132,7 +131,7 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
             try:
                 before = states.get(key) or self._view.leased_partition(request.queue, settlement.partition_id)
                 delivery = Delivery(limit, now.ms, settlement.delay_ms)
-                states[key] = rules.settle(before, settlement, delivery, self._leasing.log_start(key))
+                states[key] = partition_queue.settle(before, settlement, delivery, self._leasing.log_start(key))
             except InvalidRecordState as error:
                 response.refused.add(index=index, error=wire_error(error))
                 continue
@@ -145,7 +144,11 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
 
     def _forget_ended(self, request: queue_pb2.SettleRequest) -> None:
         """Forget the locks of leases that hold nothing any more."""
-        held = {lease_id for _, state in self._view.partitions(request.queue) for lease_id in rules.leases_of(state)}
+        held = {
+            lease_id
+            for _, state in self._view.partitions(request.queue)
+            for lease_id in partition_queue.leases_of(state)
+        }
         for settlement in request.settlements:
             if settlement.lease_id not in held:
                 self._locks.forget(LeaseName(request.queue, settlement.lease_id))
@@ -154,9 +157,9 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
         """The lock of a lease has ended. False: that could not be written."""
         delivery = Delivery(self._view.settings(name.queue).delivery_count_limit, now.ms)
         states = {
-            key: (state, rules.expire(state, name.lease_id, delivery))
+            key: (state, partition_queue.expire(state, name.lease_id, delivery))
             for key, state in self._view.partitions(name.queue)
-            if name.lease_id in rules.leases_of(state)
+            if name.lease_id in partition_queue.leases_of(state)
         }
         if not self._try_write([Change(key, after) for key, (_, after) in states.items()]):
             return False
@@ -205,7 +208,7 @@ class QueueCoordinator(PendingCoordinator[QueueKey, QueueValue, queue_pb2.Settle
         for queue in self._view.names():
             ends_ms = now.ms + self._view.settings(queue).lock_duration_ms
             for _, state in self._view.partitions(queue):
-                for lease_id in rules.leases_of(state):
+                for lease_id in partition_queue.leases_of(state):
                     if LeaseName(queue, lease_id) not in self._locks:
                         self._locks.begin(LeaseName(queue, lease_id), ends_ms)
 

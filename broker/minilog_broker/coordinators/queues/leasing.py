@@ -19,7 +19,7 @@ from minilog.errors import MinilogError, UnknownTopicId, wire_error
 from minilog.partition_key import PartitionKey
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.coordinator_effects import AskStableOffset, CoordinatorEffect, Moment, RecordsExpired
-from minilog_broker.coordinators.queues import partition_queue as rules
+from minilog_broker.coordinators.queues import partition_queue
 from minilog_broker.coordinators.queues.locks import LeaseName, Locks
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue, Wanted
 from minilog_broker.coordinators.queues.ranges import Range, RangeState
@@ -141,7 +141,7 @@ class Leasing:
                 continue
             most = min(left_records, max(not ranges, left_bytes // max(1, stable.record_bytes)))
             wanted = Wanted(lease_id, most, max_locks, stable.last_stable_offset, stable.leader_epoch)
-            leased = rules.lease(state, wanted, now.ms, self._activated_ms)
+            leased = partition_queue.lease(state, wanted, now.ms, self._activated_ms)
             if count := sum(part.count for part in leased.ranges):
                 changes.append(Change(key, leased.queue))
                 ranges += (_leased_range(key, part, stable.leader_epoch) for part in leased.ranges)
@@ -214,7 +214,7 @@ class Leasing:
 
     def due_ms(self, part: Range) -> float:
         """The end of a ready range's delay."""
-        return rules.due_ms(part, self._activated_ms)
+        return partition_queue.due_ms(part, self._activated_ms)
 
     # -- what leaders report
 
@@ -267,9 +267,13 @@ class Leasing:
         if state is None:
             changed = PartitionQueue(self._begin_offset(key, key.partition, stable), stable.leader_epoch)
         else:
-            changed = rules.cut(state, stable.end_of_epoch, stable.leader_epoch) if known.leader_epoch >= 0 else state
-            expired = rules.lost_count(changed, stable.log_start_offset)
-            changed = rules.trim(changed, stable.log_start_offset)
+            changed = (
+                partition_queue.cut(state, stable.end_of_epoch, stable.leader_epoch)
+                if known.leader_epoch >= 0
+                else state
+            )
+            expired = partition_queue.lost_count(changed, stable.log_start_offset)
+            changed = partition_queue.trim(changed, stable.log_start_offset)
         if changed != state:
             self._around.write([Change(key, changed)])
         self._watches.learn(key, stable)

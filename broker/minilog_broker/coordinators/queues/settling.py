@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from minilog.errors import InvalidArgument
 from minilog.partition_key import PartitionKey
 from minilog.v1 import coordinator_pb2, queue_pb2
-from minilog_broker.coordinators.queues import partition_queue as rules
+from minilog_broker.coordinators.queues import partition_queue
 from minilog_broker.coordinators.queues.partition_queue import PartitionQueue
 from minilog_broker.coordinators.queues.records import QueueChange, QueueKey, SettlingProducer
 from minilog_broker.coordinators.queues.view import QueueView
@@ -40,7 +40,7 @@ def begin(
     for settlement in request.settlements:
         key = QueueKey(request.queue, PartitionKey.of(settlement.partition_id))
         state = states.get(key) or view.leased_partition(request.queue, settlement.partition_id)
-        states[key] = rules.begin_settling(state, settlement, transaction.producer_id, log_start(key))
+        states[key] = partition_queue.begin_settling(state, settlement, transaction.producer_id, log_start(key))
     producer = SettlingProducer(transaction.transactional_id, transaction.sequence)
     changes: list[QueueChange] = [Change(key, state) for key, state in states.items()]
     return [*changes, Change(QueueKey(request.queue, producer_id=transaction.producer_id), producer)]
@@ -61,7 +61,7 @@ def end(
             producers.append(QueueKey(queue, producer_id=marker.producer_id))
             for key, state in view.partitions(queue):
                 before = states.get(key, state)
-                after = rules.end_settling(before, marker.producer_id, committed=marker.committed)
+                after = partition_queue.end_settling(before, marker.producer_id, committed=marker.committed)
                 if after != before:
                     states[key] = after
     changes: list[QueueChange] = [Change(key, state) for key, state in states.items()]

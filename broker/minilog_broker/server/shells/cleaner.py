@@ -34,6 +34,7 @@ from minilog_broker.storage.compaction.due import CompactionSettings, dirty_byte
 from minilog_broker.storage.compaction.key_reader import KeyReader
 from minilog_broker.storage.compaction_point import CompactionPoint
 from minilog_broker.storage.copy_check import check_copy
+from minilog_broker.storage.errors import NO_SPACE
 from minilog_broker.storage.files import PIECE_BYTES, FileSystem
 from minilog_broker.storage.log import Log
 from minilog_broker.storage.reserve import Reserve
@@ -237,6 +238,10 @@ class Cleaner:
         except ValueError:
             replacement.abandon()
             return False
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                replacement.abandon()
+            raise
         return True
 
     def _use(self, size_bytes: int) -> None:
