@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -17,6 +18,7 @@ from minilog_broker.coordinators.queues import partition_queue
 from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
 from minilog_broker.coordinators.queues.locks import LeaseName
 from minilog_broker.coordinators.queues.partition_queue import Delivery, PartitionQueue, leases_of
+from minilog_broker.coordinators.queues.records import QueueChange
 from minilog_broker.replication.leader import partition
 from minilog_broker.replication.replica_log import ReplicaLog
 from minilog_broker.replication.rules.divergence import EpochEnds
@@ -51,18 +53,29 @@ def answered_before_it_is_committed() -> Patches:
 
 def renewed_without_a_record() -> Patches:
     """A renewal is confirmed when it comes, by whoever takes itself for the coordinator."""
+    decide_of, write, answer = QueueCoordinator._decide_of, QueueCoordinator._write, QueueCoordinator._answer
+    renewing: list[QueueCoordinator] = []
 
-    def mutant(self: QueueCoordinator, ticket: object, request: queue_pb2.RenewLeasesRequest, now: Moment) -> None:
-        lock_ms = self._view.settings(request.queue).lock_duration_ms
-        names = [LeaseName(request.queue, lease_id) for lease_id in request.lease_ids]
-        for name in names:
-            if name in self._locks:
-                self._locks.begin(name, now.ms + lock_ms)
-        ended = [name.lease_id for name in names if name not in self._locks]
-        response = queue_pb2.RenewLeasesResponse(ended_lease_ids=ended, lock_duration_ms=lock_ms)
-        self._effects.append(CoordinatorAnswer(ticket, response))
+    def mutant(self: QueueCoordinator, ticket: object, request: Any, kind: Any, decide: Any) -> None:
+        renewing[:] = [self] if isinstance(request, queue_pb2.RenewLeasesRequest) else []
+        decide_of(self, ticket, request, kind, decide)
+        renewing.clear()
 
-    return [(QueueCoordinator, "renew", mutant)]
+    def unwritten(self: QueueCoordinator, changes: Sequence[QueueChange]) -> None:
+        if self not in renewing:
+            write(self, changes)
+
+    def at_once(self: QueueCoordinator, ticket: object, owner: str | None, message: Message) -> None:
+        if self in renewing:
+            self._effects.append(CoordinatorAnswer(ticket, message))
+        else:
+            answer(self, ticket, owner, message)
+
+    return [
+        (QueueCoordinator, "_decide_of", mutant),
+        (QueueCoordinator, "_write", unwritten),
+        (QueueCoordinator, "_answer", at_once),
+    ]
 
 
 def uncounted_when_a_lock_ends() -> Patches:
