@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 from google.protobuf.message import Message
@@ -15,7 +14,7 @@ from minilog.queues.client import Leased, Queues, Renewed
 from minilog.queues.settling import Settling
 from minilog.v1 import queue_pb2
 from minilog_broker.coordinators.coordinator_effects import CoordinatorAnswer, Moment
-from minilog_broker.coordinators.queues import coordinator, partition_queue
+from minilog_broker.coordinators.queues import partition_queue
 from minilog_broker.coordinators.queues.coordinator import QueueCoordinator
 from minilog_broker.coordinators.queues.locks import LeaseName
 from minilog_broker.coordinators.queues.partition_queue import Delivery, PartitionQueue, leases_of
@@ -79,11 +78,6 @@ def renewed_without_a_record() -> Patches:
     ]
 
 
-def _rules(**wrong: Any) -> Patches:
-    """The coordinator goes by other rules of a partition."""
-    return [(coordinator, "rules", SimpleNamespace(**{**vars(partition_queue), **wrong}))]
-
-
 def uncounted_when_a_lock_ends() -> Patches:
     """What a worker has not settled in time was not delivered."""
     delivered = partition_queue._delivered
@@ -97,7 +91,7 @@ def uncounted_when_a_lock_ends() -> Patches:
                 kept.append(replace(ready, delivery_count=current.delivery_count - 1))
         return queue.with_ranges(kept)
 
-    return _rules(expire=expire)
+    return [(partition_queue, "expire", expire)]
 
 
 def delay_is_forgotten() -> Patches:
@@ -109,7 +103,7 @@ def delay_is_forgotten() -> Patches:
     ) -> PartitionQueue:
         return settle(queue, settlement, after._replace(delay_ms=0), log_start)
 
-    return _rules(settle=mutant)
+    return [(partition_queue, "settle", mutant)]
 
 
 def no_new_locks() -> Patches:
