@@ -1,18 +1,22 @@
-"""Histories of groups with members, step by step, on whole brokers: a coordinator dies between its two decisions."""
+"""Histories of groups with members, step by step, on whole brokers: a coordinator dies between its two decisions, and a
+member that stood still commits late."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import replace
 
 import pytest
 
+from minilog.types import TopicPartition
 from minilog_broker.coordinators.coordinator_effects import Moment
 from minilog_broker.coordinators.groups import membership
 from minilog_broker.coordinators.groups.members import Members
 from minilog_broker.coordinators.groups.records import GroupChange
 from tests.simulation.clients.history import History
-from tests.simulation.clients.sharing import Sharing
+from tests.simulation.clients.sharing import TOPIC, Sharing
+from tests.simulation.clients.sharing_program import Program
 from tests.simulation.clients.workload import Workload
 from tests.simulation.cluster import SimulatedCluster
 from tests.simulation.judge import Judge, coordinator_state
@@ -24,6 +28,8 @@ from tests.simulation.scene import direct
 MEMBERS = 3
 STOPPED = -1
 REPLICATED_S = 0.5  # until the target is on all copies
+READS_S = 1.5  # some records of each partition
+STALL_S = 2.5  # a session by the member's clock is 2.4 s, and by the coordinator's 3 s
 
 
 @pytest.fixture(autouse=True)
@@ -57,17 +63,23 @@ def and_a_successor_that_waits() -> Patches:
     return [*only_the_target(), (Members, "_unsettle", mutant)]
 
 
-async def death_between_the_decisions(cluster: SimulatedCluster) -> None:
-    """Three members read all. One leaves. The coordinator dies with nothing written but the target of the others."""
+async def begun(cluster: SimulatedCluster, judge: Judge) -> Sharing:
+    """The brokers of the cluster, its topics, and the members. Nothing befalls them."""
     workload = Workload(cluster, History())
-    judge = Judge(cluster)
     sharing = Sharing(cluster, workload, lambda: coordinator_state(judge))
-    looking = asyncio.get_running_loop().create_task(judge.watch())
     for host in cluster.hosts.values():
         host.start()
     await workload.make_topics()
-    cluster.rages = False  # nothing else befalls anybody
+    cluster.rages = False
     sharing.begin()
+    return sharing
+
+
+async def death_between_the_decisions(cluster: SimulatedCluster) -> None:
+    """Three members read all. One leaves. The coordinator dies with nothing written but the target of the others."""
+    judge = Judge(cluster)
+    sharing = await begun(cluster, judge)
+    looking = asyncio.get_running_loop().create_task(judge.watch())
     before = await settled(cluster, sharing)
     assert len(set(before.values())) == MEMBERS
     leaver = next(sharer for sharer in sharing.living() if not sharer.instance_id)
@@ -81,6 +93,37 @@ async def death_between_the_decisions(cluster: SimulatedCluster) -> None:
     check_moved(before, await settled(cluster, sharing), leaver.name)
     sharing.end()
     looking.cancel()
+
+
+class AtOnce(random.Random):
+    """The chance of a program whose late commit waits for nothing."""
+
+    def random(self) -> float:
+        return 0.0
+
+
+async def late_commit_after_standing_still(cluster: SimulatedCluster) -> None:
+    """A member stands still until its session is over by its own clock, and not by the coordinator's. Before it learns
+    that, its program comes to a late commit of what it had read long before."""
+    sharing = await begun(cluster, Judge(cluster))
+    await settled(cluster, sharing)
+    (sharer,), at = sharing.living(), TopicPartition(TOPIC, 0)
+    consumer = sharer.consumer
+    assert consumer is not None
+    former = consumer.position(at) or 0
+    await asyncio.sleep(READS_S)
+    await cluster.loop.spawn(sharer.process, sharing.commit(sharer, {at: consumer.position(at) or 0}))
+    assert sharing.floor(0) > former > 0
+    sharing.calm_s = cluster.now_s
+    sharing.stall(sharer, STALL_S)
+    late = cluster.loop.spawn(sharer.process, Program(sharing, sharer, AtOnce()).commit_beside({at: former}))
+    await asyncio.sleep(STALL_S)
+    assert not late.done()
+    assert not sharer.holds(cluster.now_s)
+    await late
+    await settled(cluster, sharing)
+    assert sharer.floors[0] > former
+    sharing.end()
 
 
 DRAWN = Plan.draw(1, "sharing")
@@ -102,3 +145,8 @@ def test_a_coordinator_goes_on_from_the_target_that_the_one_before_left() -> Non
 def test_one_that_does_not_leaves_partitions_without_a_reader() -> None:
     with pytest.raises(AssertionError, match=r"M2: partitions .* have no reader"):
         direct(death_between_the_decisions, PLAN, and_a_successor_that_waits)
+
+
+@pytest.mark.timeout(120)
+def test_a_late_commit_leaves_alone_what_the_program_still_has_after_its_session() -> None:
+    direct(late_commit_after_standing_still, replace(PLAN, sharing=1))

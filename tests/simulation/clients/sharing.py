@@ -70,12 +70,17 @@ class Sharer:
     is_gone: bool = False
 
     def holds(self, now_s: float) -> frozenset[int]:
-        """The partitions that its program was told of and has not given back, while its session lasts."""
+        """The partitions that its program has, while its session lasts."""
         group = None if self.consumer is None else self.consumer._shell.group
         clock_ms = (self.process.origin_s + self.process.rate * now_s) * 1000.0
-        if group is None or self.process.dead or not group.member.may_hand_out(clock_ms):
-            return frozenset()
-        return frozenset(key.partition for key in group.member.held)
+        is_reader = group is not None and not self.process.dead and group.member.may_hand_out(clock_ms)
+        return self.program_has() if is_reader else frozenset()
+
+    def program_has(self) -> frozenset[int]:
+        """The partitions that its program was told of, and neither gave back nor was told to have lost. After the end
+        of its session by its own clock the coordinator may still take its commits of them."""
+        group = None if self.consumer is None else self.consumer._shell.group
+        return frozenset() if group is None else frozenset(key.partition for key in group.member.held)
 
 
 class CoordinatorState(NamedTuple):

@@ -84,18 +84,18 @@ class Program:
 
     def _commit_late(self, offsets: dict[TopicPartition, int]) -> None:
         if self._chance.random() < LATE_COMMIT_SHARE:
-            task = asyncio.get_running_loop().create_task(self._commit_beside(offsets))
+            task = asyncio.get_running_loop().create_task(self.commit_beside(offsets))
             self._late.add(task)
             task.add_done_callback(self._late.discard)
 
-    async def _commit_beside(self, offsets: dict[TopicPartition, int]) -> None:
-        """As a program that commits beside its polls. What it was given again since it leaves alone: its commit would
-        set that back."""
+    async def commit_beside(self, offsets: dict[TopicPartition, int]) -> None:
+        """As a program that commits beside its polls. What it was given again since, and has, it leaves alone: its
+        commit would set that back. It has it until it learns of a loss, which is after the end of its session."""
         await asyncio.sleep(self._chance.uniform(*LATE_COMMITS_S))
-        held = self._sharer.holds(self._sharing.cluster.now_s)
+        has = self._sharer.program_has()
         try:
             await self._sharing.commit(
-                self._sharer, {at: offset for at, offset in offsets.items() if at.partition not in held}
+                self._sharer, {at: offset for at, offset in offsets.items() if at.partition not in has}
             )
         except Violation as violation:
             self._sharing.cluster.fail(violation)
