@@ -12,6 +12,7 @@ level stands behind the record of the level in the same log.
 from __future__ import annotations
 
 from minilog.errors import LevelNotReached, UnsupportedVersion
+from minilog.net.coordinators_of import QUEUES_TOPIC_NAME
 from minilog.versions import VersionRange
 
 SUPPORTED_LEVELS = VersionRange(1, 7)
@@ -49,6 +50,13 @@ def check_reached(level: int, needed: int, what: str, remedy: str = _UPGRADE) ->
     "came"."""
     if level < needed:
         raise LevelNotReached(f"{what} with level {needed}, and the cluster is at level {level}. {remedy}")
+
+
+def check_internal_topic(level: int, name: str) -> None:
+    """Raises LevelNotReached where the cluster's level does not have the internal topic yet. An earlier broker does not
+    know its coordinators."""
+    if name == QUEUES_TOPIC_NAME:
+        check_reached(level, QUEUES_LEVEL, "there are no queues yet: they came")
 
 
 def check_level(level: int, supported: VersionRange, what: str) -> None:

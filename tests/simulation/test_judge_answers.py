@@ -16,7 +16,7 @@ from minilog_broker.levels import SUPPORTED_LEVELS
 from minilog_broker.quorum.records import CommittedBatch
 from minilog_broker.server.ingress.admission import methods
 from tests.simulation.judge.answers import CLAIMS, Answers
-from tests.simulation.judge.levels import BROUGHT_BY, BROUGHT_DELETIONS, Levels
+from tests.simulation.judge.levels import BROUGHT_BY, BROUGHT_DELETIONS, BROUGHT_TOPICS, Levels
 from tests.simulation.violation import Violation
 
 Record = records_pb2.MetadataRecord
@@ -181,6 +181,15 @@ def test_what_a_level_brought_is_committed_behind_the_level_alone() -> None:
         levels.committed(CommittedBatch(3, 4, 1, (Record(cluster_level=records_pb2.ClusterLevelRecord(level=1)),)))
 
 
+def test_the_topic_of_queues_is_committed_behind_its_level_alone() -> None:
+    topic = Record(topic=records_pb2.TopicRecord(name="__queues", internal=True))
+    levels = Levels()
+    with pytest.raises(Violation, match="level: __queues is committed at 0, which level 7 brought"):
+        levels.committed(CommittedBatch(0, 1, 1, (topic,)))
+    levels.level = 7
+    levels.committed(CommittedBatch(0, 1, 1, (topic,)))
+
+
 def test_settings_of_compaction_are_committed_behind_their_level_alone() -> None:
     def topic(*names: str) -> CommittedBatch:
         defaults = [records_pb2.TopicDefault(name=name, value="1") for name in names]
@@ -207,6 +216,6 @@ def test_the_judge_knows_each_record_that_a_level_brought() -> None:
         described = Record.DESCRIPTOR.fields_by_name[record].message_type
         assert described is not None
         assert not field or field in described.fields_by_name
-    assert max(BROUGHT_DELETIONS, *BROUGHT_BY.values()) == SUPPORTED_LEVELS.highest, (
+    assert max(BROUGHT_DELETIONS, *BROUGHT_BY.values(), *BROUGHT_TOPICS.values()) == SUPPORTED_LEVELS.highest, (
         "see docs/spec/levels.md: what does the new level bring?"
     )

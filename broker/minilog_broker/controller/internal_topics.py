@@ -1,4 +1,4 @@
-"""The brokers' own topics: `__transactions` and `__groups`, the logs of the coordinators.
+"""The brokers' own topics: `__transactions`, `__groups` and `__queues`, the logs of the coordinators.
 
 The rules: docs/spec/transactions.md § Internal topics.
 

@@ -38,6 +38,7 @@ from minilog_broker.controller.placement import Site, place_replicas
 from minilog_broker.controller.topic_config import check_config_name, check_topic_config, check_topic_name
 from minilog_broker.controller.topic_records import record_of
 from minilog_broker.controller.topic_schemas import evolved_schema, schema_of_new, schema_record
+from minilog_broker.levels import check_internal_topic
 from minilog_broker.printable import shortened
 from minilog_broker.replication.partition_state import PartitionState
 
@@ -110,12 +111,14 @@ class Topics:
     def create_internal(self, name: str) -> bytes:
         """The id of an internal topic, which is created where there is none.
 
-        Raises InvalidTopic for another name, CoordinatorLoadInProgress while too few brokers can take replicas."""
+        Raises InvalidTopic for another name, LevelNotReached for a topic of a later level than the cluster's,
+        CoordinatorLoadInProgress while too few brokers can take replicas."""
         if name not in INTERNAL_TOPIC_NAMES:
-            raise InvalidTopic(f"{name} is not an internal topic: those are {' and '.join(INTERNAL_TOPIC_NAMES)}")
+            raise InvalidTopic(f"{name} is not an internal topic: those are {', '.join(INTERNAL_TOPIC_NAMES)}")
         image = self._ledger.image
         if name in image.topic_ids:
             return image.topic_ids[name]
+        check_internal_topic(image.level, name)
         factor = internal_replication_factor(len(image.voters))
         try:
             placed = self._place(name, INTERNAL_PARTITIONS, factor)

@@ -293,7 +293,7 @@ class Broker:
             manager, stored.disk, stored.logs, stored.reserve, self._outside(), stored.readers, self._observer
         )
         link = self._controller_link(replicas)
-        internal_topics = InternalTopics(link.create_internal_topic)
+        internal_topics = InternalTopics(link.create_internal_topic, stored.quorum.level)
         calls = self._coordinator_calls()
         stable_offsets = StableOffsets(calls, self._spawn)
         coordinators = self._build_coordinators(replicas, calls, stable_offsets, internal_topics)

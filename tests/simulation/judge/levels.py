@@ -37,6 +37,8 @@ COMPACTION = {
     "delete.retention.ms",
 }
 """Settings of topics. What a topic is made with has `cleanup.policy` from the same level on."""
+BROUGHT_TOPICS = {"__queues": 7}
+"""Internal topics. An earlier broker does not know what to do with them."""
 BROUGHT_TYPED_BATCHES = 2
 BROUGHT_DELETIONS = 6
 
@@ -62,16 +64,23 @@ class Levels:
 
 
 def _brought_by(what: str) -> int:
-    return BROUGHT_COMPACTION if what in COMPACTION | {"cleanup.policy"} else BROUGHT_BY.get(what, FIRST)
+    if what in COMPACTION | {"cleanup.policy"}:
+        return BROUGHT_COMPACTION
+    return BROUGHT_TOPICS.get(what) or BROUGHT_BY.get(what, FIRST)
 
 
 def _written(record: records_pb2.MetadataRecord, which: str) -> list[str]:
-    """The record and its fields, as BROUGHT_BY names them, and the settings of compaction in it."""
+    """The record and its fields, as BROUGHT_BY names them, settings of compaction, and the name of a topic."""
     if not which:
         return []
     names = [default.name for default in record.topic.defaults]
     settings = (COMPACTION | {"cleanup.policy"}).intersection(names) | COMPACTION & {record.topic_config.name}
-    return [which, *settings, *(f"{which}.{field.name}" for field, _ in getattr(record, which).ListFields())]
+    return [
+        which,
+        record.topic.name,
+        *settings,
+        *(f"{which}.{field.name}" for field, _ in getattr(record, which).ListFields()),
+    ]
 
 
 def look(truth: Truth) -> None:

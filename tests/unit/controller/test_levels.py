@@ -10,7 +10,7 @@ from minilog.versions import VersionRange
 from minilog_broker.controller.image import MetadataImage
 from minilog_broker.controller.record_kinds import records_of
 from minilog_broker.controller.snapshot import decode_snapshot, encode_snapshot
-from minilog_broker.levels import SECURITY_LEVEL, ClusterLevel
+from minilog_broker.levels import QUEUES_LEVEL, SECURITY_LEVEL, ClusterLevel
 from minilog_broker.storage.snapshot_id import SnapshotId
 from tests.unit.controller.cluster import ControllerCluster, error_of
 
@@ -137,3 +137,17 @@ def test_a_host_label_waits_for_its_level() -> None:
     cluster.upgrade(SECURITY_LEVEL)
     cluster.restart(3, host_label="m3")
     assert cluster.image.brokers[3].host_label == "m3"
+
+
+def test_the_topic_of_queues_comes_with_its_level() -> None:
+    """An earlier broker does not know its coordinators, and would end at the first of them that it is to lead."""
+    levels = VersionRange(1, QUEUES_LEVEL)
+    cluster = ControllerCluster(levels=levels)
+    for broker_id in (1, 2, 3):
+        cluster.register(broker_id, levels=levels)
+        cluster.heartbeat(broker_id)
+    for level in range(2, QUEUES_LEVEL):
+        assert error_of(upgrade(cluster, level)) is None
+        assert isinstance(error_of(cluster.create_internal("__queues")), LevelNotReached)
+    assert error_of(upgrade(cluster, QUEUES_LEVEL)) is None
+    assert error_of(cluster.create_internal("__queues")) is None

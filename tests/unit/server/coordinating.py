@@ -79,7 +79,7 @@ class CoordinatingBroker:
             calls_here(),
             PeerChannels(BrokerConfig(), SYSTEM_BROKER_RUNTIME),
         )
-        self.internal_topics = InternalTopics(self._create)
+        self.internal_topics = InternalTopics(self._create, ClusterLevel(SUPPORTED_LEVELS))
         around = Surroundings(
             replicas,
             Loader(self._disk, lambda key: self.logs.logs[key]),

@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from minilog.errors import CoordinatorLoadInProgress, MinilogError
+from minilog.errors import CoordinatorLoadInProgress, LevelNotReached, MinilogError
 from minilog.net.coordinators_of import INTERNAL_TOPIC_NAMES
+from minilog_broker.levels import ClusterLevel, check_internal_topic
 
 logger = structlog.get_logger()
 
@@ -23,14 +24,19 @@ class InternalTopics:
     `create(name)` asks the controller, and raises MinilogError where the topic could not be created.
     """
 
-    def __init__(self, create: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, create: Callable[[str], Awaitable[None]], level: ClusterLevel) -> None:
         self._create = create
+        self._level = level
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
-    def first_use(self, name: str) -> CoordinatorLoadInProgress | None:
+    def first_use(self, name: str) -> CoordinatorLoadInProgress | LevelNotReached | None:
         """The answer to a call that needs an internal topic which the image does not have. None for any other name."""
         if name not in INTERNAL_TOPIC_NAMES:
             return None
+        try:
+            check_internal_topic(self._level.current, name)
+        except LevelNotReached as error:
+            return error
         if name not in self._under_way:
             self._under_way[name] = asyncio.get_running_loop().create_task(self._ask(name))
         return CoordinatorLoadInProgress(f"the controller creates {name} now, at its first use: retry")
