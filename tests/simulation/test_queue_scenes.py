@@ -97,6 +97,7 @@ async def calm(scene: Scene) -> None:
     assert set(workers.deliveries.values()) == {1}
 
 
+@pytest.mark.long  # the theme `queuing` has it, too
 def test_no_message_comes_twice_in_a_calm_cluster() -> None:
     play(calm, plan())
 
@@ -134,6 +135,7 @@ async def worker_dies(scene: Scene) -> None:
     assert max(workers.deliveries.values()) <= 2
 
 
+@pytest.mark.long  # the theme `queuing` has it, too
 def test_the_messages_of_a_dead_worker_come_to_others() -> None:
     play(worker_dies, plan())
 
@@ -152,5 +154,6 @@ async def cut_off(scene: Scene) -> None:
     assert set(workers.deliveries) == set(workers.accepted)
 
 
+@pytest.mark.long  # the theme `queuing` has it, too
 def test_a_worker_that_hears_nothing_loses_its_messages_to_others() -> None:
     play(cut_off, plan())
